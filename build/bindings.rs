@@ -1,0 +1,108 @@
+//! The headers of the CUDA runtime and of our kernels, as Rust: `OUT_DIR/cudart.rs`.
+//!
+//! Only what `src/driver/cuda.rs` uses is let through, so that this list is the crate's whole
+//! dependency on the runtime.
+
+use std::panic::{self, AssertUnwindSafe};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use bindgen::callbacks::{ItemInfo, ParseCallbacks};
+use bindgen::{Builder, Formatter};
+
+use crate::toolkit::{Failure, Toolkit};
+
+const FUNCTIONS: &str = "\
+    cudaGetDeviceCount|cudaGetDevice|cudaSetDevice|cudaGetDeviceProperties(_v2)?|\
+    cudaDeviceGetAttribute|cudaMemGetInfo|cudaDriverGetVersion|cudaRuntimeGetVersion|\
+    cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
+    cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|cudaMemsetAsync|\
+    cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
+    cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
+    cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\
+    cudaEventSynchronize|cudaEventElapsedTime(_v2)?|cudaLaunchHostFunc|\
+    cudaDeviceCanAccessPeer|cudaDeviceEnablePeerAccess|\
+    cudaPeekAtLastError|cudaGetLastError|cudaGetErrorName|\
+    pinlane_launch_.*";
+
+const CONSTANTS: &str = "\
+    cudaHostAlloc(Default|Portable|Mapped|WriteCombined)|\
+    cudaHostRegister(Default|Portable|Mapped)|\
+    cudaEvent(Default|DisableTiming|BlockingSync)|cudaEventRecordDefault|cudaEventWaitDefault|\
+    cudaStream(Default|NonBlocking)";
+
+/// A newer runtime may return a number that these headers do not know. For a Rust `enum` that is
+/// undefined behaviour, so C's enums become newtypes.
+const ENUMS: &str = "cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)";
+
+/// Writes the bindings to `out`, with the libclang in the file `libclang`.
+pub fn generate(
+    toolkit: &Toolkit,
+    libclang: &Path,
+    kernels: &Path,
+    out: &Path,
+) -> Result<(), Failure> {
+    // SAFETY: the build script has one thread, so nothing reads the environment meanwhile.
+    unsafe { std::env::set_var("LIBCLANG_PATH", libclang) };
+
+    let mut builder = Builder::default()
+        .header(toolkit.include.join("cuda_runtime_api.h").display().to_string())
+        .header(kernels.display().to_string())
+        .clang_arg(format!("-I{}", toolkit.include.display()))
+        .allowlist_function(FUNCTIONS)
+        .allowlist_var(CONSTANTS)
+        .allowlist_type("pinlane_item")
+        .newtype_enum(ENUMS)
+        .must_use_type("cudaError")
+        .use_core()
+        .generate_comments(false)
+        .merge_extern_blocks(true)
+        .wrap_unsafe_ops(true)
+        .formatter(Formatter::None)
+        .parse_callbacks(Box::new(PlainNames));
+    if let Some(include) = compiler_headers() {
+        // Last in the order, so that a libclang that came with headers uses its own.
+        builder = builder.clang_args(["-idirafter".to_owned(), include.display().to_string()]);
+    }
+
+    let failure = |cause: String| {
+        Failure::new(format!("no bindings for CUDA {}: {cause}", toolkit.version))
+            .help(format!("bindgen used {} and {}", libclang.display(), toolkit.include.display()))
+            .help("check that a C compiler and the C library's headers are installed")
+            .or_without_cuda()
+    };
+    let bindings = quietly(|| builder.generate())
+        .ok_or_else(|| failure("libclang cannot be loaded, or bindgen cannot work with it".into()))?
+        .map_err(|error| failure(error.to_string()))?;
+    bindings.write_to_file(out).map_err(|error| failure(format!("{}: {error}", out.display())))
+}
+
+/// What `work` returns, or `None` if it panics: bindgen does where a libclang, being damaged or of
+/// another architecture, does not load.
+fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
+    let hook = panic::take_hook();
+    panic::set_hook(Box::new(|_| {}));
+    let result = panic::catch_unwind(AssertUnwindSafe(work));
+    panic::set_hook(hook);
+    result.ok()
+}
+
+/// Gives a function one name in Rust through all versions: headers of CUDA 12 rename some functions
+/// to `..._v2` by macro, and those of CUDA 13 have the plain name again.
+#[derive(Debug)]
+struct PlainNames;
+
+impl ParseCallbacks for PlainNames {
+    fn item_name(&self, item: ItemInfo<'_>) -> Option<String> {
+        let plain = item.name.strip_suffix("_v2")?;
+        plain.starts_with("cuda").then(|| plain.to_owned())
+    }
+}
+
+/// The folder of the C compiler's own `stddef.h`. A libclang from a Python wheel comes without one.
+fn compiler_headers() -> Option<PathBuf> {
+    let compiler = cc::Build::new().cargo_metadata(false).try_get_compiler().ok()?;
+    let answer = Command::new(compiler.path()).arg("-print-file-name=include").output().ok()?;
+    let folder = PathBuf::from(String::from_utf8(answer.stdout).ok()?.trim());
+    folder.is_dir().then_some(folder)
+}

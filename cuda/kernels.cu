@@ -1,0 +1,478 @@
+// Fill, checksum, scatter, gather and busy: device code and its launchers, no policy.
+//
+// One idea carries the first four. A range of any alignment is laid over a grid of 16-byte vectors,
+// and everything is done a vector at a time:
+//
+//      vector 0         vector 1         vector 2         vector 3
+//   |................|................|................|................|
+//          [bytes of the range ................................]
+//   |<lead>|
+//
+// Vectors that the range covers take 16-byte accesses; the few at the rim take single bytes, so that
+// nothing outside the range is touched, not even by a load whose other half is dropped. Stores are
+// always aligned to the grid. Loads need not be: a vector from an address that is not a multiple of 8
+// is put together from the three aligned words that it overlaps.
+//
+// The machine is little-endian, as every CUDA device is.
+
+#include "kernels.h"
+
+#include <cuda_runtime.h>
+
+namespace {
+
+using Word = unsigned long long;
+
+// Sixteen bytes; byte k of a vector is byte k % 8 of its word k / 8.
+struct alignas(16) Vector {
+    Word word[2];
+};
+
+constexpr unsigned VECTOR = sizeof(Vector);
+constexpr unsigned WARP = 32;
+constexpr unsigned BLOCK = 256;
+constexpr unsigned WARPS = BLOCK / WARP;
+constexpr unsigned ALL_LANES = 0xffffffff;
+
+// How many vectors a thread of a copy or checksum has in flight.
+constexpr unsigned UNROLL = 4;
+
+// About what the largest devices keep resident; a kernel whose range is longer loops.
+constexpr unsigned MAX_BLOCKS = 1024;
+
+__device__ unsigned misalignment(const void *address, unsigned alignment) {
+    return static_cast<unsigned>(reinterpret_cast<uintptr_t>(address)) & (alignment - 1);
+}
+
+// ---- A range as a grid of vectors ---------------------------------------------------------------
+
+// `lead` bytes of vector 0 lie before the range. The constructors' callers choose it: for a
+// destination it is the misalignment, so that stores are aligned.
+struct Grid {
+    uint64_t lead;
+    uint64_t bytes;
+
+    __device__ uint64_t vectors() const { return (lead + bytes + VECTOR - 1) / VECTOR; }
+
+    // The bytes of vector `index` that lie in the range are begin(index) .. end(index).
+    __device__ unsigned begin(uint64_t index) const {
+        return index == 0 ? static_cast<unsigned>(lead) : 0;
+    }
+    __device__ unsigned end(uint64_t index) const {
+        const uint64_t left = lead + bytes - index * VECTOR;
+        return left < VECTOR ? static_cast<unsigned>(left) : VECTOR;
+    }
+};
+
+// The vectors first .. last of a grid, for which every aligned word that load reads lies wholly in
+// the range. At most RIM vectors are not among them: two in front, two behind.
+struct Interior {
+    uint64_t first;
+    uint64_t last;
+
+    // `base` is the address of vector 0's first byte.
+    __device__ Interior(Grid grid, const unsigned char *base) {
+        // A load of 16 bytes reads `before` bytes too early and `after` bytes too late.
+        const unsigned before = misalignment(base, sizeof(Word));
+        const unsigned after = before == 0 ? 0 : sizeof(Word) - before;
+        const uint64_t end = grid.lead + grid.bytes;
+        first = (grid.lead + before + VECTOR - 1) / VECTOR;
+        last = end < after ? 0 : (end - after) / VECTOR;
+        if (last < first) {
+            first = last = grid.vectors();
+        }
+    }
+
+    // The n-th vector of the grid that is not in the interior.
+    __device__ uint64_t rim(unsigned n) const { return n < first ? n : last + (n - first); }
+};
+
+constexpr unsigned RIM = 4;
+
+// ---- Loads and stores ---------------------------------------------------------------------------
+
+// Sixteen bytes from any address; `Aligned` says that it is a multiple of 16.
+template <bool Aligned> __device__ Vector load(const unsigned char *from) {
+    if (Aligned) {
+        const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
+        return {{both.x, both.y}};
+    }
+    const unsigned skew = misalignment(from, sizeof(Word));
+    const Word *const words = reinterpret_cast<const Word *>(from - skew);
+    const Word low = words[0];
+    const Word middle = words[1];
+    const Word high = skew == 0 ? 0 : words[2];
+    // Shifted left in two steps: a shift by 64, which skew 0 would need, is undefined.
+    const unsigned right = 8 * skew;
+    const unsigned left = 63 - right;
+    return {{(low >> right) | ((middle << 1) << left), (middle >> right) | ((high << 1) << left)}};
+}
+
+// Sixteen bytes to an address that is a multiple of 16.
+__device__ void store(unsigned char *to, Vector vector) {
+    *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(vector.word[0], vector.word[1]);
+}
+
+// ---- Fill ---------------------------------------------------------------------------------------
+
+struct Pattern {
+    unsigned char bytes[PINLANE_MAX_PATTERN];
+    unsigned length;
+};
+
+// A vector of the destination is one of `length` vectors: the pattern from one of its phases. They
+// are laid out once a block in shared memory, so that every length takes 16-byte stores.
+__global__ void __launch_bounds__(BLOCK)
+    fill_kernel(unsigned char *dst, uint64_t bytes, const __grid_constant__ Pattern pattern) {
+    __shared__ Vector phases[PINLANE_MAX_PATTERN];
+    const unsigned length = pattern.length;
+    unsigned char *const flat = reinterpret_cast<unsigned char *>(phases);
+    for (unsigned k = threadIdx.x; k < length * VECTOR; k += BLOCK) {
+        flat[k] = pattern.bytes[(k / VECTOR + k % VECTOR) % length];
+    }
+    __syncthreads();
+
+    const Grid grid = {misalignment(dst, VECTOR), bytes};
+    unsigned char *const base = dst - grid.lead;
+    const uint64_t vectors = grid.vectors();
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * BLOCK;
+    uint64_t index = static_cast<uint64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+    // `length * VECTOR` keeps the difference positive: vector 0 may start before the pattern does.
+    unsigned phase =
+        static_cast<unsigned>((index * VECTOR + length * VECTOR - grid.lead) % length);
+    const unsigned step = static_cast<unsigned>(stride * VECTOR % length);
+    for (; index < vectors; index += stride) {
+        unsigned char *const to = base + index * VECTOR;
+        const unsigned begin = grid.begin(index);
+        const unsigned end = grid.end(index);
+        if (begin == 0 && end == VECTOR) {
+            store(to, phases[phase]);
+        } else {
+            for (unsigned k = begin; k < end; ++k) {
+                to[k] = flat[phase * VECTOR + k];
+            }
+        }
+        phase += step;
+        if (phase >= length) {
+            phase -= length;
+        }
+    }
+}
+
+// ---- Checksum -----------------------------------------------------------------------------------
+
+constexpr Word STEP = 0x9e3779b97f4a7c15;
+constexpr Word FACTOR = 0xd6e8feb86659fd93;
+
+__device__ Word mix(Word x) {
+    x ^= x >> 32;
+    x *= FACTOR;
+    x ^= x >> 32;
+    x *= FACTOR;
+    return x ^ (x >> 32);
+}
+
+// The term of the word at `position`, counted in words from the start of the range.
+__device__ Word term(Word word, uint64_t position) { return mix(word + (position + 1) * STEP); }
+
+__device__ Word terms(Vector vector, uint64_t index) {
+    return term(vector.word[0], 2 * index) + term(vector.word[1], 2 * index + 1);
+}
+
+// The sum of `value` over the block, in thread 0.
+__device__ Word block_sum(Word value) {
+    __shared__ Word sums[WARPS];
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned warp = threadIdx.x / WARP;
+    for (unsigned distance = WARP / 2; distance != 0; distance /= 2) {
+        value += __shfl_down_sync(ALL_LANES, value, distance);
+    }
+    if (lane == 0) {
+        sums[warp] = value;
+    }
+    __syncthreads();
+    Word sum = 0;
+    if (threadIdx.x == 0) {
+        for (unsigned k = 0; k < WARPS; ++k) {
+            sum += sums[k];
+        }
+    }
+    return sum;
+}
+
+// Here the grid starts at the range, aligned or not: a word's position counts from there.
+template <bool Aligned>
+__global__ void __launch_bounds__(BLOCK)
+    checksum_kernel(const unsigned char *src, uint64_t bytes, Word *out) {
+    const Grid grid = {0, bytes};
+    const Interior interior(grid, src);
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * BLOCK;
+    const uint64_t thread = static_cast<uint64_t>(blockIdx.x) * BLOCK + threadIdx.x;
+
+    Word sum = 0;
+    uint64_t index = interior.first + thread;
+    // All loads of a round before the first is used, so that they are in flight together.
+    for (; index + (UNROLL - 1) * stride < interior.last; index += UNROLL * stride) {
+        Vector vectors[UNROLL];
+#pragma unroll
+        for (unsigned k = 0; k < UNROLL; ++k) {
+            vectors[k] = load<Aligned>(src + (index + k * stride) * VECTOR);
+        }
+#pragma unroll
+        for (unsigned k = 0; k < UNROLL; ++k) {
+            sum += terms(vectors[k], index + k * stride);
+        }
+    }
+    for (; index < interior.last; index += stride) {
+        sum += terms(load<Aligned>(src + index * VECTOR), index);
+    }
+
+    // The rim, a word a thread.
+    if (thread < 2 * RIM) {
+        const unsigned n = static_cast<unsigned>(thread);
+        const uint64_t position = 2 * interior.rim(n / 2) + n % 2;
+        if (position * sizeof(Word) < bytes) {
+            const unsigned char *const from = src + position * sizeof(Word);
+            const uint64_t left = bytes - position * sizeof(Word);
+            Word word = 0;
+#pragma unroll
+            for (unsigned k = 0; k < sizeof(Word); ++k) {
+                word |= k < left ? static_cast<Word>(from[k]) << (8 * k) : 0;
+            }
+            sum += term(word, position);
+        }
+    }
+    if (thread == 0) {
+        sum += mix(~static_cast<Word>(bytes));
+    }
+    sum = block_sum(sum);
+    if (threadIdx.x == 0) {
+        atomicAdd(out, sum);
+    }
+}
+
+// ---- Scatter and gather -------------------------------------------------------------------------
+
+// A warp's unit of work, in vectors: 4 KiB. Short enough to spread one item of a megabyte over the
+// device, long enough to pay for finding it.
+constexpr unsigned CHUNK = 256;
+
+struct Part {
+    unsigned char *dst;
+    const unsigned char *src;
+    uint64_t bytes;
+
+    // The grid is the destination's, so that stores are aligned and chunks meet at whole vectors.
+    __device__ Grid grid() const { return {misalignment(dst, VECTOR), bytes}; }
+
+    __device__ uint64_t chunks() const {
+        return bytes == 0 ? 0 : (grid().vectors() + CHUNK - 1) / CHUNK;
+    }
+};
+
+// Copies the vectors first .. last, all in the interior, with the lanes side by side.
+template <bool Aligned>
+__device__ void copy_vectors(unsigned char *to, const unsigned char *from, uint64_t first,
+                             uint64_t last, unsigned lane) {
+    uint64_t index = first + lane;
+    // All loads of a round before its first store, which the compiler must take for a change of what
+    // is loaded.
+    for (; index + (UNROLL - 1) * WARP < last; index += UNROLL * WARP) {
+        Vector vectors[UNROLL];
+#pragma unroll
+        for (unsigned k = 0; k < UNROLL; ++k) {
+            vectors[k] = load<Aligned>(from + (index + k * WARP) * VECTOR);
+        }
+#pragma unroll
+        for (unsigned k = 0; k < UNROLL; ++k) {
+            store(to + (index + k * WARP) * VECTOR, vectors[k]);
+        }
+    }
+    for (; index < last; index += WARP) {
+        store(to + index * VECTOR, load<Aligned>(from + index * VECTOR));
+    }
+}
+
+// One warp copies one chunk of a part.
+__device__ void copy_chunk(const Part &part, uint64_t chunk, unsigned lane) {
+    const Grid grid = part.grid();
+    unsigned char *const to = part.dst - grid.lead;
+    const unsigned char *const from = part.src - grid.lead;
+    const Interior interior(grid, from);
+    const uint64_t begin = chunk * CHUNK;
+    const uint64_t end = min(begin + CHUNK, grid.vectors());
+
+    const uint64_t first = max(begin, interior.first);
+    const uint64_t last = min(end, interior.last);
+    if (misalignment(from, VECTOR) == 0) {
+        copy_vectors<true>(to, from, first, last, lane);
+    } else {
+        copy_vectors<false>(to, from, first, last, lane);
+    }
+    // The rim, a byte a lane.
+    for (unsigned n = lane; n < RIM * VECTOR; n += WARP) {
+        const uint64_t index = interior.rim(n / VECTOR);
+        const unsigned k = n % VECTOR;
+        if (index >= begin && index < end && k >= grid.begin(index) && k < grid.end(index)) {
+            to[index * VECTOR + k] = from[index * VECTOR + k];
+        }
+    }
+}
+
+// The sum of `value` over this thread and all before it in the block.
+__device__ uint64_t block_scan(uint64_t value) {
+    __shared__ uint64_t sums[WARPS];
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned warp = threadIdx.x / WARP;
+    for (unsigned distance = 1; distance < WARP; distance *= 2) {
+        const uint64_t before =
+            __shfl_up_sync(ALL_LANES, static_cast<Word>(value), distance);
+        if (lane >= distance) {
+            value += before;
+        }
+    }
+    if (lane == WARP - 1) {
+        sums[warp] = value;
+    }
+    __syncthreads();
+    for (unsigned k = 0; k < warp; ++k) {
+        value += sums[k];
+    }
+    return value;
+}
+
+// How many of the BLOCK ascending numbers in `ends` are at most `chunk`: the part that it lies in.
+__device__ unsigned find_part(const uint64_t *ends, uint64_t chunk) {
+    unsigned found = 0;
+    for (unsigned step = BLOCK / 2; step != 0; step /= 2) {
+        if (ends[found + step - 1] <= chunk) {
+            found += step;
+        }
+    }
+    return found;
+}
+
+// Items come in tiles of BLOCK. All blocks with the same blockIdx.x work on the same tiles: each
+// numbers the chunks of all parts of a tile through, and their warps take the chunks in turn. So the
+// work is even whatever the lengths are: thousands of short parts or one that fills the memory.
+template <bool Scatter>
+__global__ void __launch_bounds__(BLOCK)
+    copy_kernel(unsigned char *packed, const pinlane_item *items, uint64_t count) {
+    __shared__ Part parts[BLOCK];
+    __shared__ uint64_t ends[BLOCK];
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned warp = threadIdx.x / WARP;
+
+    for (uint64_t tile = blockIdx.x; tile * BLOCK < count; tile += gridDim.x) {
+        const uint64_t mine = tile * BLOCK + threadIdx.x;
+        Part part = {nullptr, nullptr, 0};
+        if (mine < count) {
+            const pinlane_item item = items[mine];
+            unsigned char *const inside = packed + item.offset;
+            unsigned char *const apart = reinterpret_cast<unsigned char *>(item.address);
+            part.dst = Scatter ? apart : inside;
+            part.src = Scatter ? inside : apart;
+            part.bytes = item.bytes;
+        }
+        parts[threadIdx.x] = part;
+        ends[threadIdx.x] = block_scan(part.chunks());
+        __syncthreads();
+
+        const uint64_t chunks = ends[BLOCK - 1];
+        for (uint64_t chunk = static_cast<uint64_t>(blockIdx.y) * WARPS + warp; chunk < chunks;
+             chunk += static_cast<uint64_t>(gridDim.y) * WARPS) {
+            const unsigned owner = find_part(ends, chunk);
+            copy_chunk(parts[owner], chunk - (owner == 0 ? 0 : ends[owner - 1]), lane);
+        }
+        // The next tile overwrites what other warps may still read.
+        __syncthreads();
+    }
+}
+
+// The host knows how many parts there are, but not how long they are: so always the same number of
+// blocks, and never fewer than 16 for a tile.
+dim3 copy_grid(uint64_t count) {
+    constexpr unsigned BLOCKS = 512;
+    constexpr unsigned MAX_TILES = 32;
+    const uint64_t tiles = count / BLOCK + 1;
+    const unsigned x = tiles < MAX_TILES ? static_cast<unsigned>(tiles) : MAX_TILES;
+    return dim3(x, BLOCKS / x);
+}
+
+// ---- Busy ---------------------------------------------------------------------------------------
+
+__device__ uint64_t device_nanoseconds() {
+    uint64_t now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
+__global__ void busy_kernel(uint64_t nanoseconds) {
+    const uint64_t start = device_nanoseconds();
+    while (device_nanoseconds() - start < nanoseconds) {
+    }
+}
+
+// Blocks for a kernel that gives each thread one vector at a time.
+dim3 stream_grid(uint64_t bytes) {
+    const uint64_t blocks = bytes / (static_cast<uint64_t>(VECTOR) * BLOCK) + 1;
+    return dim3(blocks < MAX_BLOCKS ? static_cast<unsigned>(blocks) : MAX_BLOCKS);
+}
+
+} // namespace
+
+// ---- Launchers ----------------------------------------------------------------------------------
+//
+// cudaLaunchKernel rather than <<<>>>: it returns the launch's own error, where <<<>>> leaves it in
+// the calling thread's last-error slot, to be fetched together with whatever was there before. The
+// variables that `arguments` points to have exactly the types of the kernel's parameters.
+
+extern "C" cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *pattern,
+                                           uint32_t pattern_bytes, cudaStream_t stream) {
+    unsigned char *to = static_cast<unsigned char *>(dst);
+    Pattern by_value = {{}, pattern_bytes};
+    for (uint32_t k = 0; k < pattern_bytes; ++k) {
+        by_value.bytes[k] = pattern[k];
+    }
+    void *arguments[] = {&to, &bytes, &by_value};
+    return cudaLaunchKernel(fill_kernel, stream_grid(bytes), dim3(BLOCK), arguments, 0, stream);
+}
+
+extern "C" cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
+                                               cudaStream_t stream) {
+    // The blocks add their sums to `out` in any order, so it has to be 0 before the first one.
+    const cudaError_t cleared = cudaMemsetAsync(out, 0, sizeof(*out), stream);
+    if (cleared != cudaSuccess) {
+        return cleared;
+    }
+    const unsigned char *from = static_cast<const unsigned char *>(src);
+    Word *sum = reinterpret_cast<Word *>(out);
+    void *arguments[] = {&from, &bytes, &sum};
+    const bool aligned = reinterpret_cast<uintptr_t>(src) % VECTOR == 0;
+    return cudaLaunchKernel(aligned ? checksum_kernel<true> : checksum_kernel<false>,
+                            stream_grid(bytes), dim3(BLOCK), arguments, 0, stream);
+}
+
+template <bool Scatter>
+static cudaError_t launch_copy(void *packed, const pinlane_item *items, uint64_t count,
+                               cudaStream_t stream) {
+    unsigned char *block = static_cast<unsigned char *>(packed);
+    void *arguments[] = {&block, &items, &count};
+    return cudaLaunchKernel(copy_kernel<Scatter>, copy_grid(count), dim3(BLOCK), arguments, 0,
+                            stream);
+}
+
+extern "C" cudaError_t pinlane_launch_scatter(const void *packed, const pinlane_item *items,
+                                              uint64_t count, cudaStream_t stream) {
+    return launch_copy<true>(const_cast<void *>(packed), items, count, stream);
+}
+
+extern "C" cudaError_t pinlane_launch_gather(void *packed, const pinlane_item *items,
+                                             uint64_t count, cudaStream_t stream) {
+    return launch_copy<false>(packed, items, count, stream);
+}
+
+extern "C" cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream) {
+    void *arguments[] = {&nanoseconds};
+    return cudaLaunchKernel(busy_kernel, dim3(1), dim3(1), arguments, 0, stream);
+}

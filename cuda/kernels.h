@@ -1,0 +1,55 @@
+/* The device code of pinlane, as C sees it: one launcher a kernel.
+ *
+ * A launcher enqueues one kernel on `stream` and returns what the launch returned. It decides
+ * nothing, checks nothing, waits for nothing, and reads no error state of the calling thread. The
+ * stream's device must be the current device.
+ *
+ * Addresses may have any alignment and lengths any value, 0 included, unless said otherwise. No
+ * kernel reads or writes a byte outside the ranges that it is given. What each one computes is
+ * written down, and tested, in src/driver/reference.rs.
+ */
+#ifndef PINLANE_KERNELS_H
+#define PINLANE_KERNELS_H
+
+#include <cuda_runtime_api.h>
+#include <stdint.h>
+
+/* The longest pattern of a fill, in bytes. */
+#define PINLANE_MAX_PATTERN 64
+
+/* One part of a scatter or gather; `Item` in src/driver/mod.rs. */
+struct pinlane_item {
+    uint64_t offset;  /* where the part lies in the packed block */
+    uint64_t address; /* the part's own address */
+    uint64_t bytes;   /* its length; 0 is allowed */
+};
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Repeats the pattern over `dst`. The pattern, in host memory and of 1 to PINLANE_MAX_PATTERN bytes,
+ * is taken before the launcher returns. */
+cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *pattern,
+                                uint32_t pattern_bytes, cudaStream_t stream);
+
+/* Writes the checksum of `src` to `out`, aligned to 8. Also enqueues the memset that clears `out`. */
+cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
+                                    cudaStream_t stream);
+
+/* Copies each item's part of `packed` to the item's address. `items` lies in device memory. */
+cudaError_t pinlane_launch_scatter(const void *packed, const struct pinlane_item *items,
+                                   uint64_t count, cudaStream_t stream);
+
+/* Copies from each item's address to its part of `packed`. `items` lies in device memory. */
+cudaError_t pinlane_launch_gather(void *packed, const struct pinlane_item *items, uint64_t count,
+                                  cudaStream_t stream);
+
+/* Keeps one thread of one block spinning for this long. */
+cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,109 @@
+//! One device of one driver, and the gate through which every driver call goes.
+//!
+//! A [`Context`] is what buffers, streams and pools share and keep alive. Its [`driver`](Context::driver)
+//! is the only way to the driver for calls that users make: it refuses a forked child and a host
+//! function before any CUDA call is made (soundness rules 8 and 14).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use crate::driver::{Driver, Ordinal, RawStream};
+use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::process::{Process, in_host_function};
+
+pub(crate) struct Context {
+    driver: Arc<dyn Driver>,
+    ordinal: Ordinal,
+    name: String,
+    process: Process,
+    quarantined: AtomicUsize,
+}
+
+impl Context {
+    pub(crate) fn new(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Arc<Self>> {
+        let process = Process::current();
+        let name = driver.device_name(ordinal).map_err(|code| {
+            Error::cuda(code, "cudaGetDeviceProperties", format!("device {ordinal}"))
+        })?;
+        Ok(Arc::new(Context { driver, ordinal, name, process, quarantined: AtomicUsize::new(0) }))
+    }
+
+    pub(crate) fn ordinal(&self) -> Ordinal {
+        self.ordinal
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The driver, for `operation`; refused in a forked child and inside a host function.
+    #[inline]
+    pub(crate) fn driver(&self, operation: &'static str) -> Result<&dyn Driver> {
+        if self.process.is_current() && !in_host_function() {
+            Ok(&*self.driver)
+        } else {
+            Err(self.refusal(operation))
+        }
+    }
+
+    /// The driver for releasing what is no longer needed; `None` in a forked child, where everything
+    /// leaks. Call it through [`on_ordinary_thread`](crate::process::on_ordinary_thread).
+    pub(crate) fn releaser(&self) -> Option<&dyn Driver> {
+        self.process.is_current().then_some(&*self.driver)
+    }
+
+    /// Fails in a forked child. For calls that need no driver.
+    #[inline]
+    pub(crate) fn check_process(&self, operation: &'static str) -> Result<()> {
+        if self.process.is_current() { Ok(()) } else { Err(self.refusal(operation)) }
+    }
+
+    #[cold]
+    fn refusal(&self, operation: &'static str) -> Error {
+        if self.process.is_current() {
+            Error::new(
+                ErrorKind::Unsupported,
+                operation,
+                "called from inside a host function, where CUDA calls are forbidden",
+                "hand the work to another thread, by a channel for example",
+            )
+        } else {
+            Error::new(
+                ErrorKind::ForkedProcess,
+                operation,
+                format!("this process was forked after device {} was opened", self.ordinal),
+                "use CUDA in the parent only, or exec a new program in the child",
+            )
+        }
+    }
+
+    /// Whether both contexts have the same driver, so that their objects can be used together.
+    pub(crate) fn same_driver(&self, other: &Context) -> bool {
+        std::ptr::addr_eq(Arc::as_ptr(&self.driver), Arc::as_ptr(&other.driver))
+    }
+
+    /// An error of the CUDA runtime on this device.
+    #[cold]
+    pub(crate) fn error(
+        &self,
+        code: CudaCode,
+        operation: &'static str,
+        what: impl std::fmt::Display,
+    ) -> Error {
+        Error::cuda(code, operation, format!("{what} on device {} ({})", self.ordinal, self.name))
+    }
+
+    /// A stream handle of this device.
+    pub(crate) fn stream(&self, handle: usize) -> RawStream {
+        RawStream { device: self.ordinal, handle }
+    }
+
+    /// Counts device memory that could not be proven unused, and is therefore never freed.
+    pub(crate) fn quarantine(&self, bytes: usize) {
+        self.quarantined.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    pub(crate) fn quarantined(&self) -> usize {
+        self.quarantined.load(Ordering::Relaxed)
+    }
+}

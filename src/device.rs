@@ -1,0 +1,250 @@
+//! Devices: opening one, a real GPU or an emulated one, and what it offers.
+
+use std::fmt;
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::driver::{Attribute, Driver, Ordinal, RawStream, StreamFlags};
+use crate::error::{Error, ErrorKind, Result};
+use crate::timeline::{Origin, Timeline};
+
+#[cfg(feature = "emulated")]
+use crate::driver::emulated::Emulator;
+
+/// A device: a GPU, or the emulated device. Cheap to clone; all clones are the same device.
+#[derive(Clone)]
+pub struct Device {
+    pub(crate) inner: Arc<DeviceInner>,
+}
+
+pub(crate) struct DeviceInner {
+    context: Arc<Context>,
+    /// Device memory is allocated in the order of this stream, which nothing else ever delays.
+    allocations: Arc<Timeline>,
+    /// Device memory is freed in the order of this one, which waits for the memory's users.
+    frees: Arc<Timeline>,
+}
+
+impl DeviceInner {
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn allocations(&self) -> &Arc<Timeline> {
+        &self.allocations
+    }
+
+    pub(crate) fn frees(&self) -> &Arc<Timeline> {
+        &self.frees
+    }
+}
+
+/// A device that [`Device::available`] found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The number to open it by.
+    pub ordinal: Ordinal,
+    /// The name as the vendor prints it.
+    pub name: String,
+}
+
+/// How much memory a device has, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryInfo {
+    /// Not allocated by anybody.
+    pub free: usize,
+    /// In all.
+    pub total: usize,
+}
+
+fn cuda_driver(operation: &'static str) -> Result<Arc<dyn Driver>> {
+    #[cfg(pinlane_cuda)]
+    {
+        let _ = operation;
+        Ok(crate::driver::cuda::CudaDriver::instance())
+    }
+    #[cfg(not(pinlane_cuda))]
+    Err(Error::new(
+        ErrorKind::NoDevice,
+        operation,
+        "this build has no CUDA: no toolkit was found when it was compiled",
+        "install the CUDA toolkit and build again (PINLANE_CUDA=1 makes its absence an error), or \
+         use Device::emulated()",
+    ))
+}
+
+impl Device {
+    /// Opens GPU number `ordinal`, counted from 0. Initialises CUDA, which can take a second.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NoDevice`] says what is missing: CUDA in this build, the driver, or the device.
+    pub fn open(ordinal: Ordinal) -> Result<Device> {
+        let driver = cuda_driver("Device::open")?;
+        let count = count(&*driver, "Device::open")?;
+        if !(0..count).contains(&ordinal) {
+            return Err(Error::new(
+                ErrorKind::NoDevice,
+                "Device::open",
+                format!("there is no device {ordinal}: the driver sees {count}"),
+                "choose one that Device::available() lists, and look at CUDA_VISIBLE_DEVICES",
+            ));
+        }
+        Device::on(driver, ordinal)
+    }
+
+    /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build.
+    #[must_use]
+    pub fn available() -> Vec<DeviceInfo> {
+        let Ok(driver) = cuda_driver("Device::available") else { return Vec::new() };
+        let count = driver.device_count().unwrap_or(0);
+        (0..count)
+            .filter_map(|ordinal| {
+                driver.device_name(ordinal).ok().map(|name| DeviceInfo { ordinal, name })
+            })
+            .collect()
+    }
+
+    /// A new emulated machine's only device: real copies in real stream order, without a GPU. Build an
+    /// [`Emulator`] for several devices, lazy execution or injected faults.
+    ///
+    /// # Errors
+    ///
+    /// None today; the signature is that of [`open`](Self::open).
+    #[cfg(feature = "emulated")]
+    pub fn emulated() -> Result<Device> {
+        Device::of_emulator(&Emulator::new(), 0)
+    }
+
+    /// Device number `ordinal` of an emulated machine.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NoDevice`] if the machine has fewer devices; injected faults.
+    #[cfg(feature = "emulated")]
+    pub fn of_emulator(emulator: &Emulator, ordinal: Ordinal) -> Result<Device> {
+        Device::on(emulator.driver(), ordinal)
+    }
+
+    /// GPU 0 where there is one, an emulated device where there is none; its [`name`](Self::name)
+    /// tells which.
+    ///
+    /// # Errors
+    ///
+    /// A GPU that is there but cannot be opened is an error, not a reason to emulate.
+    #[cfg(feature = "emulated")]
+    pub fn open_or_emulated() -> Result<Device> {
+        match Device::open(0) {
+            Err(error) if error.kind() == ErrorKind::NoDevice => Device::emulated(),
+            opened => opened,
+        }
+    }
+
+    fn on(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Device> {
+        let context = Context::new(driver, ordinal)?;
+        let pools = context
+            .driver("Device::open")?
+            .attribute(ordinal, Attribute::MemoryPoolsSupported)
+            .map_err(|code| context.error(code, "cudaDeviceGetAttribute", "asking for pools"))?;
+        if pools == 0 {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                "Device::open",
+                format!(
+                    "device {ordinal} ({}) has no stream-ordered memory pools (cudaMallocAsync)",
+                    context.name()
+                ),
+                "use a device and driver of CUDA 11.2 or later, without a vGPU that forbids pools",
+            ));
+        }
+        let allocations = create_stream(&context, StreamFlags::default())?;
+        let frees = create_stream(&context, StreamFlags::default())?;
+        Ok(Device { inner: Arc::new(DeviceInner { context, allocations, frees }) })
+    }
+
+    /// The device's number.
+    #[must_use]
+    pub fn ordinal(&self) -> Ordinal {
+        self.inner.context.ordinal()
+    }
+
+    /// The device's name as the vendor prints it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.inner.context.name()
+    }
+
+    /// Free and total memory (`cudaMemGetInfo`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::DeviceLost`], [`ErrorKind::ForkedProcess`].
+    pub fn memory_info(&self) -> Result<MemoryInfo> {
+        let context = &self.inner.context;
+        let (free, total) = context
+            .driver("Device::memory_info")?
+            .memory_info(context.ordinal())
+            .map_err(|code| context.error(code, "cudaMemGetInfo", "asking for memory"))?;
+        Ok(MemoryInfo { free, total })
+    }
+
+    /// Bytes of device memory that could not be proven unused when their buffer was dropped, because
+    /// the device failed, and that are therefore never freed.
+    #[must_use]
+    pub fn quarantined_bytes(&self) -> usize {
+        self.inner.context.quarantined()
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.inner.context
+    }
+}
+
+fn count(driver: &dyn Driver, operation: &'static str) -> Result<Ordinal> {
+    driver.device_count().map_err(|code| {
+        let what = match driver.versions() {
+            Ok((0, _)) => "no NVIDIA driver is installed",
+            Ok((installed, runtime)) if installed / 1000 < runtime / 1000 => {
+                "the NVIDIA driver is older than the toolkit of this build"
+            }
+            _ => "the driver sees no device",
+        };
+        Error::cuda(code, operation, what)
+    })
+}
+
+pub(crate) fn create_stream(context: &Arc<Context>, flags: StreamFlags) -> Result<Arc<Timeline>> {
+    let raw = context
+        .driver("Device::stream")?
+        .stream_create(context.ordinal(), flags)
+        .map_err(|code| context.error(code, "cudaStreamCreateWithPriority", "creating a stream"))?;
+    Ok(Timeline::new(context.clone(), raw, Origin::Owned))
+}
+
+/// A default or foreign stream: its handle is known outside the crate from the start.
+pub(crate) fn adopt_stream(context: &Arc<Context>, handle: usize) -> Arc<Timeline> {
+    let origin = match handle {
+        RawStream::PER_THREAD => Origin::PerThread(std::thread::current().id()),
+        _ => Origin::Foreign,
+    };
+    Timeline::new(context.clone(), context.stream(handle), origin)
+}
+
+impl fmt::Debug for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Device")
+            .field("ordinal", &self.ordinal())
+            .field("name", &self.name())
+            .finish()
+    }
+}
+
+impl PartialEq for Device {
+    fn eq(&self, other: &Self) -> bool {
+        self.ordinal() == other.ordinal() && self.context().same_driver(other.context())
+    }
+}
+
+impl Eq for Device {}

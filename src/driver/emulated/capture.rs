@@ -1,0 +1,204 @@
+//! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
+//!
+//! A capturing stream's operations are counted instead of run, and the page-locked memory that they
+//! name is held until the capture ends. The graph itself is not kept: nothing here replays one. What is
+//! modelled is what goes wrong: the calls that a capture forbids fail with the code that CUDA
+//! documents, and kill the capture.
+
+use super::finding::FindingKind;
+use super::host_memory::HostPtr;
+use super::machine::Machine;
+use super::operation::{Action, Position};
+use super::slots::Key;
+use crate::driver::{Call, Capture, DriverResult};
+use crate::error::CudaCode;
+
+/// Codes of captures that nothing but the emulated device returns (`cudaErrorIllegalState`,
+/// `cudaErrorStreamCapture{Merge,Unmatched,Isolation,WrongThread}`).
+const ILLEGAL_STATE: CudaCode = CudaCode(401);
+const MERGE: CudaCode = CudaCode(902);
+const UNMATCHED: CudaCode = CudaCode(903);
+const ISOLATION: CudaCode = CudaCode(905);
+const WRONG_THREAD: CudaCode = CudaCode(908);
+
+/// A capture under way.
+#[derive(Debug)]
+pub(super) struct Capturing {
+    origin: Key,
+    thread: u64,
+    operations: usize,
+    invalidated: bool,
+    held: Vec<(HostPtr, usize, u64)>,
+}
+
+impl Machine {
+    /// Starts a capture in global mode.
+    pub(super) fn begin_capture(&mut self, key: Key) -> DriverResult<()> {
+        let stream = self.streams.get(key).expect("resolved by the caller");
+        if self.is_legacy(key) {
+            return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
+        }
+        if stream.capture.is_some() {
+            return Err(ILLEGAL_STATE);
+        }
+        let capture = self.captures.insert(Capturing {
+            origin: key,
+            thread: super::host_thread::this_thread(),
+            operations: 0,
+            invalidated: false,
+            held: Vec::new(),
+        });
+        self.streams.get_mut(key).expect("resolved by the caller").capture = Some(capture);
+        Ok(())
+    }
+
+    /// Ends a capture; gives how many operations it has recorded.
+    pub(super) fn end_capture(&mut self, key: Key) -> DriverResult<usize> {
+        let capture = self.streams.get(key).and_then(|stream| stream.capture);
+        let capture = capture.ok_or(ILLEGAL_STATE)?;
+        let state = self.captures.get(capture).expect("its streams outlive it");
+        if state.origin != key {
+            return Err(UNMATCHED);
+        }
+        if state.thread != super::host_thread::this_thread() {
+            return Err(WRONG_THREAD);
+        }
+        let state = self.drop_capture(capture);
+        if state.invalidated {
+            return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
+        }
+        Ok(state.operations)
+    }
+
+    pub(super) fn drop_capture(&mut self, capture: Key) -> Capturing {
+        for stream in self.streams.values_mut() {
+            stream.capture = stream.capture.filter(|&of| of != capture);
+        }
+        let state = self.captures.remove(capture).expect("its streams outlive it");
+        for &(ptr, bytes, id) in &state.held {
+            // If the memory is gone, that was reported when it went.
+            let _ = self.host.end_use(ptr, bytes, id);
+        }
+        state
+    }
+
+    pub(super) fn capture_status(&self, key: Key) -> DriverResult<Capture> {
+        let stream = self.streams.get(key).expect("resolved by the caller");
+        match stream.capture.and_then(|capture| self.captures.get(capture)) {
+            Some(state) if state.invalidated => Ok(Capture::Invalidated),
+            Some(_) => Ok(Capture::Active),
+            None if self.blocking_captures(key).next().is_some() => {
+                Err(CudaCode::STREAM_CAPTURE_IMPLICIT)
+            }
+            None => Ok(Capture::None),
+        }
+    }
+
+    /// Records an operation, if its stream is capturing.
+    pub(super) fn capture(&mut self, key: Key, action: &Action) -> DriverResult<bool> {
+        let Some(capture) = self.streams.get(key).and_then(|stream| stream.capture) else {
+            return self.refuse_implicit(key).map(|()| false);
+        };
+        let id = self.next_operation();
+        let state = self.captures.get_mut(capture).expect("its streams outlive it");
+        if state.invalidated {
+            return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
+        }
+        state.operations += 1;
+        if let Some((ptr, bytes, access)) = action.host_range() {
+            state.held.push((ptr, bytes, id));
+            self.host.begin_use(ptr, bytes, access, id);
+        }
+        if let Action::Mark { event } = *action
+            && let Some(event) = self.events.get_mut(event)
+        {
+            event.captured = Some(capture);
+            event.snapshot = None;
+        }
+        Ok(true)
+    }
+
+    /// Makes a stream wait for a captured event, which draws it into the capture, or refuses a wait
+    /// that would cross a capture's boundary. True if that was all there is to do.
+    pub(super) fn capture_wait(&mut self, key: Key, event: Key) -> DriverResult<bool> {
+        let of_stream = self.streams.get(key).expect("resolved by the caller").capture;
+        let event = self.events.get(event).expect("resolved by the caller");
+        match (of_stream, event.captured) {
+            (None, None) => Ok(false),
+            (Some(_), None) if event.snapshot.is_none() => Ok(true),
+            (Some(capture), None) => Err(self.invalidate(capture, ISOLATION)),
+            (Some(capture), Some(other)) if capture != other => {
+                self.invalidate(other, MERGE);
+                Err(self.invalidate(capture, MERGE))
+            }
+            (Some(_), Some(_)) => self.capture(key, &Action::Join),
+            (None, Some(_)) if self.is_legacy(key) => {
+                self.refuse_implicit(key)?;
+                Err(CudaCode::CAPTURED_EVENT)
+            }
+            (None, Some(capture)) => {
+                // The capture may have ended, and the event not been recorded again.
+                self.captures.get(capture).ok_or(CudaCode::CAPTURED_EVENT)?;
+                self.streams.get_mut(key).expect("resolved by the caller").capture = Some(capture);
+                self.capture(key, &Action::Join)
+            }
+        }
+    }
+
+    /// Fails, and kills the capture, if the stream is capturing: a query or a synchronize of it.
+    pub(super) fn refuse_capturing(&mut self, key: Key) -> DriverResult<()> {
+        match self.streams.get(key).and_then(|stream| stream.capture) {
+            Some(capture) => Err(self.invalidate(capture, CudaCode::STREAM_CAPTURE_UNSUPPORTED)),
+            None => self.refuse_implicit(key),
+        }
+    }
+
+    /// The same for an allocation or a free of device memory, which the driver's contract forbids.
+    pub(super) fn refuse_memory(&mut self, call: Call, key: Key) -> DriverResult<()> {
+        if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
+            let message = format!("{call:?} on {}, which is capturing", self.describe(key));
+            self.findings.report(FindingKind::Capture, message);
+        }
+        self.refuse_capturing(key)
+    }
+
+    /// What an event waits for, unless it was last recorded in a capture.
+    pub(super) fn event_target(&mut self, event: Key) -> DriverResult<Option<Position>> {
+        let event = self.events.get(event).expect("resolved by the caller");
+        match event.captured {
+            Some(capture) => Err(self.invalidate(capture, CudaCode::CAPTURED_EVENT)),
+            None => Ok(event.snapshot),
+        }
+    }
+
+    /// Fails, and kills the captures, if this is a legacy stream with which a capturing stream would
+    /// synchronize.
+    fn refuse_implicit(&mut self, key: Key) -> DriverResult<()> {
+        let captures: Vec<Key> = self.blocking_captures(key).collect();
+        let code = CudaCode::STREAM_CAPTURE_IMPLICIT;
+        for &capture in &captures {
+            self.invalidate(capture, code);
+        }
+        if captures.is_empty() { Ok(()) } else { Err(code) }
+    }
+
+    /// The captures of the blocking streams that a legacy stream synchronizes with.
+    fn blocking_captures(&self, key: Key) -> impl Iterator<Item = Key> {
+        let device = self.streams.get(key).filter(|_| self.is_legacy(key)).map(|s| s.device);
+        self.streams
+            .values()
+            .filter(move |stream| stream.blocking && Some(stream.device) == device)
+            .filter_map(|stream| stream.capture)
+    }
+
+    fn is_legacy(&self, key: Key) -> bool {
+        self.devices.iter().any(|device| device.legacy == key)
+    }
+
+    fn invalidate(&mut self, capture: Key, code: CudaCode) -> CudaCode {
+        if let Some(state) = self.captures.get_mut(capture) {
+            state.invalidated = true;
+        }
+        code
+    }
+}

@@ -1,0 +1,315 @@
+//! Device memory: storage of its own, under addresses that the host cannot use by accident.
+//!
+//! ```text
+//!  63      52 51    44 43                              0
+//! +----------+--------+---------------------------------+
+//! |   0xDEA  | device | offset: only grows, from 4 KiB   |
+//! +----------+--------+---------------------------------+
+//! ```
+//!
+//! * No such number is a canonical address on x86-64, nor one of user space on AArch64: a host
+//!   dereference faults instead of finding some other object.
+//! * An address is never given out twice, so that a use after free is found however late it comes.
+//! * Fresh memory holds a poison pattern of its own generation, never what was there before.
+//! * Memory is reserved when `cudaMallocAsync` is called (that is when it can fail), becomes usable
+//!   when the allocation is reached in stream order, and stops being so when the free is. Its bytes
+//!   count as free from the call of `cudaFreeAsync`, as under
+//!   `cudaMemPoolReuseAllowInternalDependencies`.
+
+use std::collections::BTreeMap;
+
+use super::rng;
+use crate::driver::{DevicePtr, DriverResult, Ordinal};
+use crate::error::CudaCode;
+
+const TAG: u64 = 0xdea << 52;
+const DEVICE_SHIFT: u32 = 44;
+const OFFSETS: u64 = 1 << DEVICE_SHIFT;
+/// The most devices that addresses have room for.
+pub(super) const MAX_DEVICES: usize = 256;
+/// As `cudaMalloc` documents.
+const ALIGNMENT: u64 = 256;
+
+/// The memory of all devices.
+#[derive(Debug)]
+pub(super) struct DeviceMemory {
+    seed: u64,
+    banks: Vec<Bank>,
+}
+
+/// The memory of one device.
+#[derive(Debug)]
+struct Bank {
+    capacity: usize,
+    used: usize,
+    blocks: usize,
+    next: u64,
+    allocations: BTreeMap<DevicePtr, Allocation>,
+}
+
+#[derive(Debug)]
+struct Allocation {
+    bytes: usize,
+    /// Empty until the allocation is reached in stream order. Words, so that an address and the host
+    /// address of its byte are equal modulo 8.
+    words: Vec<u64>,
+    /// Free has been called, but not yet reached.
+    freeing: bool,
+}
+
+impl Allocation {
+    fn contents(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.bytes]
+    }
+
+    fn contents_mut(&mut self) -> &mut [u8] {
+        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+    }
+}
+
+/// Where a range lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    device: usize,
+    start: DevicePtr,
+    offset: usize,
+}
+
+/// Why a range cannot be accessed, for a finding.
+pub(super) type Violation = String;
+
+impl DeviceMemory {
+    pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
+        let bank = || Bank {
+            capacity,
+            used: 0,
+            blocks: 0,
+            next: 4096,
+            allocations: BTreeMap::new(),
+        };
+        DeviceMemory { seed, banks: (0..devices).map(|_| bank()).collect() }
+    }
+
+    /// The device that an address belongs to.
+    pub(super) fn device_of(&self, address: DevicePtr) -> Option<Ordinal> {
+        let device = ((address ^ TAG) >> DEVICE_SHIFT) as usize;
+        (device < self.banks.len()).then_some(device as Ordinal)
+    }
+
+    pub(super) fn free_and_total(&self, device: Ordinal) -> (usize, usize) {
+        let bank = &self.banks[device as usize];
+        (bank.capacity - bank.used, bank.capacity)
+    }
+
+    /// Bytes and blocks that are allocated on all devices together.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        self.banks.iter().fold((0, 0), |(bytes, blocks), b| (bytes + b.used, blocks + b.blocks))
+    }
+
+    pub(super) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
+        let bank = &mut self.banks[device as usize];
+        let words = bytes.div_ceil(8);
+        let next = (bytes as u64).checked_next_multiple_of(ALIGNMENT);
+        // The gap keeps an overrun of one allocation from landing in the next.
+        let next = next.and_then(|bytes| bytes.checked_add(bank.next + ALIGNMENT));
+        let next = next.filter(|&next| next <= OFFSETS).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        if bytes > bank.capacity - bank.used {
+            return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        let mut storage = Vec::new();
+        storage.try_reserve_exact(words).map_err(|_| CudaCode::MEMORY_ALLOCATION)?;
+        let address = TAG | (device as u64) << DEVICE_SHIFT | bank.next;
+        bank.next = next;
+        bank.used += bytes;
+        bank.blocks += 1;
+        let allocation = Allocation { bytes, words: storage, freeing: false };
+        bank.allocations.insert(address, allocation);
+        Ok(address)
+    }
+
+    /// The allocation is reached in stream order.
+    pub(super) fn commit(&mut self, address: DevicePtr) {
+        if let Some(allocation) = self.allocation(address) {
+            let words = allocation.bytes.div_ceil(8);
+            allocation.words.resize(words, rng::poison(self.seed, address));
+        }
+    }
+
+    /// Free is called: from here on the address may not be freed again.
+    pub(super) fn retire(&mut self, address: DevicePtr) -> Result<(), Violation> {
+        let device = self.device_of(address);
+        match self.allocation(address) {
+            None => Err(format!("{address:#x} is not the start of an allocation")),
+            Some(allocation) if allocation.freeing => Err(format!("{address:#x} is freed already")),
+            Some(allocation) => {
+                allocation.freeing = true;
+                let bytes = allocation.bytes;
+                let bank = &mut self.banks[device.expect("has an allocation") as usize];
+                bank.used -= bytes;
+                bank.blocks -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// The free is reached in stream order.
+    pub(super) fn release(&mut self, address: DevicePtr) {
+        if let Some(device) = self.device_of(address) {
+            self.banks[device as usize].allocations.remove(&address);
+        }
+    }
+
+    pub(super) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
+        let place = self.locate(address, bytes)?;
+        let allocation = &self.banks[place.device].allocations[&place.start];
+        Ok(&allocation.contents()[place.offset..][..bytes])
+    }
+
+    pub(super) fn write(
+        &mut self,
+        address: DevicePtr,
+        bytes: usize,
+    ) -> Result<&mut [u8], Violation> {
+        let place = self.locate(address, bytes)?;
+        let allocation = self.at(place);
+        Ok(&mut allocation.contents_mut()[place.offset..][..bytes])
+    }
+
+    /// Copies within a device or between two. Overlapping ranges are copied as by `memmove`.
+    pub(super) fn copy(
+        &mut self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> Result<(), Violation> {
+        let (to, from) = (self.locate(dst, bytes)?, self.locate(src, bytes)?);
+        let target = self.at(to);
+        if to.start == from.start {
+            target.contents_mut().copy_within(from.offset..from.offset + bytes, to.offset);
+            return Ok(());
+        }
+        // The target's storage is taken out for the time of the copy: two allocations of one map
+        // cannot be borrowed at once.
+        let mut words = std::mem::take(&mut target.words);
+        let source = &self.banks[from.device].allocations[&from.start];
+        bytemuck::cast_slice_mut(&mut words)[to.offset..][..bytes]
+            .copy_from_slice(&source.contents()[from.offset..][..bytes]);
+        self.at(to).words = words;
+        Ok(())
+    }
+
+    fn allocation(&mut self, address: DevicePtr) -> Option<&mut Allocation> {
+        let device = self.device_of(address)?;
+        self.banks[device as usize].allocations.get_mut(&address)
+    }
+
+    fn at(&mut self, place: Place) -> &mut Allocation {
+        let allocations = &mut self.banks[place.device].allocations;
+        allocations.get_mut(&place.start).expect("a place is made only of what is there")
+    }
+
+    fn locate(&self, address: DevicePtr, bytes: usize) -> Result<Place, Violation> {
+        let Some(device) = self.device_of(address) else {
+            return Err(format!("{address:#x} is not a device address"));
+        };
+        let bank = &self.banks[device as usize];
+        let Some((&start, found)) = bank.allocations.range(..=address).next_back() else {
+            return Err(absent(bank, address));
+        };
+        let offset = (address - start) as usize;
+        if offset >= found.bytes {
+            return Err(absent(bank, address));
+        }
+        if found.words.is_empty() {
+            return Err(format!("{address:#x} is used before its allocation is reached"));
+        }
+        if bytes > found.bytes - offset {
+            return Err(format!(
+                "{bytes} bytes at {address:#x} run {} bytes past the end of an allocation of {}",
+                bytes - (found.bytes - offset),
+                found.bytes
+            ));
+        }
+        Ok(Place { device: device as usize, start, offset })
+    }
+}
+
+#[cold]
+fn absent(bank: &Bank, address: DevicePtr) -> Violation {
+    if address & (OFFSETS - 1) < bank.next {
+        format!("{address:#x} is freed, or outside every allocation")
+    } else {
+        format!("{address:#x} was never allocated")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> DeviceMemory {
+        DeviceMemory::new(2, 1 << 20, 1)
+    }
+
+    fn allocate(memory: &mut DeviceMemory, device: Ordinal, bytes: usize) -> DevicePtr {
+        let address = memory.reserve(device, bytes).unwrap();
+        memory.commit(address);
+        address
+    }
+
+    #[test]
+    fn addresses_are_not_canonical_and_say_their_device() {
+        let mut memory = memory();
+        for device in [0, 1] {
+            let address = allocate(&mut memory, device, 1);
+            assert_eq!(address % ALIGNMENT, 0);
+            assert_eq!(memory.device_of(address), Some(device));
+            // Canonical: the bits from 47 (four levels of page tables) or 56 (five) up are equal.
+            assert!(![0, u64::MAX >> 56].contains(&(address >> 56)));
+        }
+        assert_eq!(memory.device_of(TAG | 2 << DEVICE_SHIFT), None);
+        assert_eq!(memory.device_of(0x7fff_0000_1000), None);
+    }
+
+    #[test]
+    fn every_access_outside_an_allocation_is_refused() {
+        let mut memory = memory();
+        let address = memory.reserve(0, 100).unwrap();
+        assert!(memory.read(address, 1).is_err(), "before the allocation is reached");
+        memory.commit(address);
+        assert!(memory.read(address, 100).is_ok());
+        assert!(memory.read(address + 99, 1).is_ok());
+        assert!(memory.read(address + 99, 2).is_err());
+        assert!(memory.read(address + 100, 1).is_err());
+        assert!(memory.read(address, usize::MAX).is_err());
+        assert!(memory.write(address - 1, 1).is_err());
+        memory.retire(address).unwrap();
+        assert!(memory.read(address, 1).is_ok(), "freed, but not yet in stream order");
+        memory.release(address);
+        assert!(memory.read(address, 1).is_err());
+        assert!(memory.retire(address).is_err());
+    }
+
+    #[test]
+    fn capacity_counts_from_call_to_call() {
+        let mut memory = memory();
+        let all = memory.reserve(0, 1 << 20).unwrap();
+        assert_eq!(memory.reserve(0, 1), Err(CudaCode::MEMORY_ALLOCATION));
+        assert!(memory.reserve(1, 1).is_ok());
+        memory.retire(all).unwrap();
+        assert!(memory.retire(all).is_err(), "freed twice");
+        assert_eq!(memory.free_and_total(0), (1 << 20, 1 << 20));
+        assert_eq!(memory.reserve(0, usize::MAX), Err(CudaCode::MEMORY_ALLOCATION));
+    }
+
+    #[test]
+    fn copies_cross_devices_and_move_within_an_allocation() {
+        let mut memory = memory();
+        let (a, b) = (allocate(&mut memory, 0, 8), allocate(&mut memory, 1, 8));
+        memory.write(a, 8).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        memory.copy(b + 1, a, 7).unwrap();
+        assert_eq!(memory.read(b + 1, 7).unwrap(), [1, 2, 3, 4, 5, 6, 7]);
+        memory.copy(a + 2, a, 4).unwrap();
+        assert_eq!(memory.read(a, 8).unwrap(), [1, 2, 1, 2, 3, 4, 7, 8]);
+    }
+}

@@ -1,0 +1,130 @@
+//! Faults: calls that fail on request, and how often each call was made.
+
+use crate::driver::{Call, DriverResult};
+use crate::error::CudaCode;
+
+/// Whether a fault strikes once or from then on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Repeat {
+    /// One call fails.
+    Once,
+    /// That call and every later one of its kind fail.
+    Forever,
+}
+
+/// A call that is to fail. It then returns `code` and has no effect.
+///
+/// A [sticky](CudaCode::is_sticky) code loses the device that the call names, as on real hardware:
+/// every later call on it fails with that code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Fault {
+    /// The kind of call.
+    pub call: Call,
+    /// Which one: 1 is the next call of the kind after the injection. 0 is taken as 1.
+    pub nth: u64,
+    /// The code to return.
+    pub code: CudaCode,
+    /// How often.
+    pub repeat: Repeat,
+}
+
+impl Fault {
+    /// The next `call` fails with `code`, once.
+    #[must_use]
+    pub fn once(call: Call, code: CudaCode) -> Self {
+        Fault { call, nth: 1, code, repeat: Repeat::Once }
+    }
+
+    /// Every `call` from now on fails with `code`.
+    #[must_use]
+    pub fn forever(call: Call, code: CudaCode) -> Self {
+        Fault { call, nth: 1, code, repeat: Repeat::Forever }
+    }
+
+    /// The same fault, to strike at the `nth` call; 1 is the next.
+    #[must_use]
+    pub fn nth(self, nth: u64) -> Self {
+        Fault { nth, ..self }
+    }
+}
+
+/// Counts calls and decides which of them fail.
+#[derive(Debug)]
+pub(super) struct Faults {
+    calls: [u64; Call::ALL.len()],
+    /// Each with the number of the call, counted as in `calls`, at which it strikes.
+    armed: Vec<(u64, Fault)>,
+}
+
+impl Faults {
+    pub(super) fn new() -> Self {
+        Faults { calls: [0; Call::ALL.len()], armed: Vec::new() }
+    }
+
+    pub(super) fn inject(&mut self, fault: Fault) {
+        let strikes_at = self.calls(fault.call).saturating_add(fault.nth.max(1));
+        self.armed.push((strikes_at, fault));
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.armed.clear();
+    }
+
+    pub(super) fn calls(&self, call: Call) -> u64 {
+        self.calls[call as usize]
+    }
+
+    /// Counts a call; the error is what it is to return.
+    #[inline]
+    pub(super) fn count(&mut self, call: Call) -> DriverResult<()> {
+        self.calls[call as usize] += 1;
+        if self.armed.is_empty() { Ok(()) } else { self.strike(call) }
+    }
+
+    #[cold]
+    fn strike(&mut self, call: Call) -> DriverResult<()> {
+        let count = self.calls(call);
+        let Some(at) = self.armed.iter().position(|&(strikes_at, fault)| {
+            fault.call == call
+                && match fault.repeat {
+                    Repeat::Once => count == strikes_at,
+                    Repeat::Forever => count >= strikes_at,
+                }
+        }) else {
+            return Ok(());
+        };
+        let code = self.armed[at].1.code;
+        if self.armed[at].1.repeat == Repeat::Once {
+            self.armed.swap_remove(at);
+        }
+        Err(code)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn outcomes(faults: &mut Faults, calls: usize) -> Vec<bool> {
+        (0..calls).map(|_| faults.count(Call::Memset).is_err()).collect()
+    }
+
+    #[test]
+    fn the_nth_call_after_the_injection_fails() {
+        let mut faults = Faults::new();
+        assert_eq!(outcomes(&mut faults, 2), [false, false]);
+        faults.inject(Fault::once(Call::Memset, CudaCode::UNKNOWN).nth(2));
+        assert_eq!(outcomes(&mut faults, 3), [false, true, false]);
+        assert!(faults.count(Call::Fill).is_ok());
+        assert_eq!((faults.calls(Call::Memset), faults.calls(Call::Fill)), (5, 1));
+    }
+
+    #[test]
+    fn a_lasting_fault_ends_when_cleared() {
+        let mut faults = Faults::new();
+        faults.inject(Fault::forever(Call::Memset, CudaCode::UNKNOWN).nth(2));
+        assert_eq!(outcomes(&mut faults, 3), [false, true, true]);
+        faults.clear();
+        assert_eq!(outcomes(&mut faults, 1), [false]);
+    }
+}

@@ -1,0 +1,333 @@
+//! Page-locked host memory: which ranges are, and which pending operations name them.
+//!
+//! * Allocated blocks are real memory of the process, aligned to 4096 bytes and poisoned, never
+//!   uninitialised. They outlive the emulator unless they are freed: somebody may still hold a pointer.
+//! * A block that is freed while a pending operation names it is *quarantined*: its memory is never
+//!   given back, so that the program under test stays sound and can be told of its mistake.
+//! * Blocks never overlap (rule 21).
+//!
+//! This is the one place that dereferences host memory.
+
+use std::alloc::Layout;
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use super::rng;
+use crate::driver::Ordinal;
+
+const PAGE: usize = 4096;
+
+/// A pointer that an operation carries until it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostPtr(pub(super) *mut u8);
+
+// SAFETY: the pointer is only dereferenced by `HostMemory`, under the lock of the machine, and the
+// preconditions of the driver's copies give that thread the right to, whichever it is.
+unsafe impl Send for HostPtr {}
+
+impl HostPtr {
+    pub(super) fn address(self) -> usize {
+        self.0.addr()
+    }
+}
+
+/// How an operation that has not run yet uses a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+#[derive(Debug)]
+struct Use {
+    operation: u64,
+    start: usize,
+    end: usize,
+    access: Access,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Allocated,
+    Registered,
+    Quarantined,
+}
+
+#[derive(Debug)]
+struct Block {
+    ptr: HostPtr,
+    bytes: usize,
+    device: Ordinal,
+    origin: Origin,
+    uses: Vec<Use>,
+}
+
+/// Why a block could not be freed or unregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No block starts there, and none contains the address.
+    Unknown,
+    /// The address lies inside a block, or the block is of the other origin.
+    Mismatch,
+}
+
+/// How a block was taken out of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    Clean,
+    /// Operations that have not run yet name the block: this many.
+    InFlight(usize),
+}
+
+/// The registry of page-locked memory.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    seed: u64,
+    generation: u64,
+    blocks: BTreeMap<usize, Block>,
+}
+
+impl HostMemory {
+    pub(super) fn new(seed: u64) -> Self {
+        HostMemory { seed, generation: 0, blocks: BTreeMap::new() }
+    }
+
+    /// Bytes and blocks allocated and not freed.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        let allocated = self.blocks.values().filter(|block| block.origin == Origin::Allocated);
+        allocated.fold((0, 0), |(bytes, blocks), block| (bytes + block.bytes, blocks + 1))
+    }
+
+    /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
+    pub(super) fn quarantined(&self) -> usize {
+        self.blocks.values().filter(|block| block.origin == Origin::Quarantined).count()
+    }
+
+    /// The device that a block was allocated or registered on.
+    pub(super) fn device_of(&self, ptr: NonNull<u8>) -> Option<Ordinal> {
+        self.blocks.get(&ptr.as_ptr().addr()).map(|block| block.device)
+    }
+
+    pub(super) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
+        let layout = Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
+        // SAFETY: the layout's size is not 0.
+        let ptr = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
+        self.generation += 1;
+        let words = bytes / 8;
+        let word = rng::poison(self.seed, self.generation);
+        // SAFETY: `ptr` is valid for writes of `bytes` bytes, aligned to 4096, and nobody else's.
+        // All bytes are initialised here, the words by the loop and the tail by `write_bytes`.
+        unsafe {
+            for index in 0..words {
+                ptr.as_ptr().cast::<u64>().add(index).write(word);
+            }
+            ptr.as_ptr().add(words * 8).write_bytes(word as u8, bytes - words * 8);
+        }
+        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Allocated);
+        Some(ptr)
+    }
+
+    /// Frees an allocated block, or quarantines it.
+    ///
+    /// # Safety
+    ///
+    /// * No reference into the block is used afterwards.
+    pub(super) unsafe fn free(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
+        let block = self.find(ptr, Origin::Allocated)?;
+        if !block.uses.is_empty() {
+            block.origin = Origin::Quarantined;
+            return Ok(Removal::InFlight(block.uses.len()));
+        }
+        let bytes = block.bytes;
+        self.blocks.remove(&ptr.as_ptr().addr());
+        let layout = Layout::from_size_align(bytes, PAGE).expect("was valid when allocated");
+        // SAFETY: `allocate` made a block of this layout at this address; it was in the registry, so
+        // that it has not been freed, and it is now out of it, so that it never will be again.
+        unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
+        Ok(Removal::Clean)
+    }
+
+    /// Adds a range that the caller owns. False if it overlaps another block.
+    pub(super) fn register(&mut self, device: Ordinal, ptr: NonNull<u8>, bytes: usize) -> bool {
+        let start = ptr.as_ptr().addr();
+        let before = self.blocks.range(..start.saturating_add(bytes)).next_back();
+        if before.is_some_and(|(&other, block)| other + block.bytes > start) {
+            return false;
+        }
+        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered);
+        true
+    }
+
+    pub(super) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
+        let uses = self.find(ptr, Origin::Registered)?.uses.len();
+        self.blocks.remove(&ptr.as_ptr().addr());
+        Ok(if uses == 0 { Removal::Clean } else { Removal::InFlight(uses) })
+    }
+
+    /// Whether the range lies in one page-locked block that is not freed.
+    pub(super) fn is_page_locked(&self, ptr: HostPtr, bytes: usize) -> bool {
+        self.containing(ptr, bytes).is_some_and(|block| block.origin != Origin::Quarantined)
+    }
+
+    /// Whether an operation that has not run yet uses some of the range in one of these ways.
+    pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, ways: &[Access]) -> bool {
+        let (start, end) = (ptr.address(), ptr.address() + bytes);
+        self.containing(ptr, bytes).is_some_and(|block| {
+            let mut uses = block.uses.iter();
+            uses.any(|u| u.start < end && start < u.end && ways.contains(&u.access))
+        })
+    }
+
+    /// Notes that `operation` will use the range.
+    pub(super) fn begin_use(&mut self, ptr: HostPtr, bytes: usize, access: Access, operation: u64) {
+        let start = ptr.address();
+        if let Some(block) = self.containing_mut(ptr, bytes) {
+            block.uses.push(Use { operation, start, end: start + bytes, access });
+        }
+    }
+
+    /// Notes that `operation` has run or never will. False if the memory is not page-locked any more:
+    /// then it must not be touched.
+    #[must_use]
+    pub(super) fn end_use(&mut self, ptr: HostPtr, bytes: usize, operation: u64) -> bool {
+        let Some(block) = self.containing_mut(ptr, bytes) else { return false };
+        let at = block.uses.iter().position(|u| u.operation == operation);
+        // A registration that went and came back does not know the operations of its predecessor.
+        at.is_some_and(|at| {
+            block.uses.swap_remove(at);
+            true
+        })
+    }
+
+    /// The bytes of a range, to be read at once.
+    ///
+    /// # Safety
+    ///
+    /// * The range lies in page-locked memory, and nobody writes to it while the slice is used.
+    pub(super) unsafe fn bytes<'a>(ptr: HostPtr, bytes: usize) -> &'a [u8] {
+        // SAFETY: page-locked memory is mapped and initialised; nobody writes meanwhile.
+        unsafe { std::slice::from_raw_parts(ptr.0, bytes) }
+    }
+
+    /// Overwrites a range with `source`.
+    ///
+    /// # Safety
+    ///
+    /// * The range of `source`'s length lies in page-locked memory, and nobody else accesses it.
+    pub(super) unsafe fn write(ptr: HostPtr, source: &[u8]) {
+        // SAFETY: page-locked memory is mapped; device memory, where `source` lies, is storage of
+        // its own, so that the two cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), ptr.0, source.len()) };
+    }
+
+    /// Overwrites a range with a pattern that nobody may rely on.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`write`](Self::write).
+    pub(super) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
+        self.generation += 1;
+        // SAFETY: page-locked memory is mapped and initialised, and nobody else accesses it.
+        let range = unsafe { std::slice::from_raw_parts_mut(ptr.0, bytes) };
+        rng::fill_word(range, rng::poison(self.seed, self.generation));
+    }
+
+    fn insert(&mut self, ptr: HostPtr, bytes: usize, device: Ordinal, origin: Origin) {
+        // A quarantined block keeps its memory, so that no new block can lie where it does.
+        self.blocks
+            .insert(ptr.address(), Block { ptr, bytes, device, origin, uses: Vec::new() });
+    }
+
+    fn find(&mut self, ptr: NonNull<u8>, origin: Origin) -> Result<&mut Block, Refusal> {
+        let start = ptr.as_ptr().addr();
+        let Some(block) = self.containing_mut(HostPtr(ptr.as_ptr()), 1) else {
+            return Err(Refusal::Unknown);
+        };
+        if block.ptr.address() == start && block.origin == origin {
+            Ok(block)
+        } else {
+            Err(Refusal::Mismatch)
+        }
+    }
+
+    #[inline]
+    fn containing(&self, ptr: HostPtr, bytes: usize) -> Option<&Block> {
+        let (&start, block) = self.blocks.range(..=ptr.address()).next_back()?;
+        let offset = ptr.address() - start;
+        (offset <= block.bytes && bytes <= block.bytes - offset).then_some(block)
+    }
+
+    #[inline]
+    fn containing_mut(&mut self, ptr: HostPtr, bytes: usize) -> Option<&mut Block> {
+        let (&start, block) = self.blocks.range_mut(..=ptr.address()).next_back()?;
+        let offset = ptr.address() - start;
+        (offset <= block.bytes && bytes <= block.bytes - offset).then_some(block)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_is_aligned_and_initialised() {
+        let mut memory = HostMemory::new(3);
+        let ptr = memory.allocate(0, 4099).unwrap();
+        assert_eq!(ptr.as_ptr().addr() % PAGE, 0);
+        // SAFETY: the block is page-locked and this test's own.
+        let bytes = unsafe { HostMemory::bytes(HostPtr(ptr.as_ptr()), 4099) };
+        assert!(bytes.iter().all(|&byte| byte != 0));
+        assert_eq!(memory.usage(), (4099, 1));
+        // SAFETY: `bytes` is not used any more.
+        assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::Clean));
+        assert_eq!(memory.usage(), (0, 0));
+        assert_eq!(memory.allocate(0, 0), None);
+    }
+
+    #[test]
+    fn a_block_in_flight_is_quarantined() {
+        let mut memory = HostMemory::new(3);
+        let ptr = memory.allocate(0, 100).unwrap();
+        let host = HostPtr(ptr.as_ptr());
+        memory.begin_use(host, 10, Access::Read, 1);
+        // SAFETY: no reference into the block exists.
+        assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::InFlight(1)));
+        assert!(!memory.is_page_locked(host, 1));
+        assert!(memory.end_use(host, 10, 1), "the memory is still there");
+        assert_eq!((memory.usage(), memory.quarantined()), ((0, 0), 1));
+        // SAFETY: no reference into the block exists.
+        assert_eq!(unsafe { memory.free(ptr) }, Err(Refusal::Mismatch));
+    }
+
+    #[test]
+    fn registered_ranges_never_overlap_and_leave_by_their_start() {
+        let mut memory = HostMemory::new(3);
+        let mut owned = vec![0u8; 64];
+        let at = |offset: usize, owned: &mut [u8]| NonNull::new(&raw mut owned[offset]).unwrap();
+        let (start, middle, end) = (at(8, &mut owned), at(12, &mut owned), at(16, &mut owned));
+        assert!(memory.register(0, start, 8));
+        assert!(!memory.register(0, start, 8));
+        assert!(!memory.register(0, middle, 8));
+        assert!(!memory.register(0, at(0, &mut owned), 64));
+        assert!(memory.register(0, end, 8), "disjoint ranges on one page");
+        assert_eq!(memory.unregister(middle), Err(Refusal::Mismatch));
+        assert_eq!(memory.unregister(at(0, &mut owned)), Err(Refusal::Unknown));
+        assert_eq!(memory.unregister(start), Ok(Removal::Clean));
+        assert_eq!(memory.unregister(start), Err(Refusal::Unknown));
+    }
+
+    #[test]
+    fn pending_uses_are_known_by_range_and_way() {
+        let mut memory = HostMemory::new(3);
+        let ptr = memory.allocate(0, 100).unwrap();
+        let at = |offset: usize| HostPtr(ptr.as_ptr().wrapping_add(offset));
+        memory.begin_use(at(10), 10, Access::Read, 1);
+        assert!(memory.is_pending(at(19), 5, &[Access::Read]));
+        assert!(!memory.is_pending(at(20), 5, &[Access::Read]));
+        assert!(!memory.is_pending(at(19), 5, &[Access::Write]));
+        assert!(memory.end_use(at(10), 10, 1));
+        assert!(!memory.is_pending(at(0), 100, &[Access::Read, Access::Write]));
+        // SAFETY: no reference into the block exists.
+        assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::Clean));
+    }
+}

@@ -1,0 +1,196 @@
+//! When operations run.
+//!
+//! Both modes share one notion of *ready*: the first operation of a queue whose waits are complete,
+//! on a stream that is not stalled and not inside a host function. They differ in who runs it:
+//!
+//! * eager: [`pump`](Machine::pump) runs everything that is ready, after each change;
+//! * lazy: [`drive`](Machine::drive) runs what a waiter's target needs, and the seed adds detours.
+//!
+//! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier, and
+//! a stream is on the path at most once.
+
+use super::Execution;
+use super::machine::Machine;
+use super::operation::{Action, Position};
+use super::slots::Key;
+use crate::driver::{DriverResult, Poll};
+use crate::error::CudaCode;
+
+/// How far a wait has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    Done,
+    /// Nothing more can be done before another thread does something.
+    Blocked,
+    /// The work will never complete: its device, or one that it waits for, is lost.
+    Lost(CudaCode),
+}
+
+/// The state of a stream's first operation.
+enum Front {
+    Idle,
+    Blocked,
+    Waits(Position),
+    Ready,
+}
+
+impl Machine {
+    /// Works towards `target`.
+    pub(super) fn drive(&mut self, target: Position) -> Progress {
+        let mut path = vec![target];
+        while let Some(&at) = path.last() {
+            if self.is_complete(at) {
+                path.pop();
+                continue;
+            }
+            let stream = self.streams.get(at.stream).expect("incomplete, so it is there");
+            if let Some(code) = self.devices[stream.device as usize].lost {
+                return Progress::Lost(code);
+            }
+            match self.front(at.stream) {
+                Front::Waits(position) => path.push(position),
+                Front::Idle | Front::Blocked => return Progress::Blocked,
+                Front::Ready => {
+                    self.step(at.stream);
+                    if self.execution == Execution::Lazy && self.rng.one_in(4) {
+                        self.wander();
+                    }
+                }
+            }
+        }
+        Progress::Done
+    }
+
+    /// What a wait does while it holds the lock.
+    pub(super) fn wait_step(&mut self, target: Position) -> Progress {
+        if self.is_complete(target) {
+            return Progress::Done;
+        }
+        if self.execution == Execution::Lazy {
+            for _ in 0..self.rng.below(3) {
+                self.wander();
+            }
+        }
+        self.drive(target)
+    }
+
+    /// What a query answers. In lazy mode it denies for a while, then makes the progress it needs, so
+    /// that a program which polls ends.
+    pub(super) fn poll(&mut self, target: Position, patience: &mut u8) -> DriverResult<Poll> {
+        if self.is_complete(target) {
+            return Ok(Poll::Done);
+        }
+        if self.execution == Execution::Lazy {
+            if *patience == 0 {
+                *patience = 1 + self.rng.below(4) as u8;
+                return Ok(Poll::NotReady);
+            }
+            *patience -= 1;
+            if *patience > 0 {
+                return Ok(Poll::NotReady);
+            }
+        }
+        match self.drive(target) {
+            Progress::Done => Ok(Poll::Done),
+            Progress::Blocked => Ok(Poll::NotReady),
+            Progress::Lost(code) => Err(code),
+        }
+    }
+
+    /// Runs everything that is ready.
+    pub(super) fn pump(&mut self) {
+        let mut again = true;
+        while again {
+            again = false;
+            let mut at = 0;
+            while let Some(&key) = self.backlog.get(at) {
+                while matches!(self.front(key), Front::Ready) {
+                    self.step(key);
+                    again = true;
+                }
+                // A stream that has run dry has left the backlog, and another took its place.
+                if self.backlog.get(at) == Some(&key) {
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    /// A detour: some other stream gets ahead by a little, if it can.
+    fn wander(&mut self) {
+        if self.backlog.is_empty() {
+            return;
+        }
+        let key = self.backlog[self.rng.below(self.backlog.len())];
+        for _ in 0..=self.rng.below(4) {
+            if !matches!(self.front(key), Front::Ready) {
+                return;
+            }
+            self.step(key);
+        }
+    }
+
+    fn front(&self, key: Key) -> Front {
+        let Some(stream) = self.streams.get(key) else { return Front::Idle };
+        let Some(operation) = stream.queue.front() else { return Front::Idle };
+        if stream.stalled || stream.dispatched {
+            return Front::Blocked;
+        }
+        match operation.waits.iter().find(|&&position| !self.is_complete(position)) {
+            Some(&position) => Front::Waits(position),
+            None => Front::Ready,
+        }
+    }
+
+    /// Runs the first operation of a stream, which is ready.
+    fn step(&mut self, key: Key) {
+        let stream = self.streams.get_mut(key).expect("has a first operation");
+        let operation = stream.queue.front().expect("has a first operation");
+        if let Action::HostFunction(call) = operation.action {
+            stream.dispatched = true;
+            self.host_ready.push_back((key, call));
+            self.host_work = true;
+            return;
+        }
+        let (id, action) = (operation.id, operation.action);
+        if self.claim(key, id, &action) && self.execute(key, action) {
+            self.complete_first(key);
+        }
+    }
+
+    /// The host thread is back from a function of this stream.
+    pub(super) fn host_function_returned(&mut self, key: Key) {
+        self.host_functions -= 1;
+        if self.streams.get_mut(key).is_some_and(|s| std::mem::take(&mut s.dispatched)) {
+            self.complete_first(key);
+            if self.execution == Execution::Eager {
+                self.pump();
+            }
+        }
+    }
+
+    pub(super) fn release(&mut self, key: Key) {
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.stalled = false;
+        }
+        if self.execution == Execution::Eager {
+            self.pump();
+        }
+        self.changed = true;
+        self.host_work = true;
+    }
+
+    fn complete_first(&mut self, key: Key) {
+        let stream = self.streams.get_mut(key).expect("has a first operation");
+        stream.queue.pop_front();
+        stream.completed += 1;
+        if stream.queue.is_empty() {
+            let at = self.backlog.iter().position(|&other| other == key);
+            self.backlog.swap_remove(at.expect("its queue was not empty"));
+            if stream.destroyed {
+                self.streams.remove(key);
+            }
+        }
+        self.changed = true;
+    }
+}

@@ -1,0 +1,607 @@
+//! The seam: what the crate needs from a CUDA runtime, one method a CUDA call.
+//!
+//! Everything above this module is written against [`Driver`]; nothing above it can tell which
+//! driver it has. Two exist: `cuda`, a thin layer over the CUDA runtime, and [`emulated`], a CUDA
+//! runtime in pure Rust for machines without a GPU and for finding bugs.
+//!
+//! # Invariants that every driver keeps
+//!
+//! * **The caller's state is left alone.** The current device of the calling thread and its
+//!   last-error slot (`cudaPeekAtLastError`) are after every call what they were before it.
+//! * **Captures are left alone.** No method invalidates a graph capture that another thread has
+//!   under way, except by naming a capturing stream.
+//! * **A stream is FIFO**; streams are unordered among each other but for events and for the rules
+//!   of the default streams (CUDA Runtime API, "Stream synchronization behavior").
+//! * **Threads.** Every method may be called from any thread at any time, unless its own
+//!   preconditions say otherwise.
+//! * **Failure.** `Err` carries the runtime's code, unknown numbers included. As in CUDA, a call may
+//!   return the error of earlier asynchronous work, so that an `Err` is no proof that nothing was
+//!   enqueued.
+//!
+//! This module is public so that conformance tests can drive both implementations; it is not covered
+//! by the crate's semantic versioning.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use crate::error::CudaCode;
+
+#[cfg(pinlane_cuda)]
+pub(crate) mod cuda;
+#[cfg(feature = "emulated")]
+pub mod emulated;
+pub mod reference;
+
+/// What a driver call gives: a value, or the code of the CUDA runtime.
+pub type DriverResult<T> = Result<T, CudaCode>;
+
+/// A device's number, counted from 0 (`int device` in CUDA).
+pub type Ordinal = i32;
+
+/// An address in device memory. Never dereferenced on the host.
+pub type DevicePtr = u64;
+
+/// A stream: its handle (`cudaStream_t` as a number) and the device that it belongs to.
+///
+/// The device matters for the default streams, whose handle means "of the current device", and for
+/// kernel launches, which CUDA binds to the current device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawStream {
+    /// The device that the stream belongs to.
+    pub device: Ordinal,
+    /// The `cudaStream_t`, as a number.
+    pub handle: usize,
+}
+
+impl RawStream {
+    /// The handle of the legacy default stream (`cudaStreamLegacy`).
+    pub const LEGACY: usize = 1;
+    /// The handle of the per-thread default stream (`cudaStreamPerThread`).
+    pub const PER_THREAD: usize = 2;
+
+    /// Whether the handle names a default stream, which means "of the current device" to CUDA.
+    #[must_use]
+    pub fn is_default(self) -> bool {
+        self.handle <= Self::PER_THREAD
+    }
+}
+
+/// An event: its handle (`cudaEvent_t` as a number) and the device that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawEvent {
+    /// The device that was current when the event was created.
+    pub device: Ordinal,
+    /// The `cudaEvent_t`, as a number.
+    pub handle: usize,
+}
+
+/// The answer of a query that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// All the work asked about is complete, and its effects are visible to the calling thread.
+    Done,
+    /// Some of it is not (`cudaErrorNotReady`).
+    NotReady,
+}
+
+/// Whether a stream is part of a graph capture (`cudaStreamCaptureStatus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capture {
+    /// Not capturing.
+    None,
+    /// Capturing: work is recorded into a graph, not executed.
+    Active,
+    /// The capture has failed, but has not been ended.
+    Invalidated,
+}
+
+/// Device attributes that the crate asks for (`cudaDeviceAttr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// `cudaDevAttrMultiProcessorCount`
+    MultiProcessorCount,
+    /// `cudaDevAttrAsyncEngineCount`: how many copies can run at once beside kernels.
+    AsyncEngineCount,
+    /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
+    MemoryPoolsSupported,
+    /// `cudaDevAttrHostRegisterSupported`
+    HostRegisterSupported,
+    /// `cudaDevAttrComputeCapabilityMajor`
+    ComputeCapabilityMajor,
+    /// `cudaDevAttrComputeCapabilityMinor`
+    ComputeCapabilityMinor,
+    /// `cudaDevAttrClockRate` in kHz
+    ClockRate,
+}
+
+/// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostFlags {
+    /// Page-locked for every device of the process, not only for the one it was allocated on.
+    pub portable: bool,
+    /// Mapped into the address space of the devices.
+    pub mapped: bool,
+    /// Write-combined: faster for the device to read over some links, very slow for the CPU to read.
+    /// Only for allocation.
+    pub write_combined: bool,
+}
+
+/// How an owned stream behaves (`cudaStreamCreateWithPriority`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamFlags {
+    /// Synchronizes with the legacy default stream. Off means `cudaStreamNonBlocking`.
+    pub blocking: bool,
+    /// Lower numbers run first; 0 is the default priority. Clamped by the runtime to its range.
+    pub priority: i32,
+}
+
+/// One part of a scatter or gather, 24 bytes, laid out as `pinlane_item` in `cuda/kernels.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Item {
+    /// Where the part lies in the packed block, in bytes from its start.
+    pub offset: u64,
+    /// The part's own address.
+    pub address: DevicePtr,
+    /// The length in bytes; 0 is allowed.
+    pub bytes: u64,
+}
+
+/// A function for the runtime to call when a stream gets to it (`cudaHostFn_t`).
+pub type HostFunction = unsafe extern "C" fn(*mut c_void);
+
+/// Names the methods of [`Driver`], for messages, counters and fault injection.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Call {
+    /// `cudaHostAlloc`
+    HostAlloc,
+    /// `cudaFreeHost`
+    HostFree,
+    /// `cudaHostRegister`
+    HostRegister,
+    /// `cudaHostUnregister`
+    HostUnregister,
+    /// `cudaMallocAsync`
+    DeviceAlloc,
+    /// `cudaFreeAsync`
+    DeviceFree,
+    /// `cudaMemcpyAsync` from host to device
+    CopyH2D,
+    /// `cudaMemcpyAsync` from device to host
+    CopyD2H,
+    /// `cudaMemcpyAsync` within a device
+    CopyD2D,
+    /// `cudaMemcpyPeerAsync`
+    CopyPeer,
+    /// `cudaMemsetAsync`
+    Memset,
+    /// `cudaStreamCreateWithPriority`
+    StreamCreate,
+    /// `cudaStreamDestroy`
+    StreamDestroy,
+    /// `cudaStreamQuery`
+    StreamQuery,
+    /// `cudaStreamSynchronize`
+    StreamSynchronize,
+    /// `cudaStreamWaitEvent`
+    StreamWaitEvent,
+    /// `cudaStreamIsCapturing`
+    StreamCapture,
+    /// `cudaEventCreateWithFlags`
+    EventCreate,
+    /// `cudaEventDestroy`
+    EventDestroy,
+    /// `cudaEventRecord`
+    EventRecord,
+    /// `cudaEventQuery`
+    EventQuery,
+    /// `cudaEventSynchronize`
+    EventSynchronize,
+    /// `cudaEventElapsedTime`
+    EventElapsed,
+    /// `cudaLaunchHostFunc`
+    LaunchHost,
+    /// `cudaDeviceCanAccessPeer`
+    PeerQuery,
+    /// `cudaDeviceEnablePeerAccess`
+    PeerEnable,
+    /// `cudaDeviceGetAttribute`, `cudaGetDeviceProperties`
+    Attributes,
+    /// `cudaMemGetInfo`
+    MemoryInfo,
+    /// A launch of the fill kernel
+    Fill,
+    /// A launch of the checksum kernel
+    Checksum,
+    /// A launch of the scatter kernel
+    Scatter,
+    /// A launch of the gather kernel
+    Gather,
+    /// A launch of the busy kernel
+    Busy,
+}
+
+impl Call {
+    /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
+    pub const ALL: [Call; 33] = [
+        Call::HostAlloc,
+        Call::HostFree,
+        Call::HostRegister,
+        Call::HostUnregister,
+        Call::DeviceAlloc,
+        Call::DeviceFree,
+        Call::CopyH2D,
+        Call::CopyD2H,
+        Call::CopyD2D,
+        Call::CopyPeer,
+        Call::Memset,
+        Call::StreamCreate,
+        Call::StreamDestroy,
+        Call::StreamQuery,
+        Call::StreamSynchronize,
+        Call::StreamWaitEvent,
+        Call::StreamCapture,
+        Call::EventCreate,
+        Call::EventDestroy,
+        Call::EventRecord,
+        Call::EventQuery,
+        Call::EventSynchronize,
+        Call::EventElapsed,
+        Call::LaunchHost,
+        Call::PeerQuery,
+        Call::PeerEnable,
+        Call::Attributes,
+        Call::MemoryInfo,
+        Call::Fill,
+        Call::Checksum,
+        Call::Scatter,
+        Call::Gather,
+        Call::Busy,
+    ];
+}
+
+/// The longest pattern of [`Driver::fill`], in bytes.
+pub const MAX_PATTERN: usize = 64;
+
+/// A CUDA runtime.
+///
+/// # Safety
+///
+/// Whoever implements this trait promises that
+///
+/// * a call that returns success has the effect that the CUDA Runtime API documents for the function
+///   that the method names, in stream order, and touches no host memory outside the ranges that its
+///   arguments name;
+/// * [`Poll::Done`] and a successful `*_synchronize` are given only when the work asked about is
+///   complete and its writes are visible to the calling thread;
+/// * memory that [`host_alloc`](Driver::host_alloc) gives is initialised, aligned to at least 4096
+///   bytes, and stays valid until [`host_free`](Driver::host_free);
+/// * the invariants of the [module](self) hold.
+///
+/// The terms that the preconditions below use:
+///
+/// * **live stream / event**: created by this driver (or a default stream, or a foreign handle of the
+///   same CUDA runtime) and not destroyed;
+/// * **valid until retired**: the memory stays allocated, and is not accessed by the host in a
+///   conflicting way, until the operation is complete on the device.
+pub unsafe trait Driver: Send + Sync {
+    /// How many devices there are. `cudaGetDeviceCount`
+    fn device_count(&self) -> DriverResult<i32>;
+
+    /// The device's name as the vendor prints it. `cudaGetDeviceProperties`
+    fn device_name(&self, device: Ordinal) -> DriverResult<String>;
+
+    /// An attribute of a device. `cudaDeviceGetAttribute`
+    fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32>;
+
+    /// Free and total device memory in bytes. `cudaMemGetInfo`
+    fn memory_info(&self, device: Ordinal) -> DriverResult<(usize, usize)>;
+
+    /// Versions of the driver and of the runtime, as 1000 * major + 10 * minor; the driver's is 0
+    /// where none is installed. `cudaDriverGetVersion`, `cudaRuntimeGetVersion`
+    fn versions(&self) -> DriverResult<(i32, i32)>;
+
+    /// Allocates page-locked host memory. May block for long, and may synchronize the device.
+    /// `cudaHostAlloc`; `bytes` must not be 0 ([`CudaCode::INVALID_VALUE`]).
+    fn host_alloc(
+        &self,
+        device: Ordinal,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<NonNull<u8>>;
+
+    /// Frees page-locked memory. May synchronize the device. `cudaFreeHost`
+    ///
+    /// # Safety
+    ///
+    /// * `ptr` came from `host_alloc` of this driver and has not been freed.
+    /// * No operation that names the block is pending on any stream.
+    /// * No reference into the block is used afterwards.
+    /// * The calling thread is not inside a host function.
+    unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()>;
+
+    /// Page-locks existing memory. `cudaHostRegister`
+    ///
+    /// # Safety
+    ///
+    /// * `ptr .. ptr + bytes` is mapped, readable and writable, and stays so until unregistered.
+    unsafe fn host_register(
+        &self,
+        device: Ordinal,
+        ptr: NonNull<u8>,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<()>;
+
+    /// Undoes [`host_register`](Driver::host_register). `cudaHostUnregister`
+    ///
+    /// # Safety
+    ///
+    /// * No operation that names the range is pending on any stream.
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()>;
+
+    /// Allocates device memory, in stream order. `cudaMallocAsync`; `bytes` must not be 0. The address
+    /// is aligned to at least 256 bytes.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live and not capturing.
+    /// * The address is used only by work that is ordered after this call on `stream`.
+    unsafe fn device_alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr>;
+
+    /// Frees device memory, in stream order. `cudaFreeAsync`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live and not capturing.
+    /// * `ptr` came from `device_alloc` of this driver and has not been freed.
+    /// * Every operation that names the memory is ordered before this call on `stream`.
+    unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()>;
+
+    /// Copies from page-locked host memory to the device. `cudaMemcpyAsync`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `src .. src + bytes` lies in one page-locked block and is valid until retired.
+    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
+    unsafe fn copy_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Copies from the device to page-locked host memory. `cudaMemcpyAsync`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `dst .. dst + bytes` lies in one page-locked block and is valid until retired; the host
+    ///   neither reads nor writes it until then.
+    /// * `src .. src + bytes` lies in one device allocation and is valid until retired.
+    unsafe fn copy_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Copies within one device. `cudaMemcpyAsync`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * Both ranges lie in one device allocation each, do not overlap, and are valid until retired.
+    unsafe fn copy_d2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Copies between two devices; works with and without peer access. `cudaMemcpyPeerAsync`
+    ///
+    /// # Safety
+    ///
+    /// * As for [`copy_d2d`](Driver::copy_d2d); each range lies on the device named beside it.
+    unsafe fn copy_peer(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        dst_device: Ordinal,
+        src: DevicePtr,
+        src_device: Ordinal,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Sets device memory to one byte value. `cudaMemsetAsync`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
+    unsafe fn memset(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        value: u8,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Creates a stream. `cudaStreamCreateWithPriority`
+    fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream>;
+
+    /// Destroys a stream; returns at once, and work already enqueued drains. `cudaStreamDestroy`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` came from `stream_create` of this driver, and is not used afterwards.
+    unsafe fn stream_destroy(&self, stream: RawStream) -> DriverResult<()>;
+
+    /// Whether all work enqueued so far is complete. `cudaStreamQuery`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    unsafe fn stream_query(&self, stream: RawStream) -> DriverResult<Poll>;
+
+    /// Blocks until all work enqueued so far is complete. `cudaStreamSynchronize`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()>;
+
+    /// Makes later work of `stream` wait, on the device, for what `event` captured when it was last
+    /// recorded before this call. `cudaStreamWaitEvent`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` and `event` are live; they may belong to different devices.
+    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()>;
+
+    /// Whether the stream is being captured. `cudaStreamIsCapturing`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    unsafe fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture>;
+
+    /// Creates an event, with or without timing. `cudaEventCreateWithFlags`
+    fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent>;
+
+    /// Destroys an event; returns at once, and waits already bound to it stay valid.
+    /// `cudaEventDestroy`
+    ///
+    /// # Safety
+    ///
+    /// * `event` came from `event_create` of this driver, and is not used afterwards.
+    unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()>;
+
+    /// Captures in `event` the work enqueued on `stream` so far, overwriting what it held.
+    /// `cudaEventRecord`
+    ///
+    /// # Safety
+    ///
+    /// * `event` and `stream` are live and of the same device.
+    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()>;
+
+    /// Whether the captured work is complete; an event never recorded is [`Poll::Done`].
+    /// `cudaEventQuery`
+    ///
+    /// # Safety
+    ///
+    /// * `event` is live.
+    unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll>;
+
+    /// Blocks until the captured work is complete. `cudaEventSynchronize`
+    ///
+    /// # Safety
+    ///
+    /// * `event` is live.
+    unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()>;
+
+    /// Milliseconds between two completed events with timing. `cudaEventElapsedTime`
+    ///
+    /// # Safety
+    ///
+    /// * Both events are live and of the same device.
+    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32>;
+
+    /// Enqueues a call of `function(data)` on a thread of the runtime; later work of the stream waits
+    /// for it. Not called after a device error. `cudaLaunchHostFunc`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `function` may be called once with `data` on any thread, does not unwind, calls no method of
+    ///   a driver, and does not wait for work that is not ordered before it.
+    unsafe fn launch_host(
+        &self,
+        stream: RawStream,
+        function: HostFunction,
+        data: *mut c_void,
+    ) -> DriverResult<()>;
+
+    /// Whether `device` can access the memory of `peer` directly. `cudaDeviceCanAccessPeer`
+    fn can_access_peer(&self, device: Ordinal, peer: Ordinal) -> DriverResult<bool>;
+
+    /// Lets `device` access the memory of `peer`; one direction only. Enabled already is success here
+    /// (`cudaErrorPeerAccessAlreadyEnabled` is swallowed). `cudaDeviceEnablePeerAccess`
+    fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()>;
+
+    /// Kernel: repeats `pattern` over `dst .. dst + bytes`; a last partial pattern is cut off.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
+    /// * `pattern` has 1 to [`MAX_PATTERN`] bytes.
+    unsafe fn fill(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> DriverResult<()>;
+
+    /// Kernel: writes the [`checksum`](reference::checksum) of `src .. src + bytes` to the `u64` at
+    /// `out`.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `src .. src + bytes` lies in one device allocation and is valid until retired; any alignment.
+    /// * `out .. out + 8` lies in device memory, aligned to 8, outside `src`, valid until retired.
+    unsafe fn checksum(
+        &self,
+        stream: RawStream,
+        src: DevicePtr,
+        bytes: usize,
+        out: DevicePtr,
+    ) -> DriverResult<()>;
+
+    /// Kernel: copies each item's part of the packed block to the item's address.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * `items` holds `count` [`Item`]s in device memory, aligned to 8, valid until retired.
+    /// * Every part `packed + offset .. + bytes` and every `address .. + bytes` lies in device memory
+    ///   that is valid until retired; any alignment.
+    /// * No two destinations overlap, and none overlaps the packed block or the items.
+    unsafe fn scatter(
+        &self,
+        stream: RawStream,
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    ) -> DriverResult<()>;
+
+    /// Kernel: copies from each item's address to its part of the packed block.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`scatter`](Driver::scatter), with source and destination exchanged.
+    unsafe fn gather(
+        &self,
+        stream: RawStream,
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    ) -> DriverResult<()>;
+
+    /// Kernel: keeps the stream busy for `nanoseconds` of device time, at most 10 s, touching no
+    /// memory.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()>;
+}

@@ -1,0 +1,269 @@
+//! What went wrong, in which call, and what to do about it.
+//!
+//! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so that a `Result`
+//! costs the hot path nothing, and it carries four things: a [`kind`](Error::kind) to match on, the
+//! [CUDA code](Error::cuda_code) if the CUDA runtime was involved, the [operation](Error::operation)
+//! that failed, and a message that names sizes, devices and the remedy.
+
+use std::fmt;
+
+/// The result of a pinlane call.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What kind of failure an [`Error`] is; the thing to match on.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ErrorKind {
+    /// An argument is outside what the function accepts.
+    InvalidValue,
+    /// Two sides of a copy, or a slice and its buffer, do not have the same number of elements.
+    LengthMismatch,
+    /// A range does not lie inside its buffer.
+    OutOfRange,
+    /// The device still uses the buffer; only the `try_*` functions say so instead of waiting.
+    NotReady,
+    /// The pool's budget is spent and nothing in flight could be waited for.
+    BudgetExhausted,
+    /// The machine has no more page-locked memory to give.
+    OutOfHostMemory,
+    /// The device has no more memory to give.
+    OutOfDeviceMemory,
+    /// No usable device: no toolkit at build time, no driver, no GPU, or no GPU of that number.
+    NoDevice,
+    /// The operation is not supported by this build, device or stream.
+    Unsupported,
+    /// Objects of different drivers (two emulators, or an emulator and a GPU) were mixed.
+    WrongDevice,
+    /// The per-thread default stream was used from a thread other than the one that opened it.
+    WrongThread,
+    /// The stream is being captured into a graph; pooled copies refuse that.
+    StreamCapturing,
+    /// The process is a forked child of the one that opened the device.
+    ForkedProcess,
+    /// The device is lost: a sticky CUDA error; every later call on it fails until the process ends.
+    DeviceLost,
+    /// Two threads used one buffer in conflicting ways through the C interface.
+    Busy,
+    /// A handle given to the C interface is NULL, stale, freed or of another type.
+    InvalidHandle,
+    /// A panic was caught at the C boundary.
+    Panic,
+    /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
+    Cuda,
+}
+
+/// A `cudaError_t`, kept as the number that the runtime returned.
+///
+/// Codes that this crate has no name for are kept too: newer runtimes add codes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CudaCode(pub i32);
+
+macro_rules! cuda_codes {
+    ($($name:ident = $code:literal, $cuda:literal;)*) => {
+        impl CudaCode {
+            $(#[doc = concat!("`", $cuda, "`")] pub const $name: CudaCode = CudaCode($code);)*
+
+            /// The runtime's own name of the code, `cudaErrorUnknownCode` if this crate has none.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(CudaCode($code) => $cuda,)* _ => "cudaErrorUnknownCode" }
+            }
+        }
+    };
+}
+
+cuda_codes! {
+    SUCCESS = 0, "cudaSuccess";
+    INVALID_VALUE = 1, "cudaErrorInvalidValue";
+    MEMORY_ALLOCATION = 2, "cudaErrorMemoryAllocation";
+    INITIALIZATION = 3, "cudaErrorInitializationError";
+    CUDART_UNLOADING = 4, "cudaErrorCudartUnloading";
+    INSUFFICIENT_DRIVER = 35, "cudaErrorInsufficientDriver";
+    DEVICES_UNAVAILABLE = 46, "cudaErrorDevicesUnavailable";
+    NO_DEVICE = 100, "cudaErrorNoDevice";
+    INVALID_DEVICE = 101, "cudaErrorInvalidDevice";
+    ECC_UNCORRECTABLE = 214, "cudaErrorECCUncorrectable";
+    INVALID_RESOURCE_HANDLE = 400, "cudaErrorInvalidResourceHandle";
+    NOT_READY = 600, "cudaErrorNotReady";
+    ILLEGAL_ADDRESS = 700, "cudaErrorIllegalAddress";
+    LAUNCH_TIMEOUT = 702, "cudaErrorLaunchTimeout";
+    PEER_ACCESS_ALREADY_ENABLED = 704, "cudaErrorPeerAccessAlreadyEnabled";
+    PEER_ACCESS_NOT_ENABLED = 705, "cudaErrorPeerAccessNotEnabled";
+    ASSERT = 710, "cudaErrorAssert";
+    HOST_MEMORY_ALREADY_REGISTERED = 712, "cudaErrorHostMemoryAlreadyRegistered";
+    HOST_MEMORY_NOT_REGISTERED = 713, "cudaErrorHostMemoryNotRegistered";
+    HARDWARE_STACK_ERROR = 714, "cudaErrorHardwareStackError";
+    ILLEGAL_INSTRUCTION = 715, "cudaErrorIllegalInstruction";
+    MISALIGNED_ADDRESS = 716, "cudaErrorMisalignedAddress";
+    INVALID_ADDRESS_SPACE = 717, "cudaErrorInvalidAddressSpace";
+    INVALID_PC = 718, "cudaErrorInvalidPc";
+    LAUNCH_FAILURE = 719, "cudaErrorLaunchFailure";
+    NOT_PERMITTED = 800, "cudaErrorNotPermitted";
+    NOT_SUPPORTED = 801, "cudaErrorNotSupported";
+    STREAM_CAPTURE_UNSUPPORTED = 900, "cudaErrorStreamCaptureUnsupported";
+    STREAM_CAPTURE_INVALIDATED = 901, "cudaErrorStreamCaptureInvalidated";
+    STREAM_CAPTURE_IMPLICIT = 906, "cudaErrorStreamCaptureImplicit";
+    CAPTURED_EVENT = 907, "cudaErrorCapturedEvent";
+    UNKNOWN = 999, "cudaErrorUnknown";
+}
+
+impl CudaCode {
+    /// Whether the code marks a corrupted context: every later call of the process returns it too.
+    ///
+    /// Source: the comments on `cudaError` in `driver_types.h` ("This leaves the process in an
+    /// inconsistent state and any further CUDA work will return the same error").
+    #[must_use]
+    pub fn is_sticky(self) -> bool {
+        matches!(
+            self,
+            Self::ECC_UNCORRECTABLE
+                | Self::ILLEGAL_ADDRESS
+                | Self::LAUNCH_TIMEOUT
+                | Self::ASSERT
+                | Self::HARDWARE_STACK_ERROR
+                | Self::ILLEGAL_INSTRUCTION
+                | Self::MISALIGNED_ADDRESS
+                | Self::INVALID_ADDRESS_SPACE
+                | Self::INVALID_PC
+                | Self::LAUNCH_FAILURE
+        )
+    }
+}
+
+impl fmt::Debug for CudaCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.0)
+    }
+}
+
+impl fmt::Display for CudaCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// A failed pinlane call.
+#[derive(Clone)]
+pub struct Error(Box<Inner>);
+
+#[derive(Clone)]
+struct Inner {
+    kind: ErrorKind,
+    cuda: Option<CudaCode>,
+    operation: &'static str,
+    context: String,
+    remedy: &'static str,
+}
+
+impl Error {
+    /// An error of this crate's own making. `context` says what was found, `remedy` what to do.
+    #[cold]
+    pub(crate) fn new(
+        kind: ErrorKind,
+        operation: &'static str,
+        context: impl Into<String>,
+        remedy: &'static str,
+    ) -> Self {
+        Error(Box::new(Inner { kind, cuda: None, operation, context: context.into(), remedy }))
+    }
+
+    /// An error that the CUDA runtime (or the emulated device) reported for `operation`.
+    #[cold]
+    pub(crate) fn cuda(
+        code: CudaCode,
+        operation: &'static str,
+        context: impl Into<String>,
+    ) -> Self {
+        let (kind, remedy) = classify(code);
+        Error(Box::new(Inner {
+            kind,
+            cuda: Some(code),
+            operation,
+            context: context.into(),
+            remedy,
+        }))
+    }
+
+    /// What kind of failure this is.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The code that the CUDA runtime returned, if it was the runtime that failed.
+    #[must_use]
+    pub fn cuda_code(&self) -> Option<CudaCode> {
+        self.0.cuda
+    }
+
+    /// The call that failed: a pinlane function or a CUDA runtime function.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        self.0.operation
+    }
+
+    /// What to do about it, in one sentence.
+    #[must_use]
+    pub fn remedy(&self) -> &'static str {
+        self.0.remedy
+    }
+}
+
+fn classify(code: CudaCode) -> (ErrorKind, &'static str) {
+    match code {
+        CudaCode::MEMORY_ALLOCATION => (
+            ErrorKind::OutOfDeviceMemory,
+            "free buffers on that device, or allocate fewer bytes",
+        ),
+        CudaCode::NO_DEVICE | CudaCode::INVALID_DEVICE => (
+            ErrorKind::NoDevice,
+            "list the devices with Device::available(), or use Device::emulated()",
+        ),
+        CudaCode::INSUFFICIENT_DRIVER => (
+            ErrorKind::NoDevice,
+            "install an NVIDIA driver at least as new as the toolkit that this binary was built \
+             with, or use Device::emulated()",
+        ),
+        CudaCode::STREAM_CAPTURE_UNSUPPORTED
+        | CudaCode::STREAM_CAPTURE_INVALIDATED
+        | CudaCode::STREAM_CAPTURE_IMPLICIT
+        | CudaCode::CAPTURED_EVENT => (
+            ErrorKind::StreamCapturing,
+            "end the graph capture first, or use a stream that is not part of it",
+        ),
+        CudaCode::NOT_SUPPORTED => {
+            (ErrorKind::Unsupported, "check the device's attributes before relying on this feature")
+        }
+        code if code.is_sticky() => (
+            ErrorKind::DeviceLost,
+            "the CUDA context is corrupted: end the process; run it under compute-sanitizer to \
+             find the faulty kernel",
+        ),
+        _ => (
+            ErrorKind::Cuda,
+            "look the code up in the CUDA Runtime API documentation, section cudaError",
+        ),
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Inner { cuda, operation, context, remedy, .. } = &*self.0;
+        write!(f, "{operation}: {context}")?;
+        if let Some(code) = cuda {
+            write!(f, ": {code}")?;
+        }
+        write!(f, "; {remedy}")
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("message", &format_args!("{self}"))
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}

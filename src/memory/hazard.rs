@@ -1,0 +1,191 @@
+//! Who uses a buffer, on which stream, and until when.
+//!
+//! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still touch
+//! it, each a [`Use`] = (stream, position, byte range, read or write). From it follow all the waits of
+//! the crate: the host waits before it touches bytes that the device still uses, and a stream waits for
+//! another stream's conflicting use. Two uses conflict when their ranges overlap and one of them writes.
+//!
+//! # Invariants
+//!
+//! * A use is recorded for **every** operation that may have reached the device, also after an error.
+//! * A use leaves the list only when its position is retired. Uses may be merged, but only into one
+//!   that covers them all: same stream, same access, the later position, the hull of the ranges.
+//! * The list is bounded: past [`MERGE_ABOVE`] entries there is at most one a stream and access.
+//! * `busy` is false only while the list is empty, so that an idle buffer costs one load.
+//!
+//! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting uses
+//! cannot race: a writing operation needs `&mut` on its buffer in Rust, and an exclusive borrow of the
+//! handle in C.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::driver::Poll;
+use crate::error::Result;
+use crate::timeline::Timeline;
+
+/// How many uses a buffer keeps apart by range before it merges those of one stream.
+const MERGE_ABOVE: usize = 16;
+
+/// What an operation does with the bytes it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// An asynchronous operation that may still touch a buffer.
+#[derive(Clone)]
+pub(crate) struct Use {
+    pub(crate) stream: Arc<Timeline>,
+    pub(crate) position: u64,
+    pub(crate) range: Range<usize>,
+    pub(crate) access: Access,
+}
+
+impl Use {
+    pub(crate) fn is_retired(&self) -> bool {
+        self.stream.is_retired(self.position)
+    }
+
+    fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
+        (self.access == Access::Write || access == Access::Write)
+            && self.range.start < range.end
+            && range.start < self.range.end
+    }
+
+    fn same_stream_and_access(&self, other: &Use) -> bool {
+        Arc::ptr_eq(&self.stream, &other.stream) && self.access == other.access
+    }
+
+    fn absorb(&mut self, other: Use) {
+        self.position = self.position.max(other.position);
+        self.range =
+            self.range.start.min(other.range.start)..self.range.end.max(other.range.end);
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Hazards {
+    busy: AtomicBool,
+    uses: Mutex<Vec<Use>>,
+}
+
+impl Hazards {
+    fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
+        // Nothing in the critical sections panics half way through an update.
+        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
+    pub(crate) fn record(&self, new: Use) {
+        let mut uses = self.lock();
+        let twin = uses
+            .iter_mut()
+            .find(|old| old.range == new.range && old.same_stream_and_access(&new));
+        match twin {
+            Some(old) => old.absorb(new),
+            None => {
+                if uses.len() >= MERGE_ABOVE {
+                    uses.retain(|old| !old.is_retired());
+                }
+                if uses.len() >= MERGE_ABOVE {
+                    merge_by_stream(&mut uses);
+                }
+                uses.push(new);
+            }
+        }
+        self.busy.store(true, Ordering::Release);
+    }
+
+    /// The pending uses on other streams that work on `stream` must be ordered after.
+    pub(crate) fn conflicts(
+        &self,
+        range: &Range<usize>,
+        access: Access,
+        stream: &Timeline,
+    ) -> Vec<Use> {
+        if !self.busy.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        self.lock()
+            .iter()
+            .filter(|old| {
+                old.conflicts(range, access)
+                    && !std::ptr::eq(Arc::as_ptr(&old.stream), stream)
+                    && !old.is_retired()
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// Blocks until the host may access `range`. Waits for every conflicting use before it reports the
+    /// first failure (soundness rule 4).
+    pub(crate) fn wait(&self, range: &Range<usize>, access: Access) -> Result<()> {
+        let result = wait_for_all(&self.pending(range, access));
+        self.forget_retired();
+        result
+    }
+
+    /// Whether the host may access `range` now. Does not block.
+    pub(crate) fn poll(&self, range: &Range<usize>, access: Access) -> Result<Poll> {
+        let result = poll_all(&self.pending(range, access));
+        self.forget_retired();
+        result
+    }
+
+    fn pending(&self, range: &Range<usize>, access: Access) -> Vec<Use> {
+        if !self.busy.load(Ordering::Acquire) {
+            return Vec::new();
+        }
+        let conflicting = |old: &&Use| old.conflicts(range, access) && !old.is_retired();
+        self.lock().iter().filter(conflicting).cloned().collect()
+    }
+
+    fn forget_retired(&self) {
+        if self.busy.load(Ordering::Acquire) {
+            let mut uses = self.lock();
+            uses.retain(|old| !old.is_retired());
+            self.busy.store(!uses.is_empty(), Ordering::Release);
+        }
+    }
+
+    /// Everything that is still pending, when the buffer goes away.
+    pub(crate) fn take_pending(&mut self) -> Vec<Use> {
+        let mut uses =
+            std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner));
+        uses.retain(|old| !old.is_retired());
+        uses
+    }
+}
+
+/// Blocks until every use is complete, and only then reports the first failure.
+pub(crate) fn wait_for_all(uses: &[Use]) -> Result<()> {
+    uses.iter().fold(Ok(()), |result, pending| {
+        let waited = pending.stream.wait(pending.position);
+        result.and(waited)
+    })
+}
+
+/// Whether every use is complete; a failure outweighs a use that is pending. Does not block.
+pub(crate) fn poll_all(uses: &[Use]) -> Result<Poll> {
+    uses.iter().fold(Ok(Poll::Done), |result, pending| {
+        match (result, pending.stream.poll(pending.position)) {
+            (Ok(Poll::Done), answer) => answer,
+            (Ok(Poll::NotReady), Ok(_)) => Ok(Poll::NotReady),
+            (Ok(Poll::NotReady), Err(error)) | (Err(error), _) => Err(error),
+        }
+    })
+}
+
+fn merge_by_stream(uses: &mut Vec<Use>) {
+    let mut merged: Vec<Use> = Vec::new();
+    for new in uses.drain(..) {
+        match merged.iter_mut().find(|old| old.same_stream_and_access(&new)) {
+            Some(old) => old.absorb(new),
+            None => merged.push(new),
+        }
+    }
+    *uses = merged;
+}

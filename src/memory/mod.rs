@@ -1,0 +1,50 @@
+//! Buffers that know who uses them: page-locked on the host ([`PinnedBuf`]), and on the device
+//! ([`DeviceBuf`]).
+//!
+//! A buffer is an untyped *region* (an address, a length in bytes, its [`hazards`](hazard)) with a typed
+//! face. Views borrow the region and name a part of it.
+
+mod device;
+pub(crate) mod hazard;
+mod pinned;
+mod range;
+
+pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
+pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
+pub(crate) use pinned::{Block, BlockOwner, PinnedRegion};
+pub(crate) use range::byte_count;
+
+use crate::context::Context;
+use hazard::{Access, Hazards};
+use std::ops::Range;
+
+/// One buffer's part in an operation: which bytes, and what is done with them.
+pub struct Operand<'a> {
+    pub(crate) context: &'a Context,
+    pub(crate) hazards: &'a Hazards,
+    pub(crate) range: Range<usize>,
+    pub(crate) access: Access,
+}
+
+pub(crate) mod sealed {
+    use super::Operand;
+
+    /// How this crate sees a tracked buffer.
+    pub trait Sealed {
+        /// The bytes, as something that the device only reads.
+        fn reading(&self) -> Operand<'_>;
+    }
+
+    /// How this crate sees a tracked buffer that may be written.
+    pub trait SealedMut: Sealed {
+        /// The bytes, as something that the device writes, and perhaps reads.
+        fn writing(&mut self) -> Operand<'_>;
+    }
+}
+
+/// A buffer, or a view of one, whose uses are tracked. Implemented by the buffers and views of this
+/// crate only.
+pub trait Tracked: sealed::Sealed {}
+
+/// A tracked buffer or view that may be written.
+pub trait TrackedMut: Tracked + sealed::SealedMut {}

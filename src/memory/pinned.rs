@@ -1,0 +1,422 @@
+//! Page-locked host memory from a pool.
+//!
+//! ```text
+//!   PinnedBuf<f32>            PinnedSlice<'_, f32>
+//!        |                          | offset, len
+//!        v                          v
+//!   PinnedRegion { block, bytes, hazards, owner }
+//!        |                           drop: (block, pending uses) -> owner, never to the runtime
+//!        v
+//!   block: page-locked, initialised, aligned to 4096
+//! ```
+//!
+//! # Invariants
+//!
+//! * The bytes of a region are initialised, and nobody else's, from allocation until the region drops.
+//! * `&[T]` is given out only when no device write to those bytes is pending, `&mut [T]` only when no
+//!   use of them is; while either lives, the borrow checker keeps out any operation that conflicts.
+//! * Dropping never waits and never frees: the pool gets the block and its pending uses.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Range, RangeBounds};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::hazard::{Access, Hazards, Use};
+use super::{Operand, Tracked, TrackedMut, range, sealed};
+use crate::context::Context;
+use crate::driver::Poll;
+use crate::error::{Error, ErrorKind, Result};
+
+/// A block of page-locked memory as the pool sees it.
+#[derive(Debug)]
+pub(crate) struct Block {
+    pub(crate) ptr: NonNull<u8>,
+    pub(crate) bytes: usize,
+}
+
+// SAFETY: a `Block` is the right to a range of ordinary memory; the memory is not tied to a thread,
+// and a `Block` itself gives no access to it.
+unsafe impl Send for Block {}
+// SAFETY: as above; `&Block` gives the address only.
+unsafe impl Sync for Block {}
+
+/// Where a block goes when its buffer drops.
+pub(crate) trait BlockOwner: Send + Sync {
+    fn context(&self) -> &Context;
+    /// Takes the block back. It may be used again once all of `pending` is retired.
+    fn reclaim(&self, block: Block, pending: Vec<Use>);
+}
+
+/// An untyped tracked block.
+pub(crate) struct PinnedRegion {
+    /// `None` when there are no bytes, and after drop.
+    block: Option<Block>,
+    bytes: usize,
+    hazards: Hazards,
+    owner: Arc<dyn BlockOwner>,
+}
+
+impl PinnedRegion {
+    /// `bytes` must not exceed the block.
+    pub(crate) fn new(block: Option<Block>, bytes: usize, owner: Arc<dyn BlockOwner>) -> Self {
+        debug_assert!(block.as_ref().map_or(0, |block| block.bytes) >= bytes);
+        PinnedRegion { block, bytes, hazards: Hazards::default(), owner }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// The first byte; dangling, but aligned, when there are none.
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
+        const DANGLING: NonNull<u8> = NonNull::without_provenance(
+            std::num::NonZero::new(4096).expect("not zero"),
+        );
+        self.block.as_ref().map_or(DANGLING, |block| block.ptr)
+    }
+
+    pub(crate) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
+        Operand { context: self.owner.context(), hazards: &self.hazards, range, access }
+    }
+
+    /// Blocks until the host may access the bytes.
+    pub(crate) fn settle(
+        &self,
+        operation: &'static str,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<()> {
+        self.owner.context().check_process(operation)?;
+        self.hazards.wait(&range, access)
+    }
+
+    fn try_settle(
+        &self,
+        operation: &'static str,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<()> {
+        self.owner.context().check_process(operation)?;
+        match self.hazards.poll(&range, access)? {
+            Poll::Done => Ok(()),
+            Poll::NotReady => Err(Error::new(
+                ErrorKind::NotReady,
+                operation,
+                format!("the device still uses bytes {} .. {}", range.start, range.end),
+                "try again later, or call the form without try_, which waits",
+            )),
+        }
+    }
+}
+
+impl Drop for PinnedRegion {
+    fn drop(&mut self) {
+        if let Some(block) = self.block.take() {
+            self.owner.reclaim(block, self.hazards.take_pending());
+        }
+    }
+}
+
+/// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).
+///
+/// The buffer knows which asynchronous copies still use it. [`read`](Self::read) and
+/// [`write`](Self::write) wait for those, and for no others; an idle buffer costs one load. Dropping
+/// it, even in the middle of a copy, returns the block to the pool, which reuses it only once the
+/// device is done with it.
+pub struct PinnedBuf<T: Pod> {
+    region: PinnedRegion,
+    len: usize,
+    element: PhantomData<T>,
+}
+
+// SAFETY: a `PinnedBuf<T>` owns its elements as a `Vec<T>` does, and `T: Send` is required; the
+// region's other parts are `Send` by themselves.
+unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
+// SAFETY: `&PinnedBuf<T>` gives `&[T]`, and `T: Sync` is required; recording uses through `&self` goes
+// through the mutex of `Hazards`.
+unsafe impl<T: Pod + Sync> Sync for PinnedBuf<T> {}
+
+impl<T: Pod> PinnedBuf<T> {
+    /// The region's bytes must be at least `len` elements, and its block aligned for `T`.
+    pub(crate) fn new(region: PinnedRegion, len: usize) -> Self {
+        debug_assert!(region.bytes() == len * size_of::<T>());
+        debug_assert!(region.ptr().as_ptr().addr().is_multiple_of(align_of::<T>()));
+        PinnedBuf { region, len, element: PhantomData }
+    }
+
+    /// The number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The address of the first element, for foreign code that takes raw pointers. Tell the buffer of
+    /// such use with [`Stream::foreign`](crate::Stream::foreign).
+    #[must_use]
+    pub fn as_ptr(&self) -> *const T {
+        self.region.ptr().as_ptr().cast::<T>()
+    }
+
+    /// The elements, to read. Blocks until every pending device write to the buffer is complete.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ForkedProcess`], or the error of a copy that failed; the contents are then not
+    /// given out, and a later call asks again.
+    pub fn read(&self) -> Result<&[T]> {
+        self.as_slice().read()
+    }
+
+    /// The elements, to write. Blocks until every pending device use of the buffer is complete.
+    ///
+    /// # Errors
+    ///
+    /// As for [`read`](Self::read).
+    pub fn write(&mut self) -> Result<&mut [T]> {
+        self.as_slice_mut().into_write()
+    }
+
+    /// As [`read`](Self::read), but does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotReady`] where `read` would wait; otherwise as for `read`.
+    pub fn try_read(&self) -> Result<&[T]> {
+        self.as_slice().try_read()
+    }
+
+    /// As [`write`](Self::write), but does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::NotReady`] where `write` would wait; otherwise as for `read`.
+    pub fn try_write(&mut self) -> Result<&mut [T]> {
+        self.as_slice_mut().try_into_write()
+    }
+
+    /// A view of the elements in `range`. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
+        let range = range::resolve("PinnedBuf::slice", range, self.len)?;
+        Ok(PinnedSlice { region: &self.region, range, element: PhantomData })
+    }
+
+    /// A view of the elements in `range` that may be written. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
+        let range = range::resolve("PinnedBuf::slice_mut", range, self.len)?;
+        Ok(PinnedSliceMut { region: &mut self.region, range, element: PhantomData })
+    }
+
+    /// The whole buffer as a view.
+    #[must_use]
+    pub fn as_slice(&self) -> PinnedSlice<'_, T> {
+        PinnedSlice { region: &self.region, range: 0..self.len, element: PhantomData }
+    }
+
+    /// The whole buffer as a view that may be written.
+    #[must_use]
+    pub fn as_slice_mut(&mut self) -> PinnedSliceMut<'_, T> {
+        PinnedSliceMut { region: &mut self.region, range: 0..self.len, element: PhantomData }
+    }
+}
+
+impl<T: Pod> fmt::Debug for PinnedBuf<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PinnedBuf").field("ptr", &self.as_ptr()).field("len", &self.len).finish()
+    }
+}
+
+/// A shared view of a part of a [`PinnedBuf`].
+pub struct PinnedSlice<'a, T: Pod> {
+    region: &'a PinnedRegion,
+    range: Range<usize>,
+    element: PhantomData<&'a [T]>,
+}
+
+/// An exclusive view of a part of a [`PinnedBuf`].
+pub struct PinnedSliceMut<'a, T: Pod> {
+    region: &'a mut PinnedRegion,
+    range: Range<usize>,
+    element: PhantomData<&'a mut [T]>,
+}
+
+impl<T: Pod> Clone for PinnedSlice<'_, T> {
+    fn clone(&self) -> Self {
+        PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+}
+
+fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
+    range.start * size_of::<T>()..range.end * size_of::<T>()
+}
+
+impl<'a, T: Pod> PinnedSlice<'a, T> {
+    /// The number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The address of the first element; see [`PinnedBuf::as_ptr`].
+    #[must_use]
+    pub fn as_ptr(&self) -> *const T {
+        self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
+    }
+
+    /// The elements, to read. Blocks until every pending device write to them is complete.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PinnedBuf::read`].
+    pub fn read(&self) -> Result<&'a [T]> {
+        self.region.settle("PinnedBuf::read", in_bytes::<T>(&self.range), Access::Read)?;
+        Ok(self.settled())
+    }
+
+    /// As [`read`](Self::read), but does not block.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PinnedBuf::try_read`].
+    pub fn try_read(&self) -> Result<&'a [T]> {
+        self.region.try_settle("PinnedBuf::try_read", in_bytes::<T>(&self.range), Access::Read)?;
+        Ok(self.settled())
+    }
+
+    fn settled(&self) -> &'a [T] {
+        // SAFETY: the elements lie in the region (`range` was resolved against its length), whose
+        // bytes are initialised, are valid for any `T: Pod`, and are aligned for `T` (`PinnedBuf::new`).
+        // No device write to them is pending (the caller settled the range), and none can be enqueued
+        // while 'a, which borrows the buffer, lives.
+        unsafe { std::slice::from_raw_parts(self.as_ptr(), self.range.len()) }
+    }
+}
+
+impl<'a, T: Pod> PinnedSliceMut<'a, T> {
+    /// The number of elements.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.range.len()
+    }
+
+    /// Whether there are no elements.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.range.is_empty()
+    }
+
+    /// The address of the first element; see [`PinnedBuf::as_ptr`].
+    #[must_use]
+    pub fn as_mut_ptr(&mut self) -> *mut T {
+        self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
+    }
+
+    /// The same view, for a shorter time.
+    #[must_use]
+    pub fn reborrow(&mut self) -> PinnedSliceMut<'_, T> {
+        PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+
+    /// The same view, shared.
+    #[must_use]
+    pub fn as_slice(&self) -> PinnedSlice<'_, T> {
+        PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+
+    /// The elements, to write, for as long as the view was borrowed. Blocks as [`PinnedBuf::write`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`PinnedBuf::write`].
+    pub fn into_write(self) -> Result<&'a mut [T]> {
+        self.region.settle("PinnedBuf::write", in_bytes::<T>(&self.range), Access::Write)?;
+        Ok(self.settled())
+    }
+
+    /// As [`into_write`](Self::into_write), but does not block.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PinnedBuf::try_write`].
+    pub fn try_into_write(self) -> Result<&'a mut [T]> {
+        self.region.try_settle("PinnedBuf::try_write", in_bytes::<T>(&self.range), Access::Write)?;
+        Ok(self.settled())
+    }
+
+    fn settled(mut self) -> &'a mut [T] {
+        // SAFETY: as for `PinnedSlice::settled`; moreover no device use of the elements is pending at
+        // all, and the view borrows the buffer exclusively for 'a, so that nobody else has them.
+        unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
+    }
+}
+
+impl<'a, T: Pod> From<&'a PinnedBuf<T>> for PinnedSlice<'a, T> {
+    fn from(buffer: &'a PinnedBuf<T>) -> Self {
+        buffer.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<&'a mut PinnedBuf<T>> for PinnedSliceMut<'a, T> {
+    fn from(buffer: &'a mut PinnedBuf<T>) -> Self {
+        buffer.as_slice_mut()
+    }
+}
+
+impl<T: Pod> sealed::Sealed for PinnedBuf<T> {
+    fn reading(&self) -> Operand<'_> {
+        self.region.operand(0..self.region.bytes, Access::Read)
+    }
+}
+
+impl<T: Pod> sealed::SealedMut for PinnedBuf<T> {
+    fn writing(&mut self) -> Operand<'_> {
+        self.region.operand(0..self.region.bytes, Access::Write)
+    }
+}
+
+impl<T: Pod> sealed::Sealed for PinnedSlice<'_, T> {
+    fn reading(&self) -> Operand<'_> {
+        self.region.operand(in_bytes::<T>(&self.range), Access::Read)
+    }
+}
+
+impl<T: Pod> sealed::Sealed for PinnedSliceMut<'_, T> {
+    fn reading(&self) -> Operand<'_> {
+        self.region.operand(in_bytes::<T>(&self.range), Access::Read)
+    }
+}
+
+impl<T: Pod> sealed::SealedMut for PinnedSliceMut<'_, T> {
+    fn writing(&mut self) -> Operand<'_> {
+        self.region.operand(in_bytes::<T>(&self.range), Access::Write)
+    }
+}
+
+impl<T: Pod> Tracked for PinnedBuf<T> {}
+impl<T: Pod> TrackedMut for PinnedBuf<T> {}
+impl<T: Pod> Tracked for PinnedSlice<'_, T> {}
+impl<T: Pod> Tracked for PinnedSliceMut<'_, T> {}
+impl<T: Pod> TrackedMut for PinnedSliceMut<'_, T> {}

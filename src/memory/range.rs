@@ -1,0 +1,48 @@
+//! Arithmetic on element ranges: checked, before anything is enqueued (soundness rule 9).
+
+use std::ops::{Bound, Range, RangeBounds};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// `len` elements of `T` in bytes.
+pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize> {
+    len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| {
+        Error::new(
+            ErrorKind::InvalidValue,
+            operation,
+            format!("{len} elements of {} bytes do not fit in an address space", size_of::<T>()),
+            "ask for fewer elements",
+        )
+    })
+}
+
+/// The elements that `range` names in a buffer of `len`.
+pub(crate) fn resolve(
+    operation: &'static str,
+    range: impl RangeBounds<usize>,
+    len: usize,
+) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => Some(start),
+        Bound::Excluded(&before) => before.checked_add(1),
+        Bound::Unbounded => Some(0),
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&last) => last.checked_add(1),
+        Bound::Excluded(&end) => Some(end),
+        Bound::Unbounded => Some(len),
+    };
+    match (start, end) {
+        (Some(start), Some(end)) if start <= end && end <= len => Ok(start..end),
+        _ => Err(Error::new(
+            ErrorKind::OutOfRange,
+            operation,
+            format!(
+                "the range {:?} .. {:?} does not lie in a buffer of {len} elements",
+                range.start_bound(),
+                range.end_bound()
+            ),
+            "keep start <= end <= len",
+        )),
+    }
+}

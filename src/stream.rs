@@ -1,0 +1,233 @@
+//! Streams: queues of device work. Copies on them are in [`transfer`](crate::Stream::upload).
+
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::device::{Device, adopt_stream, create_stream};
+use crate::driver::{RawStream, StreamFlags};
+use crate::error::{Error, ErrorKind, Result};
+use crate::process::as_host_function;
+use crate::ticket::Ticket;
+use crate::timeline::Timeline;
+
+/// A queue of device work, executed in order. Cheap to clone; all clones are the same stream.
+///
+/// Streams are independent of each other, but a buffer that is used on several is ordered by the crate.
+/// Dropping the last clone returns at once; work already enqueued is executed.
+#[derive(Clone)]
+pub struct Stream {
+    pub(crate) timeline: Arc<Timeline>,
+}
+
+/// How a stream behaves; see [`Device::stream_with`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StreamOptions {
+    /// Lower numbers run first, 0 is the default; clamped to the device's range
+    /// (`cudaDeviceGetStreamPriorityRange`).
+    pub priority: i32,
+    /// Whether the stream waits for the legacy default stream and that stream for it. Off by default
+    /// (`cudaStreamNonBlocking`).
+    pub blocking: bool,
+}
+
+impl Device {
+    /// A new stream: non-blocking, of default priority.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::ForkedProcess`], or what `cudaStreamCreateWithPriority` reports.
+    pub fn stream(&self) -> Result<Stream> {
+        self.stream_with(StreamOptions::default())
+    }
+
+    /// A new stream with options.
+    ///
+    /// # Errors
+    ///
+    /// As for [`stream`](Self::stream).
+    pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
+        let flags = StreamFlags { blocking: options.blocking, priority: options.priority };
+        Ok(Stream { timeline: create_stream(self.context(), flags)? })
+    }
+
+    /// The legacy default stream of the device (`cudaStreamLegacy`, the handle 0).
+    #[must_use]
+    pub fn legacy_stream(&self) -> Stream {
+        Stream { timeline: adopt_stream(self.context(), RawStream::LEGACY) }
+    }
+
+    /// The calling thread's default stream (`cudaStreamPerThread`). Work can be enqueued on it by this
+    /// thread only; on any other the handle names another stream, and calls fail with
+    /// [`ErrorKind::WrongThread`].
+    #[must_use]
+    pub fn per_thread_stream(&self) -> Stream {
+        Stream { timeline: adopt_stream(self.context(), RawStream::PER_THREAD) }
+    }
+
+    /// Borrows a `cudaStream_t` of somebody else. 0 and 1 are the legacy default stream, 2 is the
+    /// per-thread default stream of the calling thread.
+    ///
+    /// # Safety
+    ///
+    /// * `raw` is a stream of this device and of the CUDA runtime that this crate uses.
+    /// * It is not destroyed before the returned stream and its clones are dropped, and the work that
+    ///   they enqueued is complete.
+    #[must_use]
+    pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Stream {
+        let handle = match raw.addr() {
+            0 => RawStream::LEGACY,
+            handle => handle,
+        };
+        Stream { timeline: adopt_stream(self.context(), handle) }
+    }
+}
+
+impl Stream {
+    /// The number of the device that the stream belongs to.
+    #[must_use]
+    pub fn device_ordinal(&self) -> i32 {
+        self.timeline.raw().device
+    }
+
+    /// The `cudaStream_t`, for foreign code. Enqueue there only work that this crate need not know
+    /// about, or tell it with [`foreign`](Self::foreign).
+    #[must_use]
+    pub fn as_raw(&self) -> *mut c_void {
+        self.timeline.expose();
+        std::ptr::without_provenance_mut(self.timeline.raw().handle)
+    }
+
+    /// Blocks until everything enqueued on the stream before the call is complete
+    /// (`cudaStreamSynchronize`).
+    ///
+    /// # Errors
+    ///
+    /// The error of the work or of the device; [`ErrorKind::ForkedProcess`].
+    pub fn synchronize(&self) -> Result<()> {
+        self.timeline.synchronize()
+    }
+
+    /// A ticket for everything enqueued on the stream so far. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord` reports.
+    pub fn record(&self) -> Result<Ticket> {
+        let submission = self.timeline.submit("Stream::record", |_, _| Ok(()))?;
+        submission.fence?;
+        Ok(Ticket::new(self.timeline.clone(), submission.position))
+    }
+
+    /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Does not
+    /// block. Buffers need no such call: their uses are ordered without it.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::WrongDevice`] if the ticket comes from another driver;
+    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`].
+    pub fn wait_for(&self, ticket: &Ticket) -> Result<()> {
+        self.timeline.open("Stream::wait_for")?;
+        let Some((producer, position)) = ticket.at() else { return Ok(()) };
+        if !producer.context().same_driver(self.timeline.context()) {
+            return Err(Error::new(
+                ErrorKind::WrongDevice,
+                "Stream::wait_for",
+                "the ticket belongs to another driver than the stream",
+                "use devices of one emulator, or GPUs only",
+            ));
+        }
+        self.timeline.wait_for(producer, position)
+    }
+
+    /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is
+    /// complete; later work of the stream waits for it. Does not block.
+    ///
+    /// `function` must not wait for device work: CUDA calls are forbidden there, and this crate's calls
+    /// fail with [`ErrorKind::Unsupported`]. Dropping buffers in it is fine. A panic in it is caught and
+    /// discarded. After a device error the function may never be called, and what it owns leaks.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaLaunchHostFunc`
+    /// reports.
+    pub fn launch_host(&self, function: impl FnOnce() + Send + 'static) -> Result<Ticket> {
+        // Two boxes: the outer one is thin, so that it fits in the `void *` of the callback.
+        let boxed: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(function));
+        let data = Box::into_raw(boxed).cast::<c_void>();
+        let submission = self.timeline.submit("Stream::launch_host", |driver, raw| {
+            // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any thread
+            // since the closure is `Send + 'static`, does not unwind, and calls no driver: the thread
+            // is marked, and `Context::driver` refuses.
+            unsafe { driver.launch_host(raw, call_once, data) }
+        });
+        let refused = match &submission {
+            Ok(submission) => submission.value.is_err(),
+            Err(_) => true,
+        };
+        if refused {
+            // SAFETY: nothing was enqueued, so `data` is still the only pointer to the box that was
+            // leaked above (soundness rule 8).
+            drop(unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) });
+        }
+        let submission = submission?;
+        submission.value.map_err(|code| {
+            self.timeline.context().error(code, "cudaLaunchHostFunc", "enqueuing a host function")
+        })?;
+        submission.fence?;
+        Ok(Ticket::new(self.timeline.clone(), submission.position))
+    }
+
+    /// Keeps the stream busy for about `duration` of device time, at most 10 s: a kernel of one thread
+    /// that spins and touches no memory, for tests and benchmarks of overlap. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidValue`] above 10 s; [`ErrorKind::StreamCapturing`],
+    /// [`ErrorKind::ForkedProcess`].
+    pub fn busy(&self, duration: Duration) -> Result<Ticket> {
+        if duration > Duration::from_secs(10) {
+            return Err(Error::new(
+                ErrorKind::InvalidValue,
+                "Stream::busy",
+                format!("{duration:?} is too long"),
+                "keep a stream busy for at most 10 s a call",
+            ));
+        }
+        let submission = self.timeline.submit("Stream::busy", |driver, raw| {
+            // SAFETY: the stream is live (`submit`).
+            unsafe { driver.busy(raw, duration.as_nanos() as u64) }
+        })?;
+        submission
+            .value
+            .map_err(|code| self.timeline.context().error(code, "Stream::busy", "launching"))?;
+        submission.fence?;
+        Ok(Ticket::new(self.timeline.clone(), submission.position))
+    }
+}
+
+/// # Safety
+///
+/// * `data` came from `Box::into_raw` in [`Stream::launch_host`] and is passed here once.
+unsafe extern "C" fn call_once(data: *mut c_void) {
+    // SAFETY: by the precondition this is the box's only owner.
+    let function = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
+    // Unwinding into the runtime's C frames would be undefined, so a panic ends here. Its payload is
+    // forgotten, because dropping it could panic again.
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| as_host_function(function))) {
+        std::mem::forget(payload);
+    }
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let raw = self.timeline.raw();
+        f.debug_struct("Stream")
+            .field("device", &raw.device)
+            .field("handle", &format_args!("{:#x}", raw.handle))
+            .finish()
+    }
+}

@@ -1,0 +1,153 @@
+//! A claim to know when one asynchronous operation is complete.
+//!
+//! A [`Ticket`] only observes. Dropping, forgetting or cancelling it changes nothing about the operation
+//! or the buffers (soundness rules 2 and 3), which keep track of themselves.
+//!
+//! Awaiting costs the device nothing: no host function is enqueued. One thread of the process, started
+//! at the first `.await` that finds its operation pending, queries the events of all awaited tickets.
+
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::task::{self, Waker};
+use std::time::Duration;
+
+use crate::driver::Poll;
+use crate::error::{Error, ErrorKind, Result};
+use crate::timeline::Timeline;
+
+/// Knows when an asynchronous operation is complete: [`wait`](Self::wait), [`is_done`](Self::is_done)
+/// or `.await`.
+#[derive(Clone)]
+#[must_use = "the operation goes on either way, but only the ticket tells when it is complete"]
+pub struct Ticket {
+    /// `None` for an operation that had nothing to do.
+    at: Option<(Arc<Timeline>, u64)>,
+}
+
+impl Ticket {
+    pub(crate) fn new(stream: Arc<Timeline>, position: u64) -> Self {
+        Ticket { at: Some((stream, position)) }
+    }
+
+    /// The ticket of an operation that had nothing to do.
+    pub(crate) fn done() -> Self {
+        Ticket { at: None }
+    }
+
+    pub(crate) fn at(&self) -> Option<(&Timeline, u64)> {
+        self.at.as_ref().map(|(stream, position)| (&**stream, *position))
+    }
+
+    /// Blocks until the operation is complete, and no longer. Its effects are then visible to the
+    /// calling thread (`cudaEventSynchronize`).
+    ///
+    /// # Errors
+    ///
+    /// The error of the operation or of the device; [`ErrorKind::ForkedProcess`].
+    pub fn wait(&self) -> Result<()> {
+        self.at().map_or(Ok(()), |(stream, position)| stream.wait(position))
+    }
+
+    /// Whether the operation is complete. Does not block. Three answers: `Ok(true)` done, `Ok(false)`
+    /// pending, `Err` failed (`cudaEventQuery`).
+    ///
+    /// # Errors
+    ///
+    /// As for [`wait`](Self::wait).
+    pub fn is_done(&self) -> Result<bool> {
+        let Some((stream, position)) = self.at() else { return Ok(true) };
+        Ok(stream.poll(position)? == Poll::Done)
+    }
+}
+
+impl fmt::Debug for Ticket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.at() {
+            Some((stream, position)) => f
+                .debug_struct("Ticket")
+                .field("stream", &format_args!("{:#x}", stream.raw().handle))
+                .field("position", &position)
+                .finish(),
+            None => f.write_str("Ticket(done)"),
+        }
+    }
+}
+
+impl Future for Ticket {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut task::Context<'_>) -> task::Poll<Result<()>> {
+        match self.is_done() {
+            Ok(true) => task::Poll::Ready(Ok(())),
+            Ok(false) => match watch(Ticket::clone(&self), task.waker().clone()) {
+                Ok(()) => task::Poll::Pending,
+                Err(error) => task::Poll::Ready(Err(error)),
+            },
+            Err(error) => task::Poll::Ready(Err(error)),
+        }
+    }
+}
+
+type Watched = (Ticket, Waker);
+
+/// Wakes `waker` once `ticket` is no longer pending.
+fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
+    static WATCHER: OnceLock<Mutex<Sender<Watched>>> = OnceLock::new();
+    let watcher = WATCHER.get_or_init(|| {
+        let (sender, receiver) = channel();
+        // If no thread can be had, the receiver drops here and every `send` below says so.
+        let _ = std::thread::Builder::new()
+            .name("pinlane-watcher".into())
+            .spawn(move || watch_all(&receiver));
+        Mutex::new(sender)
+    });
+    let sent = watcher.lock().unwrap_or_else(PoisonError::into_inner).send((ticket, waker));
+    sent.map_err(|_| {
+        Error::new(
+            ErrorKind::Unsupported,
+            "Ticket::poll",
+            "the thread that watches awaited tickets could not be started",
+            "raise the limit on threads, or use Ticket::wait",
+        )
+    })
+}
+
+/// Ends never: the sender is in a static.
+fn watch_all(incoming: &Receiver<Watched>) {
+    const SHORTEST: Duration = Duration::from_micros(5);
+    const LONGEST: Duration = Duration::from_micros(200);
+    let mut watched: Vec<Watched> = Vec::new();
+    let mut pause = SHORTEST;
+    loop {
+        if watched.is_empty() {
+            let Ok(first) = incoming.recv() else { return };
+            watched.push(first);
+            pause = SHORTEST;
+        }
+        loop {
+            match incoming.try_recv() {
+                Ok(next) => watched.push(next),
+                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
+            }
+        }
+        let before = watched.len();
+        watched.retain(|(ticket, waker)| {
+            let pending = matches!(ticket.is_done(), Ok(false));
+            if !pending {
+                // A waker is the executor's code; its panic must not end the other tickets' watch.
+                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref()));
+            }
+            pending
+        });
+        if watched.len() < before {
+            pause = SHORTEST;
+        } else if !watched.is_empty() {
+            std::thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST);
+        }
+    }
+}

@@ -1,0 +1,427 @@
+//! A stream as the crate sees it: a handle, and positions on it that can be waited for.
+//!
+//! Every asynchronous operation is *fenced*: an event is recorded right behind it, and the operation
+//! gets the next **position** of its stream. "Who uses this buffer?" is then answered by a pair
+//! (stream, position), which is small, is never overwritten by another stream (soundness rule 6), and
+//! stays meaningful when the event has long been used again.
+//!
+//! ```text
+//!   position      0      1      2      3      4      5
+//!   stream     [copy e][copy e][fill e][copy e][copy e]...      e: event record
+//!   retired ----------------^  every position below is complete
+//! ```
+//!
+//! # Invariants
+//!
+//! * **Covers.** A mark's `covers` is how many positions had been recorded *before its own record
+//!   began*. A stream is FIFO, so when the mark's event is complete, so are all those positions and
+//!   its own. Two threads may fence at once; nothing is assumed about who records first.
+//! * **Retired.** `retired` only grows, and is stored (release) after the query or wait that proved it.
+//! * **No driver call under the lock.** The mutex guards the list of marks and is held for a few
+//!   instructions.
+//! * **Events are not recycled under a waiter.** A mark's event is shared by `Arc`; it is recorded
+//!   again only when nobody else holds it.
+//!
+//! Any thread may submit, poll and wait at any time.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+
+use crate::context::Context;
+use crate::driver::{Capture, Driver, DriverResult, Poll, RawEvent, RawStream};
+use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::process::on_ordinary_thread;
+
+/// How many submissions pass between two looks at which positions are complete.
+const SWEEP_INTERVAL: usize = 64;
+
+/// Where a stream's handle comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Created, and destroyed, by this crate.
+    Owned,
+    /// The caller's own, or the legacy default stream.
+    Foreign,
+    /// The per-thread default stream of this thread: the handle names another stream on any other.
+    PerThread(ThreadId),
+}
+
+pub(crate) struct Timeline {
+    context: Arc<Context>,
+    raw: RawStream,
+    origin: Origin,
+    /// Somebody else has the handle, and so the stream may be captured.
+    exposed: AtomicBool,
+    retired: AtomicU64,
+    recorded: AtomicU64,
+    marks: Mutex<Marks>,
+}
+
+#[derive(Default)]
+struct Marks {
+    /// The position of the front of `pending`.
+    first: u64,
+    pending: VecDeque<Mark>,
+    idle: VecDeque<Arc<Event>>,
+    until_sweep: usize,
+}
+
+struct Mark {
+    covers: u64,
+    done: bool,
+    /// `None` if recording failed: then only the whole stream can be waited for.
+    event: Option<Arc<Event>>,
+}
+
+/// What became of a submission that reached the driver.
+#[must_use]
+pub(crate) struct Submission<R> {
+    /// To be recorded as a use of every buffer named, whatever the results below say: a call that
+    /// fails may still have enqueued something.
+    pub(crate) position: u64,
+    /// What the enqueuing call gave.
+    pub(crate) value: DriverResult<R>,
+    /// `Err` if the operation was enqueued but could be neither fenced nor waited for.
+    pub(crate) fence: Result<()>,
+}
+
+impl Timeline {
+    pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
+        Arc::new(Timeline {
+            context,
+            raw,
+            origin,
+            exposed: AtomicBool::new(origin != Origin::Owned),
+            retired: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
+            marks: Mutex::default(),
+        })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn raw(&self) -> RawStream {
+        self.raw
+    }
+
+    /// Remembers that the handle is known outside this crate.
+    pub(crate) fn expose(&self) {
+        self.exposed.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether nobody outside this crate can enqueue on the stream, or capture it.
+    pub(crate) fn is_private(&self) -> bool {
+        !self.exposed.load(Ordering::Relaxed)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Marks> {
+        // No user code runs under the lock, and every update of `Marks` is complete before anything
+        // in it can panic; a poisoned lock holds consistent data.
+        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The driver, if work may be enqueued here by this thread: not in a forked child, not on another
+    /// thread's default stream, not while the stream is captured (soundness rules 11 and 14).
+    pub(crate) fn open(&self, operation: &'static str) -> Result<&dyn Driver> {
+        let driver = self.context.driver(operation)?;
+        self.check_thread(operation)?;
+        if !self.is_private() {
+            // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of
+            // whoever lent them.
+            match unsafe { driver.stream_capture(self.raw) } {
+                Ok(Capture::None) => {}
+                Ok(Capture::Active | Capture::Invalidated) => {
+                    return Err(Error::new(
+                        ErrorKind::StreamCapturing,
+                        operation,
+                        "the stream is being captured into a graph, which would copy from recycled \
+                         pool memory at every replay",
+                        "end the capture first, or use a stream that is not part of it",
+                    ));
+                }
+                Err(code) => {
+                    return Err(self.context.error(
+                        code,
+                        "cudaStreamIsCapturing",
+                        "asking whether the stream is captured",
+                    ));
+                }
+            }
+        }
+        Ok(driver)
+    }
+
+    fn check_thread(&self, operation: &'static str) -> Result<()> {
+        match self.origin {
+            Origin::PerThread(owner) if owner != std::thread::current().id() => Err(Error::new(
+                ErrorKind::WrongThread,
+                operation,
+                "the per-thread default stream was opened by another thread",
+                "call Device::per_thread_stream() on the thread that uses it",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs `enqueue` and fences what it enqueued. `Err` means that nothing was enqueued.
+    pub(crate) fn submit<R>(
+        &self,
+        operation: &'static str,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+    ) -> Result<Submission<R>> {
+        let driver = self.open(operation)?;
+        // The event is taken before anything is enqueued, so that running out of events cannot leave
+        // an operation without one (soundness rule 7).
+        let event = self.take_event(driver)?;
+        let value = enqueue(driver, self.raw);
+        let covers = self.recorded.load(Ordering::Acquire);
+        // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
+        let (mark, fence) = match unsafe { driver.event_record(event.raw, self.raw) } {
+            Ok(()) => (Mark { covers, done: false, event: Some(event) }, Ok(())),
+            // SAFETY: the stream is live.
+            Err(record) => match unsafe { driver.stream_synchronize(self.raw) } {
+                Ok(()) => (Mark { covers, done: true, event: None }, Ok(())),
+                Err(_) => (
+                    Mark { covers, done: false, event: None },
+                    Err(self.context.error(
+                        record,
+                        "cudaEventRecord",
+                        format_args!("{operation}: the copy was enqueued but cannot be tracked"),
+                    )),
+                ),
+            },
+        };
+        let (position, sweep) = self.push(mark);
+        if sweep {
+            self.sweep(driver);
+        }
+        Ok(Submission { position, value, fence })
+    }
+
+    fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
+        {
+            let mut marks = self.lock();
+            // An event that somebody still waits on goes to the back of the queue.
+            for _ in 0..marks.idle.len().min(4) {
+                match marks.idle.pop_front() {
+                    Some(event) if Arc::strong_count(&event) == 1 => return Ok(event),
+                    Some(event) => marks.idle.push_back(event),
+                    None => break,
+                }
+            }
+        }
+        match driver.event_create(self.raw.device, false) {
+            Ok(raw) => Ok(Arc::new(Event { context: self.context.clone(), raw })),
+            Err(code) => Err(self.context.error(
+                code,
+                "cudaEventCreateWithFlags",
+                "creating the event that tracks a copy",
+            )),
+        }
+    }
+
+    /// Gives `mark` the next position. Also says whether it is time to look for completed ones.
+    fn push(&self, mark: Mark) -> (u64, bool) {
+        let mut marks = self.lock();
+        let position = marks.first + marks.pending.len() as u64;
+        let done = mark.done;
+        marks.pending.push_back(mark);
+        self.recorded.store(position + 1, Ordering::Release);
+        if done {
+            self.complete(&mut marks, position);
+        }
+        marks.until_sweep = (marks.until_sweep + 1) % SWEEP_INTERVAL;
+        (position, marks.until_sweep == 0)
+    }
+
+    /// Notes that `position` is complete, and with it all that its mark covers.
+    fn complete(&self, marks: &mut Marks, position: u64) {
+        let Some(index) = position.checked_sub(marks.first) else { return };
+        let Some(mark) = marks.pending.get_mut(index as usize) else { return };
+        mark.done = true;
+        let covered = mark.covers;
+        while marks.pending.front().is_some_and(|front| marks.first < covered || front.done) {
+            if let Some(event) = marks.pending.pop_front().and_then(|mark| mark.event) {
+                marks.idle.push_back(event);
+            }
+            marks.first += 1;
+        }
+        self.retired.store(marks.first, Ordering::Release);
+    }
+
+    /// Whether `position` is known to be complete. Asks nobody.
+    #[inline]
+    pub(crate) fn is_retired(&self, position: u64) -> bool {
+        position < self.retired.load(Ordering::Acquire)
+    }
+
+    /// What there is to wait for at `position`; `None` if it is complete.
+    fn mark(&self, position: u64) -> Option<Tracker> {
+        if self.is_retired(position) {
+            return None;
+        }
+        let marks = self.lock();
+        let index = position.checked_sub(marks.first)?;
+        let mark = &marks.pending[index as usize];
+        if mark.done {
+            return None;
+        }
+        Some(mark.event.clone().map_or(Tracker::Stream, Tracker::Event))
+    }
+
+    /// Whether `position` is complete. Does not block; three answers: done, pending, failed.
+    pub(crate) fn poll(&self, position: u64) -> Result<Poll> {
+        let driver = self.context.driver("Ticket::is_done")?;
+        let answer = match self.mark(position) {
+            None => return Ok(Poll::Done),
+            // SAFETY: an `Event` is live as long as it exists.
+            Some(Tracker::Event(event)) => unsafe { driver.event_query(event.raw) },
+            Some(Tracker::Stream) => {
+                self.check_thread("Ticket::is_done")?;
+                // SAFETY: the stream is live.
+                unsafe { driver.stream_query(self.raw) }
+            }
+        };
+        match answer {
+            Ok(Poll::Done) => self.complete(&mut self.lock(), position),
+            Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => return Ok(Poll::NotReady),
+            Err(code) => {
+                return Err(self.context.error(code, "cudaEventQuery", "asking for a copy"));
+            }
+        }
+        Ok(Poll::Done)
+    }
+
+    /// Blocks until `position` is complete.
+    pub(crate) fn wait(&self, position: u64) -> Result<()> {
+        let driver = self.context.driver("Ticket::wait")?;
+        let answer = match self.mark(position) {
+            None => return Ok(()),
+            // SAFETY: an `Event` is live as long as it exists.
+            Some(Tracker::Event(event)) => unsafe { driver.event_synchronize(event.raw) },
+            Some(Tracker::Stream) => {
+                self.check_thread("Ticket::wait")?;
+                // SAFETY: the stream is live.
+                unsafe { driver.stream_synchronize(self.raw) }
+            }
+        };
+        match answer {
+            Ok(()) => {
+                self.complete(&mut self.lock(), position);
+                Ok(())
+            }
+            Err(code) => {
+                Err(self.context.error(code, "cudaEventSynchronize", "waiting for a copy"))
+            }
+        }
+    }
+
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`.
+    pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
+        if std::ptr::eq(self, producer) {
+            return Ok(());
+        }
+        match producer.mark(position) {
+            None => Ok(()),
+            Some(Tracker::Event(event)) => {
+                let driver = self.context.driver("cudaStreamWaitEvent")?;
+                // SAFETY: the stream and the event are live.
+                unsafe { driver.stream_wait_event(self.raw, event.raw) }.map_err(|code| {
+                    self.context.error(code, "cudaStreamWaitEvent", "ordering two streams")
+                })
+            }
+            // There is no event to wait on; the host waits instead.
+            Some(Tracker::Stream) => producer.wait(position),
+        }
+    }
+
+    /// Blocks until everything submitted before the call is complete.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let driver = self.context.driver("Stream::synchronize")?;
+        self.check_thread("Stream::synchronize")?;
+        let recorded = self.recorded.load(Ordering::Acquire);
+        // SAFETY: the stream is live.
+        unsafe { driver.stream_synchronize(self.raw) }.map_err(|code| {
+            self.context.error(code, "cudaStreamSynchronize", "waiting for the stream")
+        })?;
+        if let Some(last) = recorded.checked_sub(1) {
+            let mut marks = self.lock();
+            if let Some(index) = last.checked_sub(marks.first) {
+                // All positions below `recorded` had been recorded before the wait began.
+                marks.pending[index as usize].covers = recorded;
+                self.complete(&mut marks, last);
+            }
+        }
+        Ok(())
+    }
+
+    /// Finds the newest complete position by bisection, and retires all that it covers. Errors are
+    /// left for whoever waits.
+    fn sweep(&self, driver: &dyn Driver) {
+        let (mut low, mut high) = {
+            let marks = self.lock();
+            (marks.first, marks.first + marks.pending.len() as u64)
+        };
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let done = match self.mark(middle) {
+                None => true,
+                // SAFETY: an `Event` is live as long as it exists.
+                Some(Tracker::Event(event)) => unsafe {
+                    driver.event_query(event.raw) == Ok(Poll::Done)
+                },
+                Some(Tracker::Stream) => false,
+            };
+            if done {
+                self.complete(&mut self.lock(), middle);
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+    }
+}
+
+enum Tracker {
+    Event(Arc<Event>),
+    Stream,
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        if self.origin != Origin::Owned {
+            return;
+        }
+        let (context, raw) = (self.context.clone(), self.raw);
+        on_ordinary_thread(move || {
+            if let Some(driver) = context.releaser() {
+                // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
+                // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
+                let _ = unsafe { driver.stream_destroy(raw) };
+            }
+        });
+    }
+}
+
+/// An owned event of the stream's device, without timing.
+struct Event {
+    context: Arc<Context>,
+    raw: RawEvent,
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let (context, raw) = (self.context.clone(), self.raw);
+        on_ordinary_thread(move || {
+            if let Some(driver) = context.releaser() {
+                // SAFETY: the event came from `event_create`, and this was its last owner; waits
+                // bound to it stay valid (cudaEventDestroy). A failure leaks the handle.
+                let _ = unsafe { driver.event_destroy(raw) };
+            }
+        });
+    }
+}

@@ -1,0 +1,99 @@
+//! The one way by which work on tracked buffers reaches a stream.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::driver::{Driver, DriverResult, RawStream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Operand;
+use crate::memory::hazard::Use;
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+
+/// Enqueues work on `stream`, ordered after every conflicting use of `operands`, and records it there.
+///
+/// `Err` from the waits means that nothing was enqueued. Once `enqueue` has been called the uses are
+/// recorded, whatever it gave and even if it panicked: it may have enqueued something.
+pub(super) fn ordered<R>(
+    stream: &Stream,
+    operation: &'static str,
+    operands: &[Operand<'_>],
+    enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+    describe: impl FnOnce() -> String,
+) -> Result<(R, Ticket)> {
+    let timeline = &stream.timeline;
+    timeline.open(operation)?;
+    for operand in operands {
+        check_driver(operation, timeline.context(), operand.context)?;
+        for earlier in operand.hazards.conflicts(&operand.range, operand.access, timeline) {
+            timeline.wait_for(&earlier.stream, earlier.position)?;
+        }
+    }
+    let submission = timeline.submit(operation, |driver, raw| {
+        Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
+    })?;
+    for operand in operands {
+        operand.hazards.record(Use {
+            stream: Arc::clone(timeline),
+            position: submission.position,
+            range: operand.range.clone(),
+            access: operand.access,
+        });
+    }
+    let value = match submission.value {
+        Ok(Ok(value)) => value,
+        Ok(Err(panic)) => resume_unwind(panic),
+        Err(code) => Err(code),
+    };
+    let value = value.map_err(|code| timeline.context().error(code, operation, describe()))?;
+    submission.fence?;
+    Ok((value, Ticket::new(Arc::clone(timeline), submission.position)))
+}
+
+/// Objects of two drivers know nothing of each other's streams and memory.
+pub(super) fn check_driver(operation: &'static str, ours: &Context, theirs: &Context) -> Result<()> {
+    if ours.same_driver(theirs) {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::WrongDevice,
+        operation,
+        "the buffer belongs to another driver than the stream",
+        "use devices of one emulator, or GPUs only",
+    ))
+}
+
+/// The stream must belong to one of the devices that the work touches.
+pub(super) fn check_device(
+    operation: &'static str,
+    stream: &Stream,
+    buffers: &[&Context],
+) -> Result<()> {
+    for context in buffers {
+        check_driver(operation, stream.timeline.context(), context)?;
+    }
+    if buffers.iter().any(|context| context.ordinal() == stream.device_ordinal()) {
+        return Ok(());
+    }
+    let devices: Vec<_> = buffers.iter().map(|context| context.ordinal()).collect();
+    Err(Error::new(
+        ErrorKind::WrongDevice,
+        operation,
+        format!("a stream of device {} with memory of {devices:?}", stream.device_ordinal()),
+        "use a stream of the device that holds the buffer",
+    ))
+}
+
+/// Both sides must have the same number of elements.
+pub(super) fn check_lengths(operation: &'static str, src: usize, dst: usize) -> Result<()> {
+    if src == dst {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::LengthMismatch,
+        operation,
+        format!("the source has {src} elements, the destination {dst}"),
+        "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+    ))
+}
