@@ -20,7 +20,7 @@ const FUNCTIONS: &str = "\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
     cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\
-    cudaEventSynchronize|cudaEventElapsedTime(_v2)?|cudaLaunchHostFunc|\
+    cudaEventSynchronize|cudaEventElapsedTime|cudaLaunchHostFunc|\
     cudaDeviceCanAccessPeer|cudaDeviceEnablePeerAccess|\
     cudaPeekAtLastError|cudaGetLastError|cudaGetErrorName|\
     pinlane_launch_.*";
@@ -87,15 +87,16 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
     result.ok()
 }
 
-/// Gives a function one name in Rust through all versions: headers of CUDA 12 rename some functions
-/// to `..._v2` by macro, and those of CUDA 13 have the plain name again.
+/// Gives a function one name in Rust through all versions. Headers of CUDA 12 declare only
+/// `cudaGetDeviceProperties_v2` and let a macro stand for the plain name; those of CUDA 13 declare the
+/// plain name again.
 #[derive(Debug)]
 struct PlainNames;
 
 impl ParseCallbacks for PlainNames {
     fn item_name(&self, item: ItemInfo<'_>) -> Option<String> {
-        let plain = item.name.strip_suffix("_v2")?;
-        plain.starts_with("cuda").then(|| plain.to_owned())
+        let plain = "cudaGetDeviceProperties";
+        (item.name.strip_suffix("_v2") == Some(plain)).then(|| plain.to_owned())
     }
 }
 

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::toolkit::Failure;
 
+const CAPI: &str = "src/capi/mod.rs";
+
 /// The version of the package, as Cargo has it.
 pub struct PackageVersion {
     pub major: String,
@@ -26,15 +28,11 @@ pub fn generate(
             .help("see cbindgen.toml, build/header.rs and src/capi; the feature `capi` asks for it")
     };
     let mut config = cbindgen::Config::from_file(project.join("cbindgen.toml")).map_err(failure)?;
-    config.after_includes = Some(version_macros(version));
+    let initialisers = config.after_includes.take().unwrap_or_default();
+    config.after_includes = Some(version_macros(version) + &initialisers);
 
-    let mut builder = cbindgen::Builder::new().with_config(config);
-    let folder = project.join("src/capi");
-    let sources = rust_files(&folder)
-        .map_err(|error| failure(format!("{} cannot be read: {error}", folder.display())))?;
-    for source in sources {
-        builder = builder.with_src(source);
-    }
+    // cbindgen follows the module's own `mod` items.
+    let builder = cbindgen::Builder::new().with_config(config).with_src(project.join(CAPI));
     let bindings = builder.generate().map_err(|error| failure(error.to_string()))?;
 
     let header = out_dir.join("include/pinlane/pinlane.h");
@@ -51,16 +49,8 @@ fn version_macros(version: &PackageVersion) -> String {
          #define PINLANE_VERSION_MAJOR {major}\n\
          #define PINLANE_VERSION_MINOR {minor}\n\
          #define PINLANE_VERSION_PATCH {patch}\n\
-         #define PINLANE_VERSION_STRING \"{major}.{minor}.{patch}\""
+         #define PINLANE_VERSION_STRING \"{major}.{minor}.{patch}\"\n\
+         #define PINLANE_VERSION \\\n  \
+         (1000000 * PINLANE_VERSION_MAJOR + 1000 * PINLANE_VERSION_MINOR + PINLANE_VERSION_PATCH)\n"
     )
-}
-
-/// The Rust files of a folder in a fixed order, since their order is the header's.
-fn rust_files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut files: Vec<PathBuf> = std::fs::read_dir(folder)?
-        .map(|entry| entry.map(|entry| entry.path()))
-        .collect::<Result<_, _>>()?;
-    files.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
-    files.sort();
-    Ok(files)
 }

@@ -16,35 +16,35 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::hazard::{Access, Hazards, Use};
+use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, byte_count, range, sealed};
 use crate::context::Context;
 use crate::device::{Device, DeviceInner};
 use crate::driver::DevicePtr;
-use crate::error::{CudaCode, Result};
+use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::on_ordinary_thread;
 
 /// An untyped tracked range of device memory.
 pub(crate) struct DeviceRegion {
-    device: Arc<DeviceInner>,
+    context: Arc<Context>,
     ptr: DevicePtr,
     bytes: usize,
-    /// Borrowed memory is not freed.
-    owned: bool,
+    /// The device to free the memory on; `None` if it is borrowed, or if there is none.
+    owner: Option<Arc<DeviceInner>>,
     hazards: Hazards,
 }
 
 impl DeviceRegion {
-    pub(crate) fn alloc(device: &Arc<DeviceInner>, bytes: usize) -> Result<Self> {
-        let mut region = DeviceRegion {
-            device: device.clone(),
-            ptr: 0,
-            bytes,
-            owned: bytes > 0,
-            hazards: Hazards::default(),
-        };
+    fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
+        let context = context.clone();
+        DeviceRegion { context, ptr, bytes, owner: None, hazards: Hazards::default() }
+    }
+
+    fn alloc(device: &Arc<DeviceInner>, bytes: usize) -> Result<Self> {
+        let context = device.context();
         if bytes == 0 {
-            device.context().check_process("Device::alloc")?;
-            return Ok(region);
+            context.check_process("Device::alloc")?;
+            return Ok(Self::borrowed(context, 0, 0));
         }
         let stream = device.allocations();
         let submission = stream.submit("Device::alloc", |driver, raw| {
@@ -52,10 +52,9 @@ impl DeviceRegion {
             // below orders all work on the address after the allocation.
             unsafe { driver.device_alloc(raw, bytes) }
         })?;
-        region.ptr = submission.value.map_err(|code| {
-            region.owned = false;
-            out_of_memory(device.context(), code, bytes)
-        })?;
+        let ptr = submission.value.map_err(|code| out_of_memory(context, code, bytes))?;
+        let mut region = Self::borrowed(context, ptr, bytes);
+        region.owner = Some(device.clone());
         // Should the fence have failed, the pending use makes whoever waits for it say so.
         region.hazards.record(Use {
             stream: stream.clone(),
@@ -66,17 +65,13 @@ impl DeviceRegion {
         Ok(region)
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        self.device.context()
-    }
-
-    pub(crate) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
-        Operand { context: self.device.context(), hazards: &self.hazards, range, access }
+    fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
+        Operand { context: &self.context, hazards: &self.hazards, range, access }
     }
 }
 
 #[cold]
-fn out_of_memory(context: &Context, code: CudaCode, bytes: usize) -> crate::Error {
+fn out_of_memory(context: &Context, code: CudaCode, bytes: usize) -> Error {
     let room = context
         .driver("cudaMemGetInfo")
         .ok()
@@ -87,10 +82,8 @@ fn out_of_memory(context: &Context, code: CudaCode, bytes: usize) -> crate::Erro
 
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
-        if !self.owned {
-            return;
-        }
-        let (device, ptr, bytes) = (self.device.clone(), self.ptr, self.bytes);
+        let Some(device) = self.owner.take() else { return };
+        let (ptr, bytes) = (self.ptr, self.bytes);
         let pending = self.hazards.take_pending();
         on_ordinary_thread(move || free(&device, ptr, bytes, &pending));
     }
@@ -130,11 +123,15 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfDeviceMemory`](crate::ErrorKind::OutOfDeviceMemory),
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if the size overflows.
+    /// [`ErrorKind::OutOfDeviceMemory`],
+    /// [`ErrorKind::InvalidValue`] if the size overflows.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuf<T>> {
         let bytes = byte_count::<T>("Device::alloc", len)?;
-        Ok(DeviceBuf { region: DeviceRegion::alloc(&self.inner, bytes)?, len, element: PhantomData })
+        Ok(DeviceBuf {
+            region: DeviceRegion::alloc(&self.inner, bytes)?,
+            len,
+            element: PhantomData,
+        })
     }
 
     /// Borrows device memory that somebody else allocated, so that copies to and from it are tracked.
@@ -149,17 +146,20 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) if the size overflows.
+    /// [`ErrorKind::InvalidValue`] if the size overflows.
     pub unsafe fn borrow_memory<T: Pod>(&self, ptr: DevicePtr, len: usize) -> Result<DeviceBuf<T>> {
         let bytes = byte_count::<T>("Device::borrow_memory", len)?;
-        let region = DeviceRegion {
-            device: self.inner.clone(),
-            ptr,
-            bytes,
-            owned: false,
-            hazards: Hazards::default(),
-        };
+        let region = DeviceRegion::borrowed(self.context(), ptr, bytes);
         Ok(DeviceBuf { region, len, element: PhantomData })
+    }
+}
+
+#[cfg(feature = "capi")]
+impl DeviceBuf<u8> {
+    /// As [`Device::borrow_memory`], whose preconditions the caller has.
+    pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
+        let region = DeviceRegion::borrowed(context, ptr, bytes);
+        DeviceBuf { region, len: bytes, element: PhantomData }
     }
 }
 
@@ -187,7 +187,7 @@ impl<T: Pod> DeviceBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the buffer.
+    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
         let range = range::resolve("DeviceBuf::slice", range, self.len)?;
         Ok(DeviceSlice { region: &self.region, range, element: PhantomData })
@@ -197,7 +197,7 @@ impl<T: Pod> DeviceBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the buffer.
+    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         let range = range::resolve("DeviceBuf::slice_mut", range, self.len)?;
         Ok(DeviceSliceMut { region: &mut self.region, range, element: PhantomData })
@@ -219,7 +219,7 @@ impl<T: Pod> DeviceBuf<T> {
 impl<T: Pod> fmt::Debug for DeviceBuf<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DeviceBuf")
-            .field("device", &self.region.context().ordinal())
+            .field("device", &self.region.context.ordinal())
             .field("ptr", &format_args!("{:#x}", self.region.ptr))
             .field("len", &self.len)
             .finish()
@@ -246,11 +246,7 @@ impl<T: Pod> Clone for DeviceSlice<'_, T> {
     }
 }
 
-fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
-    range.start * size_of::<T>()..range.end * size_of::<T>()
-}
-
-impl<T: Pod> DeviceSlice<'_, T> {
+impl<'a, T: Pod> DeviceSlice<'a, T> {
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -269,12 +265,23 @@ impl<T: Pod> DeviceSlice<'_, T> {
         self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
     }
 
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number
+    /// of elements, or not aligned for them.
+    pub fn cast<U: Pod>(self) -> Result<DeviceSlice<'a, U>> {
+        let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
+        Ok(DeviceSlice { region: self.region, range, element: PhantomData })
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
-        self.region.context()
+        &self.region.context
     }
 }
 
-impl<T: Pod> DeviceSliceMut<'_, T> {
+impl<'a, T: Pod> DeviceSliceMut<'a, T> {
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -305,9 +312,40 @@ impl<T: Pod> DeviceSliceMut<'_, T> {
         DeviceSlice { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        self.region.context()
+    /// The same bytes as elements of another type.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number
+    /// of elements, or not aligned for them.
+    pub fn cast<U: Pod>(self) -> Result<DeviceSliceMut<'a, U>> {
+        let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
+        Ok(DeviceSliceMut { region: self.region, range, element: PhantomData })
     }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.region.context
+    }
+}
+
+/// The elements of `U` that are the same bytes as `range` of `T`, in memory that begins at `base`.
+///
+/// A range of a region is counted in elements from the region's start, so the bytes before it must be
+/// whole elements too.
+fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize>> {
+    let bytes = in_bytes::<T>(range);
+    let size = size_of::<U>();
+    let aligned = (base + bytes.start as DevicePtr).is_multiple_of(align_of::<U>() as DevicePtr);
+    if size == 0 || !aligned || !bytes.start.is_multiple_of(size) || !bytes.end.is_multiple_of(size)
+    {
+        return Err(Error::new(
+            ErrorKind::InvalidValue,
+            "DeviceSlice::cast",
+            format!("bytes {} .. {} as elements of {size} bytes", bytes.start, bytes.end),
+            "begin and end the view at multiples of the new element's size",
+        ));
+    }
+    Ok(bytes.start / size..bytes.end / size)
 }
 
 impl<'a, T: Pod> From<&'a DeviceBuf<T>> for DeviceSlice<'a, T> {

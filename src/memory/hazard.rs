@@ -61,8 +61,7 @@ impl Use {
 
     fn absorb(&mut self, other: Use) {
         self.position = self.position.max(other.position);
-        self.range =
-            self.range.start.min(other.range.start)..self.range.end.max(other.range.end);
+        self.range = self.range.start.min(other.range.start)..self.range.end.max(other.range.end);
     }
 }
 
@@ -81,9 +80,8 @@ impl Hazards {
     /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
     pub(crate) fn record(&self, new: Use) {
         let mut uses = self.lock();
-        let twin = uses
-            .iter_mut()
-            .find(|old| old.range == new.range && old.same_stream_and_access(&new));
+        let twin =
+            uses.iter_mut().find(|old| old.range == new.range && old.same_stream_and_access(&new));
         match twin {
             Some(old) => old.absorb(new),
             None => {
@@ -153,8 +151,7 @@ impl Hazards {
 
     /// Everything that is still pending, when the buffer goes away.
     pub(crate) fn take_pending(&mut self) -> Vec<Use> {
-        let mut uses =
-            std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut uses = std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner));
         uses.retain(|old| !old.is_retired());
         uses
     }

@@ -10,8 +10,8 @@ mod pinned;
 mod range;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
-pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use pinned::{Block, BlockOwner, PinnedRegion};
+pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use range::byte_count;
 
 use crate::context::Context;

@@ -26,6 +26,7 @@ use std::sync::Arc;
 use bytemuck::Pod;
 
 use super::hazard::{Access, Hazards, Use};
+use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
 use crate::context::Context;
 use crate::driver::Poll;
@@ -73,9 +74,8 @@ impl PinnedRegion {
 
     /// The first byte; dangling, but aligned, when there are none.
     pub(crate) fn ptr(&self) -> NonNull<u8> {
-        const DANGLING: NonNull<u8> = NonNull::without_provenance(
-            std::num::NonZero::new(4096).expect("not zero"),
-        );
+        const DANGLING: NonNull<u8> =
+            NonNull::without_provenance(std::num::NonZero::new(4096).expect("not zero"));
         self.block.as_ref().map_or(DANGLING, |block| block.ptr)
     }
 
@@ -263,10 +263,6 @@ impl<T: Pod> Clone for PinnedSlice<'_, T> {
     }
 }
 
-fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
-    range.start * size_of::<T>()..range.end * size_of::<T>()
-}
-
 impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// The number of elements.
     #[must_use]
@@ -362,7 +358,11 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// As for [`PinnedBuf::try_write`].
     pub fn try_into_write(self) -> Result<&'a mut [T]> {
-        self.region.try_settle("PinnedBuf::try_write", in_bytes::<T>(&self.range), Access::Write)?;
+        self.region.try_settle(
+            "PinnedBuf::try_write",
+            in_bytes::<T>(&self.range),
+            Access::Write,
+        )?;
         Ok(self.settled())
     }
 

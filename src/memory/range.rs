@@ -16,6 +16,11 @@ pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize
     })
 }
 
+/// The bytes of a range of elements that lies in a buffer.
+pub(crate) fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
+    range.start * size_of::<T>()..range.end * size_of::<T>()
+}
+
 /// The elements that `range` names in a buffer of `len`.
 pub(crate) fn resolve(
     operation: &'static str,

@@ -68,8 +68,7 @@ impl Stream {
         let (src, mut dst) = (src.into(), dst.into());
         check_lengths(OPERATION, src.len(), dst.len())?;
         check_device(OPERATION, self, &[src.context()])?;
-        let (bytes, from, to) =
-            (src.len() * size_of::<T>(), src.as_device_ptr(), dst.as_mut_ptr());
+        let (bytes, from, to) = (src.len() * size_of::<T>(), src.as_device_ptr(), dst.as_mut_ptr());
         if bytes == 0 {
             return self.nothing(OPERATION);
         }

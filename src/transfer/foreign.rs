@@ -3,6 +3,8 @@
 use std::ffi::c_void;
 
 use super::order::ordered;
+#[cfg(feature = "capi")]
+use super::order::{enqueue_and_record, wait_for_conflicts};
 use crate::error::Result;
 use crate::memory::{Operand, Tracked, TrackedMut};
 use crate::stream::Stream;
@@ -41,5 +43,24 @@ impl Stream {
         let operands: Vec<Operand<'_>> = reading.chain(writing).collect();
         let handle = self.as_raw();
         ordered(self, "Stream::foreign", &operands, |_, _| Ok(launch(handle)), String::new)
+    }
+
+    /// Makes later work of this stream wait, on the device, for every pending use of `buffer`.
+    #[cfg(feature = "capi")]
+    pub(crate) fn acquire(&self, buffer: &mut impl TrackedMut) -> Result<()> {
+        wait_for_conflicts(self, "Stream::acquire", &[buffer.writing()])
+    }
+
+    /// Counts whatever is on this stream now as a use of `buffer`.
+    #[cfg(feature = "capi")]
+    pub(crate) fn record_use(&self, buffer: &mut impl TrackedMut) -> Result<()> {
+        enqueue_and_record(
+            self,
+            "Stream::record_use",
+            &[buffer.writing()],
+            |_, _| Ok(()),
+            String::new,
+        )
+        .map(drop)
     }
 }

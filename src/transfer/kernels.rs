@@ -22,20 +22,36 @@ impl Stream {
         dst: impl Into<DeviceSliceMut<'d, T>>,
         value: T,
     ) -> Result<Ticket> {
+        self.fill_bytes(dst.into().cast::<u8>()?, bytemuck::bytes_of(&value))
+    }
+
+    /// Repeats `pattern` over `dst`.
+    pub(crate) fn fill_bytes(
+        &self,
+        mut dst: DeviceSliceMut<'_, u8>,
+        pattern: &[u8],
+    ) -> Result<Ticket> {
         const OPERATION: &str = "Stream::fill";
-        let mut dst = dst.into();
         check_device(OPERATION, self, &[dst.context()])?;
-        if size_of::<T>() > MAX_PATTERN {
+        let (bytes, to) = (dst.len(), dst.as_device_ptr());
+        if bytes == 0 {
+            return self.nothing(OPERATION);
+        }
+        if pattern.len() > MAX_PATTERN {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 OPERATION,
-                format!("elements of {} bytes", size_of::<T>()),
+                format!("elements of {} bytes", pattern.len()),
                 "fill with elements of at most 64 bytes, or upload the contents",
             ));
         }
-        let (bytes, to) = (dst.len() * size_of::<T>(), dst.as_device_ptr());
-        if bytes == 0 {
-            return self.nothing(OPERATION);
+        if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
+            return Err(Error::new(
+                ErrorKind::LengthMismatch,
+                OPERATION,
+                format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len()),
+                "fill a whole number of patterns",
+            ));
         }
         let operands = [dst.writing()];
         let ((), ticket) = ordered(
@@ -44,8 +60,8 @@ impl Stream {
             &operands,
             // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its address
             // on, and the recorded use keeps it valid until retired. The pattern has 1 to 64 bytes:
-            // checked above, and `bytes` is not 0.
-            |driver, raw| unsafe { driver.fill(raw, to, bytes, bytemuck::bytes_of(&value)) },
+            // checked above.
+            |driver, raw| unsafe { driver.fill(raw, to, bytes, pattern) },
             || format!("filling {bytes} bytes"),
         )?;
         Ok(ticket)

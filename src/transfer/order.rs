@@ -12,9 +12,6 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 /// Enqueues work on `stream`, ordered after every conflicting use of `operands`, and records it there.
-///
-/// `Err` from the waits means that nothing was enqueued. Once `enqueue` has been called the uses are
-/// recorded, whatever it gave and even if it panicked: it may have enqueued something.
 pub(super) fn ordered<R>(
     stream: &Stream,
     operation: &'static str,
@@ -22,6 +19,16 @@ pub(super) fn ordered<R>(
     enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     describe: impl FnOnce() -> String,
 ) -> Result<(R, Ticket)> {
+    wait_for_conflicts(stream, operation, operands)?;
+    enqueue_and_record(stream, operation, operands, enqueue, describe)
+}
+
+/// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`.
+pub(super) fn wait_for_conflicts(
+    stream: &Stream,
+    operation: &'static str,
+    operands: &[Operand<'_>],
+) -> Result<()> {
     let timeline = &stream.timeline;
     timeline.open(operation)?;
     for operand in operands {
@@ -30,6 +37,21 @@ pub(super) fn ordered<R>(
             timeline.wait_for(&earlier.stream, earlier.position)?;
         }
     }
+    Ok(())
+}
+
+/// Enqueues work on `stream`, and records it as a use of `operands`.
+///
+/// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
+/// recorded, whatever it gave and even if it panicked: it may have enqueued something.
+pub(super) fn enqueue_and_record<R>(
+    stream: &Stream,
+    operation: &'static str,
+    operands: &[Operand<'_>],
+    enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+    describe: impl FnOnce() -> String,
+) -> Result<(R, Ticket)> {
+    let timeline = &stream.timeline;
     let submission = timeline.submit(operation, |driver, raw| {
         Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
     })?;
@@ -52,7 +74,11 @@ pub(super) fn ordered<R>(
 }
 
 /// Objects of two drivers know nothing of each other's streams and memory.
-pub(super) fn check_driver(operation: &'static str, ours: &Context, theirs: &Context) -> Result<()> {
+pub(super) fn check_driver(
+    operation: &'static str,
+    ours: &Context,
+    theirs: &Context,
+) -> Result<()> {
     if ours.same_driver(theirs) {
         return Ok(());
     }

@@ -80,13 +80,8 @@ pub(super) type Violation = String;
 
 impl DeviceMemory {
     pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
-        let bank = || Bank {
-            capacity,
-            used: 0,
-            blocks: 0,
-            next: 4096,
-            allocations: BTreeMap::new(),
-        };
+        let bank =
+            || Bank { capacity, used: 0, blocks: 0, next: 4096, allocations: BTreeMap::new() };
         DeviceMemory { seed, banks: (0..devices).map(|_| bank()).collect() }
     }
 
@@ -129,9 +124,9 @@ impl DeviceMemory {
 
     /// The allocation is reached in stream order.
     pub(super) fn commit(&mut self, address: DevicePtr) {
+        let poison = rng::poison(self.seed, address);
         if let Some(allocation) = self.allocation(address) {
-            let words = allocation.bytes.div_ceil(8);
-            allocation.words.resize(words, rng::poison(self.seed, address));
+            allocation.words.resize(allocation.bytes.div_ceil(8), poison);
         }
     }
 

@@ -109,7 +109,8 @@ impl HostMemory {
     }
 
     pub(super) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
-        let layout = Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
+        let layout =
+            Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout's size is not 0.
         let ptr = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
         self.generation += 1;
@@ -169,12 +170,12 @@ impl HostMemory {
         self.containing(ptr, bytes).is_some_and(|block| block.origin != Origin::Quarantined)
     }
 
-    /// Whether an operation that has not run yet uses some of the range in one of these ways.
-    pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, ways: &[Access]) -> bool {
+    /// Whether an operation that has not run yet uses some of the range that way.
+    pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, access: Access) -> bool {
         let (start, end) = (ptr.address(), ptr.address() + bytes);
         self.containing(ptr, bytes).is_some_and(|block| {
             let mut uses = block.uses.iter();
-            uses.any(|u| u.start < end && start < u.end && ways.contains(&u.access))
+            uses.any(|u| u.start < end && start < u.end && u.access == access)
         })
     }
 
@@ -234,8 +235,7 @@ impl HostMemory {
 
     fn insert(&mut self, ptr: HostPtr, bytes: usize, device: Ordinal, origin: Origin) {
         // A quarantined block keeps its memory, so that no new block can lie where it does.
-        self.blocks
-            .insert(ptr.address(), Block { ptr, bytes, device, origin, uses: Vec::new() });
+        self.blocks.insert(ptr.address(), Block { ptr, bytes, device, origin, uses: Vec::new() });
     }
 
     fn find(&mut self, ptr: NonNull<u8>, origin: Origin) -> Result<&mut Block, Refusal> {
@@ -322,11 +322,11 @@ mod tests {
         let ptr = memory.allocate(0, 100).unwrap();
         let at = |offset: usize| HostPtr(ptr.as_ptr().wrapping_add(offset));
         memory.begin_use(at(10), 10, Access::Read, 1);
-        assert!(memory.is_pending(at(19), 5, &[Access::Read]));
-        assert!(!memory.is_pending(at(20), 5, &[Access::Read]));
-        assert!(!memory.is_pending(at(19), 5, &[Access::Write]));
+        assert!(memory.is_pending(at(19), 5, Access::Read));
+        assert!(!memory.is_pending(at(20), 5, Access::Read));
+        assert!(!memory.is_pending(at(19), 5, Access::Write));
         assert!(memory.end_use(at(10), 10, 1));
-        assert!(!memory.is_pending(at(0), 100, &[Access::Read, Access::Write]));
+        assert!(!memory.is_pending(at(0), 100, Access::Read));
         // SAFETY: no reference into the block exists.
         assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::Clean));
     }

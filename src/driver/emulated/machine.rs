@@ -18,6 +18,7 @@
 //! * The backlog lists the streams whose queue is not empty.
 
 use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::time::Instant;
 
 use super::capture::Capturing;
@@ -181,11 +182,16 @@ impl Machine {
 
     /// The stream that a handle names on this thread (rule 11).
     #[inline]
-    pub(super) fn resolve(&mut self, call: Call, stream: RawStream) -> DriverResult<Key> {
+    pub(super) fn resolve(
+        &mut self,
+        call: impl fmt::Debug,
+        stream: RawStream,
+    ) -> DriverResult<Key> {
         if stream.handle <= RawStream::LEGACY {
             return Ok(self.device(stream.device)?.legacy);
         }
         if stream.handle == RawStream::PER_THREAD {
+            self.device(stream.device)?;
             return Ok(self.per_thread(stream.device));
         }
         match Key::from_handle(stream.handle, STREAM_TAG)
@@ -261,12 +267,11 @@ impl Machine {
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
         let idle = stream.queue.is_empty() && !stream.stalled && waits.is_empty();
+        let position = Position { stream: key, count: stream.enqueued };
         if let Action::Mark { event } = action {
-            self.snapshot(event, Position { stream: key, count: stream.enqueued });
+            self.snapshot(event, position);
         }
-        if idle
-            && self.execution == Execution::Eager
-            && !matches!(action, Action::HostFunction(_))
+        if idle && self.execution == Execution::Eager && !matches!(action, Action::HostFunction(_))
         {
             // Nobody can wait for this position yet, so that no other stream becomes ready by it.
             if self.execute(key, action) {
@@ -315,23 +320,19 @@ impl Machine {
         if self.host_functions > 0 {
             return;
         }
-        match action {
-            Action::CopyD2H { dst, bytes, .. } => {
-                if !self.host.is_pending(*dst, *bytes, &[Access::Read]) {
-                    // SAFETY: the caller has checked that the range is page-locked, and the host does
-                    // not access the destination of a copy until the copy is retired.
-                    unsafe { self.host.poison(*dst, *bytes) };
-                }
-            }
-            Action::CopyH2D { src, bytes, fingerprint, .. } => {
-                if !self.host.is_pending(*src, *bytes, &[Access::Write]) {
-                    // SAFETY: the caller has checked that the range is page-locked, and the host does
-                    // not write to the source of a copy until the copy is retired.
-                    let source = unsafe { HostMemory::bytes(*src, *bytes) };
-                    *fingerprint = Some(rng::fingerprint(source));
-                }
-            }
-            _ => {}
+        let Some((ptr, bytes, access)) = action.host_range() else { return };
+        let other = if access == Access::Read { Access::Write } else { Access::Read };
+        if self.host.is_pending(ptr, bytes, other) {
+            return;
+        }
+        if let Action::CopyH2D { fingerprint, .. } = action {
+            // SAFETY: the caller has checked that the range is page-locked, and the host does not write
+            // to the source of a copy until the copy is retired.
+            *fingerprint = Some(rng::fingerprint(unsafe { HostMemory::bytes(ptr, bytes) }));
+        } else {
+            // SAFETY: the caller has checked that the range is page-locked, and the host does not
+            // access the destination of a copy until the copy is retired.
+            unsafe { self.host.poison(ptr, bytes) };
         }
     }
 
@@ -387,7 +388,7 @@ impl Machine {
     /// The device is lost: nothing of what is enqueued on it will ever run (rule 28).
     #[cold]
     pub(super) fn lose(&mut self, device: Ordinal, code: CudaCode) {
-        self.devices[device as usize].lost = Some(code);
+        self.devices[device as usize].lost.get_or_insert(code);
         let mut dropped = Vec::new();
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             // The host thread accounts for the function that it has.

@@ -27,21 +27,66 @@ pub(super) struct Operation {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Action {
     /// `fingerprint` is that of the source when the copy was enqueued, where it may not change.
-    CopyH2D { dst: DevicePtr, src: HostPtr, bytes: usize, fingerprint: Option<u64> },
-    CopyD2H { dst: HostPtr, src: DevicePtr, bytes: usize },
-    CopyD2D { dst: DevicePtr, src: DevicePtr, bytes: usize },
-    CopyPeer { dst: DevicePtr, src: DevicePtr, bytes: usize },
-    Memset { dst: DevicePtr, value: u8, bytes: usize },
-    Fill { dst: DevicePtr, bytes: usize, pattern: Pattern },
-    Checksum { src: DevicePtr, bytes: usize, out: DevicePtr },
-    Scatter { packed: DevicePtr, items: DevicePtr, count: usize },
-    Gather { packed: DevicePtr, items: DevicePtr, count: usize },
-    Busy { nanoseconds: u64 },
+    CopyH2D {
+        dst: DevicePtr,
+        src: HostPtr,
+        bytes: usize,
+        fingerprint: Option<u64>,
+    },
+    CopyD2H {
+        dst: HostPtr,
+        src: DevicePtr,
+        bytes: usize,
+    },
+    CopyD2D {
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    },
+    CopyPeer {
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    },
+    Memset {
+        dst: DevicePtr,
+        value: u8,
+        bytes: usize,
+    },
+    Fill {
+        dst: DevicePtr,
+        bytes: usize,
+        pattern: Pattern,
+    },
+    Checksum {
+        src: DevicePtr,
+        bytes: usize,
+        out: DevicePtr,
+    },
+    Scatter {
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    },
+    Gather {
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    },
+    Busy {
+        nanoseconds: u64,
+    },
     /// The allocation of this address becomes usable.
-    Alloc { ptr: DevicePtr },
-    Free { ptr: DevicePtr },
+    Alloc {
+        ptr: DevicePtr,
+    },
+    Free {
+        ptr: DevicePtr,
+    },
     /// Where an event is recorded.
-    Mark { event: Key },
+    Mark {
+        event: Key,
+    },
     /// Nothing but its waits.
     Join,
     HostFunction(HostCall),

@@ -9,17 +9,16 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it has
 //! let go. A wake-up costs a system call, hence the count of waiters.
 
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::finding::FindingKind;
-use super::host_thread;
 use super::machine::Machine;
-use super::operation::{Action, HostCall, Position};
+use super::operation::{HostCall, Position};
 use super::schedule::Progress;
 use super::slots::Key;
-use crate::driver::{Call, DriverResult, Ordinal, RawStream};
-use crate::error::CudaCode;
+use crate::driver::{DriverResult, Ordinal};
 
+/// The machine and its sleepers.
+#[derive(Debug)]
 pub(super) struct Shared {
     machine: Mutex<Machine>,
     changed: Condvar,
@@ -27,6 +26,10 @@ pub(super) struct Shared {
 }
 
 impl Shared {
+    pub(super) fn new(machine: Machine) -> Self {
+        Shared { machine: Mutex::new(machine), changed: Condvar::new(), host_work: Condvar::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Machine> {
         // No code of the user runs under the lock; a panic there is a bug of this module, and the
         // thread that hit it says so.
@@ -50,52 +53,56 @@ impl Shared {
         result
     }
 
-    /// Blocks until `target` is complete.
-    fn wait(&self, device: Ordinal, target: Position) -> DriverResult<()> {
-        let mut machine = self.lock();
-        let result = loop {
-            if let Some(code) = machine.devices[device as usize].lost {
-                break Err(code);
-            }
-            match machine.wait_step(target) {
-                Progress::Done => break Ok(()),
-                Progress::Lost(code) => break Err(code),
-                Progress::Blocked => {}
-            }
-            // The steps just made may concern others who sleep.
-            if std::mem::take(&mut machine.changed) && machine.waiters > 0 {
-                self.changed.notify_all();
-            }
-            if std::mem::take(&mut machine.host_work) {
-                self.host_work.notify_one();
-            }
-            machine.waiters += 1;
-            machine = self.changed.wait(machine).unwrap_or_else(PoisonError::into_inner);
-            machine.waiters -= 1;
-        };
-        drop(machine);
-        // Flags raised by the last steps are acted upon.
-        self.with(|_| ());
-        result
+    /// Wakes whom the last steps concern, while the lock is still held.
+    fn wake(&self, machine: &mut Machine) {
+        if std::mem::take(&mut machine.changed) && machine.waiters > 0 {
+            self.changed.notify_all();
+        }
+        if std::mem::take(&mut machine.host_work) {
+            self.host_work.notify_one();
+        }
     }
 
-    /// For the host thread: the next function to call, or `None` when the emulator is gone.
+    /// Blocks until `target` is complete. `device` is that of the stream or event waited for.
+    pub(super) fn wait(&self, device: Ordinal, target: Position) -> DriverResult<()> {
+        let mut machine = self.lock();
+        loop {
+            if let Some(code) = machine.devices[device as usize].lost {
+                return Err(code);
+            }
+            let progress = machine.wait_step(target);
+            self.wake(&mut machine);
+            match progress {
+                Progress::Done => return Ok(()),
+                Progress::Lost(code) => return Err(code),
+                Progress::Blocked => {
+                    machine.waiters += 1;
+                    machine = self.changed.wait(machine).unwrap_or_else(PoisonError::into_inner);
+                    machine.waiters -= 1;
+                }
+            }
+        }
+    }
+
+    /// For the host thread: takes note that its last function returned, and blocks until there is
+    /// another to call. `None` when the emulator is gone.
     pub(super) fn next_host_call(&self, returned: Option<Key>) -> Option<(Key, HostCall)> {
+        let mut machine = self.lock();
         if let Some(stream) = returned {
-            self.with(|machine| machine.host_function_returned(stream));
+            machine.host_function_returned(stream);
         }
         loop {
-            let next = self.with(|machine| {
-                if machine.shutdown { Some(None) } else { machine.next_host_call().map(Some) }
-            });
-            if let Some(next) = next {
+            if machine.shutdown {
+                return None;
+            }
+            let next = machine.next_host_call();
+            // This thread is the one that looks after host functions, and has just done so.
+            machine.host_work = false;
+            self.wake(&mut machine);
+            if next.is_some() {
                 return next;
             }
-            let machine = self.lock();
-            // What came up between the two locks set the flag, or left a function behind.
-            if !machine.host_work && machine.host_ready.is_empty() && !machine.shutdown {
-                drop(self.host_work.wait(machine));
-            }
+            machine = self.host_work.wait(machine).unwrap_or_else(PoisonError::into_inner);
         }
     }
 }

@@ -1,0 +1,167 @@
+//! A safetensors file: the header is read and checked when it is opened, the tensors later, a piece at
+//! a time, from any thread.
+//!
+//! ```text
+//!   | length of the header: u64 | header: JSON | tensor | tensor | ... |
+//! ```
+//!
+//! # Invariants
+//!
+//! * The tensors follow each other without gaps and end with the file: the `safetensors` crate checks
+//!   the header against itself, [`TensorFile::open`] against the length of the file.
+//! * Nothing is allocated on the word of the file before it was checked: a header that claims to be
+//!   larger than the format allows, or than the file, is not read.
+
+use std::fs::File;
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use safetensors::Dtype;
+use safetensors::tensor::Metadata;
+
+use super::error::{Error, Result};
+
+/// The most that the format allows.
+const LARGEST_HEADER: u64 = 100_000_000;
+
+/// One tensor of a file.
+pub struct Tensor {
+    pub name: String,
+    pub dtype: Dtype,
+    pub shape: Vec<usize>,
+    pub bytes: usize,
+    /// The first byte in the file.
+    start: u64,
+}
+
+/// A part of a tensor, small enough for one page-locked block. Never empty.
+pub struct Piece {
+    /// The index of the tensor.
+    pub tensor: usize,
+    /// The bytes of the tensor.
+    pub range: Range<usize>,
+}
+
+/// An open file whose header makes sense.
+pub struct TensorFile {
+    path: PathBuf,
+    file: File,
+    /// In the order of their bytes.
+    tensors: Vec<Tensor>,
+}
+
+impl TensorFile {
+    /// Opens the file and reads its header.
+    pub fn open(path: &Path) -> Result<TensorFile> {
+        let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
+        let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
+
+        let file = File::open(path).map_err(unreadable)?;
+        let metadata = file.metadata().map_err(unreadable)?;
+        if !metadata.is_file() {
+            return Err(fail("not a regular file".into(), "name a .safetensors file"));
+        }
+        let length = metadata.len();
+        if length < 8 {
+            let found = format!("{length} bytes: too short to be a safetensors file");
+            return Err(fail(found, "fetch it again"));
+        }
+        let mut prefix = [0; 8];
+        file.read_exact_at(&mut prefix, 0).map_err(unreadable)?;
+        let header_bytes = u64::from_le_bytes(prefix);
+        if header_bytes > LARGEST_HEADER {
+            let found = format!(
+                "claims a header of {header_bytes} bytes, but the format allows {LARGEST_HEADER}"
+            );
+            return Err(fail(found, "is it a safetensors file? if so, fetch it again"));
+        }
+        if header_bytes > length - 8 {
+            let found = format!(
+                "truncated: a header of {header_bytes} bytes in a file of {length} bytes"
+            );
+            return Err(fail(found, "fetch it again"));
+        }
+        let mut header = vec![0; header_bytes as usize];
+        file.read_exact_at(&mut header, 8).map_err(unreadable)?;
+        let header: Metadata = serde_json::from_slice(&header).map_err(|error| {
+            let found = format!("the header is corrupt: {}", printable(&error.to_string()));
+            fail(found, "is it a safetensors file? if so, fetch it again")
+        })?;
+
+        let data_start = 8 + header_bytes;
+        let (expected, found) = (header.data_len() as u64, length - data_start);
+        if expected != found {
+            let found = format!(
+                "{} bytes too {}: the header promises {expected} bytes of tensors, and {found} follow",
+                expected.abs_diff(found),
+                if found < expected { "short" } else { "long" },
+            );
+            return Err(fail(found, "fetch it again"));
+        }
+        Ok(TensorFile { path: path.into(), file, tensors: tensors(&header, data_start) })
+    }
+
+    /// The path, as given.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// In the order of the file.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// The largest tensor, the first of several.
+    pub fn largest(&self) -> Option<&Tensor> {
+        self.tensors.iter().rev().max_by_key(|tensor| tensor.bytes)
+    }
+
+    /// The bytes of all tensors.
+    pub fn bytes(&self) -> usize {
+        self.tensors.iter().map(|tensor| tensor.bytes).sum()
+    }
+
+    /// All tensors in pieces of at most `most` bytes, in the order of the file.
+    pub fn pieces(&self, most: usize) -> impl Iterator<Item = Piece> + Send {
+        (0..self.tensors.len()).flat_map(move |tensor| self.pieces_of(tensor, most))
+    }
+
+    /// One tensor in pieces of at most `most` bytes.
+    pub fn pieces_of(&self, tensor: usize, most: usize) -> impl Iterator<Item = Piece> + Send + use<> {
+        let bytes = self.tensors[tensor].bytes;
+        (0..bytes)
+            .step_by(most)
+            .map(move |start| Piece { tensor, range: start..bytes.min(start.saturating_add(most)) })
+    }
+
+    /// Reads a piece. `into` must be just as long.
+    pub fn read(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
+        assert_eq!(piece.range.len(), into.len());
+        let tensor = &self.tensors[piece.tensor];
+        self.file.read_exact_at(into, tensor.start + piece.range.start as u64).map_err(|error| {
+            let found = format!("reading tensor {}: {error}", printable(&tensor.name));
+            Error::file(&self.path, found, "was the file changed meanwhile?")
+        })
+    }
+}
+
+fn tensors(header: &Metadata, data_start: u64) -> Vec<Tensor> {
+    let tensor = |name: String| {
+        let info = header.info(&name).expect("a name that the header gave");
+        let (start, end) = info.data_offsets;
+        Tensor {
+            dtype: info.dtype,
+            shape: info.shape.clone(),
+            bytes: end - start,
+            start: data_start + start as u64,
+            name,
+        }
+    };
+    header.offset_keys().into_iter().map(tensor).collect()
+}
+
+/// Text from a file, safe to show in a terminal and on one line.
+pub fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}

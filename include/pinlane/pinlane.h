@@ -1,0 +1,965 @@
+/* pinlane: page-locked memory and asynchronous copies between host and GPU.
+ * Generated from src/capi by cbindgen: change it there.
+ *
+ * Conventions
+ *
+ * - A function returns a status; PINLANE_STATUS_OK is 0. Names in "Statuses" lack their prefix,
+ *   PINLANE_STATUS_. The message of a failed call is in pinlane_last_error(), per thread.
+ * - Arguments: what is acted on first, then inputs, then outputs. Outputs are written only on
+ *   success. NULL, stale and foreign handles, and misaligned pointers, give a status.
+ * - Handles are opaque and no pointers: do not dereference them. Each type has one function that
+ *   frees it; NULL is then a no-op. Objects keep alive what they are made from, so that handles
+ *   can be freed in any order.
+ * - Sizes, offsets and lengths are in bytes. "Does not block" is about the host: work is enqueued,
+ *   and executed in the order of its stream.
+ * - Any thread may call any function, unless its comment says otherwise.
+ * - Streams cross as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
+ *   per-thread default stream.
+ * - Under "Safety" stands what pinlane cannot check.
+ */
+
+#ifndef PINLANE_PINLANE_H
+#define PINLANE_PINLANE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header, as Cargo counts it. */
+#define PINLANE_VERSION_MAJOR 0
+#define PINLANE_VERSION_MINOR 1
+#define PINLANE_VERSION_PATCH 0
+#define PINLANE_VERSION_STRING "0.1.0"
+#define PINLANE_VERSION \
+  (1000000 * PINLANE_VERSION_MAJOR + 1000 * PINLANE_VERSION_MINOR + PINLANE_VERSION_PATCH)
+/* Initialisers of the structs that begin with their size. */
+#define PINLANE_EMULATOR_OPTIONS_INIT \
+  { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0 }
+#define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
+#define PINLANE_POOL_OPTIONS_INIT { sizeof(pinlane_pool_options), (size_t)1 << 30, 0, 0 }
+#define PINLANE_POOL_STATS_INIT { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+
+/**
+ * Emulated operations run as soon as they can.
+ */
+#define PINLANE_EXECUTION_EAGER 0
+
+/**
+ * Emulated operations run only when somebody waits: the latest that CUDA allows.
+ */
+#define PINLANE_EXECUTION_LAZY 1
+
+/**
+ * The stream waits for the legacy default stream, and that stream for it.
+ */
+#define PINLANE_STREAM_BLOCKING 1
+
+/**
+ * A buffer in page-locked memory, from a pool. Any thread may use it, one at a time: a call that
+ * conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+ */
+typedef struct pinlane_buffer pinlane_buffer;
+
+/**
+ * A device: a GPU, or an emulated one. Any thread may use it; freeing it does not end what was made
+ * from it.
+ */
+typedef struct pinlane_device pinlane_device;
+
+/**
+ * A buffer in the memory of a device. Any thread may use it, one at a time: a call that conflicts with
+ * another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+ */
+typedef struct pinlane_device_buffer pinlane_device_buffer;
+
+/**
+ * A pool of page-locked host memory. Any thread may use it; freeing the handle does not end its
+ * buffers.
+ */
+typedef struct pinlane_pool pinlane_pool;
+
+/**
+ * A queue of device work, executed in order. Any thread may use it.
+ */
+typedef struct pinlane_stream pinlane_stream;
+
+/**
+ * Knows when one asynchronous operation is complete. Any thread may use it; freeing it changes nothing
+ * about the operation.
+ */
+typedef struct pinlane_ticket pinlane_ticket;
+
+/**
+ * What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
+ * ones may be added.
+ */
+typedef int32_t pinlane_status;
+
+/**
+ * Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_emulator_options)`.
+   */
+  size_t size;
+  /**
+   * Decides all that CUDA leaves open; the same seed gives the same run.
+   */
+  uint64_t seed;
+  /**
+   * Memory of each device, in bytes.
+   */
+  size_t memory_bytes;
+  /**
+   * `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
+   */
+  int32_t execution;
+  /**
+   * Must be 0.
+   */
+  uint32_t flags;
+} pinlane_emulator_options;
+
+/**
+ * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_pool_options)`.
+   */
+  size_t size;
+  /**
+   * The most that the pool may page-lock at a time, in bytes.
+   */
+  size_t max_bytes;
+  /**
+   * Must be 0.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_pool_options;
+
+/**
+ * What a pool holds and has done; sizes are in bytes of blocks. Initialise with
+ * `PINLANE_POOL_STATS_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_pool_stats)`.
+   */
+  size_t size;
+  /**
+   * The budget.
+   */
+  size_t max_bytes;
+  /**
+   * Page-locked now.
+   */
+  size_t committed_bytes;
+  /**
+   * The most that `committed_bytes` has been.
+   */
+  size_t peak_bytes;
+  /**
+   * In buffers that exist.
+   */
+  size_t live_bytes;
+  /**
+   * Free, and ready to be used again.
+   */
+  size_t cached_bytes;
+  /**
+   * Freed, but perhaps still used by the device.
+   */
+  size_t in_flight_bytes;
+  /**
+   * Lost: it could not be proven that the device is done with them.
+   */
+  size_t quarantined_bytes;
+  /**
+   * Allocations served from the cache.
+   */
+  uint64_t hits;
+  /**
+   * Allocations that page-locked new memory.
+   */
+  uint64_t growths;
+  /**
+   * Times an allocation waited for the device.
+   */
+  uint64_t waits;
+  /**
+   * Blocks given back to the system to make room for another size.
+   */
+  uint64_t trims;
+} pinlane_pool_stats;
+
+/**
+ * Options of a stream. Initialise with `PINLANE_STREAM_OPTIONS_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_stream_options)`.
+   */
+  size_t size;
+  /**
+   * Lower numbers run first; 0 is the default. Clamped to the device's range.
+   */
+  int32_t priority;
+  /**
+   * 0 or `PINLANE_STREAM_BLOCKING`.
+   */
+  uint32_t flags;
+} pinlane_stream_options;
+
+/**
+ * The call did what it promises.
+ */
+#define PINLANE_STATUS_OK 0
+
+/**
+ * An argument is outside what the function accepts.
+ */
+#define PINLANE_STATUS_INVALID_VALUE 1
+
+/**
+ * Two sides of a copy, or a pattern and its range, do not fit each other.
+ */
+#define PINLANE_STATUS_LENGTH_MISMATCH 2
+
+/**
+ * A range does not lie inside its buffer.
+ */
+#define PINLANE_STATUS_OUT_OF_RANGE 3
+
+/**
+ * The device still uses the buffer, or no block is free: only `try_` functions say so.
+ */
+#define PINLANE_STATUS_NOT_READY 4
+
+/**
+ * The pool's budget is spent on buffers that are alive.
+ */
+#define PINLANE_STATUS_BUDGET_EXHAUSTED 5
+
+/**
+ * The system has no more page-locked memory to give.
+ */
+#define PINLANE_STATUS_OUT_OF_HOST_MEMORY 6
+
+/**
+ * The device has no more memory to give.
+ */
+#define PINLANE_STATUS_OUT_OF_DEVICE_MEMORY 7
+
+/**
+ * No usable device: no CUDA in this build, no driver, or no device of that number.
+ */
+#define PINLANE_STATUS_NO_DEVICE 8
+
+/**
+ * Not supported by this build, device or stream.
+ */
+#define PINLANE_STATUS_UNSUPPORTED 9
+
+/**
+ * The stream belongs to another device or driver than the buffers.
+ */
+#define PINLANE_STATUS_WRONG_DEVICE 10
+
+/**
+ * The per-thread default stream was used on another thread than the one that opened it.
+ */
+#define PINLANE_STATUS_WRONG_THREAD 11
+
+/**
+ * The stream is being captured into a graph.
+ */
+#define PINLANE_STATUS_STREAM_CAPTURING 12
+
+/**
+ * The process is a forked child of the one that opened the device.
+ */
+#define PINLANE_STATUS_FORKED_PROCESS 13
+
+/**
+ * The device is lost: a sticky CUDA error.
+ */
+#define PINLANE_STATUS_DEVICE_LOST 14
+
+/**
+ * Another thread uses the buffer in a conflicting way at this moment.
+ */
+#define PINLANE_STATUS_BUSY 15
+
+/**
+ * A handle is NULL, stale, freed, or of another type.
+ */
+#define PINLANE_STATUS_INVALID_HANDLE 16
+
+/**
+ * A panic was caught: a bug in pinlane.
+ */
+#define PINLANE_STATUS_PANIC 17
+
+/**
+ * Another failure that the CUDA runtime reported; see `pinlane_last_cuda_error`.
+ */
+#define PINLANE_STATUS_CUDA 18
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * Allocates `bytes` of page-locked memory, aligned to 4096, and writes the buffer to `buffer`, which the
+ * caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it page-locks new
+ * memory, and, when the budget is spent, until the device is done with a freed buffer.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
+ * `INVALID_VALUE` if `buffer` is NULL or the size overflows.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc(const pinlane_pool *pool,
+                                    size_t bytes,
+                                    pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, with all bytes zero.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_zeroed(const pinlane_pool *pool,
+                                           size_t bytes,
+                                           pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and does
+ * not wait. Status `NOT_READY` if there is none of that size.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_try_alloc(const pinlane_pool *pool,
+                                        size_t bytes,
+                                        pinlane_buffer **buffer);
+
+/**
+ * Writes the address of the bytes to `data`, to be read. Blocks until every pending device write to the
+ * buffer is complete. The bytes may be read until the next call that lets the device write the buffer,
+ * or that frees it.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, or the error of a copy that failed;
+ * `INVALID_VALUE` if `data` is NULL.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_read(const pinlane_buffer *buffer,
+                                   const void **data);
+
+/**
+ * Writes the address of the bytes to `data`, to be written. Blocks until every pending device use of the
+ * buffer is complete. The bytes may be written until the next call that lets the device use the buffer,
+ * or that frees it.
+ *
+ * Statuses: as for `pinlane_buffer_read`.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_write(pinlane_buffer *buffer,
+                                    void **data);
+
+/**
+ * As `pinlane_buffer_read`, but does not block: status `NOT_READY` where that would wait.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_try_read(const pinlane_buffer *buffer, const void **data);
+
+/**
+ * As `pinlane_buffer_write`, but does not block: status `NOT_READY` where that would wait.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_try_write(pinlane_buffer *buffer, void **data);
+
+/**
+ * Writes the address of the bytes to `data` without waiting, for the caller's own CUDA calls. Tell the
+ * buffer of them with `pinlane_buffer_record_use`; do not access the bytes on the host through this
+ * address.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `data` is NULL.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_address(const pinlane_buffer *buffer,
+                                      void **data);
+
+/**
+ * Writes the buffer's size in bytes to `bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_size(const pinlane_buffer *buffer, size_t *bytes);
+
+/**
+ * Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that the
+ * caller's own work on it may be enqueued there. Does not block.
+ *
+ * Statuses: as for `pinlane_buffer_record_use`.
+ */
+pinlane_status pinlane_buffer_acquire(pinlane_buffer *buffer,
+                                      const pinlane_stream *stream);
+
+/**
+ * Tells the buffer that the caller's own CUDA calls on `stream` use it, for reading or writing: whatever
+ * is on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
+ * work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it once with
+ * `pinlane_stream_borrow`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
+                                         const pinlane_stream *stream);
+
+/**
+ * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is used
+ * again only when the device is done with it.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer.
+ */
+pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
+
+/**
+ * Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees with
+ * `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
+ *
+ * Statuses: `NO_DEVICE` (the message says what is missing), `INVALID_VALUE` if `device` is NULL.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_open(int32_t ordinal,
+                                   pinlane_device **device);
+
+/**
+ * Opens GPU 0 where there is one and an emulated device where there is none, and writes it to `device`,
+ * which the caller frees with `pinlane_device_free`. `pinlane_device_name` tells which it is.
+ *
+ * Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_open_or_emulated(pinlane_device **device);
+
+/**
+ * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 .. count]`;
+ * the caller frees each with `pinlane_device_free`. `options` may be NULL.
+ *
+ * Statuses: `INVALID_VALUE` for NULL or misaligned `devices`, a `count` out of range, or options of an
+ * unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `devices` is NULL or points to an array of `count` elements.
+ */
+pinlane_status pinlane_emulator_create(const pinlane_emulator_options *options,
+                                       pinlane_device **devices,
+                                       int32_t count);
+
+/**
+ * Writes how many GPUs there are to `count`: 0 where there is no driver, or no CUDA in this build.
+ *
+ * Statuses: `INVALID_VALUE` if `count` is NULL.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_count(int32_t *count);
+
+/**
+ * Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with the
+ * terminating NUL, cut off if it does not fit.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `buffer` is NULL or `capacity` is 0.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ */
+pinlane_status pinlane_device_name(const pinlane_device *device,
+                                   char *buffer,
+                                   size_t capacity);
+
+/**
+ * Writes the device's number to `ordinal`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
+ *
+ * # Safety
+ *
+ * - `ordinal` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_ordinal(const pinlane_device *device, int32_t *ordinal);
+
+/**
+ * Writes the device's free and total memory, in bytes.
+ *
+ * Statuses: `INVALID_HANDLE`, `DEVICE_LOST`, `FORKED_PROCESS`; `INVALID_VALUE` if an output is NULL.
+ *
+ * # Safety
+ *
+ * - `free_bytes` and `total_bytes` are each NULL or point to a variable.
+ */
+pinlane_status pinlane_device_memory_info(const pinlane_device *device,
+                                          size_t *free_bytes,
+                                          size_t *total_bytes);
+
+/**
+ * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
+ */
+pinlane_status pinlane_device_free(pinlane_device *device);
+
+/**
+ * Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`, which the
+ * caller frees with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait for the
+ * device.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_DEVICE_MEMORY`, `FORKED_PROCESS`; `INVALID_VALUE` if `buffer` is
+ * NULL.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_alloc(const pinlane_device *device,
+                                           size_t bytes,
+                                           pinlane_device_buffer **buffer);
+
+/**
+ * Writes the device address of the buffer to `pointer`, for the caller's own kernels. Order them behind
+ * the allocation and other uses with `pinlane_device_buffer_acquire`, and tell the buffer of them with
+ * `pinlane_device_buffer_record_use`. NULL for a buffer of 0 bytes.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `pointer` is NULL.
+ *
+ * # Safety
+ *
+ * - `pointer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_address(const pinlane_device_buffer *buffer,
+                                             void **pointer);
+
+/**
+ * Writes the buffer's size in bytes to `bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_size(const pinlane_device_buffer *buffer, size_t *bytes);
+
+/**
+ * Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that the
+ * caller's own work on it may be enqueued there. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_device_buffer_acquire(pinlane_device_buffer *buffer,
+                                             const pinlane_stream *stream);
+
+/**
+ * Tells the buffer that the caller's own work on `stream` uses it, for reading or writing: whatever is
+ * on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
+ * work. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
+                                                const pinlane_stream *stream);
+
+/**
+ * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is freed
+ * in stream order, behind its last use.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
+ */
+pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
+
+/**
+ * Makes a pool for `device` and writes it to `pool`, which the caller frees with `pinlane_pool_free`.
+ * `options` may be NULL: a budget of 1 GiB. Page-locks nothing yet.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, for a budget of 0,
+ * or for options of an unknown size or flag.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `pool` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_create(const pinlane_device *device,
+                                   const pinlane_pool_options *options,
+                                   pinlane_pool **pool);
+
+/**
+ * Writes what the pool holds and has done to `stats`, whose `size` member must be set.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stats` is NULL or its size is unknown.
+ *
+ * # Safety
+ *
+ * - `stats` is NULL or points to a struct whose `size` member is set and right.
+ */
+pinlane_status pinlane_pool_get_stats(const pinlane_pool *pool, pinlane_pool_stats *stats);
+
+/**
+ * Frees the handle; NULL is a no-op. The memory is given back once the last buffer is freed and the
+ * device is done with all of it; whoever frees last waits for that.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
+ */
+pinlane_status pinlane_pool_free(pinlane_pool *pool);
+
+/**
+ * The message of this thread's last pinlane call that failed: which call, what was found, what to do.
+ * Empty if none has failed. Valid until the thread's next pinlane call. Never NULL.
+ */
+const char *pinlane_last_error(void);
+
+/**
+ * The `cudaError_t` behind this thread's last pinlane call that failed; 0 if the CUDA runtime was not
+ * the cause. The runtime's own last-error slot is never touched.
+ */
+int32_t pinlane_last_cuda_error(void);
+
+/**
+ * The name of a status, such as "PINLANE_STATUS_BUSY"; "PINLANE_STATUS_UNKNOWN" for a number that is
+ * none. A constant string, never NULL.
+ */
+const char *pinlane_status_name(pinlane_status status);
+
+/**
+ * The version of the library, as 1000000 * major + 1000 * minor + patch. Compare it with
+ * `PINLANE_VERSION`, the version of the header.
+ */
+uint32_t pinlane_version(void);
+
+/**
+ * Creates a stream on `device` and writes it to `stream`, which the caller frees with
+ * `pinlane_stream_free`. `options` may be NULL: non-blocking, of default priority.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `INVALID_VALUE` if `stream` is NULL, or for
+ * options of an unknown size or flag.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_create(const pinlane_device *device,
+                                     const pinlane_stream_options *options,
+                                     pinlane_stream **stream);
+
+/**
+ * Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`, which the caller frees
+ * with `pinlane_stream_free`; that does not destroy the CUDA stream. The values 0 and 1 are the legacy
+ * default stream, 2 is the per-thread default stream of the calling thread, which no other thread may
+ * then use (`WRONG_THREAD`).
+ *
+ * The CUDA stream must outlive the handle and the work enqueued through it.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stream` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_stream` is a stream of this device and of the CUDA runtime that pinlane is linked with.
+ * - `stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_borrow(const pinlane_device *device,
+                                     void *cuda_stream,
+                                     pinlane_stream **stream);
+
+/**
+ * Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `cuda_stream` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_native(const pinlane_stream *stream, void **cuda_stream);
+
+/**
+ * Blocks until everything enqueued on the stream before the call is complete.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the device.
+ */
+pinlane_status pinlane_stream_synchronize(const pinlane_stream *stream);
+
+/**
+ * Writes a ticket for everything enqueued on the stream so far to `ticket`, which the caller frees with
+ * `pinlane_ticket_free`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_record(const pinlane_stream *stream,
+                                     pinlane_ticket **ticket);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
+ * Buffers need no such call: their uses are ordered without it.
+ *
+ * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
+ * `CUDA`.
+ */
+pinlane_status pinlane_stream_wait(const pinlane_stream *stream,
+                                   const pinlane_ticket *ticket);
+
+/**
+ * Keeps the stream busy for about `nanoseconds` of device time, at most 10 s, for tests and benchmarks
+ * of overlap. Does not block. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `INVALID_VALUE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
+ * `CUDA`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_busy(const pinlane_stream *stream,
+                                   uint64_t nanoseconds,
+                                   pinlane_ticket **ticket);
+
+/**
+ * Frees the handle; NULL is a no-op. Returns at once: work already enqueued is executed, and buffers
+ * that it uses stay safe.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
+ */
+pinlane_status pinlane_stream_free(pinlane_stream *stream);
+
+/**
+ * Blocks until the operation is complete; its effects are then visible to the calling thread.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, or the error of the operation or the device.
+ */
+pinlane_status pinlane_ticket_wait(const pinlane_ticket *ticket);
+
+/**
+ * Writes 1 to `done` if the operation is complete, 0 if it is pending. Does not block.
+ *
+ * Statuses: as for `pinlane_ticket_wait`; `INVALID_VALUE` if `done` is NULL.
+ *
+ * # Safety
+ *
+ * - `done` is NULL or points to a variable.
+ */
+pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *done);
+
+/**
+ * Frees the handle; NULL is a no-op. The operation goes on.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a ticket.
+ */
+pinlane_status pinlane_ticket_free(pinlane_ticket *ticket);
+
+/**
+ * Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not block;
+ * ordered on `stream`, and after device writes to the buffer on other streams. Other work on the device
+ * memory is ordered by the caller. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
+ * `FORKED_PROCESS`, `WRONG_THREAD`: nothing was enqueued; `INVALID_VALUE` if `device_pointer` is NULL;
+ * `CUDA`, `DEVICE_LOST`: the contents of the destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
+ *   until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload(const pinlane_stream *stream,
+                              const pinlane_buffer *buffer,
+                              size_t offset,
+                              void *device_pointer,
+                              size_t bytes,
+                              pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not block;
+ * ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
+ *   until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download(const pinlane_stream *stream,
+                                const void *device_pointer,
+                                pinlane_buffer *buffer,
+                                size_t offset,
+                                size_t bytes,
+                                pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from `destination_offset` on.
+ * Does not block; ordered on `stream`, and after conflicting uses of both buffers on any stream. `ticket`
+ * may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload(const pinlane_stream *stream,
+                                            const pinlane_buffer *source,
+                                            size_t source_offset,
+                                            pinlane_device_buffer *destination,
+                                            size_t destination_offset,
+                                            size_t bytes,
+                                            pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from `destination_offset` on.
+ * Does not block; ordered as `pinlane_device_buffer_upload`. `pinlane_buffer_read` of the destination
+ * waits for the copy. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_download(const pinlane_stream *stream,
+                                              const pinlane_device_buffer *source,
+                                              size_t source_offset,
+                                              pinlane_buffer *destination,
+                                              size_t destination_offset,
+                                              size_t bytes,
+                                              pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` between two device buffers, of one device or of two, one of which `stream` belongs to.
+ * Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if both are the same buffer.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_copy(const pinlane_stream *stream,
+                                          const pinlane_device_buffer *source,
+                                          size_t source_offset,
+                                          pinlane_device_buffer *destination,
+                                          size_t destination_offset,
+                                          size_t bytes,
+                                          pinlane_ticket **ticket);
+
+/**
+ * Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from `offset` on;
+ * `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused as soon as the call returns.
+ * Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`; `LENGTH_MISMATCH`; `INVALID_VALUE` if `pattern` is NULL;
+ * `UNSUPPORTED` for patterns of more than 64 bytes.
+ *
+ * # Safety
+ *
+ * - `pattern` is NULL or points to `pattern_bytes` bytes.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_fill(const pinlane_stream *stream,
+                                          pinlane_device_buffer *buffer,
+                                          size_t offset,
+                                          size_t bytes,
+                                          const void *pattern,
+                                          size_t pattern_bytes,
+                                          pinlane_ticket **ticket);
+
+/**
+ * Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum` from
+ * `sum_offset` on, a multiple of 8; both on the stream's device. It equals `pinlane_checksum` of the same
+ * bytes. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is no multiple of 8, or both are the
+ * same buffer.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_checksum(const pinlane_stream *stream,
+                                              const pinlane_device_buffer *buffer,
+                                              size_t offset,
+                                              size_t bytes,
+                                              pinlane_device_buffer *sum,
+                                              size_t sum_offset,
+                                              pinlane_ticket **ticket);
+
+/**
+ * Writes the 64-bit checksum of the `bytes` bytes at `data`, in host memory, to `sum`. Runs on the
+ * calling thread. `data` may be NULL if `bytes` is 0.
+ *
+ * Statuses: `INVALID_VALUE` if `data` or `sum` is NULL.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to `bytes` readable bytes.
+ * - `sum` is NULL or points to a variable.
+ */
+pinlane_status pinlane_checksum(const void *data,
+                                size_t bytes,
+                                uint64_t *sum);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* PINLANE_PINLANE_H */

@@ -1,0 +1,331 @@
+//! Buffers in page-locked memory.
+
+use std::ffi::c_void;
+use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+
+use super::handle::{self, Handle, Out, Table};
+use super::pool::pinlane_pool;
+use super::status::{boundary, pinlane_status};
+use super::stream::pinlane_stream;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::PinnedBuf;
+use crate::pool::PinnedPool;
+
+/// A buffer in page-locked memory, from a pool. Any thread may use it, one at a time: a call that
+/// conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+pub struct pinlane_buffer {
+    _opaque: [u8; 0],
+}
+
+impl Handle for pinlane_buffer {
+    type Object = Cell<PinnedBuf<u8>>;
+    const NAME: &'static str = "buffer";
+    fn table() -> &'static Table<Self::Object> {
+        static TABLE: Table<Cell<PinnedBuf<u8>>> = Table::new(5);
+        &TABLE
+    }
+}
+
+/// What Rust's borrow checker does for Rust programs: shared or exclusive use for the time of a call.
+/// Nobody ever waits for it, so it is no lock that work could run under.
+pub struct Cell<T>(RwLock<T>);
+
+impl<T> Cell<T> {
+    pub(super) fn new(value: T) -> Self {
+        Cell(RwLock::new(value))
+    }
+
+    pub(super) fn shared(&self, operation: &'static str) -> Result<RwLockReadGuard<'_, T>> {
+        match self.0.try_read() {
+            Ok(guard) => Ok(guard),
+            // A panic cannot leave a buffer half changed: its uses are recorded by one push.
+            Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(busy(operation)),
+        }
+    }
+
+    pub(super) fn exclusive(&self, operation: &'static str) -> Result<RwLockWriteGuard<'_, T>> {
+        match self.0.try_write() {
+            Ok(guard) => Ok(guard),
+            Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
+            Err(TryLockError::WouldBlock) => Err(busy(operation)),
+        }
+    }
+}
+
+#[cold]
+fn busy(operation: &'static str) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        operation,
+        "another thread uses the buffer at this moment",
+        "let one thread at a time use a buffer, or hold a lock of your own",
+    )
+}
+
+type Allocate = fn(&PinnedPool, usize) -> Result<PinnedBuf<u8>>;
+
+/// # Safety
+///
+/// * `buffer` is NULL, misaligned (both are errors), or valid for writing until the call returns.
+unsafe fn allocate(
+    operation: &'static str,
+    pool: *const pinlane_pool,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+    how: Allocate,
+) -> Result<()> {
+    let pool = handle::get(operation, pool)?;
+    // SAFETY: the same precondition.
+    let out = unsafe { Out::new(operation, "buffer", buffer) }?;
+    out.set(handle::create(Cell::new(how(&pool, bytes)?)));
+    Ok(())
+}
+
+/// Allocates `bytes` of page-locked memory, aligned to 4096, and writes the buffer to `buffer`, which the
+/// caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it page-locks new
+/// memory, and, when the budget is spent, until the device is done with a freed buffer.
+///
+/// Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
+/// `INVALID_VALUE` if `buffer` is NULL or the size overflows.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_alloc(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    boundary(|| unsafe { allocate("pinlane_buffer_alloc", pool, bytes, buffer, PinnedPool::alloc) })
+}
+
+/// As `pinlane_buffer_alloc`, with all bytes zero.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_alloc_zeroed(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    boundary(|| unsafe {
+        allocate("pinlane_buffer_alloc_zeroed", pool, bytes, buffer, PinnedPool::alloc_zeroed)
+    })
+}
+
+/// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and does
+/// not wait. Status `NOT_READY` if there is none of that size.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_try_alloc(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    boundary(|| unsafe {
+        allocate("pinlane_buffer_try_alloc", pool, bytes, buffer, PinnedPool::try_alloc)
+    })
+}
+
+/// Gets an address of a buffer, by `access`, into an output.
+///
+/// # Safety
+///
+/// * `data` is NULL, misaligned (both are errors), or valid for writing until the call returns.
+unsafe fn address<P>(
+    operation: &'static str,
+    buffer: *const pinlane_buffer,
+    data: *mut P,
+    access: impl FnOnce(&Arc<Cell<PinnedBuf<u8>>>) -> Result<P>,
+) -> pinlane_status {
+    boundary(|| {
+        let buffer = handle::get(operation, buffer)?;
+        // SAFETY: the same precondition.
+        let out = unsafe { Out::new(operation, "data", data) }?;
+        out.set(access(&buffer)?);
+        Ok(())
+    })
+}
+
+/// Writes the address of the bytes to `data`, to be read. Blocks until every pending device write to the
+/// buffer is complete. The bytes may be read until the next call that lets the device write the buffer,
+/// or that frees it.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, or the error of a copy that failed;
+/// `INVALID_VALUE` if `data` is NULL.
+///
+/// # Safety
+///
+/// - `data` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_read(
+    buffer: *const pinlane_buffer,
+    data: *mut *const c_void,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_read";
+    // SAFETY: the caller's precondition on `data`.
+    unsafe {
+        address(OPERATION, buffer, data, |buffer| {
+            Ok(buffer.shared(OPERATION)?.read()?.as_ptr().cast())
+        })
+    }
+}
+
+/// Writes the address of the bytes to `data`, to be written. Blocks until every pending device use of the
+/// buffer is complete. The bytes may be written until the next call that lets the device use the buffer,
+/// or that frees it.
+///
+/// Statuses: as for `pinlane_buffer_read`.
+///
+/// # Safety
+///
+/// - `data` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_write(
+    buffer: *mut pinlane_buffer,
+    data: *mut *mut c_void,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_write";
+    // SAFETY: the caller's precondition on `data`.
+    unsafe {
+        address(OPERATION, buffer, data, |buffer| {
+            Ok(buffer.exclusive(OPERATION)?.write()?.as_mut_ptr().cast())
+        })
+    }
+}
+
+/// As `pinlane_buffer_read`, but does not block: status `NOT_READY` where that would wait.
+///
+/// # Safety
+///
+/// - `data` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_try_read(
+    buffer: *const pinlane_buffer,
+    data: *mut *const c_void,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_try_read";
+    // SAFETY: the caller's precondition on `data`.
+    unsafe {
+        address(OPERATION, buffer, data, |buffer| {
+            Ok(buffer.shared(OPERATION)?.try_read()?.as_ptr().cast())
+        })
+    }
+}
+
+/// As `pinlane_buffer_write`, but does not block: status `NOT_READY` where that would wait.
+///
+/// # Safety
+///
+/// - `data` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_try_write(
+    buffer: *mut pinlane_buffer,
+    data: *mut *mut c_void,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_try_write";
+    // SAFETY: the caller's precondition on `data`.
+    unsafe {
+        address(OPERATION, buffer, data, |buffer| {
+            Ok(buffer.exclusive(OPERATION)?.try_write()?.as_mut_ptr().cast())
+        })
+    }
+}
+
+/// Writes the address of the bytes to `data` without waiting, for the caller's own CUDA calls. Tell the
+/// buffer of them with `pinlane_buffer_record_use`; do not access the bytes on the host through this
+/// address.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `data` is NULL.
+///
+/// # Safety
+///
+/// - `data` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_address(
+    buffer: *const pinlane_buffer,
+    data: *mut *mut c_void,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_address";
+    // SAFETY: the caller's precondition on `data`.
+    unsafe {
+        address(OPERATION, buffer, data, |buffer| {
+            Ok(buffer.shared(OPERATION)?.as_ptr().cast_mut().cast())
+        })
+    }
+}
+
+/// Writes the buffer's size in bytes to `bytes`.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+///
+/// # Safety
+///
+/// - `bytes` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_size(
+    buffer: *const pinlane_buffer,
+    bytes: *mut usize,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_size";
+    // SAFETY: the caller's precondition on `bytes`.
+    unsafe { address(OPERATION, buffer, bytes, |buffer| Ok(buffer.shared(OPERATION)?.len())) }
+}
+
+/// Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that the
+/// caller's own work on it may be enqueued there. Does not block.
+///
+/// Statuses: as for `pinlane_buffer_record_use`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_buffer_acquire(
+    buffer: *mut pinlane_buffer,
+    stream: *const pinlane_stream,
+) -> pinlane_status {
+    boundary(|| {
+        const OPERATION: &str = "pinlane_buffer_acquire";
+        let buffer = handle::get(OPERATION, buffer)?;
+        let stream = handle::get(OPERATION, stream)?;
+        let mut buffer = buffer.exclusive(OPERATION)?;
+        stream.acquire(&mut *buffer)
+    })
+}
+
+/// Tells the buffer that the caller's own CUDA calls on `stream` use it, for reading or writing: whatever
+/// is on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
+/// work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it once with
+/// `pinlane_stream_borrow`. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+/// `WRONG_THREAD`, `CUDA`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_buffer_record_use(
+    buffer: *mut pinlane_buffer,
+    stream: *const pinlane_stream,
+) -> pinlane_status {
+    boundary(|| {
+        const OPERATION: &str = "pinlane_buffer_record_use";
+        let buffer = handle::get(OPERATION, buffer)?;
+        let stream = handle::get(OPERATION, stream)?;
+        let mut buffer = buffer.exclusive(OPERATION)?;
+        stream.record_use(&mut *buffer)
+    })
+}
+
+/// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is used
+/// again only when the device is done with it.
+///
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
+    boundary(|| handle::free("pinlane_buffer_free", buffer))
+}

@@ -1,0 +1,28 @@
+//! The C interface: one file a noun, each function a thin translation of the Rust one.
+//!
+//! ```text
+//!   pinlane_upload(stream, buffer, ...)
+//!     boundary          a panic becomes a status; an error becomes a status and a message
+//!       handle::get     opaque, generation-tagged value -> Arc of the Rust object, or a status
+//!       Stream::upload  the same code that Rust programs run
+//! ```
+//!
+//! # Invariants
+//!
+//! * No handle is ever dereferenced: it is looked up, so that stale, foreign and freed ones are found.
+//! * Outputs are written only on success, through [`handle::Out`], which is checked before any work.
+//! * A buffer is borrowed for the time of a call, shared or exclusively as the Rust signature says; a
+//!   conflicting call on another thread gets `PINLANE_STATUS_BUSY`.
+//! * No lock is held while the driver is called.
+
+#![allow(non_camel_case_types)]
+
+mod buffer;
+mod device;
+mod device_buffer;
+mod handle;
+mod pool;
+mod status;
+mod stream;
+mod ticket;
+mod transfer;

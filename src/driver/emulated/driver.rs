@@ -1,0 +1,542 @@
+//! [`Driver`] on the emulated machine: each method checks its arguments as the CUDA call would, and
+//! enqueues.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use super::finding::FindingKind;
+use super::host_memory::{HostPtr, Refusal, Removal};
+use super::host_thread;
+use super::machine::Machine;
+use super::operation::{Action, HostCall, Pattern, Position};
+use super::runtime::Shared;
+use super::slots::Key;
+use crate::driver::{
+    Attribute, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Ordinal,
+    Poll, RawEvent, RawStream, StreamFlags,
+};
+use crate::error::CudaCode;
+
+/// What all handles on one emulator share; the host thread ends with it.
+#[derive(Debug)]
+pub(super) struct Runtime {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.shared.with(|machine| {
+            machine.shutdown = true;
+            machine.host_work = true;
+        });
+    }
+}
+
+/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here every
+/// one does.
+fn refuse_in_host_function(machine: &mut Machine, call: Call) -> DriverResult<()> {
+    if host_thread::in_host_function() {
+        let message = format!("{call:?} was called from inside a host function");
+        let kind = FindingKind::CallInHostFunction;
+        return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
+    }
+    Ok(())
+}
+
+impl Runtime {
+    #[inline]
+    fn call<R>(
+        &self,
+        call: Call,
+        device: Ordinal,
+        work: impl FnOnce(&mut Machine) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.shared.with(|machine| {
+            refuse_in_host_function(machine, call)?;
+            machine.enter(call, device)?;
+            work(machine)
+        })
+    }
+
+    #[inline]
+    fn on_stream<R>(
+        &self,
+        call: Call,
+        stream: RawStream,
+        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.call(call, stream.device, |machine| {
+            let key = machine.resolve(call, stream)?;
+            work(machine, key)
+        })
+    }
+
+    fn on_event<R>(
+        &self,
+        call: Call,
+        event: RawEvent,
+        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.call(call, event.device, |machine| {
+            let key = machine.resolve_event(call, event)?;
+            work(machine, key)
+        })
+    }
+
+    /// Enqueues an operation on `size` bytes or items; none is no operation.
+    #[inline]
+    fn enqueue(&self, stream: RawStream, size: usize, action: Action) -> DriverResult<()> {
+        self.on_stream(action.call(), stream, |machine, key| {
+            if size == 0 {
+                return Ok(());
+            }
+            if let Some((ptr, bytes, _)) = action.host_range()
+                && !machine.host.is_page_locked(ptr, bytes)
+            {
+                let message = format!(
+                    "{:?} on {}: {bytes} bytes at {:#x} are not in one page-locked block",
+                    action.call(),
+                    machine.describe(key),
+                    ptr.address()
+                );
+                let kind = FindingKind::NotPageLocked;
+                return Err(machine.misuse(kind, message, CudaCode::INVALID_VALUE));
+            }
+            machine.submit(key, Vec::new(), action)
+        })
+    }
+
+    fn wait(&self, device: Ordinal, target: Option<Position>) -> DriverResult<()> {
+        target.map_or(Ok(()), |target| self.shared.wait(device, target))
+    }
+}
+
+/// What is wrong with a copy between two device ranges, each with the device it should be on.
+fn bad_copy(
+    machine: &Machine,
+    dst: (DevicePtr, Ordinal),
+    src: (DevicePtr, Ordinal),
+    bytes: usize,
+) -> Option<String> {
+    if dst.0.abs_diff(src.0) < bytes as u64 {
+        return Some(format!("{bytes} bytes at {:#x} and at {:#x} overlap", src.0, dst.0));
+    }
+    let misplaced = [src, dst].into_iter().find(|&(address, device)| {
+        machine.memory.device_of(address).is_some_and(|actual| actual != device)
+    });
+    misplaced.map(|(address, device)| format!("{address:#x} is not memory of device {device}"))
+}
+
+/// What a removal from the registry of host memory means to the caller.
+fn removed(
+    machine: &mut Machine,
+    call: Call,
+    ptr: NonNull<u8>,
+    outcome: Result<Removal, Refusal>,
+) -> DriverResult<()> {
+    match outcome {
+        Ok(Removal::Clean) => Ok(()),
+        Ok(Removal::InFlight(operations)) => {
+            let message =
+                format!("{call:?} of {ptr:p}, which {operations} pending operations name");
+            machine.findings.report(FindingKind::FreedInFlight, message);
+            Ok(())
+        }
+        // An answer that programs ask for: is it registered?
+        Err(Refusal::Unknown) if call == Call::HostUnregister => {
+            Err(CudaCode::HOST_MEMORY_NOT_REGISTERED)
+        }
+        Err(_) => {
+            let message = format!("{call:?} of {ptr:p}, which is not the start of such a block");
+            Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
+        }
+    }
+}
+
+// SAFETY: operations run in stream order under one lock and touch the ranges in their arguments only
+// (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and the
+// lock makes what was written visible (`schedule`, `runtime`); host memory is initialised, aligned to
+// 4096 and freed by `host_free` alone (`host_memory`). There is no current device and no last-error
+// slot to disturb, and only calls that name a capturing stream, or that the contract rules out,
+// touch a capture.
+unsafe impl Driver for Runtime {
+    fn device_count(&self) -> DriverResult<i32> {
+        Ok(self.shared.with(|machine| machine.devices.len() as i32))
+    }
+
+    fn device_name(&self, device: Ordinal) -> DriverResult<String> {
+        self.call(Call::Attributes, device, |_| Ok(format!("Emulated device {device}")))
+    }
+
+    fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
+        self.call(Call::Attributes, device, |_| {
+            Ok(match attribute {
+                Attribute::MultiProcessorCount => 1,
+                Attribute::AsyncEngineCount => 2,
+                Attribute::MemoryPoolsSupported | Attribute::HostRegisterSupported => 1,
+                // No real device has compute capability 0.0.
+                Attribute::ComputeCapabilityMajor | Attribute::ComputeCapabilityMinor => 0,
+                Attribute::ClockRate => 1_000_000,
+            })
+        })
+    }
+
+    fn memory_info(&self, device: Ordinal) -> DriverResult<(usize, usize)> {
+        self.call(Call::MemoryInfo, device, |machine| Ok(machine.memory.free_and_total(device)))
+    }
+
+    fn versions(&self) -> DriverResult<(i32, i32)> {
+        // The semantics are those of CUDA 13.0.
+        Ok((13_000, 13_000))
+    }
+
+    fn host_alloc(&self, device: Ordinal, bytes: usize, _: HostFlags) -> DriverResult<NonNull<u8>> {
+        self.call(Call::HostAlloc, device, |machine| {
+            if bytes == 0 {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)
+        })
+    }
+
+    unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        self.shared.with(|machine| {
+            refuse_in_host_function(machine, Call::HostFree)?;
+            machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0))?;
+            // SAFETY: the caller promises that no reference into the block is used afterwards.
+            let outcome = unsafe { machine.host.free(ptr) };
+            removed(machine, Call::HostFree, ptr, outcome)
+        })
+    }
+
+    unsafe fn host_register(
+        &self,
+        device: Ordinal,
+        ptr: NonNull<u8>,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<()> {
+        self.call(Call::HostRegister, device, |machine| {
+            if bytes == 0 || flags.write_combined {
+                Err(CudaCode::INVALID_VALUE)
+            } else if machine.host.register(device, ptr, bytes) {
+                Ok(())
+            } else {
+                Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)
+            }
+        })
+    }
+
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        self.shared.with(|machine| {
+            refuse_in_host_function(machine, Call::HostUnregister)?;
+            machine.enter(Call::HostUnregister, machine.host.device_of(ptr).unwrap_or(0))?;
+            let outcome = machine.host.unregister(ptr);
+            removed(machine, Call::HostUnregister, ptr, outcome)
+        })
+    }
+
+    unsafe fn device_alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
+        self.on_stream(Call::DeviceAlloc, stream, |machine, key| {
+            machine.refuse_memory(Call::DeviceAlloc, key)?;
+            if bytes == 0 {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            let ptr = machine.memory.reserve(stream.device, bytes)?;
+            machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
+            Ok(ptr)
+        })
+    }
+
+    unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
+        self.on_stream(Call::DeviceFree, stream, |machine, key| {
+            machine.refuse_memory(Call::DeviceFree, key)?;
+            if let Err(violation) = machine.memory.retire(ptr) {
+                let message = format!("DeviceFree on {}: {violation}", machine.describe(key));
+                return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
+            }
+            machine.submit(key, Vec::new(), Action::Free { ptr })
+        })
+    }
+
+    unsafe fn copy_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let src = HostPtr(src.cast_mut());
+        self.enqueue(stream, bytes, Action::CopyH2D { dst, src, bytes, fingerprint: None })
+    }
+
+    unsafe fn copy_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.enqueue(stream, bytes, Action::CopyD2H { dst: HostPtr(dst), src, bytes })
+    }
+
+    unsafe fn copy_d2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyD2D, stream, |machine, key| {
+            if bytes == 0 {
+                return Ok(());
+            }
+            // Rule 18: the stream may be another device's, but the two ranges have one.
+            let device = machine.memory.device_of(src).unwrap_or(stream.device);
+            if let Some(message) = bad_copy(machine, (dst, device), (src, device), bytes) {
+                let message = format!("CopyD2D on {}: {message}", machine.describe(key));
+                return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
+            }
+            machine.submit(key, Vec::new(), Action::CopyD2D { dst, src, bytes })
+        })
+    }
+
+    unsafe fn copy_peer(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        dst_device: Ordinal,
+        src: DevicePtr,
+        src_device: Ordinal,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyPeer, stream, |machine, key| {
+            for device in [dst_device, src_device] {
+                machine.device(device)?.lost.map_or(Ok(()), Err)?;
+            }
+            if bytes == 0 {
+                return Ok(());
+            }
+            if let Some(message) = bad_copy(machine, (dst, dst_device), (src, src_device), bytes) {
+                let message = format!("CopyPeer on {}: {message}", machine.describe(key));
+                return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
+            }
+            let action = Action::CopyPeer { dst, src, bytes };
+            if key != machine.devices[stream.device as usize].legacy {
+                return machine.submit(key, Vec::new(), action);
+            }
+            // Rule 19: on a legacy stream it waits for, and holds up, both devices.
+            let others = [dst_device, src_device].into_iter().filter(|&d| d != stream.device);
+            let mut waits = Vec::new();
+            others.clone().for_each(|device| machine.device_waits(device, &mut waits));
+            machine.submit(key, waits, action)?;
+            for device in others {
+                let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
+                machine.submit(legacy, vec![tail], Action::Join)?;
+            }
+            Ok(())
+        })
+    }
+
+    unsafe fn memset(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        value: u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.enqueue(stream, bytes, Action::Memset { dst, value, bytes })
+    }
+
+    fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
+        self.call(Call::StreamCreate, device, |machine| {
+            Ok(machine.stream_create(device, flags.blocking))
+        })
+    }
+
+    unsafe fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
+        self.on_stream(Call::StreamDestroy, stream, |machine, key| {
+            if stream.is_default() {
+                return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+            }
+            machine.stream_destroy(key);
+            Ok(())
+        })
+    }
+
+    unsafe fn stream_query(&self, stream: RawStream) -> DriverResult<Poll> {
+        self.on_stream(Call::StreamQuery, stream, |machine, key| {
+            machine.refuse_capturing(key)?;
+            let found = machine.streams.get(key).expect("just resolved");
+            let mut patience = found.patience;
+            let answer = machine.poll(machine.tail(key), &mut patience);
+            if let Some(stream) = machine.streams.get_mut(key) {
+                stream.patience = patience;
+            }
+            answer
+        })
+    }
+
+    unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
+        let target = self.on_stream(Call::StreamSynchronize, stream, |machine, key| {
+            machine.refuse_capturing(key)?;
+            Ok(machine.tail(key))
+        })?;
+        self.wait(stream.device, Some(target))
+    }
+
+    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
+        self.on_stream(Call::StreamWaitEvent, stream, |machine, key| {
+            let event = machine.resolve_event(Call::StreamWaitEvent, event)?;
+            if machine.capture_wait(key, event)? {
+                return Ok(());
+            }
+            let snapshot = machine.events.get(event).expect("just resolved").snapshot;
+            snapshot.map_or(Ok(()), |snapshot| machine.submit(key, vec![snapshot], Action::Join))
+        })
+    }
+
+    unsafe fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture> {
+        self.on_stream(Call::StreamCapture, stream, |machine, key| machine.capture_status(key))
+    }
+
+    fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
+        self.call(Call::EventCreate, device, |machine| Ok(machine.event_create(device, timing)))
+    }
+
+    unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
+        self.on_event(Call::EventDestroy, event, |machine, key| {
+            machine.events.remove(key);
+            Ok(())
+        })
+    }
+
+    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
+        self.on_stream(Call::EventRecord, stream, |machine, key| {
+            let found = machine.resolve_event(Call::EventRecord, event)?;
+            if event.device != stream.device {
+                let message = format!("EventRecord of {event:?} on {stream:?}");
+                let code = CudaCode::INVALID_RESOURCE_HANDLE;
+                return Err(machine.misuse(FindingKind::BadHandle, message, code));
+            }
+            machine.submit(key, Vec::new(), Action::Mark { event: found })
+        })
+    }
+
+    unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll> {
+        self.on_event(Call::EventQuery, event, |machine, key| {
+            let Some(target) = machine.event_target(key)? else { return Ok(Poll::Done) };
+            let mut patience = machine.events.get(key).expect("just resolved").patience;
+            let answer = machine.poll(target, &mut patience);
+            machine.events.get_mut(key).expect("just resolved").patience = patience;
+            answer
+        })
+    }
+
+    unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
+        let target =
+            self.on_event(Call::EventSynchronize, event, |machine, key| machine.event_target(key))?;
+        self.wait(event.device, target)
+    }
+
+    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
+        self.on_event(Call::EventElapsed, start, |machine, first| {
+            let second = machine.resolve_event(Call::EventElapsed, end)?;
+            let mut stamps = [0; 2];
+            for (key, stamp) in [first, second].into_iter().zip(&mut stamps) {
+                let target = machine.event_target(key)?;
+                let event = machine.events.get(key).expect("just resolved");
+                if !event.timing || event.device != start.device {
+                    return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+                }
+                let target = target.ok_or(CudaCode::INVALID_RESOURCE_HANDLE)?;
+                *stamp = match event.stamp {
+                    Some(stamp) if machine.is_complete(target) => stamp,
+                    _ => return Err(CudaCode::NOT_READY),
+                };
+            }
+            Ok((stamps[1] as f64 - stamps[0] as f64) as f32 / 1e6)
+        })
+    }
+
+    unsafe fn launch_host(
+        &self,
+        stream: RawStream,
+        function: HostFunction,
+        data: *mut c_void,
+    ) -> DriverResult<()> {
+        let call = HostCall { function, data };
+        self.on_stream(Call::LaunchHost, stream, |machine, key| {
+            host_thread::ensure(machine, &self.shared)?;
+            machine.submit(key, Vec::new(), Action::HostFunction(call))
+        })
+    }
+
+    fn can_access_peer(&self, device: Ordinal, peer: Ordinal) -> DriverResult<bool> {
+        self.call(Call::PeerQuery, device, |machine| {
+            machine.device(peer)?;
+            Ok(device != peer)
+        })
+    }
+
+    fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        self.call(Call::PeerEnable, device, |machine| {
+            machine.device(peer)?;
+            if device == peer {
+                return Err(CudaCode::INVALID_DEVICE);
+            }
+            let peers = &mut machine.device(device)?.peers;
+            if !peers.contains(&peer) {
+                peers.push(peer);
+            }
+            Ok(())
+        })
+    }
+
+    unsafe fn fill(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> DriverResult<()> {
+        let pattern = Pattern::new(pattern).ok_or(CudaCode::INVALID_VALUE)?;
+        self.enqueue(stream, bytes, Action::Fill { dst, bytes, pattern })
+    }
+
+    unsafe fn checksum(
+        &self,
+        stream: RawStream,
+        src: DevicePtr,
+        bytes: usize,
+        out: DevicePtr,
+    ) -> DriverResult<()> {
+        // The checksum of nothing is written, too.
+        self.enqueue(stream, bytes.max(1), Action::Checksum { src, bytes, out })
+    }
+
+    unsafe fn scatter(
+        &self,
+        stream: RawStream,
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    ) -> DriverResult<()> {
+        self.enqueue(stream, count, Action::Scatter { packed, items, count })
+    }
+
+    unsafe fn gather(
+        &self,
+        stream: RawStream,
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    ) -> DriverResult<()> {
+        self.enqueue(stream, count, Action::Gather { packed, items, count })
+    }
+
+    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
+        self.enqueue(stream, 1, Action::Busy { nanoseconds })
+    }
+}

@@ -1,0 +1,173 @@
+//! What the conformance tests run on, and what they do over and over.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+use std::sync::{Arc, Condvar, Mutex};
+
+use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::driver::{
+    DevicePtr, Driver, HostFlags, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+};
+
+/// A driver and what the tests do with it over and over.
+#[derive(Clone)]
+pub struct Rig {
+    pub driver: Arc<dyn Driver>,
+    pub device: Ordinal,
+}
+
+/// Runs a test on an eager emulator and on lazy ones with several seeds. None of them may find fault
+/// with it.
+pub fn on_each_driver(test: impl Fn(&Rig)) {
+    let eager = Emulator::builder().memory_bytes(1 << 24);
+    let lazy = eager.clone().execution(Execution::Lazy);
+    let lazy = (0..12).map(|seed| lazy.clone().seed(seed));
+    for emulator in std::iter::once(eager).chain(lazy).map(|builder| builder.build()) {
+        test(&Rig { driver: emulator.driver(), device: 0 });
+        assert_eq!(emulator.findings(), [], "on {emulator:?}");
+    }
+}
+
+/// The size of every block and allocation.
+pub const BYTES: usize = 4096;
+
+// SAFETY (of all calls of the driver in this file, unless they say otherwise): streams and events come
+// from the rig and are destroyed by nobody, or after their last use; every range lies in a block or an
+// allocation of at least its length; host memory is read, written and freed only after the work on it
+// has been synchronized with; host functions call no driver.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Rig {
+    pub fn stream(&self, blocking: bool) -> RawStream {
+        self.driver.stream_create(self.device, StreamFlags { blocking, priority: 0 }).unwrap()
+    }
+
+    pub fn legacy(&self) -> RawStream {
+        RawStream { device: self.device, handle: RawStream::LEGACY }
+    }
+
+    pub fn per_thread(&self) -> RawStream {
+        RawStream { device: self.device, handle: RawStream::PER_THREAD }
+    }
+
+    pub fn event(&self) -> RawEvent {
+        self.driver.event_create(self.device, false).unwrap()
+    }
+
+    pub fn host(&self) -> NonNull<u8> {
+        self.driver.host_alloc(self.device, BYTES, HostFlags::default()).unwrap()
+    }
+
+    /// Device memory that every stream may use.
+    pub fn memory(&self) -> DevicePtr {
+        let stream = self.stream(false);
+        let ptr = unsafe { self.driver.device_alloc(stream, BYTES) }.unwrap();
+        self.synchronize(stream);
+        unsafe { self.driver.stream_destroy(stream) }.unwrap();
+        ptr
+    }
+
+    pub fn memset(&self, stream: RawStream, dst: DevicePtr, value: u8) {
+        unsafe { self.driver.memset(stream, dst, value, BYTES) }.unwrap();
+    }
+
+    pub fn copy(&self, stream: RawStream, dst: DevicePtr, src: DevicePtr) {
+        unsafe { self.driver.copy_d2d(stream, dst, src, BYTES) }.unwrap();
+    }
+
+    pub fn record(&self, event: RawEvent, stream: RawStream) {
+        unsafe { self.driver.event_record(event, stream) }.unwrap();
+    }
+
+    /// Records a fresh event.
+    pub fn mark(&self, stream: RawStream) -> RawEvent {
+        let event = self.event();
+        self.record(event, stream);
+        event
+    }
+
+    pub fn wait(&self, stream: RawStream, event: RawEvent) {
+        unsafe { self.driver.stream_wait_event(stream, event) }.unwrap();
+    }
+
+    pub fn synchronize(&self, stream: RawStream) {
+        unsafe { self.driver.stream_synchronize(stream) }.unwrap();
+    }
+
+    /// Whether the event says so, asked more often than a lazy driver denies what it could do.
+    pub fn is_done(&self, event: RawEvent) -> bool {
+        (0..20).any(|_| unsafe { self.driver.event_query(event) } == Ok(Poll::Done))
+    }
+
+    /// Whether the event says so in the end.
+    pub fn gets_done(&self, event: RawEvent) -> bool {
+        patiently(|| unsafe { self.driver.event_query(event) }.unwrap())
+    }
+
+    pub fn launch(&self, stream: RawStream, function: impl FnOnce() + Send + 'static) {
+        unsafe extern "C" fn call(data: *mut c_void) {
+            let function = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
+            function();
+        }
+        let data: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(function));
+        let data = Box::into_raw(data).cast();
+        unsafe { self.driver.launch_host(stream, call, data) }.unwrap();
+    }
+
+    /// Holds the stream back until the gate is opened.
+    pub fn gate(&self, stream: RawStream) -> Gate {
+        let gate = Gate::default();
+        let other = gate.clone();
+        self.launch(stream, move || other.pass());
+        gate
+    }
+
+    /// The contents of device memory; everything is to be complete.
+    pub fn contents(&self, src: DevicePtr) -> Vec<u8> {
+        let (host, stream) = (self.host(), self.stream(false));
+        unsafe {
+            self.driver.copy_d2h(stream, host.as_ptr(), src, BYTES).unwrap();
+            self.synchronize(stream);
+            let bytes = std::slice::from_raw_parts(host.as_ptr(), BYTES).to_vec();
+            self.driver.host_free(host).unwrap();
+            self.driver.stream_destroy(stream).unwrap();
+            bytes
+        }
+    }
+
+    pub fn upload(&self, dst: DevicePtr, contents: &[u8]) {
+        let (host, stream) = (self.host(), self.stream(false));
+        unsafe {
+            host.as_ptr().copy_from(contents.as_ptr(), contents.len());
+            self.driver.copy_h2d(stream, dst, host.as_ptr(), contents.len()).unwrap();
+            self.synchronize(stream);
+            self.driver.host_free(host).unwrap();
+            self.driver.stream_destroy(stream).unwrap();
+        }
+    }
+}
+
+/// Asks until the answer is Done, for seconds: much longer than a device takes for these tests' work.
+pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
+    (0..5000).any(|round| {
+        if round > 50 {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+        query() == Poll::Done
+    })
+}
+
+/// Holds a stream back until it is opened.
+#[derive(Clone, Default)]
+pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    pub fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+
+    fn pass(&self) {
+        let open = self.0.0.lock().unwrap();
+        drop(self.0.1.wait_while(open, |open| !*open).unwrap());
+    }
+}

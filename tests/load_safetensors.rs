@@ -1,0 +1,312 @@
+//! The example `load_safetensors`, run as its users run it: arguments in, a report or an error out.
+//!
+//! The example's `main.rs` is compiled into this test, so that a test cannot meet a stale binary.
+#![cfg(feature = "emulated")]
+
+#[allow(dead_code)] // `main`
+#[path = "../examples/load_safetensors/main.rs"]
+mod example;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use indicatif::ProgressBar;
+use serde_json::{Value, json};
+
+/// Runs the example on the device that `PINLANE_TEST_DEVICE` names: its report, or its exit code and
+/// message.
+fn run(arguments: &[&str]) -> Result<String, (u8, String)> {
+    let device = match std::env::var("PINLANE_TEST_DEVICE").as_deref() {
+        Err(_) | Ok("emulated") => "emulated",
+        Ok("cuda") => "0",
+        Ok(other) => panic!("PINLANE_TEST_DEVICE={other}: set it to emulated or cuda"),
+    };
+    let arguments = ["--device", device].iter().chain(arguments).map(OsString::from);
+    let mut out = Vec::new();
+    match example::run(arguments, &mut out, &ProgressBar::hidden()) {
+        Ok(()) => Ok(String::from_utf8(out).expect("the report is text")),
+        Err(error) => {
+            assert!(out.is_empty(), "no report beside an error");
+            Err((error.exit_code(), error.to_string()))
+        }
+    }
+}
+
+/// A file in the temporary folder, removed at the end of the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let name = format!("pinlane-load-{}-{name}", std::process::id());
+        Scratch(std::env::temp_dir().join(name))
+    }
+
+    fn with(name: &str, contents: &[u8]) -> Scratch {
+        let file = Scratch::new(name);
+        std::fs::write(&file.0, contents).expect("the temporary folder takes files");
+        file
+    }
+
+    fn path(&self) -> &str {
+        self.0.to_str().expect("a plain name")
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+fn file_of(header: &str, data: &[u8]) -> Vec<u8> {
+    [&(header.len() as u64).to_le_bytes()[..], header.as_bytes(), data].concat()
+}
+
+/// A file of U8 tensors of these lengths, whose bytes have no short period.
+fn file_of_tensors(lengths: &[usize]) -> Vec<u8> {
+    let mut header = serde_json::Map::new();
+    let mut end = 0;
+    for (index, &length) in lengths.iter().enumerate() {
+        let info = json!({"dtype": "U8", "shape": [length], "data_offsets": [end, end + length]});
+        header.insert(format!("t{index}"), info);
+        end += length;
+    }
+    let data: Vec<u8> = (0..end as u64).map(|i| (i * i % 65_521 % 251) as u8).collect();
+    file_of(&Value::Object(header).to_string(), &data)
+}
+
+fn digits() -> Vec<u8> {
+    let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
+    std::fs::read(Path::new(&package).join("examples/data/digits.safetensors")).expect("checked in")
+}
+
+/// The cells of the row that begins with `tensor`, but for the times.
+fn row(report: &str, tensor: &str) -> String {
+    let mut lines = report.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let cells = lines.find(|cells| cells.first() == Some(&tensor));
+    let cells = cells.unwrap_or_else(|| panic!("no row {tensor} in\n{report}"));
+    let verified = cells.iter().position(|cell| cell.starts_with("checksum")).expect("verified");
+    format!("{} | {}", cells[..verified - 2].join(" "), cells[verified..].join(" "))
+}
+
+#[test]
+fn the_digits_load_without_a_word_of_advice() {
+    let report = run(&[]).expect("the digits load");
+    for (tensor, expected) in [
+        ("test.labels", "test.labels I64 [360] 2880 | checksum, bytes"),
+        ("train.labels", "train.labels I64 [1437] 11496 | checksum"),
+        ("pixel.deviation", "pixel.deviation F32 [8, 8] 256 | checksum"),
+        ("pixel.mean", "pixel.mean F32 [8, 8] 256 | checksum"),
+        ("test.images", "test.images F32 [360, 8, 8] 92160 | checksum"),
+        ("train.images", "train.images F32 [1437, 8, 8] 367872 | checksum, bytes"),
+    ] {
+        assert_eq!(row(&report, tensor), expected);
+    }
+    assert!(report.contains("loaded    6 tensors, 474920 bytes in "), "{report}");
+    assert!(report.contains("verified  6 checksums equal, 2 tensors downloaded bit-exact"), "{report}");
+}
+
+#[test]
+fn the_digits_are_what_their_readme_says() {
+    let file = digits();
+    let tensors = safetensors::SafeTensors::deserialize(&file).expect("well-formed");
+    let floats = |name: &str| -> Vec<f32> {
+        let (values, rest) = tensors.tensor(name).expect(name).data().as_chunks::<4>();
+        assert!(rest.is_empty());
+        values.iter().map(|bytes| f32::from_le_bytes(*bytes)).collect()
+    };
+    for name in ["train.labels", "test.labels"] {
+        let (labels, _) = tensors.tensor(name).expect(name).data().as_chunks::<8>();
+        assert!(labels.iter().all(|label| i64::from_le_bytes(*label) < 10), "{name}");
+    }
+    let train = floats("train.images");
+    for image in [&train, &floats("test.images")] {
+        assert!(image.iter().all(|&p| (0.0..=1.0).contains(&p) && (p * 16.0).fract() == 0.0));
+    }
+    for (at, mean) in floats("pixel.mean").into_iter().enumerate() {
+        let pixels: Vec<f64> = train.iter().skip(at).step_by(64).copied().map(f64::from).collect();
+        let expected = pixels.iter().sum::<f64>() / pixels.len() as f64;
+        assert!((f64::from(mean) - expected).abs() < 1e-7, "pixel {at}");
+    }
+}
+
+/// Lengths around the sizes of blocks, nothing, and a tensor of many blocks; `--verify-all` compares
+/// each byte with the file.
+#[test]
+fn small_chunks_and_small_pools_are_bit_exact() {
+    let lengths = [1, 0, 255, 256, 257, 100_003, 0, 4096, 70_000, 3];
+    let file = Scratch::with("chunks", &file_of_tensors(&lengths));
+    for options in [
+        &["--chunk-bytes", "1000"][..],
+        &["--chunk-bytes", "257", "--streams", "1"],
+        &["--pool-bytes", "8192"], // less than the largest tensor
+        &["--pool-bytes", "512", "--streams", "1"],
+        &["--pool-bytes", "4096", "--streams", "8"],
+        &["--streams", "3"],
+    ] {
+        let arguments = [options, &["--verify-all", file.path()]].concat();
+        let report = run(&arguments).unwrap_or_else(|error| panic!("{options:?}: {error:?}"));
+        assert!(report.contains("10 checksums equal, 10 tensors downloaded bit-exact"), "{report}");
+        assert_eq!(row(&report, "t1"), "t1 U8 [0] 0 | checksum, bytes");
+        assert_eq!(row(&report, "t5"), "t5 U8 [100003] 100003 | checksum, bytes");
+    }
+}
+
+#[test]
+fn the_pool_stays_within_its_budget() {
+    let file = Scratch::with("budget", &file_of_tensors(&[1 << 20, 1 << 18]));
+    let json = Scratch::new("budget.json");
+    run(&["--pool-bytes", "65536", "--json", json.path(), file.path()]).expect("it loads");
+    let text = std::fs::read_to_string(&json.0).expect("a report");
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    assert_eq!(report["tensors"], 2);
+    assert_eq!(report["bytes"], (1 << 20) + (1 << 18));
+    assert_eq!(report["streams"], 4);
+    assert_eq!(report["block_bytes"], 8192);
+    assert_eq!(report["file"], file.path());
+    assert!(report["device"].as_str().is_some_and(|name| !name.is_empty()));
+    assert!(report["load_seconds"].as_f64().is_some_and(|seconds| seconds > 0.0));
+    assert!(report["load_gb_per_s"].is_f64() && report["verify_seconds"].is_f64());
+    let pool = &report["pool"];
+    assert_eq!(pool["max_bytes"], 65_536);
+    assert!(pool["peak_bytes"].as_u64().is_some_and(|peak| (8192..=65_536).contains(&peak)), "{text}");
+    assert_eq!(pool["live_bytes"], 0);
+    assert_eq!(pool["quarantined_bytes"], 0);
+    // 160 pieces, and at most 8 blocks to bring them in.
+    assert!(pool["growths"].as_u64().is_some_and(|growths| growths <= 9), "{text}");
+}
+
+#[test]
+fn a_file_without_tensors_and_one_without_bytes_load() {
+    for (header, tensors) in [
+        ("{}", "0 tensors, 0 bytes"),
+        (r#"{"a":{"dtype":"F32","shape":[0,3],"data_offsets":[0,0]}}"#, "1 tensors, 0 bytes"),
+    ] {
+        let file = Scratch::with(&format!("none-{}", header.len()), &file_of(header, &[]));
+        let report = run(&[file.path()]).expect(header);
+        assert!(report.contains(tensors), "{report}");
+    }
+}
+
+/// One line that names the file, says what was found, and what to do; exit code 1.
+#[test]
+fn a_bad_file_is_a_clear_error() {
+    let good = digits();
+    let one = |shape: &str, end: usize| {
+        format!(r#"{{"a":{{"dtype":"U8","shape":{shape},"data_offsets":[0,{end}]}}}}"#)
+    };
+    let longer = [&good[..], b"12345"].concat();
+    let cases: &[(&str, Vec<u8>, &str)] = &[
+        ("empty", vec![], "0 bytes: too short to be a safetensors file; fetch it again"),
+        ("stub", good[..7].into(), "7 bytes: too short to be a safetensors file; fetch it again"),
+        ("cut-header", good[..100].into(), "truncated: a header of "),
+        ("cut-data", good[..good.len() - 1].into(), "1 bytes too short: the header promises 474920"),
+        ("longer", longer, "5 bytes too long: the header promises 474920"),
+        (
+            "text",
+            b"This is a letter to a friend, and no tensors at all.".into(),
+            "claims a header of 2338328219631577172 bytes, but the format allows 100000000; is it",
+        ),
+        (
+            "oversized",
+            [&100_000_001u64.to_le_bytes()[..], &[b' '; 64]].concat(),
+            "claims a header of 100000001 bytes, but the format allows 100000000; is it",
+        ),
+        ("json", file_of("{\"a\":", &[]), "the header is corrupt: EOF while parsing"),
+        ("utf8", file_of("{\"a\u{1b}\n", &[]), "the header is corrupt: "),
+        ("binary", [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0xff; 4]].concat(), "the header is corrupt: "),
+        ("dtype", file_of(&one("[4]", 4).replace("U8", "U7"), &[0; 4]), "unknown variant `U7`"),
+        ("shape", file_of(&one("[5]", 4), &[0; 4]), "the header is corrupt: invalid shape"),
+        ("overflow", file_of(&one("[4294967296,4294967296]", 4), &[0; 4]), "the header is corrupt: "),
+        (
+            "gap",
+            file_of(&one("[4]", 4).replace("[0,4]", "[1,5]"), &[0; 5]),
+            "the header is corrupt: invalid offset for tensor `a`",
+        ),
+    ];
+    for (name, contents, expected) in cases {
+        let file = Scratch::with(name, contents);
+        let (code, message) = run(&[file.path()]).expect_err(name);
+        assert_eq!(code, 1, "{name}");
+        assert!(message.starts_with(&format!("{}: ", file.path())), "{name}: {message}");
+        assert!(message.contains(expected), "{name}: {message}");
+        assert!(message.contains("; "), "{name} names no remedy: {message}");
+        assert!(!message.chars().any(char::is_control), "{name} is not one line: {message:?}");
+    }
+}
+
+#[test]
+fn a_file_that_is_not_there_is_a_clear_error() {
+    let missing = Scratch::new("missing");
+    let (code, message) = run(&[missing.path()]).expect_err("no file");
+    assert_eq!(code, 1);
+    let expected = format!("{}: cannot read: No such file or directory", missing.path());
+    assert!(message.starts_with(&expected) && message.ends_with("; check the path"), "{message}");
+
+    let folder = std::env::temp_dir();
+    let (code, message) = run(&[folder.to_str().expect("a plain name")]).expect_err("a folder");
+    assert_eq!(code, 1);
+    assert!(message.ends_with("not a regular file; name a .safetensors file"), "{message}");
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error() {
+    let file = Scratch::with("no-report", &file_of_tensors(&[8]));
+    let nowhere = Scratch::new("no-folder");
+    let path = format!("{}/report.json", nowhere.path());
+    let arguments = ["--device", "emulated", "--json", &path, file.path()].map(OsString::from);
+    let error = example::run(arguments.into_iter(), &mut Vec::new(), &ProgressBar::hidden())
+        .expect_err("no such folder");
+    assert_eq!(error.exit_code(), 1);
+    assert!(error.to_string().starts_with(&format!("{path}: cannot write: ")), "{error}");
+}
+
+#[test]
+fn a_wrong_command_line_gets_the_usage() {
+    for (arguments, expected) in [
+        (&["--frobnicate"][..], "unknown option --frobnicate\n"),
+        (&["--streams"], "--streams needs a value\n"),
+        (&["--streams", "0"], "--streams 0: give a number from 1 to 1024\n"),
+        (&["--streams", "many"], "--streams many: give a number"),
+        (&["--chunk-bytes", "-1"], "--chunk-bytes -1: give a number"),
+        (&["--pool-bytes", "2047"], "--pool-bytes 2047: 4 streams need at least 2048\n"),
+        (&["--device", "-1"], "--device -1: give a GPU's number, or emulated\n"),
+        (&["a", "b"], "one file at a time: b is too much\n"),
+    ] {
+        let (code, message) = run(arguments).expect_err(expected);
+        assert_eq!(code, 2, "{message}");
+        assert!(message.starts_with(expected), "{message}");
+        assert!(message.contains("usage: load_safetensors [OPTIONS] [FILE]"), "{message}");
+    }
+    let help = run(&["--help"]).expect("help is no error");
+    assert!(help.contains("usage: load_safetensors [OPTIONS] [FILE]"));
+}
+
+/// What is verified is the device's memory: once the file differs from it, the run fails.
+#[test]
+fn a_device_that_disagrees_with_the_file_is_found() {
+    use example::{Lanes, TensorFile, load, verify};
+    let contents = file_of_tensors(&[5000; 10]);
+    let device = pinlane::Device::emulated().expect("an emulated device");
+    let lanes = Lanes {
+        pool: pinlane::PinnedPool::builder(&device).max_bytes(65_536).build().expect("a pool"),
+        streams: vec![device.stream().expect("a stream")],
+        block: 2048,
+        device,
+    };
+    for (tensor, found) in [(8, "byte 4999 differs"), (9, "its checksum is ")] {
+        let file = Scratch::with(&format!("differs-{tensor}"), &contents);
+        let opened = TensorFile::open(&file.0).expect("well-formed");
+        let loaded = load::load(&opened, &lanes, |_| {}).expect("it loads");
+        let mut changed = contents.clone();
+        let last = contents.len() - (9 - tensor) * 5000 - 1;
+        changed[last] ^= 1;
+        std::fs::write(&file.0, changed).expect("the temporary folder takes files");
+        let error = verify::verify(&opened, &loaded.tensors, &lanes, false, |_| {})
+            .err()
+            .expect("the file has changed");
+        let expected = format!("tensor t{tensor} (5000 bytes) on the device is not the one in the file");
+        assert!(error.to_string().starts_with(&format!("{expected}: {found}")), "{error}");
+        assert_eq!(error.exit_code(), 1);
+    }
+}
