@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::context::Context;
-use crate::driver::{Attribute, Driver, Ordinal, RawStream, StreamFlags};
+use crate::driver::{self, Attribute, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::timeline::{Origin, Timeline};
 
@@ -59,20 +59,16 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-fn cuda_driver(operation: &'static str) -> Result<Arc<dyn Driver>> {
-    #[cfg(pinlane_cuda)]
-    {
-        let _ = operation;
-        Ok(crate::driver::cuda::CudaDriver::instance())
-    }
-    #[cfg(not(pinlane_cuda))]
-    Err(Error::new(
-        ErrorKind::NoDevice,
-        operation,
-        "this build has no CUDA: no toolkit was found when it was compiled",
-        "install the CUDA toolkit and build again (PINLANE_CUDA=1 makes its absence an error), or \
-         use Device::emulated()",
-    ))
+fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
+    driver::cuda_runtime().ok_or_else(|| {
+        Error::new(
+            ErrorKind::NoDevice,
+            operation,
+            "this build has no CUDA: no toolkit was found when it was compiled",
+            "install the CUDA toolkit and build again (PINLANE_CUDA=on makes its absence an error), \
+             or use Device::emulated()",
+        )
+    })
 }
 
 impl Device {
@@ -82,7 +78,7 @@ impl Device {
     ///
     /// [`ErrorKind::NoDevice`] says what is missing: CUDA in this build, the driver, or the device.
     pub fn open(ordinal: Ordinal) -> Result<Device> {
-        let driver = cuda_driver("Device::open")?;
+        let driver = cuda_runtime("Device::open")?;
         let count = count(&*driver, "Device::open")?;
         if !(0..count).contains(&ordinal) {
             return Err(Error::new(
@@ -98,7 +94,7 @@ impl Device {
     /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build.
     #[must_use]
     pub fn available() -> Vec<DeviceInfo> {
-        let Ok(driver) = cuda_driver("Device::available") else { return Vec::new() };
+        let Ok(driver) = cuda_runtime("Device::available") else { return Vec::new() };
         let count = driver.device_count().unwrap_or(0);
         (0..count)
             .filter_map(|ordinal| {

@@ -22,7 +22,6 @@ use crate::timeline::Timeline;
 /// Knows when an asynchronous operation is complete: [`wait`](Self::wait), [`is_done`](Self::is_done)
 /// or `.await`.
 #[derive(Clone)]
-#[must_use = "the operation goes on either way, but only the ticket tells when it is complete"]
 pub struct Ticket {
     /// `None` for an operation that had nothing to do.
     at: Option<(Arc<Timeline>, u64)>,

@@ -21,7 +21,8 @@ fn run(arguments: &[&str]) -> Result<String, (u8, String)> {
         Ok("cuda") => "0",
         Ok(other) => panic!("PINLANE_TEST_DEVICE={other}: set it to emulated or cuda"),
     };
-    let arguments = ["--device", device].iter().chain(arguments).map(OsString::from);
+    let arguments =
+        ["--device", device].into_iter().chain(arguments.iter().copied()).map(OsString::from);
     let mut out = Vec::new();
     match example::run(arguments, &mut out, &ProgressBar::hidden()) {
         Ok(()) => Ok(String::from_utf8(out).expect("the report is text")),
@@ -90,7 +91,7 @@ fn row(report: &str, tensor: &str) -> String {
 }
 
 #[test]
-fn the_digits_load_without_a_word_of_advice() {
+fn without_arguments_the_digits_load() {
     let report = run(&[]).expect("the digits load");
     for (tensor, expected) in [
         ("test.labels", "test.labels I64 [360] 2880 | checksum, bytes"),
@@ -103,7 +104,10 @@ fn the_digits_load_without_a_word_of_advice() {
         assert_eq!(row(&report, tensor), expected);
     }
     assert!(report.contains("loaded    6 tensors, 474920 bytes in "), "{report}");
-    assert!(report.contains("verified  6 checksums equal, 2 tensors downloaded bit-exact"), "{report}");
+    assert!(
+        report.contains("verified  6 checksums equal, 2 tensors downloaded bit-exact"),
+        "{report}"
+    );
 }
 
 #[test]
@@ -169,7 +173,10 @@ fn the_pool_stays_within_its_budget() {
     assert!(report["load_gb_per_s"].is_f64() && report["verify_seconds"].is_f64());
     let pool = &report["pool"];
     assert_eq!(pool["max_bytes"], 65_536);
-    assert!(pool["peak_bytes"].as_u64().is_some_and(|peak| (8192..=65_536).contains(&peak)), "{text}");
+    assert!(
+        pool["peak_bytes"].as_u64().is_some_and(|peak| (8192..=65_536).contains(&peak)),
+        "{text}"
+    );
     assert_eq!(pool["live_bytes"], 0);
     assert_eq!(pool["quarantined_bytes"], 0);
     // 160 pieces, and at most 8 blocks to bring them in.
@@ -200,7 +207,11 @@ fn a_bad_file_is_a_clear_error() {
         ("empty", vec![], "0 bytes: too short to be a safetensors file; fetch it again"),
         ("stub", good[..7].into(), "7 bytes: too short to be a safetensors file; fetch it again"),
         ("cut-header", good[..100].into(), "truncated: a header of "),
-        ("cut-data", good[..good.len() - 1].into(), "1 bytes too short: the header promises 474920"),
+        (
+            "cut-data",
+            good[..good.len() - 1].into(),
+            "1 bytes too short: the header promises 474920",
+        ),
         ("longer", longer, "5 bytes too long: the header promises 474920"),
         (
             "text",
@@ -217,7 +228,11 @@ fn a_bad_file_is_a_clear_error() {
         ("binary", [&[4, 0, 0, 0, 0, 0, 0, 0][..], &[0xff; 4]].concat(), "the header is corrupt: "),
         ("dtype", file_of(&one("[4]", 4).replace("U8", "U7"), &[0; 4]), "unknown variant `U7`"),
         ("shape", file_of(&one("[5]", 4), &[0; 4]), "the header is corrupt: invalid shape"),
-        ("overflow", file_of(&one("[4294967296,4294967296]", 4), &[0; 4]), "the header is corrupt: "),
+        (
+            "overflow",
+            file_of(&one("[4294967296,4294967296]", 4), &[0; 4]),
+            "the header is corrupt: ",
+        ),
         (
             "gap",
             file_of(&one("[4]", 4).replace("[0,4]", "[1,5]"), &[0; 5]),
@@ -285,7 +300,9 @@ fn a_wrong_command_line_gets_the_usage() {
 /// What is verified is the device's memory: once the file differs from it, the run fails.
 #[test]
 fn a_device_that_disagrees_with_the_file_is_found() {
-    use example::{Lanes, TensorFile, load, verify};
+    use example::load::{Lanes, load};
+    use example::tensor_file::TensorFile;
+    use example::verify::verify;
     let contents = file_of_tensors(&[5000; 10]);
     let device = pinlane::Device::emulated().expect("an emulated device");
     let lanes = Lanes {
@@ -297,15 +314,16 @@ fn a_device_that_disagrees_with_the_file_is_found() {
     for (tensor, found) in [(8, "byte 4999 differs"), (9, "its checksum is ")] {
         let file = Scratch::with(&format!("differs-{tensor}"), &contents);
         let opened = TensorFile::open(&file.0).expect("well-formed");
-        let loaded = load::load(&opened, &lanes, |_| {}).expect("it loads");
+        let loaded = load(&opened, &lanes, |_| {}).expect("it loads");
         let mut changed = contents.clone();
         let last = contents.len() - (9 - tensor) * 5000 - 1;
         changed[last] ^= 1;
         std::fs::write(&file.0, changed).expect("the temporary folder takes files");
-        let error = verify::verify(&opened, &loaded.tensors, &lanes, false, |_| {})
+        let error = verify(&opened, &loaded.tensors, &lanes, false, |_| {})
             .err()
             .expect("the file has changed");
-        let expected = format!("tensor t{tensor} (5000 bytes) on the device is not the one in the file");
+        let expected =
+            format!("tensor t{tensor} (5000 bytes) on the device is not the one in the file");
         assert!(error.to_string().starts_with(&format!("{expected}: {found}")), "{error}");
         assert_eq!(error.exit_code(), 1);
     }

@@ -9,16 +9,16 @@
 //!   file --read--> expected bytes  ==  checksum, download      verify.rs
 //! ```
 //!
-//! The modules in reading order: [`load`] is the heart, forty lines that show what the crate is for;
+//! The modules in reading order: [`load`] is the heart, and shows what the crate is for;
 //! [`verify`] shows that the result is right; [`tensor_file`] reads the format; [`report`], [`options`]
 //! and [`error`] are the rest of a command.
 
 mod error;
-mod load;
+pub(crate) mod load;
 mod options;
 mod report;
-mod tensor_file;
-mod verify;
+pub(crate) mod tensor_file;
+pub(crate) mod verify;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr, stdout};
@@ -27,7 +27,7 @@ use std::process::ExitCode;
 use indicatif::ProgressBar;
 use pinlane::{Device, PinnedPool};
 
-use error::{Error, Result};
+use error::Result;
 use load::Lanes;
 use options::{Command, Options, Where};
 use report::Report;
@@ -46,7 +46,7 @@ fn main() -> ExitCode {
 }
 
 /// The whole command: reads `arguments`, writes the report to `out`.
-pub fn run(
+pub(crate) fn run(
     arguments: impl Iterator<Item = OsString>,
     out: &mut dyn Write,
     bar: &ProgressBar,

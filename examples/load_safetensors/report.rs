@@ -66,7 +66,7 @@ impl Report<'_> {
             format!("{:?}", tensor.shape),
             tensor.bytes.to_string(),
             or_dash(time.map(|time| format!("{:.3}", time.as_secs_f64() * 1e3))),
-            or_dash(time.map(|time| format!("{:.2}", gb_per_s(tensor.bytes, time)))),
+            or_dash(time.map(|time| format!("{:.3}", gb_per_s(tensor.bytes, time)))),
             verified.into(),
         ]
     }
@@ -140,9 +140,9 @@ impl Report<'_> {
 /// Writes `text`; that a reader like `head` has seen enough is no error.
 pub fn print(out: &mut dyn Write, text: &str) -> Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            Err(Error::File(format!("standard output: cannot write: {error}; redirect it elsewhere")))
-        }
+        Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::File(format!(
+            "standard output: cannot write: {error}; redirect it elsewhere"
+        ))),
         _ => Ok(()),
     }
 }
@@ -156,7 +156,7 @@ pub fn progress_bar() -> ProgressBar {
 
 /// Starts the bar again, for a new phase of the work.
 pub fn begin(bar: &ProgressBar, phase: &'static str, bytes: usize) {
-    bar.reset();
     bar.set_length(bytes as u64);
     bar.set_message(phase);
+    bar.reset();
 }

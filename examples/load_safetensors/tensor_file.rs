@@ -77,9 +77,8 @@ impl TensorFile {
             return Err(fail(found, "is it a safetensors file? if so, fetch it again"));
         }
         if header_bytes > length - 8 {
-            let found = format!(
-                "truncated: a header of {header_bytes} bytes in a file of {length} bytes"
-            );
+            let found =
+                format!("truncated: a header of {header_bytes} bytes in a file of {length} bytes");
             return Err(fail(found, "fetch it again"));
         }
         let mut header = vec![0; header_bytes as usize];
@@ -128,7 +127,11 @@ impl TensorFile {
     }
 
     /// One tensor in pieces of at most `most` bytes.
-    pub fn pieces_of(&self, tensor: usize, most: usize) -> impl Iterator<Item = Piece> + Send + use<> {
+    pub fn pieces_of(
+        &self,
+        tensor: usize,
+        most: usize,
+    ) -> impl Iterator<Item = Piece> + Send + use<> {
         let bytes = self.tensors[tensor].bytes;
         (0..bytes)
             .step_by(most)

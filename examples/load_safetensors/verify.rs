@@ -38,10 +38,10 @@ pub fn verify(
 ) -> Result<Verified> {
     let start = Instant::now();
     let sums = device_checksums(loaded, lanes)?;
-    let largest = file.largest().map_or(0, |tensor| tensor.bytes);
+    let is_largest = |tensor| file.largest().is_some_and(|largest| std::ptr::eq(largest, tensor));
     let tensors = file.tensors().iter().enumerate();
     let downloaded: Vec<bool> = tensors
-        .map(|(index, tensor)| all || index % DOWNLOADED == 0 || tensor.bytes == largest)
+        .map(|(index, tensor)| all || index % DOWNLOADED == 0 || is_largest(tensor))
         .collect();
 
     let mut expected = Vec::new();
@@ -56,7 +56,7 @@ pub fn verify(
             }
             let mut block = lanes.pool.alloc::<u8>(lanes.block)?;
             let mut host = block.slice_mut(..expected.len())?;
-            stream.download(loaded[index].slice(piece.range.clone())?, host.reborrow())?;
+            drop(stream.download(loaded[index].slice(piece.range.clone())?, host.reborrow())?);
             file.read(&piece, expected)?; // while the copy runs
             let found = host.as_slice().read()?; // waits for the copy
             if let Some(at) = expected.iter().zip(found).position(|(a, b)| a != b) {
@@ -79,10 +79,10 @@ fn device_checksums(loaded: &[DeviceBuf<u8>], lanes: &Lanes) -> Result<Vec<u64>>
     let mut sums = lanes.device.alloc::<u64>(loaded.len())?;
     for (index, tensor) in loaded.iter().enumerate() {
         let stream = &lanes.streams[index % lanes.streams.len()];
-        stream.checksum(tensor, sums.slice_mut(index..=index)?)?;
+        drop(stream.checksum(tensor, sums.slice_mut(index..=index)?)?);
     }
     // No stream need be waited for: the download is ordered after all those that wrote the sums.
     let mut host = lanes.pool.alloc::<u64>(sums.len())?;
-    lanes.streams[0].download(&sums, &mut host)?;
+    drop(lanes.streams[0].download(&sums, &mut host)?);
     Ok(host.read()?.to_vec())
 }

@@ -23,6 +23,7 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::error::CudaCode;
 
@@ -31,6 +32,15 @@ pub(crate) mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 pub mod reference;
+
+/// The driver of the CUDA runtime, if this build has it. Makes no CUDA call.
+#[must_use]
+pub fn cuda_runtime() -> Option<Arc<dyn Driver>> {
+    #[cfg(pinlane_cuda)]
+    return Some(cuda::CudaDriver::instance());
+    #[cfg(not(pinlane_cuda))]
+    None
+}
 
 /// What a driver call gives: a value, or the code of the CUDA runtime.
 pub type DriverResult<T> = Result<T, CudaCode>;

@@ -1,0 +1,537 @@
+//! The real runtime: each method of [`Driver`] is one call of the CUDA runtime.
+//!
+//! Nothing is decided, cached or retried here. What surrounds a call keeps the invariants of the seam,
+//! by way of [`thread`]:
+//!
+//! * The caller's last error is left as it was, by every method.
+//! * The current device is compared, and set and restored where it differs, where CUDA binds a call
+//!   to it: creating things, launching kernels, the default streams, and work on memory of
+//!   `cudaMallocAsync` (CUDA Programming Guide, "cudaMemcpyAsync Current Context/Device
+//!   Sensitivity"). Recording, waiting and asking on an owned stream pay nothing.
+//! * Calls that CUDA lists as potentially unsafe during a capture run in relaxed capture mode.
+//! * Output parameters are read only after success; without a driver CUDA leaves them unwritten.
+//!
+//! A thread that has not chosen a device has device 0, and CUDA may initialise that device when such a
+//! thread calls, whichever device the call is about.
+
+mod convert;
+mod thread;
+
+use std::ffi::{CStr, c_void};
+use std::mem::MaybeUninit;
+use std::ptr::{NonNull, null_mut};
+use std::sync::{Arc, OnceLock};
+
+use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
+use self::thread::{call, call_here, on_device, relaxed};
+use super::{
+    Attribute, Capture, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Ordinal, Poll,
+    RawEvent, RawStream, StreamFlags,
+};
+use crate::error::CudaCode;
+use crate::sys;
+
+/// What [`Driver::host_alloc`] promises. CUDA promises no alignment of pinned memory.
+const PAGE: usize = 4096;
+
+/// The longest [`Driver::busy`].
+const MAX_BUSY_NANOSECONDS: u64 = 10_000_000_000;
+
+/// The CUDA runtime that this crate is linked with. It has no state of its own.
+pub(crate) struct CudaDriver(());
+
+impl CudaDriver {
+    /// The one driver of the process. Calls nothing: the first method called initialises CUDA.
+    pub(crate) fn instance() -> Arc<dyn Driver> {
+        static INSTANCE: OnceLock<Arc<dyn Driver>> = OnceLock::new();
+        INSTANCE.get_or_init(|| Arc::new(CudaDriver(()))).clone()
+    }
+}
+
+/// A call that names a stream, and is bound to the current device only if that is a default stream.
+fn call_on(stream: RawStream, f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()> {
+    if stream.is_default() { call_with_device(stream, f) } else { call(f) }
+}
+
+/// A call that names a stream and needs the stream's device to be current.
+fn call_with_device(
+    stream: RawStream,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    let f = || on_device(stream.device, f);
+    if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
+}
+
+/// Turns "not ready" from an error into an answer.
+fn poll(answer: DriverResult<()>) -> DriverResult<Poll> {
+    match answer {
+        Ok(()) => Ok(Poll::Done),
+        Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
+        Err(code) => Err(code),
+    }
+}
+
+/// `cudaMemcpyAsync`.
+///
+/// # Safety
+///
+/// * `stream` is live.
+/// * `dst` and `src` are ranges of `bytes` bytes, of the kinds of memory that `kind` says, and valid
+///   until retired.
+unsafe fn copy(
+    stream: RawStream,
+    dst: Address,
+    src: Address,
+    bytes: usize,
+    kind: sys::cudaMemcpyKind,
+) -> DriverResult<()> {
+    call_with_device(stream, move || {
+        // SAFETY: live stream, valid ranges of that kind: promised by the caller.
+        unsafe { sys::cudaMemcpyAsync(dst.get(), src.get(), bytes, kind, stream_of(stream)) }
+    })
+}
+
+// SAFETY: each method makes the CUDA call that the trait names for it, on ranges that its arguments
+// name, and gives success only where CUDA does; "done" only where the query or synchronization gave
+// success. `host_alloc` checks its alignment, and the operating system initialises what CUDA maps.
+// The module's invariants are kept as its documentation says.
+unsafe impl Driver for CudaDriver {
+    fn device_count(&self) -> DriverResult<i32> {
+        let mut count = 0;
+        // SAFETY: `count` is a live `int` for the call to write.
+        call(|| unsafe { sys::cudaGetDeviceCount(&mut count) })?;
+        Ok(count)
+    }
+
+    fn device_name(&self, device: Ordinal) -> DriverResult<String> {
+        let mut properties = MaybeUninit::<sys::cudaDeviceProp>::uninit();
+        call(|| {
+            // SAFETY: `properties` is live, and of the type that the call fills.
+            relaxed(|| unsafe { sys::cudaGetDeviceProperties(properties.as_mut_ptr(), device) })
+        })?;
+        // SAFETY: the call succeeded, so it has written all of the properties.
+        let name = unsafe { properties.assume_init() }.name.map(|c| c as u8);
+        let name = CStr::from_bytes_until_nul(&name).map_err(|_| CudaCode::UNKNOWN)?;
+        Ok(name.to_string_lossy().into_owned())
+    }
+
+    fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
+        let mut value = 0;
+        let attribute = attribute_of(attribute);
+        // SAFETY: `value` is a live `int` for the call to write.
+        call(|| unsafe { sys::cudaDeviceGetAttribute(&mut value, attribute, device) })?;
+        Ok(value)
+    }
+
+    fn memory_info(&self, device: Ordinal) -> DriverResult<(usize, usize)> {
+        let (mut free, mut total) = (0, 0);
+        call(|| {
+            on_device(device, || {
+                // SAFETY: both are live numbers for the call to write.
+                relaxed(|| unsafe { sys::cudaMemGetInfo(&mut free, &mut total) })
+            })
+        })?;
+        Ok((free, total))
+    }
+
+    fn versions(&self) -> DriverResult<(i32, i32)> {
+        let (mut driver, mut runtime) = (0, 0);
+        // SAFETY: `driver` is a live `int` for the call to write.
+        call(|| unsafe { sys::cudaDriverGetVersion(&mut driver) })?;
+        // SAFETY: `runtime` is a live `int` for the call to write.
+        call(|| unsafe { sys::cudaRuntimeGetVersion(&mut runtime) })?;
+        Ok((driver, runtime))
+    }
+
+    fn host_alloc(
+        &self,
+        device: Ordinal,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<NonNull<u8>> {
+        // CUDA gives NULL and success for 0 bytes. Whole pages, so that blocks share none.
+        let bytes = match bytes.checked_next_multiple_of(PAGE) {
+            Some(0) => return Err(CudaCode::INVALID_VALUE),
+            Some(bytes) => bytes,
+            None => return Err(CudaCode::MEMORY_ALLOCATION),
+        };
+        let flags = alloc_flags(flags);
+        let mut block = Address::null();
+        call(|| {
+            on_device(device, || {
+                // SAFETY: the slot is a live pointer for the call to write.
+                relaxed(|| unsafe { sys::cudaHostAlloc(block.slot(), bytes, flags) })
+            })
+        })?;
+        let block = NonNull::new(block.get().cast::<u8>()).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        if !block.addr().get().is_multiple_of(PAGE) {
+            let block = Address::host(block.as_ptr());
+            // SAFETY: just allocated by cudaHostAlloc, and nobody else knows of it.
+            let _ = call(move || relaxed(|| unsafe { sys::cudaFreeHost(block.get()) }));
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
+        Ok(block)
+    }
+
+    unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        let block = Address::host(ptr.as_ptr());
+        // SAFETY: allocated by cudaHostAlloc, not freed before, not in use: promised by the caller.
+        call(move || relaxed(|| unsafe { sys::cudaFreeHost(block.get()) }))
+    }
+
+    unsafe fn host_register(
+        &self,
+        device: Ordinal,
+        ptr: NonNull<u8>,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<()> {
+        let flags = register_flags(flags)?;
+        let range = Address::host(ptr.as_ptr());
+        call(move || {
+            on_device(device, || {
+                // SAFETY: the range is mapped and stays so until unregistered: promised by the caller.
+                relaxed(|| unsafe { sys::cudaHostRegister(range.get(), bytes, flags) })
+            })
+        })
+    }
+
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        let range = Address::host(ptr.as_ptr());
+        // SAFETY: no operation that names the range is pending: promised by the caller.
+        call(move || relaxed(|| unsafe { sys::cudaHostUnregister(range.get()) }))
+    }
+
+    unsafe fn device_alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
+        if bytes == 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let mut memory = Address::null();
+        call_with_device(stream, || {
+            relaxed(|| {
+                // SAFETY: the slot is a live pointer for the call to write; the stream is live:
+                // promised by the caller.
+                unsafe { sys::cudaMallocAsync(memory.slot(), bytes, stream_of(stream)) }
+            })
+        })?;
+        Ok(memory.get().addr() as DevicePtr)
+    }
+
+    unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
+        let memory = Address::device(ptr);
+        call_with_device(stream, move || {
+            // SAFETY: live stream, memory of cudaMallocAsync that is not freed and whose uses are
+            // ordered before: promised by the caller.
+            relaxed(|| unsafe { sys::cudaFreeAsync(memory.get(), stream_of(stream)) })
+        })
+    }
+
+    unsafe fn copy_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let kind = sys::cudaMemcpyKind::cudaMemcpyHostToDevice;
+        // SAFETY: the preconditions of this method are those of `copy`.
+        unsafe { copy(stream, Address::device(dst), Address::host(src), bytes, kind) }
+    }
+
+    unsafe fn copy_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let kind = sys::cudaMemcpyKind::cudaMemcpyDeviceToHost;
+        // SAFETY: the preconditions of this method are those of `copy`.
+        unsafe { copy(stream, Address::host(dst), Address::device(src), bytes, kind) }
+    }
+
+    unsafe fn copy_d2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let kind = sys::cudaMemcpyKind::cudaMemcpyDeviceToDevice;
+        // SAFETY: the preconditions of this method are those of `copy`.
+        unsafe { copy(stream, Address::device(dst), Address::device(src), bytes, kind) }
+    }
+
+    unsafe fn copy_peer(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        dst_device: Ordinal,
+        src: DevicePtr,
+        src_device: Ordinal,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let (dst, src) = (Address::device(dst), Address::device(src));
+        call_on(stream, move || {
+            // SAFETY: live stream, ranges valid until retired, each on its device: promised by the
+            // caller.
+            unsafe {
+                sys::cudaMemcpyPeerAsync(
+                    dst.get(),
+                    dst_device,
+                    src.get(),
+                    src_device,
+                    bytes,
+                    stream_of(stream),
+                )
+            }
+        })
+    }
+
+    unsafe fn memset(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        value: u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let dst = Address::device(dst);
+        call_with_device(stream, move || {
+            // SAFETY: live stream, range valid until retired: promised by the caller.
+            unsafe { sys::cudaMemsetAsync(dst.get(), value.into(), bytes, stream_of(stream)) }
+        })
+    }
+
+    fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
+        let bits = if flags.blocking { sys::cudaStreamDefault } else { sys::cudaStreamNonBlocking };
+        let mut handle = 0;
+        call(|| {
+            on_device(device, || {
+                relaxed(|| {
+                    let mut stream = null_mut();
+                    // SAFETY: `stream` is a live handle for the call to write.
+                    let code = unsafe {
+                        sys::cudaStreamCreateWithPriority(&mut stream, bits, flags.priority)
+                    };
+                    handle = stream.expose_provenance();
+                    code
+                })
+            })
+        })?;
+        Ok(RawStream { device, handle })
+    }
+
+    unsafe fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: created by stream_create and not used afterwards: promised by the caller.
+        call(move || relaxed(|| unsafe { sys::cudaStreamDestroy(stream_of(stream)) }))
+    }
+
+    unsafe fn stream_query(&self, stream: RawStream) -> DriverResult<Poll> {
+        poll(call_on(stream, move || {
+            // SAFETY: live stream: promised by the caller.
+            relaxed(|| unsafe { sys::cudaStreamQuery(stream_of(stream)) })
+        }))
+    }
+
+    unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
+        call_on(stream, move || {
+            // SAFETY: live stream: promised by the caller.
+            relaxed(|| unsafe { sys::cudaStreamSynchronize(stream_of(stream)) })
+        })
+    }
+
+    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
+        call_on(stream, move || {
+            // SAFETY: live stream and event: promised by the caller.
+            unsafe {
+                sys::cudaStreamWaitEvent(
+                    stream_of(stream),
+                    event_of(event),
+                    sys::cudaEventWaitDefault,
+                )
+            }
+        })
+    }
+
+    unsafe fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture> {
+        use sys::cudaStreamCaptureStatus as Status;
+        let mut status = Status::cudaStreamCaptureStatusNone;
+        // SAFETY: live stream: promised by the caller; `status` is live for the call to write.
+        call_on(stream, || unsafe { sys::cudaStreamIsCapturing(stream_of(stream), &mut status) })?;
+        match status {
+            Status::cudaStreamCaptureStatusNone => Ok(Capture::None),
+            Status::cudaStreamCaptureStatusActive => Ok(Capture::Active),
+            Status::cudaStreamCaptureStatusInvalidated => Ok(Capture::Invalidated),
+            _ => Err(CudaCode::UNKNOWN),
+        }
+    }
+
+    fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
+        let bits = if timing { sys::cudaEventDefault } else { sys::cudaEventDisableTiming };
+        let mut handle = 0;
+        call(|| {
+            on_device(device, || {
+                relaxed(|| {
+                    let mut event = null_mut();
+                    // SAFETY: `event` is a live handle for the call to write.
+                    let code = unsafe { sys::cudaEventCreateWithFlags(&mut event, bits) };
+                    handle = event.expose_provenance();
+                    code
+                })
+            })
+        })?;
+        Ok(RawEvent { device, handle })
+    }
+
+    unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
+        // SAFETY: created by event_create and not used afterwards: promised by the caller.
+        call(move || relaxed(|| unsafe { sys::cudaEventDestroy(event_of(event)) }))
+    }
+
+    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: live stream and event of the same device: promised by the caller.
+        call_on(stream, move || unsafe { sys::cudaEventRecord(event_of(event), stream_of(stream)) })
+    }
+
+    unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll> {
+        // SAFETY: live event: promised by the caller.
+        poll(call(move || relaxed(|| unsafe { sys::cudaEventQuery(event_of(event)) })))
+    }
+
+    unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
+        // SAFETY: live event: promised by the caller.
+        call(move || relaxed(|| unsafe { sys::cudaEventSynchronize(event_of(event)) }))
+    }
+
+    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
+        let mut milliseconds = 0.0;
+        call(|| {
+            relaxed(|| {
+                // SAFETY: live events of one device: promised by the caller; the number is live for
+                // the call to write.
+                unsafe {
+                    sys::cudaEventElapsedTime(&mut milliseconds, event_of(start), event_of(end))
+                }
+            })
+        })?;
+        Ok(milliseconds)
+    }
+
+    unsafe fn launch_host(
+        &self,
+        stream: RawStream,
+        function: HostFunction,
+        data: *mut c_void,
+    ) -> DriverResult<()> {
+        let data = Address::host(data.cast());
+        call_on(stream, move || {
+            // SAFETY: live stream, a function that may be called with that data on any thread:
+            // promised by the caller.
+            unsafe { sys::cudaLaunchHostFunc(stream_of(stream), Some(function), data.get()) }
+        })
+    }
+
+    fn can_access_peer(&self, device: Ordinal, peer: Ordinal) -> DriverResult<bool> {
+        let mut can = 0;
+        // SAFETY: `can` is a live `int` for the call to write.
+        call(|| unsafe { sys::cudaDeviceCanAccessPeer(&mut can, device, peer) })?;
+        Ok(can != 0)
+    }
+
+    fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        let answer = call(|| {
+            on_device(device, || {
+                // SAFETY: takes numbers and checks them; the flags must be 0.
+                relaxed(|| unsafe { sys::cudaDeviceEnablePeerAccess(peer, 0) })
+            })
+        });
+        match answer {
+            Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED) => Ok(()),
+            answer => answer,
+        }
+    }
+
+    unsafe fn fill(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> DriverResult<()> {
+        let dst = Address::device(dst);
+        call_with_device(stream, move || {
+            // SAFETY: live stream, range valid until retired, 1 to 64 bytes of pattern: promised by
+            // the caller; the pattern is copied before the launcher returns.
+            unsafe {
+                sys::pinlane_launch_fill(
+                    dst.get(),
+                    bytes as u64,
+                    pattern.as_ptr(),
+                    pattern.len() as u32,
+                    stream_of(stream),
+                )
+            }
+        })
+    }
+
+    unsafe fn checksum(
+        &self,
+        stream: RawStream,
+        src: DevicePtr,
+        bytes: usize,
+        out: DevicePtr,
+    ) -> DriverResult<()> {
+        let (src, out) = (Address::device(src), Address::device(out));
+        call_with_device(stream, move || {
+            // SAFETY: live stream, `src` and an aligned `out` apart from it, both valid until retired:
+            // promised by the caller.
+            unsafe {
+                let out = out.get().cast();
+                sys::pinlane_launch_checksum(src.get(), bytes as u64, out, stream_of(stream))
+            }
+        })
+    }
+
+    unsafe fn scatter(
+        &self,
+        stream: RawStream,
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    ) -> DriverResult<()> {
+        let (packed, items) = (Address::device(packed), Address::device(items));
+        call_with_device(stream, move || {
+            // SAFETY: live stream; items in device memory, aligned to 8; every part valid until
+            // retired, no two of them overlapping: promised by the caller.
+            unsafe {
+                let items = items.get().cast();
+                sys::pinlane_launch_scatter(packed.get(), items, count as u64, stream_of(stream))
+            }
+        })
+    }
+
+    unsafe fn gather(
+        &self,
+        stream: RawStream,
+        packed: DevicePtr,
+        items: DevicePtr,
+        count: usize,
+    ) -> DriverResult<()> {
+        let (packed, items) = (Address::device(packed), Address::device(items));
+        call_with_device(stream, move || {
+            // SAFETY: as for `scatter`.
+            unsafe {
+                let items = items.get().cast();
+                sys::pinlane_launch_gather(packed.get(), items, count as u64, stream_of(stream))
+            }
+        })
+    }
+
+    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
+        let nanoseconds = nanoseconds.min(MAX_BUSY_NANOSECONDS);
+        call_with_device(stream, move || {
+            // SAFETY: live stream: promised by the caller. The kernel touches no memory.
+            unsafe { sys::pinlane_launch_busy(nanoseconds, stream_of(stream)) }
+        })
+    }
+}

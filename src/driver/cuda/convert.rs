@@ -1,0 +1,128 @@
+//! The seam's types as CUDA's: addresses, handles, flags and attributes.
+
+use std::ffi::c_void;
+use std::ptr::null_mut;
+
+use crate::driver::{Attribute, DevicePtr, DriverResult, HostFlags, RawEvent, RawStream};
+use crate::error::CudaCode;
+use crate::sys;
+
+/// An address that CUDA takes or gives. Never dereferenced here.
+#[derive(Clone, Copy)]
+pub(super) struct Address(*mut c_void);
+
+// SAFETY: an address is a number to CUDA, which takes it on any thread; nothing here dereferences it.
+unsafe impl Send for Address {}
+
+impl Address {
+    pub(super) fn null() -> Self {
+        Address(null_mut())
+    }
+
+    pub(super) fn host(ptr: *const u8) -> Self {
+        Address(ptr.cast_mut().cast())
+    }
+
+    pub(super) fn device(ptr: DevicePtr) -> Self {
+        // Device addresses have no provenance on the host.
+        Address(std::ptr::without_provenance_mut(ptr as usize))
+    }
+
+    /// The pointer. A method, so that a closure captures the whole, which may change threads.
+    pub(super) fn get(self) -> *mut c_void {
+        self.0
+    }
+
+    pub(super) fn slot(&mut self) -> *mut *mut c_void {
+        &mut self.0
+    }
+}
+
+/// The handle as CUDA's type.
+pub(super) fn stream_of(stream: RawStream) -> sys::cudaStream_t {
+    std::ptr::with_exposed_provenance_mut(stream.handle)
+}
+
+pub(super) fn event_of(event: RawEvent) -> sys::cudaEvent_t {
+    std::ptr::with_exposed_provenance_mut(event.handle)
+}
+
+pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
+    use sys::cudaDeviceAttr as Attr;
+    match attribute {
+        Attribute::MultiProcessorCount => Attr::cudaDevAttrMultiProcessorCount,
+        Attribute::AsyncEngineCount => Attr::cudaDevAttrAsyncEngineCount,
+        Attribute::MemoryPoolsSupported => Attr::cudaDevAttrMemoryPoolsSupported,
+        Attribute::HostRegisterSupported => Attr::cudaDevAttrHostRegisterSupported,
+        Attribute::ComputeCapabilityMajor => Attr::cudaDevAttrComputeCapabilityMajor,
+        Attribute::ComputeCapabilityMinor => Attr::cudaDevAttrComputeCapabilityMinor,
+        Attribute::ClockRate => Attr::cudaDevAttrClockRate,
+    }
+}
+
+pub(super) fn alloc_flags(flags: HostFlags) -> u32 {
+    let mut bits = sys::cudaHostAllocDefault;
+    if flags.portable {
+        bits |= sys::cudaHostAllocPortable;
+    }
+    if flags.mapped {
+        bits |= sys::cudaHostAllocMapped;
+    }
+    if flags.write_combined {
+        bits |= sys::cudaHostAllocWriteCombined;
+    }
+    bits
+}
+
+/// Memory that exists already cannot become write-combined: that flag is refused, not dropped.
+pub(super) fn register_flags(flags: HostFlags) -> DriverResult<u32> {
+    if flags.write_combined {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let mut bits = sys::cudaHostRegisterDefault;
+    if flags.portable {
+        bits |= sys::cudaHostRegisterPortable;
+    }
+    if flags.mapped {
+        bits |= sys::cudaHostRegisterMapped;
+    }
+    Ok(bits)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Item;
+
+    /// The C side writes what the Rust side reads.
+    #[test]
+    fn item_is_laid_out_as_pinlane_item() {
+        use std::mem::{align_of, offset_of, size_of};
+        type C = sys::pinlane_item;
+        assert_eq!(size_of::<Item>(), size_of::<C>());
+        assert_eq!(align_of::<Item>(), align_of::<C>());
+        assert_eq!(offset_of!(Item, offset), offset_of!(C, offset));
+        assert_eq!(offset_of!(Item, address), offset_of!(C, address));
+        assert_eq!(offset_of!(Item, bytes), offset_of!(C, bytes));
+    }
+
+    #[test]
+    fn register_refuses_write_combined() {
+        let flags = HostFlags { write_combined: true, ..HostFlags::default() };
+        assert_eq!(register_flags(flags), Err(CudaCode::INVALID_VALUE));
+        let flags = HostFlags { portable: true, mapped: true, write_combined: false };
+        assert_eq!(register_flags(flags), Ok(3));
+    }
+
+    #[test]
+    fn soundness_rule_13_every_host_flag_is_kept() {
+        for bits in 0..8u32 {
+            let flags = HostFlags {
+                portable: bits & 1 != 0,
+                mapped: bits & 2 != 0,
+                write_combined: bits & 4 != 0,
+            };
+            assert_eq!(alloc_flags(flags), bits);
+        }
+    }
+}

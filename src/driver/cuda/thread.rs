@@ -1,0 +1,195 @@
+//! What CUDA keeps per host thread, and how a call leaves it as it was.
+//!
+//! | state of the thread | left alone by |
+//! |---|---|
+//! | the last error (`cudaPeekAtLastError`) | [`call`], [`call_here`] |
+//! | the current device (`cudaGetDevice`) | [`on_device`], which sets it back |
+//! | the capture mode (`cudaThreadExchangeStreamCaptureMode`) | [`relaxed`], which sets it back |
+//!
+//! The last error is the hard one. A call that fails overwrites it, it can be cleared, and it cannot be
+//! set. Three cases:
+//!
+//! * The slot is empty, as nearly always: the call runs, and if it fails the slot is cleared.
+//! * The slot holds an error that somebody has yet to read: the call runs on a thread of its own, which
+//!   has a slot of its own. That costs some tens of microseconds, until the error is read.
+//! * The slot shows the state of the whole process (no driver, corrupted context, exit): clearing does
+//!   not help, a failing call can only give the same again, and so it runs in place.
+
+use crate::driver::{DriverResult, Ordinal};
+use crate::error::CudaCode;
+use crate::sys;
+
+const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
+
+/// Runs a CUDA call and gives its result, with the thread's last error as it was.
+///
+/// The call must not depend on the current device unless it sets it, and must not name the per-thread
+/// default stream: it may run on another thread.
+pub(super) fn call(f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()> {
+    result(match LastError::peek() {
+        LastError::None => run_and_clear(f),
+        LastError::OfThread => run_elsewhere(f),
+        LastError::OfProcess => f(),
+    })
+}
+
+/// As [`call`], but never on another thread, for the per-thread default stream: its handle would name
+/// another stream there. If the slot held an error and the call fails too, the slot then holds the
+/// newer error; CUDA has no way to put the older one back.
+pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
+    result(match LastError::peek() {
+        LastError::None => run_and_clear(f),
+        LastError::OfThread | LastError::OfProcess => f(),
+    })
+}
+
+/// Runs `f` with `device` current. Two devices that are the same cost one comparison.
+pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
+    let mut before = 0;
+    // SAFETY: `before` is a live `int` for the call to write.
+    let code = unsafe { sys::cudaGetDevice(&mut before) };
+    if code != SUCCESS {
+        return code;
+    }
+    if before == device {
+        return f();
+    }
+    // SAFETY: takes a number and checks it.
+    let code = unsafe { sys::cudaSetDevice(device) };
+    if code != SUCCESS {
+        return code;
+    }
+    let code = f();
+    // SAFETY: takes a number, the one that was current before.
+    first_failure(code, unsafe { sys::cudaSetDevice(before) })
+}
+
+/// Runs `f` with captures of other threads out of danger: calls that CUDA lists as potentially unsafe
+/// would otherwise fail, and invalidate any capture in global mode.
+pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
+    let mut mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
+    // SAFETY: `mode` is live and holds a mode; the call swaps it with the thread's.
+    let code = unsafe { sys::cudaThreadExchangeStreamCaptureMode(&mut mode) };
+    if code != SUCCESS {
+        return code;
+    }
+    let code = f();
+    // SAFETY: as above; `mode` now holds what the thread had.
+    first_failure(code, unsafe { sys::cudaThreadExchangeStreamCaptureMode(&mut mode) })
+}
+
+/// What the calling thread's last-error slot shows.
+enum LastError {
+    None,
+    OfThread,
+    OfProcess,
+}
+
+impl LastError {
+    fn peek() -> Self {
+        // SAFETY: no preconditions.
+        match code_of(unsafe { sys::cudaPeekAtLastError() }) {
+            CudaCode::SUCCESS => Self::None,
+            CudaCode::INSUFFICIENT_DRIVER | CudaCode::CUDART_UNLOADING => Self::OfProcess,
+            code if code.is_sticky() => Self::OfProcess,
+            _ => Self::OfThread,
+        }
+    }
+}
+
+fn run_and_clear(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
+    let code = f();
+    if code != SUCCESS {
+        // `cudaErrorNotReady` too: the documents disagree on whether it is kept in the slot.
+        // SAFETY: no preconditions.
+        let _ = unsafe { sys::cudaGetLastError() };
+    }
+    code
+}
+
+#[cold]
+fn run_elsewhere(f: impl FnOnce() -> sys::cudaError + Send) -> sys::cudaError {
+    let mut device = 0;
+    // The same device there, so that no other device is initialised on the way.
+    // SAFETY: `device` is a live `int` for the call to write. The call does not fail: the slot shows
+    // that the runtime is up.
+    let _ = unsafe { sys::cudaGetDevice(&mut device) };
+
+    let mut code = sys::cudaError::cudaErrorUnknown;
+    let mut waiting = Some(f);
+    std::thread::scope(|scope| {
+        // The new thread is in global capture mode, whatever this one is in.
+        let run = || {
+            if let Some(f) = waiting.take() {
+                code = on_device(device, || relaxed(f));
+            }
+        };
+        let _ = std::thread::Builder::new().name("pinlane-call".into()).spawn_scoped(scope, run);
+    });
+    match waiting {
+        None => code,
+        // No thread could be had. The call itself matters more than the slot.
+        Some(f) => f(),
+    }
+}
+
+fn first_failure(first: sys::cudaError, second: sys::cudaError) -> sys::cudaError {
+    if first == SUCCESS { second } else { first }
+}
+
+fn code_of(error: sys::cudaError) -> CudaCode {
+    CudaCode(error.0.cast_signed())
+}
+
+fn result(error: sys::cudaError) -> DriverResult<()> {
+    if error == SUCCESS { Ok(()) } else { Err(code_of(error)) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver::Attribute;
+    use crate::driver::cuda::CudaDriver;
+
+    /// Soundness rule 15, on a machine with or without a GPU: a call that fails leaves the slot as it
+    /// was, whether the slot was empty or held an error of the caller's.
+    #[test]
+    fn soundness_rule_15_the_last_error_is_left_alone() {
+        let driver = CudaDriver::instance();
+        // SAFETY: no preconditions.
+        let peek = || unsafe { sys::cudaPeekAtLastError() };
+
+        let before = peek();
+        let failed = driver.attribute(-1, Attribute::ClockRate);
+        assert!(failed.is_err(), "device -1 has attributes: {failed:?}");
+        assert_eq!(peek(), before);
+
+        // SAFETY: takes a number and checks it: the caller's own error.
+        let own = unsafe { sys::cudaSetDevice(-1) };
+        assert_ne!(own, sys::cudaError::cudaSuccess);
+        assert_eq!(peek(), own);
+        assert_eq!(driver.attribute(-1, Attribute::ClockRate), failed);
+        assert_eq!(peek(), own);
+        assert!(driver.versions().is_ok());
+        assert_eq!(peek(), own, "a call that succeeds does not clear the slot");
+        // SAFETY: no preconditions.
+        assert_eq!(unsafe { sys::cudaGetLastError() }, own);
+    }
+
+    /// `cudaGetDeviceCount` leaves its output unwritten where there is no driver.
+    #[test]
+    fn without_a_driver_the_count_is_an_error() {
+        let driver = CudaDriver::instance();
+        let (installed, runtime) = driver.versions().expect("versions are known without a driver");
+        assert!(runtime >= 12_000, "runtime {runtime}");
+        match driver.device_count() {
+            Ok(count) => {
+                assert!(count >= 0 && installed > 0, "{count} devices, driver {installed}")
+            }
+            Err(code) => assert!(
+                matches!(code, CudaCode::NO_DEVICE | CudaCode::INSUFFICIENT_DRIVER),
+                "{code}"
+            ),
+        }
+    }
+}
