@@ -46,7 +46,7 @@ __device__ unsigned misalignment(const void *address, unsigned alignment) {
 
 // ---- A range as a grid of vectors ---------------------------------------------------------------
 
-// `lead` bytes of vector 0 lie before the range. The constructors' callers choose it: for a
+// `lead` bytes of vector 0 lie before the range. Whoever makes a grid chooses it: for a
 // destination it is the misalignment, so that stores are aligned.
 struct Grid {
     uint64_t lead;

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex};
 
+use crate::common::{Target, driver, target};
 use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::driver::{
     DevicePtr, Driver, HostFlags, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
@@ -16,9 +17,13 @@ pub struct Rig {
     pub device: Ordinal,
 }
 
-/// Runs a test on an eager emulator and on lazy ones with several seeds. None of them may find fault
-/// with it.
+/// Runs a test on an eager emulator and on lazy ones with several seeds, none of which may find fault
+/// with it; or on the GPU, if that is what the suite is run for.
 pub fn on_each_driver(test: impl Fn(&Rig)) {
+    if target() == Target::Cuda {
+        let (driver, device) = driver();
+        return test(&Rig { driver, device });
+    }
     let eager = Emulator::builder().memory_bytes(1 << 24);
     let lazy = eager.clone().execution(Execution::Lazy);
     let lazy = (0..12).map(|seed| lazy.clone().seed(seed));
