@@ -179,10 +179,11 @@ impl Device {
     /// [`ErrorKind::DeviceLost`], [`ErrorKind::ForkedProcess`].
     pub fn memory_info(&self) -> Result<MemoryInfo> {
         let context = &self.inner.context;
-        let (free, total) = context
-            .driver("Device::memory_info")?
-            .memory_info(context.ordinal())
-            .map_err(|code| context.error(code, "cudaMemGetInfo", "asking for memory"))?;
+        let (free, total) =
+            context
+                .driver("Device::memory_info")?
+                .memory_info(context.ordinal())
+                .map_err(|code| context.error(code, "cudaMemGetInfo", "asking for memory"))?;
         Ok(MemoryInfo { free, total })
     }
 

@@ -211,10 +211,9 @@ impl Error {
 
 fn classify(code: CudaCode) -> (ErrorKind, &'static str) {
     match code {
-        CudaCode::MEMORY_ALLOCATION => (
-            ErrorKind::OutOfDeviceMemory,
-            "free buffers on that device, or allocate fewer bytes",
-        ),
+        CudaCode::MEMORY_ALLOCATION => {
+            (ErrorKind::OutOfDeviceMemory, "free buffers on that device, or allocate fewer bytes")
+        }
         CudaCode::NO_DEVICE | CudaCode::INVALID_DEVICE => (
             ErrorKind::NoDevice,
             "list the devices with Device::available(), or use Device::emulated()",

@@ -68,7 +68,8 @@ pub use device::{Device, DeviceInfo, MemoryInfo};
 pub use driver::reference::checksum;
 pub use error::{CudaCode, Error, ErrorKind, Result};
 pub use memory::{
-    DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Tracked, TrackedMut,
+    DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Tracked,
+    TrackedMut,
 };
 pub use pool::{PinnedPool, PinnedPoolBuilder, PoolStats};
 pub use stream::{Stream, StreamOptions};

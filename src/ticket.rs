@@ -10,7 +10,7 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{self, Waker};
 use std::time::Duration;
@@ -127,11 +127,8 @@ fn watch_all(incoming: &Receiver<Watched>) {
             watched.push(first);
             pause = SHORTEST;
         }
-        loop {
-            match incoming.try_recv() {
-                Ok(next) => watched.push(next),
-                Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
-            }
+        while let Ok(next) = incoming.try_recv() {
+            watched.push(next);
         }
         let before = watched.len();
         watched.retain(|(ticket, waker)| {

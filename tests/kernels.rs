@@ -5,6 +5,8 @@
 //! blocks with what the reference makes of them on the host: a byte outside the ranges that changed is
 //! a failure like any other. The tests see only the seam, so they hold any driver to it.
 
+#![cfg(feature = "emulated")]
+
 mod common;
 
 use std::ptr::NonNull;

@@ -2,6 +2,8 @@
 //!
 //! `PROPTEST_CASES` sets how many programs each test runs; `scripts/soak` runs many.
 
+#![cfg(feature = "emulated")]
+
 mod common;
 
 use common::program::{Machine, Op, program};
@@ -49,8 +51,12 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(CudaCode::CUDART_UNLOADING),
     ];
     let repeat = prop_oneof![3 => Just(Repeat::Once), 1 => Just(Repeat::Forever)];
-    (call, 1..40u64, code, repeat)
-        .prop_map(|(call, nth, code, repeat)| Fault { call, nth, code, repeat })
+    (call, 1..40u64, code, repeat).prop_map(|(call, nth, code, repeat)| Fault {
+        call,
+        nth,
+        code,
+        repeat,
+    })
 }
 
 proptest! {

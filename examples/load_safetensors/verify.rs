@@ -56,7 +56,7 @@ pub fn verify(
             }
             let mut block = lanes.pool.alloc::<u8>(lanes.block)?;
             let mut host = block.slice_mut(..expected.len())?;
-            drop(stream.download(loaded[index].slice(piece.range.clone())?, host.reborrow())?);
+            stream.download(loaded[index].slice(piece.range.clone())?, host.reborrow())?;
             file.read(&piece, expected)?; // while the copy runs
             let found = host.as_slice().read()?; // waits for the copy
             if let Some(at) = expected.iter().zip(found).position(|(a, b)| a != b) {
@@ -79,10 +79,10 @@ fn device_checksums(loaded: &[DeviceBuf<u8>], lanes: &Lanes) -> Result<Vec<u64>>
     let mut sums = lanes.device.alloc::<u64>(loaded.len())?;
     for (index, tensor) in loaded.iter().enumerate() {
         let stream = &lanes.streams[index % lanes.streams.len()];
-        drop(stream.checksum(tensor, sums.slice_mut(index..=index)?)?);
+        stream.checksum(tensor, sums.slice_mut(index..=index)?)?;
     }
     // No stream need be waited for: the download is ordered after all those that wrote the sums.
     let mut host = lanes.pool.alloc::<u64>(sums.len())?;
-    drop(lanes.streams[0].download(&sums, &mut host)?);
+    lanes.streams[0].download(&sums, &mut host)?;
     Ok(host.read()?.to_vec())
 }

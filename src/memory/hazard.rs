@@ -159,21 +159,25 @@ impl Hazards {
 
 /// Blocks until every use is complete, and only then reports the first failure.
 pub(crate) fn wait_for_all(uses: &[Use]) -> Result<()> {
-    uses.iter().fold(Ok(()), |result, pending| {
+    let mut result = Ok(());
+    for pending in uses {
         let waited = pending.stream.wait(pending.position);
-        result.and(waited)
-    })
+        result = result.and(waited);
+    }
+    result
 }
 
 /// Whether every use is complete; a failure outweighs a use that is pending. Does not block.
 pub(crate) fn poll_all(uses: &[Use]) -> Result<Poll> {
-    uses.iter().fold(Ok(Poll::Done), |result, pending| {
-        match (result, pending.stream.poll(pending.position)) {
-            (Ok(Poll::Done), answer) => answer,
-            (Ok(Poll::NotReady), Ok(_)) => Ok(Poll::NotReady),
-            (Ok(Poll::NotReady), Err(error)) | (Err(error), _) => Err(error),
+    let mut result = Ok(Poll::Done);
+    for pending in uses {
+        match pending.stream.poll(pending.position) {
+            Ok(Poll::Done) => {}
+            Ok(Poll::NotReady) => result = result.map(|_| Poll::NotReady),
+            Err(error) => result = result.and(Err(error)),
         }
-    })
+    }
+    result
 }
 
 fn merge_by_stream(uses: &mut Vec<Use>) {

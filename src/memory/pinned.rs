@@ -74,8 +74,9 @@ impl PinnedRegion {
 
     /// The first byte; dangling, but aligned, when there are none.
     pub(crate) fn ptr(&self) -> NonNull<u8> {
-        const DANGLING: NonNull<u8> =
-            NonNull::without_provenance(std::num::NonZero::new(4096).expect("not zero"));
+        #[repr(align(4096))]
+        struct Page;
+        const DANGLING: NonNull<u8> = NonNull::<Page>::dangling().cast();
         self.block.as_ref().map_or(DANGLING, |block| block.ptr)
     }
 

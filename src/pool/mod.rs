@@ -169,11 +169,8 @@ impl PinnedPool {
                 "use elements aligned to at most 4096 bytes, a page",
             ));
         }
-        let block = if bytes == 0 {
-            None
-        } else {
-            Some(self.inner.take(operation, bytes, patience)?)
-        };
+        let block =
+            if bytes == 0 { None } else { Some(self.inner.take(operation, bytes, patience)?) };
         let owner: Arc<dyn BlockOwner> = self.inner.clone();
         Ok(PinnedBuf::new(PinnedRegion::new(block, bytes, owner), len))
     }

@@ -5,8 +5,12 @@
 //! GPU as they stand. Work that must not be complete yet is held back by a [`Gate`](rig::Gate), a host function
 //! that waits for the test, never by time.
 
+#![cfg(feature = "emulated")]
+
 use std::ptr::NonNull;
 
+#[path = "../common/mod.rs"]
+mod common;
 mod rig;
 
 use pinlane::driver::{HostFlags, Item, Poll, RawStream, reference};

@@ -1,0 +1,373 @@
+// Random programs through the C++ and C interfaces, against plain vectors that do the same at once.
+//
+//   random_programs COUNT [SEED [eager|lazy|cuda]]
+//
+// A program allocates, writes, copies, fills, sums, reads and frees buffers on up to four streams and two
+// devices, and never orders anything itself. Whatever it reads must be what the vectors hold. A mismatch
+// is told with the seed of its program: `random_programs 1 SEED MODE` runs that one again.
+
+#include <pinlane/pinlane.hpp>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using bytes = std::vector<std::uint8_t>;
+
+/// SplitMix64: small, and the same everywhere.
+class splitmix {
+public:
+  explicit splitmix(std::uint64_t seed) : m_state(seed) {}
+
+  std::uint64_t next() {
+    std::uint64_t z = m_state += 0x9e3779b97f4a7c15;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+
+  /// One of `0 .. bound`.
+  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
+
+  template <class Container>
+  auto& one_of(Container& container) {
+    return container[below(container.size())];
+  }
+
+private:
+  std::uint64_t m_state;
+};
+
+/// A buffer, and what it must hold once the device is done.
+struct host_buffer {
+  pinlane::pinned_buffer<std::uint8_t> buffer;
+  bytes model;
+};
+
+struct gpu_buffer {
+  pinlane::device_buffer<std::uint8_t> buffer;
+  bytes model;
+  std::size_t device;
+};
+
+struct device_stream {
+  pinlane::stream stream;
+  std::size_t device;
+};
+
+struct mismatch {
+  const char* what;
+};
+
+void require(bool condition, const char* what) {
+  if (!condition) {
+    throw mismatch{what};
+  }
+}
+
+class program {
+public:
+  program(const std::vector<pinlane::device>& devices, std::uint64_t seed)
+      : m_random(seed), m_devices(devices), m_pool(devices.front(), pool_options()) {
+    for (std::size_t count = 1 + m_random.below(4); m_streams.size() < count;) {
+      new_stream();
+    }
+    new_host_buffer();
+    new_gpu_buffer();
+  }
+
+  void step() {
+    switch (m_random.below(16)) {
+      case 0: return new_host_buffer();
+      case 1: return new_gpu_buffer();
+      case 2: return free_one(m_hosts);
+      case 3: return free_one(m_gpus);
+      case 4: return write(m_random.one_of(m_hosts));
+      case 5: return read(m_random.one_of(m_hosts));
+      case 6: return try_read(m_random.one_of(m_hosts));
+      case 7: case 8: return upload();
+      case 9: case 10: return download();
+      case 11: return copy();
+      case 12: return fill(m_random.one_of(m_gpus));
+      case 13: return checksum();
+      case 14: return be_refused();
+      default: return disturb();
+    }
+  }
+
+  /// Everything must have arrived, in whatever order it is asked for.
+  void finish() {
+    for (const gpu_buffer& gpu : m_gpus) {
+      auto host = m_pool.alloc<std::uint8_t>(gpu.model.size());
+      stream_of(gpu.device).download(gpu.buffer, host);
+      m_hosts.push_back({std::move(host), gpu.model});
+    }
+    std::for_each(m_hosts.rbegin(), m_hosts.rend(), read);
+  }
+
+private:
+  static constexpr std::size_t most_buffers = 6;
+
+  /// So small that blocks in flight are waited for, and used again at once.
+  static pinlane::pool_options pool_options() {
+    pinlane::pool_options options;
+    options.max_bytes = 256 * 1024;
+    return options;
+  }
+
+  /// Mostly small, sometimes nothing, sometimes several pages.
+  std::size_t some_size() { return m_random.below(std::size_t{1} << m_random.below(14)); }
+
+  bytes some_bytes(std::size_t size) {
+    bytes result(size);
+    std::generate(result.begin(), result.end(), [&] { return std::uint8_t(m_random.next() >> 56); });
+    return result;
+  }
+
+  /// Equal parts of two buffers.
+  struct range {
+    std::size_t from, to, count;
+  };
+  range some_part(std::size_t from_size, std::size_t to_size) {
+    const std::size_t count = m_random.below(std::min(from_size, to_size) + 1);
+    return {m_random.below(from_size - count + 1), m_random.below(to_size - count + 1), count};
+  }
+
+  static void move(const bytes& from, bytes& to, range part) {
+    std::copy_n(from.begin() + std::ptrdiff_t(part.from), part.count,
+                to.begin() + std::ptrdiff_t(part.to));
+  }
+
+  /// A stream of that device: the programs choose among several where there are several.
+  pinlane::stream_ref stream_of(std::size_t device) {
+    std::vector<const pinlane::stream*> candidates;
+    for (const device_stream& each : m_streams) {
+      if (each.device == device) {
+        candidates.push_back(&each.stream);
+      }
+    }
+    if (candidates.empty()) {
+      m_streams.push_back({pinlane::stream(m_devices[device]), device});
+      return m_streams.back().stream;
+    }
+    return *m_random.one_of(candidates);
+  }
+
+  void new_stream() {
+    const std::size_t device = m_random.below(m_devices.size());
+    m_streams.push_back({pinlane::stream(m_devices[device]), device});
+  }
+
+  void new_host_buffer() {
+    if (m_hosts.size() >= most_buffers) {
+      return;
+    }
+    const std::size_t size = some_size();
+    m_hosts.push_back({m_pool.alloc_zeroed<std::uint8_t>(size), bytes(size)});
+  }
+
+  void new_gpu_buffer() {
+    if (m_gpus.size() >= most_buffers) {
+      return;
+    }
+    const std::size_t size = some_size(), device = m_random.below(m_devices.size());
+    auto buffer = m_devices[device].alloc<std::uint8_t>(size);
+    stream_of(device).fill(buffer, std::uint8_t{0});
+    m_gpus.push_back({std::move(buffer), bytes(size), device});
+  }
+
+  /// In the middle of whatever still uses it. One of each kind stays.
+  template <class Buffers>
+  void free_one(Buffers& buffers) {
+    if (buffers.size() > 1) {
+      std::swap(m_random.one_of(buffers), buffers.back());
+      buffers.pop_back();
+    }
+  }
+
+  void write(host_buffer& host) {
+    const range part = some_part(host.model.size(), host.model.size());
+    const bytes data = some_bytes(part.count);
+    std::copy(data.begin(), data.end(), host.buffer.write().begin() + part.to);
+    move(data, host.model, {0, part.to, part.count});
+  }
+
+  static void read(const host_buffer& host) {
+    const auto elements = host.buffer.read();
+    require(std::equal(elements.begin(), elements.end(), host.model.begin(), host.model.end()),
+            "read gave other bytes");
+  }
+
+  static void try_read(const host_buffer& host) {
+    if (const auto elements = host.buffer.try_read()) {
+      require(std::equal(elements->begin(), elements->end(), host.model.begin(), host.model.end()),
+              "try_read gave other bytes");
+    }
+  }
+
+  void upload() {
+    const host_buffer& host = m_random.one_of(m_hosts);
+    gpu_buffer& gpu = m_random.one_of(m_gpus);
+    const range part = some_part(host.model.size(), gpu.model.size());
+    stream_of(gpu.device).upload(host.buffer.slice(part.from, part.count),
+                                 gpu.buffer.slice(part.to, part.count));
+    move(host.model, gpu.model, part);
+  }
+
+  void download() {
+    const gpu_buffer& gpu = m_random.one_of(m_gpus);
+    host_buffer& host = m_random.one_of(m_hosts);
+    const range part = some_part(gpu.model.size(), host.model.size());
+    stream_of(gpu.device).download(gpu.buffer.slice(part.from, part.count),
+                                   host.buffer.slice(part.to, part.count));
+    move(gpu.model, host.model, part);
+  }
+
+  /// On a stream of either device.
+  void copy() {
+    gpu_buffer &from = m_random.one_of(m_gpus), &to = m_random.one_of(m_gpus);
+    if (&from == &to) {
+      return;
+    }
+    const range part = some_part(from.model.size(), to.model.size());
+    stream_of(m_random.below(2) == 0 ? from.device : to.device)
+        .copy(from.buffer.slice(part.from, part.count), to.buffer.slice(part.to, part.count));
+    move(from.model, to.model, part);
+  }
+
+  /// Patterns of any length that is allowed, which only the C interface has.
+  void fill(gpu_buffer& gpu) {
+    const bytes pattern = some_bytes(1 + m_random.below(64));
+    const std::size_t size = gpu.model.size();
+    const std::size_t count = pattern.size() * m_random.below(size / pattern.size() + 1);
+    const std::size_t offset = m_random.below(size - count + 1);
+    pinlane::detail::check(pinlane_device_buffer_fill(stream_of(gpu.device).get(), gpu.buffer.get(),
+                                                      offset, count, pattern.data(), pattern.size(),
+                                                      nullptr));
+    for (std::size_t index = 0; index < count; ++index) {
+      gpu.model[offset + index] = pattern[index % pattern.size()];
+    }
+  }
+
+  void checksum() {
+    const gpu_buffer& gpu = m_random.one_of(m_gpus);
+    const range part = some_part(gpu.model.size(), gpu.model.size());
+    auto gpu_sum = m_devices[gpu.device].alloc<std::uint64_t>(3);
+    auto sum = m_pool.alloc<std::uint64_t>(2);
+    stream_of(gpu.device).checksum(gpu.buffer.slice(part.from, part.count), gpu_sum.slice(2, 1));
+    stream_of(gpu.device).download(gpu_sum.slice(2, 1), sum.slice(1, 1));
+    bytes summed(part.count);
+    move(gpu.model, summed, {part.from, 0, part.count});
+    require(sum.read()[1] == pinlane::checksum(summed), "the device's checksum is another");
+  }
+
+  /// A range that ends outside of its buffer changes nothing, wherever it begins.
+  void be_refused() {
+    const host_buffer& host = m_random.one_of(m_hosts);
+    gpu_buffer& gpu = m_random.one_of(m_gpus);
+    const bool huge = m_random.below(4) == 0;
+    const std::size_t size = std::max(host.model.size(), gpu.model.size());
+    const std::size_t offset = huge ? SIZE_MAX - m_random.below(9) : m_random.below(size + 2);
+    const std::size_t count = size + 1 + m_random.below(9);
+    const pinlane_status status = stream_of(gpu.device)
+                                      .upload(std::nothrow, host.buffer.slice(offset, count),
+                                              gpu.buffer.slice(offset, count));
+    require(status == PINLANE_STATUS_OUT_OF_RANGE, "a range outside of its buffer was accepted");
+  }
+
+  /// What must make no difference to any contents.
+  void disturb() {
+    device_stream& some = m_random.one_of(m_streams);
+    const pinlane::stream& other = m_random.one_of(m_streams).stream;
+    switch (m_random.below(7)) {
+      case 0: some.stream.busy(std::chrono::microseconds(m_random.below(50))); break;
+      case 1: some.stream.wait(other.record()); break;
+      case 2: some.stream.record().wait(); break;
+      case 3: static_cast<void>(some.stream.record().is_done()); break;
+      case 4: some.stream.synchronize(); break;
+      case 5: some.stream = pinlane::stream(m_devices[some.device]); break;
+      default: {
+        auto& buffer = m_random.one_of(m_hosts).buffer;
+        buffer = pinlane::pinned_buffer<std::uint8_t>::adopt(buffer.release());
+      }
+    }
+  }
+
+  splitmix m_random;
+  const std::vector<pinlane::device>& m_devices;
+  pinlane::pinned_pool m_pool;
+  std::vector<device_stream> m_streams;
+  std::vector<host_buffer> m_hosts;
+  std::vector<gpu_buffer> m_gpus;
+};
+
+std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t seed) {
+  if (mode == "cuda") {
+    std::vector<pinlane::device> devices;
+    devices.push_back(pinlane::device::open(0));
+    if (pinlane::device::count() > 1) {
+      devices.push_back(pinlane::device::open(1));
+    }
+    return devices;
+  }
+  pinlane::emulator_options options;
+  options.seed = seed;
+  options.memory_bytes = std::size_t{16} << 20;
+  options.mode = mode == "lazy" ? pinlane::execution::lazy : pinlane::execution::eager;
+  return pinlane::device::emulated(2, options);
+}
+
+bool run(const std::vector<pinlane::device>& devices, std::uint64_t seed) {
+  int step = -1;
+  try {
+    program program(devices, seed);
+    for (const int steps = 20 + static_cast<int>(seed % 60); ++step < steps;) {
+      program.step();
+    }
+    program.finish();
+    return true;
+  } catch (const mismatch& mismatch) {
+    std::fprintf(stderr, "seed %llu, step %d: %s\n", static_cast<unsigned long long>(seed), step,
+                 mismatch.what);
+  } catch (const pinlane::error& error) {
+    std::fprintf(stderr, "seed %llu, step %d: %s\n", static_cast<unsigned long long>(seed), step,
+                 error.what());
+  }
+  return false;
+}
+
+} // namespace
+
+int main(int argc, char** argv) try {
+  const std::string mode = argc > 3 ? argv[3] : "eager";
+  if (argc < 2 || argc > 4 || (mode != "eager" && mode != "lazy" && mode != "cuda")) {
+    std::fprintf(stderr, "usage: random_programs COUNT [SEED [eager|lazy|cuda]]\n");
+    return 2;
+  }
+  const std::uint64_t count = std::strtoull(argv[1], nullptr, 0);
+  const std::uint64_t first = argc > 2 ? std::strtoull(argv[2], nullptr, 0) : 0;
+
+  std::vector<pinlane::device> devices;
+  for (std::uint64_t seed = first; seed != first + count; ++seed) {
+    if (devices.empty() || mode != "cuda") {
+      devices = open_devices(mode, seed); // a new emulated machine for each, but one GPU for all
+    }
+    if (!run(devices, seed)) {
+      return 1;
+    }
+  }
+  std::printf("%llu programs from seed %llu on, %s, on %s: every byte as expected\n",
+              static_cast<unsigned long long>(count), static_cast<unsigned long long>(first),
+              mode.c_str(), devices.empty() ? "nothing" : devices.front().name().c_str());
+  return 0;
+} catch (const pinlane::error& error) {
+  std::fprintf(stderr, "%s: %s\n", pinlane_status_name(error.status()), error.what());
+  return 1;
+}

@@ -1,0 +1,268 @@
+/// @file
+/// Buffers in page-locked and in device memory, and slices of them.
+
+#ifndef PINLANE_CPP_BUFFER_HPP
+#define PINLANE_CPP_BUFFER_HPP
+
+#include "error.hpp"
+
+#include <cstddef>
+#include <new>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+#if __cplusplus >= 202002L
+#include <span>
+#endif
+
+namespace pinlane {
+
+/// `size()` elements from `data()` on, owned by somebody else. Converts to `std::span` where there is one.
+template <class T>
+class span {
+public:
+  using element_type = T;
+  using value_type = std::remove_cv_t<T>;
+
+  constexpr span() noexcept = default;
+  constexpr span(T* data, std::size_t size) noexcept : m_data(data), m_size(size) {}
+  /// From a span of elements that may be written.
+  template <class Element, class = std::enable_if_t<std::is_same_v<const Element, T>>>
+  constexpr span(span<Element> elements) noexcept
+      : m_data(elements.data()), m_size(elements.size()) {}
+
+  [[nodiscard]] constexpr T* data() const noexcept { return m_data; }
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return m_size; }
+  [[nodiscard]] constexpr std::size_t size_bytes() const noexcept { return m_size * sizeof(T); }
+  [[nodiscard]] constexpr bool empty() const noexcept { return m_size == 0; }
+  [[nodiscard]] constexpr T* begin() const noexcept { return m_data; }
+  [[nodiscard]] constexpr T* end() const noexcept { return m_data + m_size; }
+  /// Unchecked.
+  [[nodiscard]] constexpr T& operator[](std::size_t index) const noexcept { return m_data[index]; }
+
+private:
+  T* m_data = nullptr;
+  std::size_t m_size = 0;
+};
+
+} // namespace pinlane
+
+#if defined(__cpp_lib_span)
+// Elements of somebody else stay valid when the span is gone.
+template <class T>
+inline constexpr bool std::ranges::enable_borrowed_range<pinlane::span<T>> = true;
+#endif
+
+namespace pinlane {
+
+/// Some of the elements of a buffer, to name in a copy: no access and no ownership. `slice(offset,
+/// count)` of a buffer makes one; whether it lies in the buffer is checked by the call that it goes to.
+template <class T, class Handle>
+class basic_slice {
+public:
+  using element_type = T;
+  using handle_type = Handle;
+
+  constexpr basic_slice(Handle* handle, std::size_t offset, std::size_t size) noexcept
+      : m_handle(handle), m_offset(offset), m_size(size) {}
+
+  [[nodiscard]] constexpr Handle* get() const noexcept { return m_handle; }
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return m_size; }
+  [[nodiscard]] constexpr std::size_t size_bytes() const noexcept {
+    return detail::in_bytes(m_size, sizeof(T));
+  }
+  [[nodiscard]] constexpr std::size_t offset_bytes() const noexcept {
+    return detail::in_bytes(m_offset, sizeof(T));
+  }
+  /// Itself, so that a copy takes buffers and slices alike.
+  [[nodiscard]] constexpr basic_slice slice() const noexcept { return *this; }
+
+private:
+  Handle* m_handle;
+  std::size_t m_offset;
+  std::size_t m_size;
+};
+
+/// Some of the elements of a `pinned_buffer`.
+template <class T>
+using pinned_slice = basic_slice<T, pinlane_buffer>;
+
+/// Some of the elements of a `device_buffer`.
+template <class T>
+using device_slice = basic_slice<T, pinlane_device_buffer>;
+
+namespace detail {
+
+/// What the two kinds of buffers share.
+template <class T, class Handle, pinlane_status (*Free)(Handle*)>
+class buffer : public owner<Handle, Free> {
+  static_assert(std::is_trivially_copyable_v<T>, "elements are copied as bytes");
+  static_assert(!std::is_const_v<T>, "a buffer's elements are written");
+  static_assert(alignof(T) <= 256, "buffers are aligned to 256 bytes at least");
+
+public:
+  using element_type = T;
+
+  buffer() noexcept = default;
+  buffer(buffer&& other) noexcept
+      : owner<Handle, Free>(std::move(other)), m_size(std::exchange(other.m_size, 0)) {}
+  buffer& operator=(buffer&& other) noexcept {
+    owner<Handle, Free>::operator=(std::move(other));
+    m_size = std::exchange(other.m_size, 0);
+    return *this;
+  }
+
+  /// The number of elements.
+  [[nodiscard]] std::size_t size() const noexcept { return m_size; }
+  [[nodiscard]] std::size_t size_bytes() const noexcept { return m_size * sizeof(T); }
+  [[nodiscard]] bool empty() const noexcept { return m_size == 0; }
+
+  /// All elements.
+  [[nodiscard]] basic_slice<T, Handle> slice() noexcept { return slice(0, m_size); }
+  [[nodiscard]] basic_slice<const T, Handle> slice() const noexcept { return slice(0, m_size); }
+  /// `count` elements from `offset` on.
+  [[nodiscard]] basic_slice<T, Handle> slice(std::size_t offset, std::size_t count) noexcept {
+    return {this->get(), offset, count};
+  }
+  [[nodiscard]] basic_slice<const T, Handle> slice(std::size_t offset,
+                                                   std::size_t count) const noexcept {
+    return {this->get(), offset, count};
+  }
+
+  /// The handle, which the caller must free from now on.
+  [[nodiscard]] Handle* release() noexcept {
+    m_size = 0;
+    return owner<Handle, Free>::release();
+  }
+
+protected:
+  buffer(Handle* handle, std::size_t size) noexcept : owner<Handle, Free>(handle), m_size(size) {}
+
+  static std::size_t whole_elements(std::size_t bytes) {
+    if (bytes % sizeof(T) != 0) {
+      fail(PINLANE_STATUS_LENGTH_MISMATCH,
+           "adopt: a buffer of " + std::to_string(bytes) +
+               " bytes holds no whole number of elements of " + std::to_string(sizeof(T)));
+    }
+    return bytes / sizeof(T);
+  }
+
+private:
+  std::size_t m_size = 0;
+};
+
+} // namespace detail
+
+/// `size()` elements in page-locked host memory, from a `pinned_pool`. The buffer knows which
+/// asynchronous work still uses it; destroying it in the middle of a copy is fine.
+template <class T>
+class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
+  using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
+
+public:
+  pinned_buffer() noexcept = default;
+
+  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements.
+  [[nodiscard]] static pinned_buffer adopt(pinlane_buffer* handle) {
+    std::size_t bytes = 0;
+    detail::check(pinlane_buffer_size(handle, &bytes));
+    return pinned_buffer(handle, base::whole_elements(bytes));
+  }
+
+  /// The elements, to read. Blocks until every pending device write to the buffer is complete. They may
+  /// be read until the next call that lets the device write the buffer.
+  [[nodiscard]] span<const T> read() const {
+    span<const T> elements;
+    detail::check(read(std::nothrow, elements));
+    return elements;
+  }
+  [[nodiscard]] pinlane_status read(std::nothrow_t, span<const T>& elements) const noexcept {
+    return access(pinlane_buffer_read, elements);
+  }
+
+  /// The elements, to write. Blocks until every pending device use of the buffer is complete. They may
+  /// be written until the next call that lets the device use the buffer.
+  [[nodiscard]] span<T> write() {
+    span<T> elements;
+    detail::check(write(std::nothrow, elements));
+    return elements;
+  }
+  [[nodiscard]] pinlane_status write(std::nothrow_t, span<T>& elements) noexcept {
+    return access(pinlane_buffer_write, elements);
+  }
+
+  /// As `read`, but does not block: no value where that would wait.
+  [[nodiscard]] std::optional<span<const T>> try_read() const {
+    span<const T> elements;
+    return detail::ready(try_read(std::nothrow, elements)) ? std::optional(elements) : std::nullopt;
+  }
+  [[nodiscard]] pinlane_status try_read(std::nothrow_t, span<const T>& elements) const noexcept {
+    return access(pinlane_buffer_try_read, elements);
+  }
+
+  /// As `write`, but does not block: no value where that would wait.
+  [[nodiscard]] std::optional<span<T>> try_write() {
+    span<T> elements;
+    return detail::ready(try_write(std::nothrow, elements)) ? std::optional(elements) : std::nullopt;
+  }
+  [[nodiscard]] pinlane_status try_write(std::nothrow_t, span<T>& elements) noexcept {
+    return access(pinlane_buffer_try_write, elements);
+  }
+
+  /// The address of the first element, for your own CUDA calls in `stream::foreign`. The host must not
+  /// touch the elements through it: that is what `read` and `write` are for.
+  [[nodiscard]] T* address() const {
+    void* data = nullptr;
+    detail::check(pinlane_buffer_address(this->get(), &data));
+    return static_cast<T*>(data);
+  }
+
+private:
+  friend class pinned_pool;
+  pinned_buffer(pinlane_buffer* handle, std::size_t size) noexcept : base(handle, size) {}
+
+  template <class Access, class Element>
+  pinlane_status access(Access function, span<Element>& elements) const noexcept {
+    std::conditional_t<std::is_const_v<Element>, const void*, void*> data = nullptr;
+    const pinlane_status status = function(this->get(), &data);
+    if (status == PINLANE_STATUS_OK) {
+      elements = {static_cast<Element*>(data), this->size()};
+    }
+    return status;
+  }
+};
+
+/// `size()` elements in the memory of a device. Destroying it in the middle of a copy is fine: the memory
+/// is freed behind its last use.
+template <class T>
+class device_buffer
+    : public detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free> {
+  using base = detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free>;
+
+public:
+  device_buffer() noexcept = default;
+
+  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements.
+  [[nodiscard]] static device_buffer adopt(pinlane_device_buffer* handle) {
+    std::size_t bytes = 0;
+    detail::check(pinlane_device_buffer_size(handle, &bytes));
+    return device_buffer(handle, base::whole_elements(bytes));
+  }
+
+  /// The device address of the first element, for your own kernels in `stream::foreign`. NULL if there
+  /// are no elements.
+  [[nodiscard]] T* address() const {
+    void* pointer = nullptr;
+    detail::check(pinlane_device_buffer_address(this->get(), &pointer));
+    return static_cast<T*>(pointer);
+  }
+
+private:
+  friend class device;
+  device_buffer(pinlane_device_buffer* handle, std::size_t size) noexcept : base(handle, size) {}
+};
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_BUFFER_HPP

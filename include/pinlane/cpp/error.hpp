@@ -1,0 +1,102 @@
+/// @file
+/// How a call fails, and the owner of a handle: the ground that the other headers stand on.
+
+#ifndef PINLANE_CPP_ERROR_HPP
+#define PINLANE_CPP_ERROR_HPP
+
+#include "../pinlane.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <stdexcept>
+#include <string>
+
+namespace pinlane {
+
+/// Why a call failed. `what()` names the call, what was found, and what to do.
+class error : public std::runtime_error {
+public:
+  /// Of this thread's last pinlane call, which returned `status`.
+  explicit error(pinlane_status status)
+      : std::runtime_error(pinlane_last_error()),
+        m_status(status),
+        m_cuda_error(pinlane_last_cuda_error()) {}
+
+  /// Of a check that this header made itself.
+  error(pinlane_status status, const std::string& message)
+      : std::runtime_error(message), m_status(status) {}
+
+  /// One of `PINLANE_STATUS_*`.
+  [[nodiscard]] pinlane_status status() const noexcept { return m_status; }
+
+  /// The `cudaError_t` behind it; 0 if the CUDA runtime was not the cause.
+  [[nodiscard]] int cuda_error() const noexcept { return m_cuda_error; }
+
+private:
+  pinlane_status m_status;
+  int m_cuda_error = 0;
+};
+
+namespace detail {
+
+template <class... Arguments>
+[[noreturn]] inline void fail(const Arguments&... arguments) {
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+  throw error(arguments...);
+#else
+  std::fprintf(stderr, "%s\n", error(arguments...).what());
+  std::abort();
+#endif
+}
+
+inline void check(pinlane_status status) {
+  if (status != PINLANE_STATUS_OK) {
+    fail(status);
+  }
+}
+
+/// False for what is no error of a `try_` function.
+inline bool ready(pinlane_status status) {
+  if (status != PINLANE_STATUS_NOT_READY) {
+    check(status);
+  }
+  return status == PINLANE_STATUS_OK;
+}
+
+/// An overflow becomes a size that no buffer has, so that the call it goes to refuses it.
+constexpr std::size_t in_bytes(std::size_t count, std::size_t element) noexcept {
+  return count > SIZE_MAX / element ? SIZE_MAX : count * element;
+}
+
+/// A handle, and the duty to free it.
+template <class Handle, pinlane_status (*Free)(Handle*)>
+class owner {
+public:
+  owner() noexcept = default;
+  /// Takes over a handle of the C interface.
+  explicit owner(Handle* handle) noexcept : m_handle(handle) {}
+  owner(std::nullptr_t) = delete;
+  owner(int) = delete;
+
+  /// The handle, still owned by this object.
+  [[nodiscard]] Handle* get() const noexcept { return m_handle.get(); }
+  /// The handle, which the caller must free from now on.
+  [[nodiscard]] Handle* release() noexcept { return m_handle.release(); }
+  /// Whether the object is not empty.
+  [[nodiscard]] explicit operator bool() const noexcept { return m_handle != nullptr; }
+
+private:
+  struct freer {
+    void operator()(Handle* handle) const noexcept { static_cast<void>(Free(handle)); }
+  };
+  std::unique_ptr<Handle, freer> m_handle;
+};
+
+} // namespace detail
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_ERROR_HPP

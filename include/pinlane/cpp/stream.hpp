@@ -1,0 +1,323 @@
+/// @file
+/// Streams, which move data, and tickets, which tell when it has been moved.
+
+#ifndef PINLANE_CPP_STREAM_HPP
+#define PINLANE_CPP_STREAM_HPP
+
+#include "device.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <new>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+namespace pinlane {
+
+/// Knows when one asynchronous operation is complete. Destroying it changes nothing about the operation.
+class ticket : public detail::owner<pinlane_ticket, pinlane_ticket_free> {
+public:
+  using owner::owner;
+
+  /// Blocks until the operation is complete; its effects are then visible to the calling thread. Throws
+  /// the error of an operation that failed.
+  void wait() const { detail::check(wait(std::nothrow)); }
+  [[nodiscard]] pinlane_status wait(std::nothrow_t) const noexcept { return pinlane_ticket_wait(get()); }
+
+  /// Whether the operation is complete. Does not block. Throws the error of an operation that failed.
+  [[nodiscard]] bool is_done() const {
+    std::int32_t done = 0;
+    detail::check(pinlane_ticket_is_done(get(), &done));
+    return done != 0;
+  }
+};
+
+namespace detail {
+
+template <class Buffer>
+using element_of = typename std::remove_reference_t<Buffer>::element_type;
+
+// One name for the two kinds of buffers.
+inline pinlane_status acquire(pinlane_buffer* buffer, pinlane_stream* stream) noexcept {
+  return pinlane_buffer_acquire(buffer, stream);
+}
+inline pinlane_status acquire(pinlane_device_buffer* buffer, pinlane_stream* stream) noexcept {
+  return pinlane_device_buffer_acquire(buffer, stream);
+}
+inline pinlane_status record_use(pinlane_buffer* buffer, pinlane_stream* stream) noexcept {
+  return pinlane_buffer_record_use(buffer, stream);
+}
+inline pinlane_status record_use(pinlane_device_buffer* buffer, pinlane_stream* stream) noexcept {
+  return pinlane_device_buffer_record_use(buffer, stream);
+}
+
+/// Calls `function` when the scope ends, however it ends.
+template <class Function>
+struct at_exit {
+  Function function;
+  ~at_exit() { function(); }
+};
+template <class Function>
+at_exit(Function) -> at_exit<Function>;
+
+/// What a stream can do; `Self` is `stream` or `stream_ref`.
+///
+/// An operation does not block: it is executed by the device, in the order of this stream, and after
+/// conflicting uses of its buffers on any other. Both sides of a copy are buffers or slices of them, of
+/// equal length. If a call fails before it enqueues anything, nothing has changed; after an error of
+/// CUDA, the contents of the destination are unspecified. The ticket may be dropped.
+template <class Self>
+class stream_operations {
+public:
+  /// Copies `source`, in page-locked memory, to `destination`, in device memory.
+  template <class Source, class Destination>
+  ticket upload(const Source& source, Destination&& destination) const {
+    return enqueue(pinlane_device_buffer_upload, source.slice(), destination.slice());
+  }
+  template <class Source, class Destination>
+  [[nodiscard]] pinlane_status upload(std::nothrow_t, const Source& source,
+                                      Destination&& destination) const noexcept {
+    return enqueue(pinlane_device_buffer_upload, source.slice(), destination.slice(), nullptr);
+  }
+
+  /// Copies `source`, in device memory, to `destination`, in page-locked memory, whose `read` waits for
+  /// the copy.
+  template <class Source, class Destination>
+  ticket download(const Source& source, Destination&& destination) const {
+    return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice());
+  }
+  template <class Source, class Destination>
+  [[nodiscard]] pinlane_status download(std::nothrow_t, const Source& source,
+                                        Destination&& destination) const noexcept {
+    return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice(), nullptr);
+  }
+
+  /// Copies between two device buffers, of one device, or of two, one of which is this stream's.
+  template <class Source, class Destination>
+  ticket copy(const Source& source, Destination&& destination) const {
+    return enqueue(pinlane_device_buffer_copy, source.slice(), destination.slice());
+  }
+  template <class Source, class Destination>
+  [[nodiscard]] pinlane_status copy(std::nothrow_t, const Source& source,
+                                    Destination&& destination) const noexcept {
+    return enqueue(pinlane_device_buffer_copy, source.slice(), destination.slice(), nullptr);
+  }
+
+  /// Copies `source` to your own device memory at `destination`, which stays allocated until the copy is
+  /// complete. The order of other work on that memory is yours.
+  template <class Source>
+  ticket upload_to(const Source& source, void* destination) const {
+    const auto from = source.slice();
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_upload(self(), from.get(), from.offset_bytes(), destination, from.size_bytes(), out);
+    });
+  }
+
+  /// Copies your own device memory at `source` to `destination`, as `upload_to`.
+  template <class Destination>
+  ticket download_from(const void* source, Destination&& destination) const {
+    const auto to = writable(destination);
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_download(self(), source, to.get(), to.offset_bytes(), to.size_bytes(), out);
+    });
+  }
+
+  /// Sets every element of `destination`, in device memory, to `value`, of at most 64 bytes.
+  template <class Destination>
+  ticket fill(Destination&& destination, const element_of<Destination>& value) const {
+    const auto to = writable(destination);
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_device_buffer_fill(self(), to.get(), to.offset_bytes(), to.size_bytes(), &value,
+                                        sizeof(value), out);
+    });
+  }
+
+  /// Writes the checksum of the bytes of `source` to `sum`, one `uint64_t`; both are in the memory of
+  /// this stream's device, in different buffers. It equals `pinlane::checksum` of the same bytes.
+  template <class Source, class Sum>
+  ticket checksum(const Source& source, Sum&& sum) const {
+    static_assert(std::is_same_v<element_of<Sum>, std::uint64_t>, "a checksum is a uint64_t");
+    const auto from = source.slice();
+    const auto to = writable(sum);
+    check_lengths(to.size(), 1);
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_device_buffer_checksum(self(), from.get(), from.offset_bytes(), from.size_bytes(),
+                                            to.get(), to.offset_bytes(), out);
+    });
+  }
+
+  /// Lets `launch` enqueue work of your own (a kernel, cuBLAS, NCCL, ...) that uses `buffers`, for reading
+  /// or writing. `launch` gets the `cudaStream_t` as a `void*`, and enqueues on it, or orders into it,
+  /// all of that work before it returns. The work comes after every pending use of the buffers, and
+  /// later uses, by the host too, wait for it. Does not block, unless `launch` does.
+  ///
+  /// If `launch` throws, what it enqueued so far counts as a use, and the exception goes on.
+  template <class Launch, class... Buffers>
+  ticket foreign(Launch&& launch, Buffers&... buffers) const {
+    (check(detail::acquire(buffers.get(), self())), ...);
+    pinlane_status status = PINLANE_STATUS_OK;
+    {
+      const at_exit record{[&]() noexcept {
+        const auto keep_first = [&](pinlane_status next) { status = status ? status : next; };
+        (keep_first(detail::record_use(buffers.get(), self())), ...);
+      }};
+      std::forward<Launch>(launch)(native_handle());
+    }
+    check(status);
+    return this->record();
+  }
+
+  /// A ticket for everything enqueued on the stream so far.
+  [[nodiscard]] ticket record() const {
+    return with_ticket([&](pinlane_ticket** out) { return pinlane_stream_record(self(), out); });
+  }
+
+  /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Uses of buffers
+  /// are ordered without it.
+  void wait(const ticket& ticket) const { check(pinlane_stream_wait(self(), ticket.get())); }
+
+  /// Keeps the stream busy for about `duration` of device time, at most 10 s, for tests of overlap.
+  ticket busy(std::chrono::nanoseconds duration) const {
+    const auto nanoseconds = static_cast<std::uint64_t>(duration.count());
+    return with_ticket(
+        [&](pinlane_ticket** out) { return pinlane_stream_busy(self(), nanoseconds, out); });
+  }
+
+  /// Blocks until everything enqueued on the stream before the call is complete.
+  void synchronize() const { check(synchronize(std::nothrow)); }
+  [[nodiscard]] pinlane_status synchronize(std::nothrow_t) const noexcept {
+    return pinlane_stream_synchronize(self());
+  }
+
+  /// The `cudaStream_t`, valid as long as the stream.
+  [[nodiscard]] void* native_handle() const {
+    void* stream = nullptr;
+    check(pinlane_stream_native(self(), &stream));
+    return stream;
+  }
+
+private:
+  [[nodiscard]] pinlane_stream* self() const noexcept {
+    return static_cast<const Self&>(*this).get();
+  }
+
+  template <class Destination>
+  static auto writable(Destination& destination) noexcept {
+    const auto slice = destination.slice();
+    static_assert(!std::is_const_v<element_of<decltype(slice)>>, "the destination is const");
+    return slice;
+  }
+
+  static void check_lengths(std::size_t source, std::size_t destination) {
+    if (source != destination) {
+      fail(PINLANE_STATUS_LENGTH_MISMATCH, std::to_string(source) + " elements do not fit " +
+                                               std::to_string(destination) +
+                                               ": take slices of equal length");
+    }
+  }
+
+  template <class Enqueue>
+  static ticket with_ticket(Enqueue enqueue) {
+    pinlane_ticket* handle = nullptr;
+    check(enqueue(&handle));
+    return ticket(handle);
+  }
+
+  template <class Function, class From, class To>
+  ticket enqueue(Function function, From from, To to) const {
+    check_lengths(from.size(), to.size());
+    return with_ticket([&](pinlane_ticket** out) { return enqueue(function, from, to, out); });
+  }
+
+  template <class Function, class From, class To>
+  pinlane_status enqueue(Function function, From from, To to, pinlane_ticket** out) const noexcept {
+    using source_element = std::remove_const_t<typename From::element_type>;
+    static_assert(std::is_same_v<source_element, typename To::element_type>,
+                  "both sides have elements of one type, and the destination's are not const");
+    if (from.size() != to.size()) {
+      return PINLANE_STATUS_LENGTH_MISMATCH;
+    }
+    return function(self(), from.get(), from.offset_bytes(), to.get(), to.offset_bytes(),
+                    from.size_bytes(), out);
+  }
+};
+
+} // namespace detail
+
+/// Options of a stream.
+struct stream_options {
+  /// Lower numbers run first. Clamped to the device's range.
+  int priority = 0;
+  /// Whether the stream waits for the legacy default stream, and that stream for it.
+  bool blocking = false;
+};
+
+/// A queue of device work, executed in order. Destroying it returns at once; what is enqueued is executed.
+class stream : public detail::owner<pinlane_stream, pinlane_stream_free>,
+               public detail::stream_operations<stream> {
+public:
+  using owner::owner;
+
+  /// A new stream.
+  explicit stream(const device& device, stream_options options = {}) {
+    pinlane_stream_options raw = PINLANE_STREAM_OPTIONS_INIT;
+    raw.priority = options.priority;
+    raw.flags = options.blocking ? PINLANE_STREAM_BLOCKING : 0;
+    pinlane_stream* handle = nullptr;
+    detail::check(pinlane_stream_create(device.get(), &raw, &handle));
+    *this = stream(handle);
+  }
+
+  /// Your own `cudaStream_t`, a stream of `device`, which must outlive this object and what is enqueued
+  /// through it; it is not destroyed with it. For the default streams see below.
+  [[nodiscard]] static stream from_native_handle(const device& device, void* cuda_stream) {
+    pinlane_stream* handle = nullptr;
+    detail::check(pinlane_stream_borrow(device.get(), cuda_stream, &handle));
+    return stream(handle);
+  }
+  static stream from_native_handle(const device&, int) = delete;
+  static stream from_native_handle(const device&, std::nullptr_t) = delete;
+
+  /// The legacy default stream of `device`: `cudaStreamLegacy`.
+  [[nodiscard]] static stream legacy_default(const device& device) {
+    return from_native_handle(device, reinterpret_cast<void*>(std::uintptr_t{1}));
+  }
+
+  /// The calling thread's default stream, which no other thread can use: `cudaStreamPerThread`.
+  [[nodiscard]] static stream per_thread_default(const device& device) {
+    return from_native_handle(device, reinterpret_cast<void*>(std::uintptr_t{2}));
+  }
+};
+
+/// A stream that somebody else owns and keeps alive: what a function takes. Cheap to copy.
+class stream_ref : public detail::stream_operations<stream_ref> {
+public:
+  stream_ref(const stream& stream) noexcept : m_handle(stream.get()) {}
+  explicit stream_ref(pinlane_stream* handle) noexcept : m_handle(handle) {}
+  stream_ref(std::nullptr_t) = delete;
+  stream_ref(int) = delete;
+
+  /// The handle.
+  [[nodiscard]] pinlane_stream* get() const noexcept { return m_handle; }
+
+private:
+  pinlane_stream* m_handle;
+};
+
+
+/// The 64-bit checksum of the bytes of a contiguous container, as `stream::checksum` computes it on a
+/// device. Runs on the calling thread.
+template <class Container>
+[[nodiscard]] std::uint64_t checksum(const Container& elements) {
+  static_assert(std::is_trivially_copyable_v<std::remove_reference_t<decltype(*elements.data())>>);
+  std::uint64_t sum = 0;
+  const std::size_t bytes = elements.size() * sizeof(*elements.data());
+  detail::check(pinlane_checksum(elements.data(), bytes, &sum));
+  return sum;
+}
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_STREAM_HPP
