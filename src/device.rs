@@ -1,11 +1,12 @@
 //! Devices: opening one, a real GPU or an emulated one, and what it offers.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
 use crate::driver::{self, Attribute, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::Process;
 use crate::timeline::{Origin, Timeline};
 
 #[cfg(feature = "emulated")]
@@ -59,8 +60,11 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
+/// The CUDA runtime, unless this process was forked from one that has used it: opening a device there
+/// again does not help (soundness rule 14).
 fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
-    driver::cuda_runtime().ok_or_else(|| {
+    static FIRST_USE: OnceLock<Process> = OnceLock::new();
+    let driver = driver::cuda_runtime().ok_or_else(|| {
         Error::new(
             ErrorKind::NoDevice,
             operation,
@@ -68,7 +72,16 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
             "install the CUDA toolkit and build again (PINLANE_CUDA=on makes its absence an error), \
              or use Device::emulated()",
         )
-    })
+    })?;
+    if FIRST_USE.get_or_init(Process::current).is_current() {
+        return Ok(driver);
+    }
+    Err(Error::new(
+        ErrorKind::ForkedProcess,
+        operation,
+        "this process was forked after CUDA was first used",
+        "use CUDA in the parent only, or exec a new program in the child",
+    ))
 }
 
 impl Device {
@@ -77,6 +90,7 @@ impl Device {
     /// # Errors
     ///
     /// [`ErrorKind::NoDevice`] says what is missing: CUDA in this build, the driver, or the device.
+    /// [`ErrorKind::ForkedProcess`] in a child of a process that has used CUDA.
     pub fn open(ordinal: Ordinal) -> Result<Device> {
         let driver = cuda_runtime("Device::open")?;
         let count = count(&*driver, "Device::open")?;
@@ -91,7 +105,8 @@ impl Device {
         Device::on(driver, ordinal)
     }
 
-    /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build.
+    /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build, and in
+    /// a forked child of a process that has used CUDA.
     #[must_use]
     pub fn available() -> Vec<DeviceInfo> {
         let Ok(driver) = cuda_runtime("Device::available") else { return Vec::new() };

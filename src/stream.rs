@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::device::{Device, adopt_stream, create_stream};
@@ -118,8 +118,8 @@ impl Stream {
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord` reports.
     pub fn record(&self) -> Result<Ticket> {
         let submission = self.timeline.submit("Stream::record", |_, _| Ok(()))?;
-        submission.fence?;
-        Ok(Ticket::new(self.timeline.clone(), submission.position))
+        submission.fenced?;
+        Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
 
     /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Does not
@@ -154,31 +154,28 @@ impl Stream {
     ///
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaLaunchHostFunc`
     /// reports.
-    pub fn launch_host(&self, function: impl FnOnce() + Send + 'static) -> Result<Ticket> {
-        // Two boxes: the outer one is thin, so that it fits in the `void *` of the callback.
-        let boxed: Box<Box<dyn FnOnce() + Send>> = Box::new(Box::new(function));
-        let data = Box::into_raw(boxed).cast::<c_void>();
+    pub fn launch_host<F>(&self, function: F) -> Result<Ticket>
+    where
+        F: FnOnce() + Send + 'static,
+    {
+        let slot = Arc::new(Slot::new(Some(function)));
         let submission = self.timeline.submit("Stream::launch_host", |driver, raw| {
+            let data = Arc::into_raw(Arc::clone(&slot)).cast_mut().cast::<c_void>();
             // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any thread
             // since the closure is `Send + 'static`, does not unwind, and calls no driver: the thread
             // is marked, and `Context::driver` refuses.
-            unsafe { driver.launch_host(raw, call_once, data) }
-        });
-        let refused = match &submission {
-            Ok(submission) => submission.value.is_err(),
-            Err(_) => true,
-        };
-        if refused {
-            // SAFETY: nothing was enqueued, so `data` is still the only pointer to the box that was
-            // leaked above (soundness rule 8).
-            drop(unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) });
+            unsafe { driver.launch_host(raw, call_once::<F>, data) }
+        })?;
+        if submission.value.is_err() {
+            // The error may be that of earlier work, and the call be enqueued all the same: what the
+            // function owns is reclaimed (soundness rule 8), the call's share of the slot is not.
+            drop(take(&slot));
         }
-        let submission = submission?;
         submission.value.map_err(|code| {
             self.timeline.context().error(code, "cudaLaunchHostFunc", "enqueuing a host function")
         })?;
-        submission.fence?;
-        Ok(Ticket::new(self.timeline.clone(), submission.position))
+        submission.fenced?;
+        Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
 
     /// Keeps the stream busy for about `duration` of device time, at most 10 s: a kernel of one thread
@@ -204,17 +201,25 @@ impl Stream {
         submission
             .value
             .map_err(|code| self.timeline.context().error(code, "Stream::busy", "launching"))?;
-        submission.fence?;
-        Ok(Ticket::new(self.timeline.clone(), submission.position))
+        submission.fenced?;
+        Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
+}
+
+/// A host function until somebody takes it: the call, or `launch_host` if the call was refused.
+type Slot<F> = Mutex<Option<F>>;
+
+fn take<F>(slot: &Slot<F>) -> Option<F> {
+    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 /// # Safety
 ///
-/// * `data` came from `Box::into_raw` in [`Stream::launch_host`] and is passed here once.
-unsafe extern "C" fn call_once(data: *mut c_void) {
-    // SAFETY: by the precondition this is the box's only owner.
-    let function = unsafe { Box::from_raw(data.cast::<Box<dyn FnOnce() + Send>>()) };
+/// * `data` came from `Arc::into_raw` of an `Arc<Slot<F>>` and is passed here once.
+unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
+    // SAFETY: by the precondition the pointer is one share of the slot, handed over here.
+    let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
+    let Some(function) = take(&slot) else { return };
     // Unwinding into the runtime's C frames would be undefined, so a panic ends here. Its payload is
     // forgotten, because dropping it could panic again.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| as_host_function(function))) {

@@ -6,6 +6,7 @@
 //! Awaiting costs the device nothing: no host function is enqueued. One thread of the process, started
 //! at the first `.await` that finds its operation pending, queries the events of all awaited tickets.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -119,31 +120,59 @@ fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
 fn watch_all(incoming: &Receiver<Watched>) {
     const SHORTEST: Duration = Duration::from_micros(5);
     const LONGEST: Duration = Duration::from_micros(200);
-    let mut watched: Vec<Watched> = Vec::new();
+    let mut watched = Watchlist::default();
     let mut pause = SHORTEST;
     loop {
-        if watched.is_empty() {
+        if watched.0.is_empty() {
             let Ok(first) = incoming.recv() else { return };
-            watched.push(first);
+            watched.add(first);
             pause = SHORTEST;
         }
         while let Ok(next) = incoming.try_recv() {
-            watched.push(next);
+            watched.add(next);
         }
-        let before = watched.len();
-        watched.retain(|(ticket, waker)| {
-            let pending = matches!(ticket.is_done(), Ok(false));
-            if !pending {
-                // A waker is the executor's code; its panic must not end the other tickets' watch.
-                let _ = catch_unwind(AssertUnwindSafe(|| waker.wake_by_ref()));
-            }
-            pending
-        });
-        if watched.len() < before {
+        if watched.wake_those_done() {
             pause = SHORTEST;
-        } else if !watched.is_empty() {
+        } else if !watched.0.is_empty() {
             std::thread::sleep(pause);
             pause = (pause * 2).min(LONGEST);
         }
+    }
+}
+
+/// The awaited tickets, by stream and position: each is asked for once a round and wakes a task once,
+/// however often that task has polled it.
+#[derive(Default)]
+struct Watchlist(HashMap<(usize, u64), (Ticket, Vec<Waker>)>);
+
+impl Watchlist {
+    fn add(&mut self, (ticket, waker): Watched) {
+        let Some((stream, position)) = ticket.at() else { return };
+        let key = (std::ptr::from_ref(stream).addr(), position);
+        // The ticket keeps its stream alive, so that no other stream can have the address.
+        let (_, wakers) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
+        if !wakers.iter().any(|known| known.will_wake(&waker)) {
+            wakers.push(waker);
+        }
+    }
+
+    /// Whether there were any.
+    fn wake_those_done(&mut self) -> bool {
+        let before = self.0.len();
+        self.0.retain(|_, (ticket, wakers)| {
+            let pending = matches!(ticket.is_done(), Ok(false));
+            if !pending {
+                wakers.drain(..).for_each(wake);
+            }
+            pending
+        });
+        self.0.len() < before
+    }
+}
+
+/// A waker is the executor's code; its panic must not end the other tickets' watch.
+fn wake(waker: Waker) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+        std::mem::forget(payload);
     }
 }

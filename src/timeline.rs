@@ -13,9 +13,10 @@
 //!
 //! # Invariants
 //!
-//! * **Covers.** A mark's `covers` is how many positions had been recorded *before its own record
-//!   began*. A stream is FIFO, so when the mark's event is complete, so are all those positions and
-//!   its own. Two threads may fence at once; nothing is assumed about who records first.
+//! * **Covers.** A fence's `covers` is how many positions had been recorded *before its own record
+//!   began*. A stream is FIFO, so when the fence's event is complete, so are all those positions and
+//!   its own. Two threads may fence at once; nothing is assumed about who records first, and so a
+//!   position says nothing about the one before it, unless it covers it.
 //! * **Retired.** `retired` only grows, and is stored (release) after the query or wait that proved it.
 //! * **No driver call under the lock.** The mutex guards the list of marks and is held for a few
 //!   instructions.
@@ -75,16 +76,37 @@ struct Mark {
     event: Option<Arc<Event>>,
 }
 
+/// A position, and the positions below it that are complete whenever it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Fence {
+    pub(crate) position: u64,
+    /// All positions below this one are covered.
+    pub(crate) covers: u64,
+}
+
+impl Fence {
+    /// The one of two fences of a stream whose completion implies the other's, if there is one.
+    pub(crate) fn covering(self, other: Fence) -> Option<Fence> {
+        if other.position == self.position || other.position < self.covers {
+            Some(self)
+        } else if self.position < other.covers {
+            Some(other)
+        } else {
+            None
+        }
+    }
+}
+
 /// What became of a submission that reached the driver.
 #[must_use]
 pub(crate) struct Submission<R> {
     /// To be recorded as a use of every buffer named, whatever the results below say: a call that
     /// fails may still have enqueued something.
-    pub(crate) position: u64,
+    pub(crate) fence: Fence,
     /// What the enqueuing call gave.
     pub(crate) value: DriverResult<R>,
     /// `Err` if the operation was enqueued but could be neither fenced nor waited for.
-    pub(crate) fence: Result<()>,
+    pub(crate) fenced: Result<()>,
 }
 
 impl Timeline {
@@ -180,7 +202,7 @@ impl Timeline {
         let value = enqueue(driver, self.raw);
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
-        let (mark, fence) = match unsafe { driver.event_record(event.raw, self.raw) } {
+        let (mark, fenced) = match unsafe { driver.event_record(event.raw, self.raw) } {
             Ok(()) => (Mark { covers, done: false, event: Some(event) }, Ok(())),
             // SAFETY: the stream is live.
             Err(record) => match unsafe { driver.stream_synchronize(self.raw) } {
@@ -199,7 +221,7 @@ impl Timeline {
         if sweep {
             self.sweep(driver);
         }
-        Ok(Submission { position, value, fence })
+        Ok(Submission { fence: Fence { position, covers }, value, fenced })
     }
 
     fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
@@ -393,12 +415,12 @@ enum Tracker {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        if self.origin != Origin::Owned {
-            return;
-        }
-        let (context, raw) = (self.context.clone(), self.raw);
+        let (context, raw, owned) = (self.context.clone(), self.raw, self.origin == Origin::Owned);
+        let marks = std::mem::take(self.marks.get_mut().unwrap_or_else(PoisonError::into_inner));
         on_ordinary_thread(move || {
-            if let Some(driver) = context.releaser() {
+            // Here, so that one thread releases all events if it takes a thread at all.
+            drop(marks);
+            if let Some(driver) = context.releaser().filter(|_| owned) {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
                 // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
                 let _ = unsafe { driver.stream_destroy(raw) };

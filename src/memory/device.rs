@@ -58,7 +58,7 @@ impl DeviceRegion {
         // Should the fence have failed, the pending use makes whoever waits for it say so.
         region.hazards.record(Use {
             stream: stream.clone(),
-            position: submission.position,
+            fence: submission.fence,
             range: 0..bytes,
             access: Access::Write,
         });
@@ -91,12 +91,15 @@ impl Drop for DeviceRegion {
 
 fn free(device: &DeviceInner, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     let Some(driver) = device.context().releaser() else { return };
-    // All pending uses on one private stream: freeing there needs no waiting, and delays nothing.
+    let ordinal = device.context().ordinal();
+    // All pending uses on one private stream of the memory's device: freeing there needs no waiting,
+    // and delays nothing.
     let home = match pending {
-        [only] if only.stream.is_private() => &only.stream,
+        [only] if only.stream.is_private() && only.stream.raw().device == ordinal => &only.stream,
         _ => device.frees(),
     };
-    let ordered = pending.iter().all(|user| home.wait_for(&user.stream, user.position).is_ok());
+    let ordered =
+        pending.iter().all(|user| home.wait_for(&user.stream, user.fence.position).is_ok());
     // SAFETY: the stream is live, and not capturing since it is private; the memory came from
     // `device_alloc` and its owner is gone, so this is the only free; `ordered` says that every use is
     // ordered before this call: retired, earlier on `home`, or waited for by it.

@@ -9,8 +9,11 @@
 //!
 //! * A use is recorded for **every** operation that may have reached the device, also after an error.
 //! * A use leaves the list only when its position is retired. Uses may be merged, but only into one
-//!   that covers them all: same stream, same access, the later position, the hull of the ranges.
-//! * The list is bounded: past [`MERGE_ABOVE`] entries there is at most one a stream and access.
+//!   that covers them all: same stream, same access, the hull of the ranges, and a position whose
+//!   completion implies theirs ([`Fence`]). A later position alone is no proof: two threads that fence at
+//!   once may get their positions in the other order than their events.
+//! * The list is bounded: past [`MERGE_ABOVE`] entries there is at most one a stream and access, and
+//!   one more for each thread that fenced at the same moment.
 //! * `busy` is false only while the list is empty, so that an idle buffer costs one load.
 //!
 //! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting uses
@@ -23,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::Poll;
 use crate::error::Result;
-use crate::timeline::Timeline;
+use crate::timeline::{Fence, Timeline};
 
 /// How many uses a buffer keeps apart by range before it merges those of one stream.
 const MERGE_ABOVE: usize = 16;
@@ -39,14 +42,14 @@ pub(crate) enum Access {
 #[derive(Clone)]
 pub(crate) struct Use {
     pub(crate) stream: Arc<Timeline>,
-    pub(crate) position: u64,
+    pub(crate) fence: Fence,
     pub(crate) range: Range<usize>,
     pub(crate) access: Access,
 }
 
 impl Use {
     pub(crate) fn is_retired(&self) -> bool {
-        self.stream.is_retired(self.position)
+        self.stream.is_retired(self.fence.position)
     }
 
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
@@ -55,12 +58,16 @@ impl Use {
             && range.start < self.range.end
     }
 
-    fn same_stream_and_access(&self, other: &Use) -> bool {
-        Arc::ptr_eq(&self.stream, &other.stream) && self.access == other.access
+    /// Whether the completion of one of the two implies the other's, so that it can stand for both.
+    fn can_absorb(&self, other: &Use) -> bool {
+        Arc::ptr_eq(&self.stream, &other.stream)
+            && self.access == other.access
+            && self.fence.covering(other.fence).is_some()
     }
 
+    /// `other` is one that this use [can absorb](Self::can_absorb).
     fn absorb(&mut self, other: Use) {
-        self.position = self.position.max(other.position);
+        self.fence = self.fence.covering(other.fence).expect("checked by the caller");
         self.range = self.range.start.min(other.range.start)..self.range.end.max(other.range.end);
     }
 }
@@ -80,8 +87,7 @@ impl Hazards {
     /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
     pub(crate) fn record(&self, new: Use) {
         let mut uses = self.lock();
-        let twin =
-            uses.iter_mut().find(|old| old.range == new.range && old.same_stream_and_access(&new));
+        let twin = uses.iter_mut().find(|old| old.range == new.range && old.can_absorb(&new));
         match twin {
             Some(old) => old.absorb(new),
             None => {
@@ -161,7 +167,7 @@ impl Hazards {
 pub(crate) fn wait_for_all(uses: &[Use]) -> Result<()> {
     let mut result = Ok(());
     for pending in uses {
-        let waited = pending.stream.wait(pending.position);
+        let waited = pending.stream.wait(pending.fence.position);
         result = result.and(waited);
     }
     result
@@ -171,7 +177,7 @@ pub(crate) fn wait_for_all(uses: &[Use]) -> Result<()> {
 pub(crate) fn poll_all(uses: &[Use]) -> Result<Poll> {
     let mut result = Ok(Poll::Done);
     for pending in uses {
-        match pending.stream.poll(pending.position) {
+        match pending.stream.poll(pending.fence.position) {
             Ok(Poll::Done) => {}
             Ok(Poll::NotReady) => result = result.map(|_| Poll::NotReady),
             Err(error) => result = result.and(Err(error)),
@@ -183,10 +189,61 @@ pub(crate) fn poll_all(uses: &[Use]) -> Result<Poll> {
 fn merge_by_stream(uses: &mut Vec<Use>) {
     let mut merged: Vec<Use> = Vec::new();
     for new in uses.drain(..) {
-        match merged.iter_mut().find(|old| old.same_stream_and_access(&new)) {
+        match merged.iter_mut().find(|old| old.can_absorb(&new)) {
             Some(old) => old.absorb(new),
             None => merged.push(new),
         }
     }
     *uses = merged;
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    fn stream() -> Arc<Timeline> {
+        Device::emulated().and_then(|device| device.stream()).expect("no faults").timeline
+    }
+
+    fn read(stream: &Arc<Timeline>, position: u64, covers: u64, range: Range<usize>) -> Use {
+        let fence = Fence { position, covers };
+        Use { stream: stream.clone(), fence, range, access: Access::Read }
+    }
+
+    fn positions(hazards: &Hazards) -> Vec<u64> {
+        let mut positions: Vec<_> = hazards.lock().iter().map(|u| u.fence.position).collect();
+        positions.sort_unstable();
+        positions
+    }
+
+    /// Two threads have read the buffer, each fenced before it saw the other's position: whoever waits
+    /// must wait for both events, for the one with the later position may be the earlier one.
+    #[test]
+    fn uses_fenced_at_once_are_not_merged() {
+        let (hazards, stream) = (Hazards::default(), stream());
+        hazards.record(read(&stream, 0, 0, 0..8));
+        hazards.record(read(&stream, 1, 0, 0..8));
+        assert_eq!(positions(&hazards), [0, 1]);
+        hazards.record(read(&stream, 2, 2, 0..8));
+        assert_eq!(positions(&hazards), [1, 2], "the third covers the first");
+    }
+
+    #[test]
+    fn a_full_list_is_merged_but_for_uses_fenced_at_once() {
+        let (hazards, stream, other) = (Hazards::default(), stream(), stream());
+        for position in 0..100 {
+            let start = position as usize;
+            hazards.record(read(&stream, position, position.saturating_sub(1), start..start + 1));
+            hazards.record(read(&other, position, position, start..start + 1));
+            assert!(hazards.lock().len() <= MERGE_ABOVE + 1);
+        }
+        let uses = hazards.lock();
+        for stream in [&stream, &other] {
+            let ours = || uses.iter().filter(|u| Arc::ptr_eq(&u.stream, stream));
+            assert_eq!(ours().map(|u| u.range.start).min(), Some(0), "no range is forgotten");
+            assert_eq!(ours().map(|u| u.range.end).max(), Some(100));
+            assert_eq!(ours().map(|u| u.fence.position).max(), Some(99));
+        }
+    }
 }

@@ -116,7 +116,10 @@ impl PinnedRegion {
 
 impl Drop for PinnedRegion {
     fn drop(&mut self) {
-        if let Some(block) = self.block.take() {
+        let Some(block) = self.block.take() else { return };
+        // In a forked child the owner's lock may be held by a thread that exists in the parent only;
+        // the block leaks there.
+        if self.owner.context().releaser().is_some() {
             self.owner.reclaim(block, self.hazards.take_pending());
         }
     }

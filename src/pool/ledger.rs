@@ -12,6 +12,8 @@ pub(super) struct Ledger {
     cached: BTreeMap<usize, Vec<Block>>,
     /// Blocks in flight, the longest dropped first.
     parked: VecDeque<Parked>,
+    /// Blocks taken out of the cache that are being freed at the moment.
+    leaving: usize,
     next_id: u64,
 }
 
@@ -29,6 +31,8 @@ pub(super) enum Room {
     Trim(Vec<Block>),
     /// This block in flight must retire first.
     Wait(u64, Vec<Use>),
+    /// Another thread is giving blocks back to the system at the moment.
+    Leaving,
     /// Not at all: the budget is spent on live buffers.
     None,
 }
@@ -36,7 +40,7 @@ pub(super) enum Room {
 impl Ledger {
     pub(super) fn new(max_bytes: usize) -> Self {
         let stats = PoolStats { max_bytes, ..PoolStats::default() };
-        Ledger { stats, cached: BTreeMap::new(), parked: VecDeque::new(), next_id: 0 }
+        Ledger { stats, cached: BTreeMap::new(), parked: VecDeque::new(), leaving: 0, next_id: 0 }
     }
 
     pub(super) fn stats(&self) -> PoolStats {
@@ -72,12 +76,18 @@ impl Ledger {
                 self.stats.waits += 1;
                 Room::Wait(parked.id, parked.pending.clone())
             }
+            None if self.leaving > 0 => Room::Leaving,
             None => Room::None,
         }
     }
 
+    /// Whether blocks are on their way to the system, so that room may appear.
+    pub(super) fn is_leaving(&self) -> bool {
+        self.leaving > 0
+    }
+
     /// Takes cached blocks of at least `bytes` in all out of the cache, the largest first, or as many
-    /// as there are.
+    /// as there are. Each must be freed, and then counted by [`left`](Self::left).
     fn take_cached_bytes(&mut self, bytes: usize) -> Vec<Block> {
         let mut taken = Vec::new();
         let mut sum = 0;
@@ -90,6 +100,7 @@ impl Ledger {
         }
         self.stats.cached_bytes -= sum;
         self.stats.trims += taken.len() as u64;
+        self.leaving += taken.len();
         taken
     }
 
@@ -103,13 +114,22 @@ impl Ledger {
         self.stats.live_bytes += size;
     }
 
-    /// Committed bytes have gone back to the system, or were never page-locked.
+    /// Reserved bytes were never page-locked.
     pub(super) fn release(&mut self, size: usize) {
         self.stats.committed_bytes -= size;
     }
 
-    /// Committed bytes that belong to no list are lost.
-    pub(super) fn quarantine(&mut self, size: usize) {
+    /// A block taken out of the cache has gone back to the system, or is lost because it would not.
+    pub(super) fn left(&mut self, size: usize, freed: bool) {
+        self.leaving -= 1;
+        if freed {
+            self.release(size);
+        } else {
+            self.quarantine(size);
+        }
+    }
+
+    fn quarantine(&mut self, size: usize) {
         self.stats.quarantined_bytes += size;
     }
 

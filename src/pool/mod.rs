@@ -19,7 +19,8 @@
 //! * A block is reused only when every recorded use of it is retired, by stream position.
 //! * `committed` counts every block between page-locking and freeing, and never exceeds `max_bytes`.
 //! * No driver call, and no user code, under the lock.
-//! * Dropping a buffer never blocks and makes no driver call.
+//! * Dropping a buffer never blocks and makes no driver call, but for the last buffer of a pool whose
+//!   handles are gone, which frees the pool.
 //!
 //! Any thread may allocate and drop at any time.
 
@@ -28,7 +29,7 @@ mod ledger;
 mod stats;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::Pod;
 
@@ -65,6 +66,8 @@ pub struct PinnedPoolBuilder {
 struct Inner {
     context: Arc<Context>,
     ledger: Mutex<Ledger>,
+    /// Notified when a block has gone back to the system.
+    left: Condvar,
 }
 
 impl PinnedPoolBuilder {
@@ -91,8 +94,9 @@ impl PinnedPoolBuilder {
                 "set max_bytes to what may be page-locked at a time",
             ));
         }
-        let ledger = Mutex::new(Ledger::new(self.max_bytes));
-        Ok(PinnedPool { inner: Arc::new(Inner { context, ledger }) })
+        // No allocation is larger than `isize::MAX`, and so no sum of the ledger can overflow.
+        let ledger = Mutex::new(Ledger::new(self.max_bytes.min(isize::MAX as usize)));
+        Ok(PinnedPool { inner: Arc::new(Inner { context, ledger, left: Condvar::new() }) })
     }
 }
 
@@ -147,10 +151,14 @@ impl PinnedPool {
         self.alloc_as("PinnedPool::try_alloc", len, Patience::None)
     }
 
-    /// What the pool holds and has done. Takes a short lock.
+    /// What the pool holds and has done. Takes a short lock. In a forked child everything is 0: the
+    /// lock may be held there by a thread that exists in the parent only.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        self.inner.lock().stats()
+        match self.inner.context.check_process("PinnedPool::stats") {
+            Ok(()) => self.inner.lock().stats(),
+            Err(_) => PoolStats::default(),
+        }
     }
 
     fn alloc_as<T: Pod>(
@@ -210,15 +218,15 @@ impl Inner {
                     "try again when buffers have been dropped, or call alloc, which grows and waits",
                 ));
             }
-            // The guard must be gone before `grow`, `free` and the wait: they call the driver.
+            // Inside a host function only what is cached can be had.
+            self.context.driver(operation)?;
+            // The guard must be gone before `grow`, `free` and the waits.
             let room = self.lock().make_room(size);
             match room {
                 Room::Reserved => return self.grow(operation, size),
                 Room::Trim(blocks) => blocks.into_iter().for_each(|block| self.free(block)),
-                Room::Wait(id, pending) => {
-                    self.context.driver(operation)?;
-                    self.wait_for(id, &pending);
-                }
+                Room::Wait(id, pending) => self.wait_for(id, &pending),
+                Room::Leaving => self.wait_for_leaving(),
                 Room::None => return Err(self.exhausted(operation, size)),
             }
         }
@@ -270,12 +278,8 @@ impl Inner {
             // no operation names it and no reference into it exists. The caller is an ordinary thread.
             unsafe { driver.host_free(block.ptr) }.is_ok()
         });
-        let mut ledger = self.lock();
-        if freed {
-            ledger.release(block.bytes);
-        } else {
-            ledger.quarantine(block.bytes);
-        }
+        self.lock().left(block.bytes, freed);
+        self.left.notify_all();
     }
 
     /// Moves blocks in flight whose uses are all complete to the cache.
@@ -300,6 +304,14 @@ impl Inner {
         match hazard::wait_for_all(pending) {
             Ok(()) => self.lock().unpark(id),
             Err(_) => self.lock().quarantine_parked(id),
+        }
+    }
+
+    /// Blocks while other threads are freeing blocks, until one of those has gone.
+    fn wait_for_leaving(&self) {
+        let ledger = self.lock();
+        if ledger.is_leaving() {
+            drop(self.left.wait(ledger).unwrap_or_else(PoisonError::into_inner));
         }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn wait_for_conflicts(
     for operand in operands {
         check_driver(operation, timeline.context(), operand.context)?;
         for earlier in operand.hazards.conflicts(&operand.range, operand.access, timeline) {
-            timeline.wait_for(&earlier.stream, earlier.position)?;
+            timeline.wait_for(&earlier.stream, earlier.fence.position)?;
         }
     }
     Ok(())
@@ -58,7 +58,7 @@ pub(super) fn enqueue_and_record<R>(
     for operand in operands {
         operand.hazards.record(Use {
             stream: Arc::clone(timeline),
-            position: submission.position,
+            fence: submission.fence,
             range: operand.range.clone(),
             access: operand.access,
         });
@@ -69,8 +69,8 @@ pub(super) fn enqueue_and_record<R>(
         Err(code) => Err(code),
     };
     let value = value.map_err(|code| timeline.context().error(code, operation, describe()))?;
-    submission.fence?;
-    Ok((value, Ticket::new(Arc::clone(timeline), submission.position)))
+    submission.fenced?;
+    Ok((value, Ticket::new(Arc::clone(timeline), submission.fence.position)))
 }
 
 /// Objects of two drivers know nothing of each other's streams and memory.

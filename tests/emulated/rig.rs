@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::{Arc, Condvar, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 
 use crate::common::{Target, driver, target};
 use pinlane::driver::emulated::{Emulator, Execution};
@@ -21,6 +21,10 @@ pub struct Rig {
 /// with it; or on the GPU, if that is what the suite is run for.
 pub fn on_each_driver(test: impl Fn(&Rig)) {
     if target() == Target::Cuda {
+        // One at a time: a gate of one test holds up the legacy stream, and the thread that runs host
+        // functions, of all the others.
+        static GPU: Mutex<()> = Mutex::new(());
+        let _alone = GPU.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, device) = driver();
         return test(&Rig { driver, device });
     }
@@ -118,11 +122,11 @@ impl Rig {
         unsafe { self.driver.launch_host(stream, call, data) }.unwrap();
     }
 
-    /// Holds the stream back until the gate is opened.
+    /// Holds the stream back until the gate is opened or dropped.
     pub fn gate(&self, stream: RawStream) -> Gate {
-        let gate = Gate::default();
-        let other = gate.clone();
-        self.launch(stream, move || other.pass());
+        let door = Arc::new(Door::default());
+        let gate = Gate(Arc::clone(&door));
+        self.launch(stream, move || door.pass());
         gate
     }
 
@@ -161,18 +165,31 @@ pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
     })
 }
 
-/// Holds a stream back until it is opened.
-#[derive(Clone, Default)]
-pub struct Gate(Arc<(Mutex<bool>, Condvar)>);
+/// Holds a stream back until it is opened, at the latest when a failed test unwinds.
+pub struct Gate(Arc<Door>);
+
+#[derive(Default)]
+struct Door {
+    open: Mutex<bool>,
+    opened: Condvar,
+}
 
 impl Gate {
     pub fn open(&self) {
-        *self.0.0.lock().unwrap() = true;
-        self.0.1.notify_all();
+        *self.0.open.lock().unwrap() = true;
+        self.0.opened.notify_all();
     }
+}
 
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.open();
+    }
+}
+
+impl Door {
     fn pass(&self) {
-        let open = self.0.0.lock().unwrap();
-        drop(self.0.1.wait_while(open, |open| !*open).unwrap());
+        let open = self.open.lock().unwrap();
+        drop(self.opened.wait_while(open, |open| !*open).unwrap());
     }
 }

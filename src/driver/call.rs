@@ -1,0 +1,113 @@
+//! The methods of a driver, as data.
+
+/// Names the methods of [`Driver`](super::Driver), for messages, counters and fault injection.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(usize)]
+pub enum Call {
+    /// `cudaHostAlloc`
+    HostAlloc,
+    /// `cudaFreeHost`
+    HostFree,
+    /// `cudaHostRegister`
+    HostRegister,
+    /// `cudaHostUnregister`
+    HostUnregister,
+    /// `cudaMallocAsync`
+    DeviceAlloc,
+    /// `cudaFreeAsync`
+    DeviceFree,
+    /// `cudaMemcpyAsync` from host to device
+    CopyH2D,
+    /// `cudaMemcpyAsync` from device to host
+    CopyD2H,
+    /// `cudaMemcpyAsync` within a device
+    CopyD2D,
+    /// `cudaMemcpyPeerAsync`
+    CopyPeer,
+    /// `cudaMemsetAsync`
+    Memset,
+    /// `cudaStreamCreateWithPriority`
+    StreamCreate,
+    /// `cudaStreamDestroy`
+    StreamDestroy,
+    /// `cudaStreamQuery`
+    StreamQuery,
+    /// `cudaStreamSynchronize`
+    StreamSynchronize,
+    /// `cudaStreamWaitEvent`
+    StreamWaitEvent,
+    /// `cudaStreamIsCapturing`
+    StreamCapture,
+    /// `cudaEventCreateWithFlags`
+    EventCreate,
+    /// `cudaEventDestroy`
+    EventDestroy,
+    /// `cudaEventRecord`
+    EventRecord,
+    /// `cudaEventQuery`
+    EventQuery,
+    /// `cudaEventSynchronize`
+    EventSynchronize,
+    /// `cudaEventElapsedTime`
+    EventElapsed,
+    /// `cudaLaunchHostFunc`
+    LaunchHost,
+    /// `cudaDeviceCanAccessPeer`
+    PeerQuery,
+    /// `cudaDeviceEnablePeerAccess`
+    PeerEnable,
+    /// `cudaDeviceGetAttribute`, `cudaGetDeviceProperties`
+    Attributes,
+    /// `cudaMemGetInfo`
+    MemoryInfo,
+    /// A launch of the fill kernel
+    Fill,
+    /// A launch of the checksum kernel
+    Checksum,
+    /// A launch of the scatter kernel
+    Scatter,
+    /// A launch of the gather kernel
+    Gather,
+    /// A launch of the busy kernel
+    Busy,
+}
+
+impl Call {
+    /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
+    pub const ALL: [Call; 33] = [
+        Call::HostAlloc,
+        Call::HostFree,
+        Call::HostRegister,
+        Call::HostUnregister,
+        Call::DeviceAlloc,
+        Call::DeviceFree,
+        Call::CopyH2D,
+        Call::CopyD2H,
+        Call::CopyD2D,
+        Call::CopyPeer,
+        Call::Memset,
+        Call::StreamCreate,
+        Call::StreamDestroy,
+        Call::StreamQuery,
+        Call::StreamSynchronize,
+        Call::StreamWaitEvent,
+        Call::StreamCapture,
+        Call::EventCreate,
+        Call::EventDestroy,
+        Call::EventRecord,
+        Call::EventQuery,
+        Call::EventSynchronize,
+        Call::EventElapsed,
+        Call::LaunchHost,
+        Call::PeerQuery,
+        Call::PeerEnable,
+        Call::Attributes,
+        Call::MemoryInfo,
+        Call::Fill,
+        Call::Checksum,
+        Call::Scatter,
+        Call::Gather,
+        Call::Busy,
+    ];
+}

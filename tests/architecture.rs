@@ -1,0 +1,145 @@
+//! The layers of the crate: an arrow never runs back up, and files stay small.
+//!
+//! ```text
+//!   capi -> transfer -> pool -> memory -> stream, timeline, ticket, device, context, process
+//!        -> driver -> sys
+//! ```
+//!
+//! Everything may use `error`. Doc links do not count; the re-exports of `lib.rs` neither.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// From the top down; a layer uses itself and those below it.
+const LAYERS: [&[&str]; 7] = [
+    &["capi"],
+    &["transfer"],
+    &["pool"],
+    &["memory"],
+    &["stream", "timeline", "ticket", "device", "context", "process"],
+    &["driver"],
+    &["sys"],
+];
+
+const LONGEST_FILE: usize = 600;
+const LONGEST_ROOT: usize = 100;
+
+struct Source {
+    /// Relative to `src`.
+    path: PathBuf,
+    text: String,
+}
+
+fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the crate") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source file");
+                let path = path.strip_prefix(&root).expect("below src").to_owned();
+                found.push(Source { path, text });
+            }
+        }
+    }
+    found
+}
+
+impl Source {
+    /// The module of the crate root that the file belongs to.
+    fn module(&self) -> String {
+        let first = self.path.components().next().expect("not empty");
+        let first = Path::new(first.as_os_str()).with_extension("");
+        first.to_str().expect("UTF-8").to_owned()
+    }
+
+    /// The modules of the crate root that the code names, as `crate::module`.
+    fn uses(&self) -> BTreeSet<String> {
+        let code = self.text.lines().map(|line| line.split("//").next().unwrap_or_default());
+        let code = code.collect::<Vec<_>>().join("\n");
+        let paths = code.split("crate::").skip(1);
+        let names = paths.flat_map(|path| match path.strip_prefix('{') {
+            // The names directly in the braces: those behind a comma or the brace itself.
+            Some(group) => group
+                .split('}')
+                .next()
+                .unwrap_or_default()
+                .split(',')
+                .map(|name| identifier(name.trim()))
+                .collect(),
+            None => vec![identifier(path)],
+        });
+        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+}
+
+fn identifier(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+fn layer_of(module: &str) -> Option<usize> {
+    LAYERS.iter().position(|layer| layer.contains(&module))
+}
+
+#[test]
+fn no_arrow_runs_back_up() {
+    let mut arrows = 0;
+    let mut wrong = Vec::new();
+    for source in sources().iter().filter(|source| source.path != Path::new("lib.rs")) {
+        let from = source.module();
+        let Some(ours) = layer_of(&from) else {
+            assert_eq!(from, "error", "{} has no layer: add it above", source.path.display());
+            assert_eq!(source.uses(), BTreeSet::new(), "errors use nothing");
+            continue;
+        };
+        for used in source.uses().iter().filter(|&used| used != "error") {
+            // A name that is no module is a re-export of the root, the top of everything.
+            let theirs = layer_of(used).unwrap_or(0);
+            arrows += 1;
+            let down = theirs >= ours;
+            let sys_is_cudas = used != "sys"
+                || source.path.starts_with("driver/cuda")
+                || source.path == Path::new("driver/cuda.rs");
+            if !(down && sys_is_cudas) {
+                wrong.push(format!("{} uses crate::{used}", source.path.display()));
+            }
+        }
+    }
+    assert_eq!(wrong, Vec::<String>::new());
+    assert!(arrows > 50, "the walk found {arrows} arrows only: it looks in the wrong place");
+}
+
+#[test]
+fn every_module_of_the_root_has_a_layer() {
+    let mut modules: BTreeSet<String> = sources().iter().map(Source::module).collect();
+    assert!(modules.remove("lib") && modules.remove("error"));
+    let layered: BTreeSet<String> =
+        LAYERS.iter().flat_map(|l| l.iter()).map(|&m| m.into()).collect();
+    assert_eq!(modules, layered);
+}
+
+#[test]
+fn files_are_small() {
+    for source in sources() {
+        let is_root = source.path == Path::new("lib.rs");
+        let longest = if is_root { LONGEST_ROOT - 1 } else { LONGEST_FILE };
+        let lines = source.text.lines().count();
+        assert!(lines <= longest, "{}: {lines} lines, more than {longest}", source.path.display());
+    }
+}
+
+#[test]
+fn the_walk_reads_paths_and_skips_comments() {
+    let text = "use crate::pool::{self, Pool};\n// crate::capi\nuse crate::{error, memory::Block};\n\
+                /// [`x`](crate::transfer)\nfn f() { crate::sys::g() }";
+    let source = Source { path: "device.rs".into(), text: text.into() };
+    let uses: Vec<_> = source.uses().into_iter().collect();
+    assert_eq!(uses, ["error", "memory", "pool", "sys"]);
+    assert_eq!(source.module(), "device");
+}

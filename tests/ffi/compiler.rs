@@ -1,0 +1,117 @@
+//! Compilers of C, C++ and CUDA, called as a user would by hand.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::library::Library;
+
+const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Language {
+    C,
+    Cpp,
+}
+
+pub struct Compiler {
+    language: Language,
+    program: PathBuf,
+    /// What comes before all other arguments, such as flags of a sanitizer.
+    flags: Vec<String>,
+}
+
+impl Compiler {
+    /// The one that `CC` or `CXX` names, or the system's, with the flags of `CFLAGS` or `CXXFLAGS`.
+    pub fn of(language: Language) -> Compiler {
+        let (variable, default, flags) = match language {
+            Language::C => ("CC", "cc", "CFLAGS"),
+            Language::Cpp => ("CXX", "c++", "CXXFLAGS"),
+        };
+        let program = std::env::var(variable).ok().filter(|program| !program.is_empty());
+        let flags = std::env::var(flags).unwrap_or_default();
+        Compiler {
+            language,
+            program: program.unwrap_or_else(|| default.to_owned()).into(),
+            flags: flags.split_whitespace().map(str::to_owned).collect(),
+        }
+    }
+
+    /// That one, and those of GNU and LLVM as far as they are installed.
+    pub fn all(language: Language) -> Vec<Compiler> {
+        let others = match language {
+            Language::C => ["gcc", "clang"],
+            Language::Cpp => ["g++", "clang++"],
+        };
+        let others = others.into_iter().filter(|program| {
+            let mut command = Command::new(program);
+            command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
+            command.status().is_ok_and(|status| status.success())
+        });
+        let others =
+            others.map(|program| Compiler { language, program: program.into(), flags: Vec::new() });
+        std::iter::once(Compiler::of(language)).chain(others).collect()
+    }
+
+    /// The nvcc of the toolkit that the library was built with.
+    #[cfg(pinlane_cuda)]
+    pub fn nvcc(library: &Library) -> Compiler {
+        let runtime = |folder: &&PathBuf| folder.join("libcudart_static.a").is_file();
+        let folder = library.folders.iter().find(runtime).expect("the toolkit's libraries");
+        let program = folder.ancestors().map(|root| root.join("bin/nvcc")).find(|nvcc| nvcc.is_file());
+        // PTX that any GPU from 7.5 on can run.
+        let flags = vec!["-arch=compute_75".to_owned()];
+        Compiler { language: Language::Cpp, program: program.expect("the toolkit's nvcc"), flags }
+    }
+
+    /// Whether `source` compiles without a warning; what the compiler says if it does not.
+    pub fn check(&self, standard: &str, source: &str, flags: &[&str]) -> Result<(), String> {
+        let extension = if self.language == Language::C { "c" } else { "cpp" };
+        let file = scratch(&format!("check.{extension}"));
+        std::fs::write(&file, source).expect("the test's folder can be written");
+        let mut command = self.command(standard);
+        command.args(STRICT).args(flags).arg("-fsyntax-only").arg(&file);
+        output(command)
+    }
+
+    /// The program that `source` becomes with the library.
+    pub fn link(&self, standard: &str, source: &Path, library: &Library) -> PathBuf {
+        let name = source.file_stem().expect("a source has a name").to_string_lossy();
+        let program = scratch(&name);
+        let mut command = self.command(standard);
+        if source.extension().is_none_or(|extension| extension != "cu") {
+            command.args(STRICT);
+        }
+        command.arg(source).arg(&library.archive).args(&library.link_arguments).arg("-o").arg(&program);
+        output(command).unwrap_or_else(|errors| panic!("{errors}"));
+        program
+    }
+
+    fn command(&self, standard: &str) -> Command {
+        let mut include = OsString::from("-I");
+        include.push(Path::new(env!("CARGO_MANIFEST_DIR")).join("include"));
+        let mut command = Command::new(&self.program);
+        command.args(&self.flags).arg(format!("-std={standard}")).arg(include);
+        command
+    }
+}
+
+fn output(mut command: Command) -> Result<(), String> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?}\n{}", String::from_utf8_lossy(&output.stderr)))
+}
+
+/// A new path for each caller: tests run at the same time.
+fn scratch(name: &str) -> PathBuf {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
+        .join("ffi-programs")
+        .join(format!("{}-{number}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("the test's folder can be written");
+    folder.join(name)
+}
