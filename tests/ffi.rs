@@ -42,7 +42,7 @@ fn c_header() -> String {
 /// Compiles a program of `ffi-examples` or `tests/ffi`, runs it, and gives what it prints.
 fn run(language: Language, standard: &str, source: &str, arguments: &[&str]) -> String {
     let program = Compiler::of(language).link(standard, &project(source), library::get());
-    let output = Command::new(&program).args(arguments).output().expect("the program starts");
+    let output = program.run(arguments);
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{source} ({standard}): {}\n{text}{errors}", output.status);
@@ -226,7 +226,7 @@ fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
     for name in ["kernel", "cuda_rules"] {
         let source = project(&format!("ffi-examples/cpp/{name}.cu"));
         let program = Compiler::nvcc(library::get()).link("c++17", &source, library::get());
-        let output = Command::new(&program).output().expect("the program starts without a driver");
+        let output = program.run(&[]);
         let errors = String::from_utf8_lossy(&output.stderr);
         if has_gpu {
             let text = String::from_utf8_lossy(&output.stdout);

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::library::Library;
@@ -57,9 +57,12 @@ impl Compiler {
     /// The nvcc of the toolkit that the library was built with.
     #[cfg(pinlane_cuda)]
     pub fn nvcc(library: &Library) -> Compiler {
-        let runtime = |folder: &&PathBuf| folder.join("libcudart_static.a").is_file();
-        let folder = library.folders.iter().find(runtime).expect("the toolkit's libraries");
-        let program = folder.ancestors().map(|root| root.join("bin/nvcc")).find(|nvcc| nvcc.is_file());
+        let mut folders = library.link_arguments.iter().filter_map(|flag| flag.strip_prefix("-L"));
+        let folder = folders
+            .find(|folder| Path::new(folder).join("libcudart_static.a").is_file())
+            .expect("the toolkit's libraries");
+        let roots = Path::new(folder).ancestors();
+        let program = roots.map(|root| root.join("bin/nvcc")).find(|nvcc| nvcc.is_file());
         // PTX that any GPU from 7.5 on can run.
         let flags = vec!["-arch=compute_75".to_owned()];
         Compiler { language: Language::Cpp, program: program.expect("the toolkit's nvcc"), flags }
@@ -68,24 +71,25 @@ impl Compiler {
     /// Whether `source` compiles without a warning; what the compiler says if it does not.
     pub fn check(&self, standard: &str, source: &str, flags: &[&str]) -> Result<(), String> {
         let extension = if self.language == Language::C { "c" } else { "cpp" };
-        let file = scratch(&format!("check.{extension}"));
-        std::fs::write(&file, source).expect("the test's folder can be written");
+        let scratch = Scratch::new();
+        let file = scratch.0.join("source").with_extension(extension);
+        std::fs::write(&file, source).expect("the tests' folder can be written");
         let mut command = self.command(standard);
         command.args(STRICT).args(flags).arg("-fsyntax-only").arg(&file);
         output(command)
     }
 
     /// The program that `source` becomes with the library.
-    pub fn link(&self, standard: &str, source: &Path, library: &Library) -> PathBuf {
-        let name = source.file_stem().expect("a source has a name").to_string_lossy();
-        let program = scratch(&name);
+    pub fn link(&self, standard: &str, source: &Path, library: &Library) -> Program {
+        let scratch = Scratch::new();
+        let program = scratch.0.join(Program::NAME);
         let mut command = self.command(standard);
         if source.extension().is_none_or(|extension| extension != "cu") {
             command.args(STRICT);
         }
         command.arg(source).arg(&library.archive).args(&library.link_arguments).arg("-o").arg(&program);
         output(command).unwrap_or_else(|errors| panic!("{errors}"));
-        program
+        Program(scratch)
     }
 
     fn command(&self, standard: &str) -> Command {
@@ -105,13 +109,34 @@ fn output(mut command: Command) -> Result<(), String> {
     Err(format!("{command:?}\n{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A new path for each caller: tests run at the same time.
-fn scratch(name: &str) -> PathBuf {
-    static NEXT: AtomicU32 = AtomicU32::new(0);
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join("ffi-programs")
-        .join(format!("{}-{number}", std::process::id()));
-    std::fs::create_dir_all(&folder).expect("the test's folder can be written");
-    folder.join(name)
+/// A folder of one caller, since tests run at the same time; removed when it is dropped.
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new() -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("ffi-{}-{number}", std::process::id());
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        std::fs::create_dir_all(&folder).expect("the tests' folder can be written");
+        Scratch(folder)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A program that was compiled and linked.
+pub struct Program(Scratch);
+
+impl Program {
+    const NAME: &str = "program";
+
+    pub fn run(&self, arguments: &[&str]) -> Output {
+        let program = self.0.0.join(Self::NAME);
+        Command::new(program).args(arguments).output().expect("the program starts")
+    }
 }

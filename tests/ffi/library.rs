@@ -9,9 +9,7 @@ use serde_json::Value;
 pub struct Library {
     /// `libpinlane.a`.
     pub archive: PathBuf,
-    /// Folders of libraries: those of the CUDA toolkit, in a build with CUDA.
-    pub folders: Vec<PathBuf>,
-    /// What the linker gets behind the archive.
+    /// What the linker gets behind the archive: folders, then libraries.
     pub link_arguments: Vec<String>,
 }
 
@@ -44,16 +42,14 @@ fn build() -> Library {
     let archive = strings(&messages, "compiler-artifact", "filenames")
         .find(|file| file.ends_with("libpinlane.a"))
         .expect("Cargo names the archive that it built");
-    let folders: Vec<PathBuf> = strings(&messages, "build-script-executed", "linked_paths")
-        .map(|path| path.strip_prefix("native=").unwrap_or(path).into())
-        .collect();
+    let folders = strings(&messages, "build-script-executed", "linked_paths")
+        .map(|path| format!("-L{}", path.strip_prefix("native=").unwrap_or(path)));
     // rustc says it in a note, which Cargo repeats when there was nothing to do.
     let libraries = rendered()
         .find_map(|text| text.split_once("native-static-libs:"))
         .map(|(_, libraries)| libraries.split_whitespace().map(str::to_owned))
         .expect("rustc names the libraries that the archive needs");
-    let link_arguments = folders.iter().map(|folder| format!("-L{}", folder.display()));
-    Library { archive: archive.into(), link_arguments: link_arguments.chain(libraries).collect(), folders }
+    Library { archive: archive.into(), link_arguments: folders.chain(libraries).collect() }
 }
 
 /// The strings in the list `member` of Cargo's messages of one kind.

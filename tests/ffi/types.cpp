@@ -1,0 +1,225 @@
+// What the C++ types promise beyond the examples: ownership, emptiness, errors, spans, foreign work.
+
+#include <pinlane/pinlane.hpp>
+
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace {
+
+int checks = 0, failures = 0;
+
+void expect(bool condition, const char* text, int line) {
+  ++checks;
+  if (!condition) {
+    ++failures;
+    std::fprintf(stderr, "types.cpp:%d: %s\n", line, text);
+  }
+}
+#define EXPECT(...) expect((__VA_ARGS__), #__VA_ARGS__, __LINE__)
+
+/// The status that `call` throws; OK if it does not.
+template <class Call>
+pinlane_status thrown_by(Call call) {
+  try {
+    call();
+    return PINLANE_STATUS_OK;
+  } catch (const pinlane::error& error) {
+    EXPECT(std::strlen(error.what()) > 0);
+    return error.status();
+  }
+}
+
+template <class T>
+constexpr bool moves_only = std::is_nothrow_default_constructible_v<T> &&
+                            std::is_nothrow_move_constructible_v<T> &&
+                            std::is_nothrow_move_assignable_v<T> && !std::is_copy_constructible_v<T> &&
+                            !std::is_copy_assignable_v<T> && std::is_nothrow_destructible_v<T>;
+static_assert(moves_only<pinlane::device>);
+static_assert(moves_only<pinlane::pinned_pool>);
+static_assert(moves_only<pinlane::stream>);
+static_assert(moves_only<pinlane::ticket>);
+static_assert(moves_only<pinlane::pinned_buffer<float>>);
+static_assert(moves_only<pinlane::device_buffer<float>>);
+static_assert(std::is_trivially_copyable_v<pinlane::stream_ref>);
+static_assert(!std::is_convertible_v<pinlane_stream*, pinlane::stream>);
+
+struct pixel {
+  std::uint8_t red, green, blue;
+};
+
+struct rig {
+  pinlane::device device, other;
+  pinlane::pinned_pool pool;
+  pinlane::stream stream;
+
+  rig() {
+    pinlane::emulator_options options;
+    options.mode = pinlane::execution::lazy;
+    options.memory_bytes = 1 << 20;
+    auto devices = pinlane::device::emulated(2, options);
+    device = std::move(devices[0]);
+    other = std::move(devices[1]);
+    pool = pinlane::pinned_pool(device);
+    stream = pinlane::stream(device);
+  }
+};
+
+void ownership(rig& rig) {
+  auto host = rig.pool.alloc<pixel>(10);
+  EXPECT(host && host.size() == 10 && host.size_bytes() == 30 && !host.empty());
+  auto moved = std::move(host);
+  EXPECT(!host && host.get() == nullptr && host.size() == 0 && host.empty());
+  EXPECT(moved && moved.size() == 10);
+
+  pinlane_buffer* const handle = moved.release();
+  EXPECT(!moved && moved.size() == 0);
+  auto adopted = pinlane::pinned_buffer<pixel>::adopt(handle);
+  EXPECT(adopted.get() == handle && adopted.size() == 10);
+  pinlane_buffer* const again = adopted.release();
+  EXPECT(thrown_by([&] { (void)pinlane::pinned_buffer<std::uint64_t>::adopt(again); }) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(pinlane_buffer_free(again) == PINLANE_STATUS_OK); // still the caller's
+
+  // Assigning frees what was there; going out of scope frees exactly once.
+  auto first = rig.device.alloc<float>(4);
+  pinlane_device_buffer* const freed = first.get();
+  first = rig.device.alloc<float>(8);
+  std::size_t bytes = 0;
+  EXPECT(pinlane_device_buffer_size(freed, &bytes) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(pinlane_device_buffer_size(first.get(), &bytes) == PINLANE_STATUS_OK && bytes == 32);
+}
+
+void empty_objects() {
+  const pinlane::stream stream;
+  const pinlane::ticket ticket;
+  pinlane::pinned_buffer<int> host;
+  pinlane::device_buffer<int> gpu;
+  EXPECT(thrown_by([&] { stream.synchronize(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(thrown_by([&] { stream.upload(host, gpu); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(thrown_by([&] { (void)host.read(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(thrown_by([&] { (void)host.try_write(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(thrown_by([&] { (void)gpu.address(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(thrown_by([&] { (void)pinlane::device().name(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(ticket.wait(std::nothrow) == PINLANE_STATUS_INVALID_HANDLE);
+}
+
+void errors(rig& rig) {
+  auto host = rig.pool.alloc<std::uint32_t>(8);
+  auto gpu = rig.device.alloc<std::uint32_t>(8), other = rig.other.alloc<std::uint32_t>(8);
+  const pinlane::stream& stream = rig.stream;
+  EXPECT(thrown_by([&] { stream.upload(host.slice(0, 4), gpu); }) == PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(stream.upload(std::nothrow, host.slice(0, 4), gpu) == PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(thrown_by([&] { stream.upload(host.slice(1, 8), gpu); }) == PINLANE_STATUS_OUT_OF_RANGE);
+  EXPECT(thrown_by([&] { stream.upload(host, other); }) == PINLANE_STATUS_WRONG_DEVICE);
+
+  // Sizes that overflow when counted in bytes: 2^62 elements of 4 bytes are 0 modulo 2^64.
+  const std::size_t overflow = std::size_t{1} << 62;
+  EXPECT(thrown_by([&] { stream.upload(host.slice(overflow, 1), gpu.slice(0, 1)); }) ==
+         PINLANE_STATUS_OUT_OF_RANGE);
+  EXPECT(thrown_by([&] { stream.fill(gpu.slice(0, overflow), 1u); }) != PINLANE_STATUS_OK);
+  EXPECT(thrown_by([&] { (void)rig.pool.alloc<std::uint32_t>(overflow); }) != PINLANE_STATUS_OK);
+  EXPECT(thrown_by([&] { (void)rig.device.alloc<std::uint32_t>(overflow); }) != PINLANE_STATUS_OK);
+
+  try {
+    (void)rig.device.alloc<char>(1 << 30);
+    EXPECT(!"more memory than there is");
+  } catch (const pinlane::error& error) {
+    EXPECT(error.status() == PINLANE_STATUS_OUT_OF_DEVICE_MEMORY);
+    EXPECT(error.cuda_error() == 2); // cudaErrorMemoryAllocation
+  }
+}
+
+void waiting(rig& rig) {
+  auto host = rig.pool.alloc<std::uint32_t>(100);
+  auto gpu = rig.device.alloc<std::uint32_t>(100);
+  rig.stream.fill(gpu, 7u);
+  const pinlane::ticket ticket = rig.stream.download(gpu, host);
+  EXPECT(!ticket.is_done() && !host.try_read() && !host.try_write());
+  pinlane::span<const std::uint32_t> elements;
+  EXPECT(host.try_read(std::nothrow, elements) == PINLANE_STATUS_NOT_READY && elements.empty());
+  ticket.wait();
+  EXPECT(ticket.is_done() && host.try_read() && host.try_write());
+  EXPECT(host.read(std::nothrow, elements) == PINLANE_STATUS_OK && elements[99] == 7);
+  EXPECT(!rig.pool.try_alloc<char>(1 << 20));
+  host = {}; // its block goes to the pool
+  EXPECT(rig.pool.try_alloc<std::uint32_t>(100).has_value());
+}
+
+/// Sums through a plain function that knows nothing of pinlane.
+std::uint32_t sum(const std::uint32_t* data, std::size_t size) {
+  std::uint32_t result = 0;
+  while (size-- > 0) {
+    result += data[size];
+  }
+  return result;
+}
+
+void spans(rig& rig) {
+  auto host = rig.pool.alloc_zeroed<std::uint32_t>(4);
+  const pinlane::span<std::uint32_t> writable = host.write();
+  writable[3] = 5;
+  const pinlane::span<const std::uint32_t> readable = writable;
+  EXPECT(sum(readable.data(), readable.size()) == 5 && readable.size_bytes() == 16);
+  EXPECT(pinlane::checksum(readable) == pinlane::checksum(std::vector<std::uint32_t>{0, 0, 0, 5}));
+#ifdef __cpp_lib_span
+  const std::span<std::uint32_t> standard = host.write();
+  const std::span<const std::uint32_t> read_only = host.read();
+  EXPECT(standard.data() == writable.data() && read_only.size() == 4 && read_only.back() == 5);
+#endif
+}
+
+/// A stream of the caller's, here one that pinlane made, lent as a raw handle.
+std::uint32_t last_after_download(pinlane::stream_ref stream, const pinlane::pinned_pool& pool,
+                                  const pinlane::device_buffer<std::uint32_t>& gpu) {
+  auto host = pool.alloc<std::uint32_t>(gpu.size());
+  stream.download(gpu, host);
+  return host.read()[gpu.size() - 1];
+}
+
+void streams_and_foreign_work(rig& rig) {
+  auto gpu = rig.device.alloc<std::uint32_t>(64);
+  const auto borrowed = pinlane::stream::from_native_handle(rig.device, rig.stream.native_handle());
+  EXPECT(borrowed.native_handle() == rig.stream.native_handle());
+  borrowed.fill(gpu, 3u);
+  EXPECT(last_after_download(rig.stream, rig.pool, gpu) == 3);
+  const auto legacy = pinlane::stream::legacy_default(rig.device);
+  EXPECT(last_after_download(legacy, rig.pool, gpu) == 3);
+  const auto own = pinlane::stream::per_thread_default(rig.device);
+  EXPECT(last_after_download(own, rig.pool, gpu) == 3);
+
+  // Work that is enqueued in `foreign` counts as a use, also if it ends by an exception.
+  auto host = rig.pool.alloc<std::uint32_t>(64);
+  void* lent = nullptr;
+  rig.stream.foreign([&](void* native) { lent = native; }, gpu, host).wait();
+  EXPECT(lent == rig.stream.native_handle() && host.address() != nullptr);
+  bool caught = false;
+  try {
+    rig.stream.foreign([&](void*) { throw std::logic_error("on purpose"); }, gpu, host);
+  } catch (const std::logic_error&) {
+    caught = true;
+  }
+  EXPECT(caught && !host.try_write());
+  rig.stream.synchronize();
+  EXPECT(host.try_write().has_value());
+}
+
+} // namespace
+
+int main() {
+  rig rig;
+  ownership(rig);
+  empty_objects();
+  errors(rig);
+  waiting(rig);
+  spans(rig);
+  streams_and_foreign_work(rig);
+  std::printf("%d checks of the C++ types, %d failed\n", checks, failures);
+  return failures == 0 ? 0 : 1;
+}
