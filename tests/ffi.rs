@@ -84,7 +84,9 @@ fn every_cpp_header_compiles_alone_with_and_without_exceptions() {
             for (standard, flags) in
                 [("c++17", &[][..]), ("c++20", &[][..]), ("c++17", &["-fno-exceptions"][..])]
             {
-                compiler.check(standard, &source, flags).unwrap_or_else(|errors| panic!("{errors}"));
+                compiler
+                    .check(standard, &source, flags)
+                    .unwrap_or_else(|errors| panic!("{errors}"));
             }
         }
     }
@@ -128,6 +130,8 @@ fn the_library_exports_what_the_header_declares_and_no_more() {
 
 #[test]
 fn the_examples_in_c_run() {
+    let text = run(Language::C, "c99", "ffi-examples/c/shortest.c", &[]);
+    assert_eq!(text, "the last byte is 7\n");
     for standard in C_STANDARDS {
         let text = run(Language::C, standard, "ffi-examples/c/roundtrip.c", &[]);
         assert!(text.contains("bit for bit"), "{text}");
@@ -144,6 +148,8 @@ fn the_c_interface_keeps_its_promises() {
 
 #[test]
 fn the_examples_in_cpp_run() {
+    let text = run(Language::Cpp, "c++17", "ffi-examples/cpp/shortest.cpp", &[]);
+    assert_eq!(text, "the sum is 524288\n");
     for standard in ["c++17", "c++20"] {
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/roundtrip.cpp", &[]);
         assert!(text.contains("bit for bit"), "{text}");

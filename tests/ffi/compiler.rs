@@ -87,7 +87,12 @@ impl Compiler {
         if source.extension().is_none_or(|extension| extension != "cu") {
             command.args(STRICT);
         }
-        command.arg(source).arg(&library.archive).args(&library.link_arguments).arg("-o").arg(&program);
+        command
+            .arg(source)
+            .arg(&library.archive)
+            .args(&library.link_arguments)
+            .arg("-o")
+            .arg(&program);
         output(command).unwrap_or_else(|errors| panic!("{errors}"));
         Program(scratch)
     }

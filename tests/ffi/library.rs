@@ -25,7 +25,7 @@ fn build() -> Library {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ffi");
     let output = Command::new(env!("CARGO"))
         .args(["rustc", "--lib", "--crate-type=staticlib", "--features=capi"])
-        .args(["--locked", "--message-format=json", "--target-dir"])
+        .args(["--locked", "--quiet", "--message-format=json", "--target-dir"])
         .arg(&target)
         .args(["--", "--print=native-static-libs"])
         .current_dir(env!("CARGO_MANIFEST_DIR"))

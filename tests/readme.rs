@@ -1,0 +1,23 @@
+//! The programs in README.md are files of the project, which other tests compile and run.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn every_program_in_the_readme_is_the_file_that_it_names() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let readme = fs::read_to_string(root.join("README.md")).expect("README.md");
+    let files =
+        ["examples/roundtrip.rs", "ffi-examples/c/shortest.c", "ffi-examples/cpp/shortest.cpp"];
+    for file in files {
+        let text = fs::read_to_string(root.join(file)).expect("a file that the README names");
+        // The example's own documentation stands above the program.
+        let program = text.trim_start_matches(|first: char| first == '\n').lines();
+        let program: Vec<&str> = program.skip_while(|line| line.starts_with("//!")).collect();
+        let program = program.join("\n");
+        let (_, after) = readme.split_once(&format!("(`{file}`)")).expect("the README names it");
+        let block = after.split("```").nth(1).expect("a program below its name");
+        let (_, block) = block.split_once('\n').expect("a language, then the program");
+        assert_eq!(block.trim(), program.trim(), "README.md and {file} differ");
+    }
+}

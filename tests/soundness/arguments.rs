@@ -1,0 +1,193 @@
+//! Rules 9, 10, 15 and 17: lengths, bytes, errors and threads, as far as they show at run time.
+
+use std::ops::Bound;
+
+use pinlane::driver::Call;
+use pinlane::driver::emulated::{Execution, Fault};
+use pinlane::{
+    CudaCode, Device, DeviceBuf, DeviceSlice, DeviceSliceMut, Error, ErrorKind, PinnedBuf,
+    PinnedPool, PinnedSlice, PinnedSliceMut, Stream, Ticket,
+};
+
+use crate::common;
+use crate::support::{LEN, Rig, all_calls};
+
+#[test]
+fn rule_09_lengths_must_match_and_nothing_is_enqueued() {
+    let rig = Rig::new(Execution::Lazy, 0, 4);
+    let (mut host, mut gpu) = (rig.host(1), rig.gpu());
+    let (mut shorter, mut small) = (rig.pool.alloc(LEN - 1).unwrap(), rig.device.alloc(1).unwrap());
+    let mut sums = rig.device.alloc::<u64>(2).unwrap();
+    let before = all_calls(&rig.emulator);
+    let errors = [
+        rig.stream.upload(&shorter, &mut gpu).unwrap_err(),
+        rig.stream.upload(&host, &mut small).unwrap_err(),
+        rig.stream.download(&gpu, &mut shorter).unwrap_err(),
+        rig.stream.download(&small, &mut host).unwrap_err(),
+        rig.stream.copy(&gpu, &mut small).unwrap_err(),
+        rig.stream.copy(&small, &mut gpu).unwrap_err(),
+        rig.stream.checksum(&gpu, &mut sums).unwrap_err(),
+        rig.stream.upload(host.slice(..5).unwrap(), gpu.slice_mut(..6).unwrap()).unwrap_err(),
+    ];
+    assert!(errors.iter().all(|error| error.kind() == ErrorKind::LengthMismatch), "{errors:?}");
+    assert_eq!(all_calls(&rig.emulator), before);
+    host.try_write().unwrap();
+}
+
+#[test]
+fn rule_09_ranges_lie_inside_or_are_refused() {
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let mut host = pool.alloc::<u64>(10).unwrap();
+    let mut gpu = device.alloc::<u64>(10).unwrap();
+    let past_the_end = (Bound::Excluded(usize::MAX), Bound::Unbounded);
+    #[allow(clippy::reversed_empty_ranges)]
+    let outside = [
+        (Bound::Included(0), Bound::Excluded(11)),
+        (Bound::Included(11), Bound::Excluded(11)),
+        (Bound::Included(6), Bound::Excluded(5)),
+        (Bound::Included(0), Bound::Included(10)),
+        (Bound::Included(0), Bound::Included(usize::MAX)),
+        (Bound::Included(usize::MAX), Bound::Unbounded),
+        past_the_end,
+    ];
+    for range in outside {
+        let kinds = [
+            host.slice(range).map(drop).unwrap_err().kind(),
+            host.slice_mut(range).map(drop).unwrap_err().kind(),
+            gpu.slice(range).map(drop).unwrap_err().kind(),
+            gpu.slice_mut(range).map(drop).unwrap_err().kind(),
+        ];
+        assert_eq!(kinds, [ErrorKind::OutOfRange; 4], "{range:?}");
+    }
+    assert_eq!(host.slice(10..).unwrap().len(), 0);
+    assert_eq!(host.slice(..=9).unwrap().len(), 10);
+    assert_eq!(gpu.slice((Bound::Excluded(3), Bound::Included(5))).unwrap().len(), 2);
+}
+
+#[test]
+fn rule_09_sizes_that_overflow_are_refused() {
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).max_bytes(usize::MAX).build().unwrap();
+    let kinds = [
+        pool.alloc::<u64>(usize::MAX / 8 + 1).unwrap_err().kind(),
+        pool.alloc::<u64>(usize::MAX).unwrap_err().kind(),
+        pool.alloc::<u8>(isize::MAX as usize + 1).unwrap_err().kind(),
+        device.alloc::<u64>(usize::MAX / 8 + 1).unwrap_err().kind(),
+        device.alloc::<[u64; 3]>(usize::MAX / 8).unwrap_err().kind(),
+    ];
+    assert_eq!(kinds, [ErrorKind::InvalidValue; 5]);
+    // The largest size that is one: no machine has it, and the budget's sums must not overflow.
+    let huge = pool.alloc::<u8>(isize::MAX as usize - 4095).unwrap_err().kind();
+    assert!(matches!(huge, ErrorKind::OutOfHostMemory | ErrorKind::InvalidValue), "{huge:?}");
+    assert_eq!(pool.stats().committed_bytes, 0);
+}
+
+#[test]
+fn rule_09_no_bytes_are_no_operation() {
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let stream = device.stream().unwrap();
+    // Elements without size, as many as there can be; and no elements.
+    let mut units = pool.alloc::<()>(usize::MAX).unwrap();
+    assert_eq!(units.read().unwrap().len(), usize::MAX);
+    let mut on_device = device.alloc::<()>(usize::MAX).unwrap();
+    assert!(stream.upload(&units, &mut on_device).unwrap().is_done().unwrap());
+    assert!(stream.download(&on_device, &mut units).unwrap().is_done().unwrap());
+    assert!(stream.fill(&mut on_device, ()).unwrap().is_done().unwrap());
+    let mut none = pool.alloc::<u64>(0).unwrap();
+    assert_eq!(none.write().unwrap(), []);
+    assert!(stream.upload(&none, &mut device.alloc(0).unwrap()).unwrap().is_done().unwrap());
+    assert_eq!(pool.stats().growths, 0);
+}
+
+#[test]
+fn rule_09_casts_of_views_keep_to_their_bytes() {
+    let device = common::device();
+    let mut gpu = device.alloc::<u8>(64).unwrap();
+    assert_eq!(gpu.slice(8..40).unwrap().cast::<u64>().unwrap().len(), 4);
+    let bad = [(1..9, "a start that is not aligned"), (8..17, "an end that is no multiple")];
+    for (range, why) in bad {
+        let error = gpu.slice_mut(range).unwrap().cast::<u64>().map(drop).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidValue, "{why}");
+    }
+    assert_eq!(
+        gpu.slice(..).unwrap().cast::<()>().map(drop).unwrap_err().kind(),
+        ErrorKind::InvalidValue
+    );
+}
+
+#[derive(Clone, Copy)]
+#[repr(C, align(4096))]
+struct Page([u8; 4096]);
+
+#[derive(Clone, Copy)]
+#[repr(C, align(8192))]
+struct TwoPages([u8; 8192]);
+
+// SAFETY: an array of bytes of exactly the alignment's size: any bit pattern, no padding.
+unsafe impl bytemuck::Zeroable for Page {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for Page {}
+// SAFETY: as above.
+unsafe impl bytemuck::Zeroable for TwoPages {}
+// SAFETY: as above.
+unsafe impl bytemuck::Pod for TwoPages {}
+
+#[test]
+fn rule_10_elements_are_aligned_or_refused() {
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    for len in [0, 1, 3] {
+        let pages = pool.alloc_zeroed::<Page>(len).unwrap();
+        assert!(pages.as_ptr().is_aligned());
+        assert!(pages.read().unwrap().iter().all(|page| page.0 == [0; 4096]));
+        let refused = pool.alloc::<TwoPages>(len).unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::InvalidValue);
+    }
+}
+
+#[test]
+fn rule_10_zeroed_memory_is_zero_even_if_it_was_used_before() {
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u32>(LEN).unwrap();
+    stream.fill(&mut gpu, !0).unwrap();
+    for _ in 0..20 {
+        let mut host = pool.alloc_zeroed::<u32>(LEN).unwrap();
+        assert_eq!(host.read().unwrap(), [0; LEN]);
+        stream.download(&gpu, &mut host).unwrap();
+    }
+}
+
+/// There is no last-error slot on the emulated device. That the CUDA driver leaves the caller's alone is
+/// tested beside it (`src/driver/cuda/thread.rs`), and on a GPU, from C++, by
+/// `ffi-examples/cpp/kernel.cu`. What can be seen here: an error is told once, to the call that it
+/// belongs to, and nothing of it is left for the next.
+#[test]
+fn rule_15_an_error_is_told_once() {
+    let rig = Rig::new(Execution::Eager, 0, 2);
+    let (mut host, mut gpu) = (rig.host(1), rig.gpu());
+    for call in [Call::CopyH2D, Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize] {
+        rig.emulator.inject(Fault::once(call, CudaCode::UNKNOWN));
+        let results = [
+            rig.stream.upload(&host, &mut gpu).and_then(|ticket| ticket.wait()),
+            rig.stream.record().and_then(|ticket| ticket.is_done().map(drop)),
+            rig.stream.synchronize(),
+        ];
+        let failed = results.iter().filter_map(|result| result.as_ref().err());
+        assert_eq!(failed.map(Error::cuda_code).collect::<Vec<_>>(), [Some(CudaCode::UNKNOWN)]);
+        rig.stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
+        rig.stream.synchronize().unwrap();
+        host.write().unwrap().fill(1);
+    }
+}
+
+#[test]
+fn rule_17_what_may_be_sent_and_shared() {
+    fn both<T: Send + Sync>() {}
+    both::<(Device, PinnedPool, Stream, Ticket, Error)>();
+    both::<(PinnedBuf<f32>, PinnedSlice<'_, f32>, PinnedSliceMut<'_, f32>)>();
+    both::<(DeviceBuf<f32>, DeviceSlice<'_, f32>, DeviceSliceMut<'_, f32>)>();
+}

@@ -1,0 +1,39 @@
+//! The soundness rules, each with tests by its number.
+//!
+//! | rule | what must not happen | tests |
+//! |---|---|---|
+//! | 1 | a copy reads a source that has changed | `lifetimes`, `tests/ui` |
+//! | 2 | a forgotten guard frees what is in flight | `lifetimes` |
+//! | 3 | a dropped future ends a borrow in use | `lifetimes` |
+//! | 4 | an error cuts a wait short | `failures` |
+//! | 5 | a pinned slice escapes untracked | `tests/ui` |
+//! | 6 | one stream's use hides another's | `order` |
+//! | 7 | work without a fence is forgotten | `failures` |
+//! | 8 | a host function frees, unwinds or leaks | `host_functions`, `tests/ui` |
+//! | 9 | a length is taken from the wrong side | `arguments` |
+//! | 10 | uninitialised or invalid bytes are read | `arguments`, `tests/ui` |
+//! | 11 | a graph capture records or loses a copy | `capture` |
+//! | 12 | a query has two answers, a handle no device | `order` |
+//! | 13 | flags and default streams are confused | `order` |
+//! | 14 | a forked child, or an exit, calls CUDA | `process` |
+//! | 15 | the caller's last error changes | `arguments`; see there |
+//! | 16 | a bad handle is followed | `src/capi` |
+//! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
+//!
+//! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse) always
+//! runs on it; the rest runs on the device that `PINLANE_TEST_DEVICE` names.
+
+#![cfg(feature = "emulated")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod arguments;
+mod capture;
+mod failures;
+mod host_functions;
+mod lifetimes;
+mod order;
+mod process;
+mod support;
+mod threads;

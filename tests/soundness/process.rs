@@ -1,0 +1,165 @@
+//! Rule 14: a forked child, and the end of the process.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use pinlane::driver::emulated::{Execution, Fault};
+use pinlane::driver::{Call, cuda_runtime};
+use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, PoolStats};
+
+use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
+
+const CHILD: &str = "PINLANE_TEST_FORKS";
+
+/// Whether this process may fork: it is one that runs the calling test only. Starts one that is, if it
+/// is not. What other tests' threads hold at the fork would stay held in the child for ever.
+fn in_a_process_of_its_own(test: &str) -> bool {
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new(program);
+    let run = command.args([test, "--exact", "--test-threads=1"]).env(CHILD, "1").output().unwrap();
+    let output = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && output.contains("1 passed"), "{output}{run:?}");
+    false
+}
+
+/// Runs `check` in a forked child. It gives the number of the first thing that is wrong, 0 for none.
+fn in_a_forked_child(check: impl FnOnce() -> i32) {
+    // SAFETY: the child runs `check`, which takes no lock that another thread of this process may have
+    // held at the fork (other than the C library's, which survive it), and leaves by `_exit`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
+        unsafe { libc::alarm(60) };
+        let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(verdict.unwrap_or(100)) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a live `int` for the call to write.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "the child hung or crashed: status {status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), 0, "this check failed in the child");
+}
+
+#[test]
+fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
+    if !in_a_process_of_its_own(
+        "process::rule_14_a_forked_child_is_refused_everything_and_drops_quietly",
+    ) {
+        return;
+    }
+    let rig = Rig::new(Execution::Lazy, 0, 2);
+    let (mut host, mut gpu) = (rig.host(1), rig.gpu());
+    let mut back = rig.host(0);
+    let idle = rig.device.stream().unwrap();
+    let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
+    rig.stream.download(&gpu, &mut back).unwrap();
+    let _ = cuda_runtime().is_some() && Device::available().is_empty();
+    in_a_forked_child(|| {
+        let before = all_calls(&rig.emulator);
+        fn refused<T>(result: Result<T, Error>) -> bool {
+            result.is_err_and(|error| error.kind() == ErrorKind::ForkedProcess)
+        }
+        let Rig { emulator, device, pool, stream } = &rig;
+        let mut other = pool.alloc::<u8>(0).err();
+        // SAFETY: nothing is launched.
+        let foreign = unsafe { stream.foreign(&[], &mut [], |_| ()) };
+        let checks = [
+            other.take().is_some_and(|error| error.kind() == ErrorKind::ForkedProcess),
+            refused(pool.alloc::<u8>(1)),
+            refused(pool.alloc_zeroed::<u8>(1)),
+            refused(pool.try_alloc::<u8>(1)),
+            refused(PinnedPool::builder(device).build()),
+            refused(device.alloc::<u8>(1)),
+            refused(device.alloc::<u8>(0)),
+            refused(device.stream()),
+            refused(device.memory_info()),
+            refused(stream.upload(&host, &mut gpu)),
+            refused(stream.download(&gpu, &mut host)),
+            refused(stream.fill(&mut gpu, 1)),
+            refused(stream.upload(host.slice(..0).unwrap(), gpu.slice_mut(..0).unwrap())),
+            refused(stream.record()),
+            refused(stream.wait_for(&ticket)),
+            refused(stream.launch_host(|| ())),
+            refused(stream.busy(std::time::Duration::ZERO)),
+            refused(stream.synchronize()),
+            refused(idle.synchronize()),
+            refused(device.legacy_stream().synchronize()),
+            refused(foreign),
+            refused(ticket.wait()),
+            refused(ticket.is_done()),
+            refused(crate::support::block_on(ticket.clone())),
+            refused(host.read()),
+            refused(host.write()),
+            refused(host.try_read()),
+            refused(back.try_write()),
+            pool.stats() == PoolStats::default(),
+            cuda_runtime().is_none() || refused(Device::open(0)),
+            cuda_runtime().is_none() || Device::available().is_empty(),
+            all_calls(emulator) == before,
+        ];
+        if let Some(wrong) = checks.iter().position(|&right| !right) {
+            return wrong as i32 + 1;
+        }
+        let emulator = emulator.clone();
+        drop((host, gpu, back, idle, ticket, rig));
+        if all_calls(&emulator) == before { 0 } else { 99 }
+    });
+}
+
+/// A child may be forked while other threads hold the pool's lock: its drops must not wait for it.
+#[test]
+fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
+    if !in_a_process_of_its_own("process::rule_14_drops_in_a_forked_child_wait_for_no_lock") {
+        return;
+    }
+    let rig = Rig::new(Execution::Eager, 0, 8);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    drop(rig.pool.alloc::<u32>(LEN).unwrap());
+                    let _ = rig.pool.stats();
+                }
+            });
+        }
+        for _ in 0..200 {
+            let host = rig.pool.alloc::<u32>(LEN).unwrap();
+            in_a_forked_child(|| {
+                drop(host);
+                i32::from(rig.pool.stats() != PoolStats::default())
+            });
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn rule_14_while_the_driver_unloads_drops_are_quiet_and_counted() {
+    for execution in [Execution::Eager, Execution::Lazy] {
+        let rig = Rig::new(execution, 0, 2);
+        let (host, mut gpu) = (rig.host(1), rig.gpu());
+        let second = rig.device.stream().unwrap();
+        let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
+        second.fill(&mut gpu, 1).unwrap();
+        drop(rig.host(2));
+        for call in Call::ALL {
+            rig.emulator.inject(Fault::forever(call, CudaCode::CUDART_UNLOADING));
+        }
+        let Rig { emulator, device, pool, stream } = rig;
+        drop(gpu);
+        assert_eq!(device.quarantined_bytes(), LEN * size_of::<u32>());
+        // Of another size: what is cached is to be freed, and will not go.
+        let error = pool.alloc::<u32>(LEN + 1).unwrap_err();
+        assert!(pool.stats().quarantined_bytes >= BLOCK, "{error}, {}", pool.stats());
+        drop((host, ticket, second, stream, pool, device));
+        eventually("nothing more happens", || emulator.usage().host_blocks == 2);
+        assert_eq!(emulator.findings(), []);
+    }
+}

@@ -1,0 +1,9 @@
+//! Nothing says when an asynchronous copy is done with a plain slice.
+
+use pinlane::{DeviceBuf, Result, Stream, Ticket};
+
+fn upload(stream: &Stream, data: &[f32], gpu: &mut DeviceBuf<f32>) -> Result<Ticket> {
+    stream.upload(data, gpu)
+}
+
+fn main() {}

@@ -1,0 +1,11 @@
+//! The device must not write what the host has borrowed to read.
+
+use pinlane::{DeviceBuf, PinnedBuf, Result, Stream};
+
+fn race(stream: &Stream, gpu: &DeviceBuf<u8>, host: &mut PinnedBuf<u8>) -> Result<u8> {
+    let bytes = host.read()?;
+    stream.download(gpu, &mut *host)?;
+    Ok(bytes[0])
+}
+
+fn main() {}
