@@ -329,3 +329,44 @@ pub extern "C" fn pinlane_buffer_record_use(
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     boundary(|| handle::free("pinlane_buffer_free", buffer))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn a_conflicting_use_is_busy_and_never_waits() {
+        let cell = Cell::new(1);
+        {
+            let first = cell.shared("test").expect("free");
+            assert_eq!(*cell.shared("test").expect("readers share"), *first);
+            assert_eq!(kind(cell.exclusive("test")), Some(ErrorKind::Busy));
+        }
+        {
+            let mut only = cell.exclusive("test").expect("free again");
+            *only = 2;
+            assert_eq!(kind(cell.shared("test")), Some(ErrorKind::Busy));
+            assert_eq!(kind(cell.exclusive("test")), Some(ErrorKind::Busy));
+        }
+        assert_eq!(*cell.shared("test").expect("free again"), 2);
+    }
+
+    #[test]
+    fn a_panic_inside_a_use_does_not_lock_the_buffer_for_ever() {
+        let cell = Cell::new(1);
+        let panicked = std::thread::scope(|scope| {
+            let panicking = || {
+                let _guard = cell.exclusive("test").expect("free");
+                std::panic::resume_unwind(Box::new("on purpose"));
+            };
+            scope.spawn(panicking).join().is_err()
+        });
+        assert!(panicked);
+        *cell.exclusive("test").expect("usable") += 1;
+        assert_eq!(*cell.shared("test").expect("usable"), 2);
+    }
+}

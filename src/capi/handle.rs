@@ -243,4 +243,61 @@ mod tests {
         assert_eq!(ours.get(0), None);
         assert_eq!(ours.get(usize::MAX), None);
     }
+
+    /// Soundness rule 16: of several threads that free one handle, one does.
+    #[test]
+    fn a_handle_is_freed_once_by_whoever_comes_first() {
+        let table = Table::new(100);
+        for round in 0..500 {
+            let object = Arc::new(round);
+            let handle = table.insert(object.clone());
+            let freed: usize = std::thread::scope(|scope| {
+                let free = || {
+                    // One that has found the object keeps it alive, whoever frees the handle.
+                    let found = table.get(handle);
+                    assert!(found.is_none_or(|found| *found == round));
+                    usize::from(table.remove(handle).is_some())
+                };
+                let threads = [(); 4].map(|()| scope.spawn(free));
+                threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+            });
+            assert_eq!((freed, Arc::strong_count(&object)), (1, 1));
+            assert_eq!(table.get(handle), None);
+        }
+    }
+
+    struct Nested;
+
+    static NESTED: Table<Outer> = Table::new(101);
+
+    /// Holds the handle of another of its kind, which its drop frees.
+    struct Outer(Option<usize>);
+
+    impl Drop for Outer {
+        fn drop(&mut self) {
+            if let Some(inner) = self.0 {
+                assert!(NESTED.remove(inner).is_some());
+            }
+        }
+    }
+
+    impl Handle for Nested {
+        type Object = Outer;
+        const NAME: &'static str = "nested object";
+        fn table() -> &'static Table<Outer> {
+            &NESTED
+        }
+    }
+
+    #[test]
+    fn objects_are_dropped_outside_the_lock() {
+        let inner = create::<Nested>(Outer(None));
+        let outer = create::<Nested>(Outer(Some(inner.addr())));
+        free("test", outer).expect("a live handle");
+        for handle in [inner, outer] {
+            let error = free("test", handle).expect_err("freed already");
+            assert_eq!(error.kind(), ErrorKind::InvalidHandle);
+        }
+        free("test", std::ptr::null_mut::<Nested>()).expect("freeing nothing is fine");
+    }
 }
