@@ -12,7 +12,7 @@ fn every_program_in_the_readme_is_the_file_that_it_names() {
     for file in files {
         let text = fs::read_to_string(root.join(file)).expect("a file that the README names");
         // The example's own documentation stands above the program.
-        let program = text.trim_start_matches(|first: char| first == '\n').lines();
+        let program = text.trim_start_matches('\n').lines();
         let program: Vec<&str> = program.skip_while(|line| line.starts_with("//!")).collect();
         let program = program.join("\n");
         let (_, after) = readme.split_once(&format!("(`{file}`)")).expect("the README names it");

@@ -15,6 +15,8 @@
 //! * The slot shows the state of the whole process (no driver, corrupted context, exit): clearing does
 //!   not help, a failing call can only give the same again, and so it runs in place.
 
+use std::sync::OnceLock;
+
 use crate::driver::{DriverResult, Ordinal};
 use crate::error::CudaCode;
 use crate::sys;
@@ -43,8 +45,12 @@ pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> 
     })
 }
 
-/// Runs `f` with `device` current. Two devices that are the same cost one comparison.
+/// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked; if the
+/// device is current already, that costs one comparison.
 pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
+    if there_is_one_device() {
+        return f();
+    }
     let mut before = 0;
     // SAFETY: `before` is a live `int` for the call to write.
     let code = unsafe { sys::cudaGetDevice(&mut before) };
@@ -62,6 +68,18 @@ pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> 
     let code = f();
     // SAFETY: takes a number, the one that was current before.
     first_failure(code, unsafe { sys::cudaSetDevice(before) })
+}
+
+/// Whether the process has exactly one device, which then is current on every thread. Once the runtime has
+/// started, the number does not change.
+fn there_is_one_device() -> bool {
+    static ONE: OnceLock<bool> = OnceLock::new();
+    *ONE.get_or_init(|| {
+        let mut count = 0;
+        // SAFETY: `count` is a live `int` for the call to write.
+        let code = unsafe { sys::cudaGetDeviceCount(&mut count) };
+        code == SUCCESS && count == 1
+    })
 }
 
 /// Runs `f` with captures of other threads out of danger: calls that CUDA lists as potentially unsafe
