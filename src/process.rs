@@ -8,7 +8,9 @@
 //! * Inside a host function the runtime must not be called (`cudaLaunchHostFunc`: "The host function
 //!   must not make any CUDA API calls"). [`in_host_function`] tells.
 
+use std::any::Any;
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -71,5 +73,13 @@ pub(crate) fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
         let _ = std::thread::Builder::new().name("pinlane-release".into()).spawn(release);
     } else {
         release();
+    }
+}
+
+/// Ends a panic of somebody else's code. The payload is theirs too, and dropping it may panic again; what
+/// that leaves is forgotten.
+pub(crate) fn discard_panic(payload: Box<dyn Any + Send>) {
+    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
+        std::mem::forget(another);
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use crate::device::{Device, adopt_stream, create_stream};
 use crate::driver::{RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::as_host_function;
+use crate::process::{as_host_function, discard_panic};
 use crate::ticket::Ticket;
 use crate::timeline::Timeline;
 
@@ -220,10 +220,9 @@ unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
     // SAFETY: by the precondition the pointer is one share of the slot, handed over here.
     let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
     let Some(function) = take(&slot) else { return };
-    // Unwinding into the runtime's C frames would be undefined, so a panic ends here. Its payload is
-    // forgotten, because dropping it could panic again.
+    // Unwinding into the runtime's C frames would be undefined, so a panic ends here.
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| as_host_function(function))) {
-        std::mem::forget(payload);
+        discard_panic(payload);
     }
 }
 

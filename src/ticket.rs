@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::discard_panic;
 use crate::timeline::Timeline;
 
 /// Knows when an asynchronous operation is complete: [`wait`](Self::wait), [`is_done`](Self::is_done)
@@ -173,6 +174,6 @@ impl Watchlist {
 /// A waker is the executor's code; its panic must not end the other tickets' watch.
 fn wake(waker: Waker) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        std::mem::forget(payload);
+        discard_panic(payload);
     }
 }

@@ -6,6 +6,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::discard_panic;
 
 /// What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
 /// ones may be added.
@@ -116,8 +117,7 @@ pub(super) fn boundary(body: impl FnOnce() -> Result<()>) -> pinlane_status {
                 format!("a panic was caught at the C boundary: {}", panic_text(&*payload)),
                 "report it as a bug of pinlane",
             ));
-            // Dropping the payload is foreign code, which could panic again.
-            std::mem::forget(payload);
+            discard_panic(payload);
             status
         }
     }

@@ -65,7 +65,7 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
         fn refused<T>(result: Result<T, Error>) -> bool {
             result.is_err_and(|error| error.kind() == ErrorKind::ForkedProcess)
         }
-        let Rig { emulator, device, pool, stream } = &rig;
+        let Rig { emulator, device, pool, stream, .. } = &rig;
         let mut other = pool.alloc::<u8>(0).err();
         // SAFETY: nothing is launched.
         let foreign = unsafe { stream.foreign(&[], &mut [], |_| ()) };
@@ -152,7 +152,7 @@ fn rule_14_while_the_driver_unloads_drops_are_quiet_and_counted() {
         for call in Call::ALL {
             rig.emulator.inject(Fault::forever(call, CudaCode::CUDART_UNLOADING));
         }
-        let Rig { emulator, device, pool, stream } = rig;
+        let Rig { emulator, device, pool, stream, .. } = rig;
         drop(gpu);
         assert_eq!(device.quarantined_bytes(), LEN * size_of::<u32>());
         // Of another size: what is cached is to be freed, and will not go.

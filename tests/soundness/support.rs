@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 use crate::common::{devices_of, emulator};
 
 /// How long a test may seem to hang before it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(40);
 
 /// Runs `test`, and fails instead of hanging.
 pub fn watched(test: impl FnOnce() + Send + 'static) {
@@ -65,8 +65,24 @@ pub fn raw(stream: &Stream) -> RawStream {
     RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() }
 }
 
-/// An emulated machine with a pool, a stream and device memory on its device 0.
+/// Streams that are stalled. A test that fails must not hang in its drops, which may wait for them.
+pub struct Stalled {
+    emulator: Emulator,
+    streams: Mutex<Vec<RawStream>>,
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        for &stream in self.streams.get_mut().unwrap().iter() {
+            let _ = self.emulator.release(stream);
+        }
+    }
+}
+
+/// An emulated machine with a pool and a stream on its device 0.
 pub struct Rig {
+    /// The first to be dropped.
+    pub stalled: Stalled,
     pub emulator: Emulator,
     pub device: Device,
     pub pool: PinnedPool,
@@ -85,7 +101,8 @@ impl Rig {
         let device = devices_of(&emulator).swap_remove(0);
         let pool = PinnedPool::builder(&device).max_bytes(blocks * BLOCK).build().unwrap();
         let stream = device.stream().unwrap();
-        Rig { emulator, device, pool, stream }
+        let stalled = Stalled { emulator: emulator.clone(), streams: Mutex::default() };
+        Rig { stalled, emulator, device, pool, stream }
     }
 
     pub fn host(&self, value: u32) -> PinnedBuf<u32> {
@@ -108,9 +125,11 @@ impl Rig {
 
     pub fn stall(&self, stream: &Stream) {
         self.emulator.stall(raw(stream)).unwrap();
+        self.stalled.streams.lock().unwrap().push(raw(stream));
     }
 
     pub fn release(&self, stream: &Stream) {
+        self.stalled.streams.lock().unwrap().retain(|&stalled| stalled != raw(stream));
         self.emulator.release(raw(stream)).unwrap();
     }
 
@@ -120,7 +139,7 @@ impl Rig {
 
     /// Drops everything and looks for what is left.
     pub fn assert_nothing_is_left(self) {
-        let Rig { emulator, device, pool, stream } = self;
+        let Rig { emulator, device, pool, stream, .. } = self;
         drop((pool, stream, device));
         assert_eq!(emulator.findings(), []);
         let usage = emulator.usage();
@@ -130,8 +149,8 @@ impl Rig {
 }
 
 /// Lazy machines: nothing runs before somebody waits.
-pub fn on_lazy_machines(blocks: usize, test: impl Fn(Rig)) {
-    (0..12).for_each(|seed| test(Rig::new(Execution::Lazy, seed, blocks)));
+pub fn on_lazy_machines(blocks: usize, test: impl Fn(Rig) + Send + 'static) {
+    watched(move || (0..12).for_each(|seed| test(Rig::new(Execution::Lazy, seed, blocks))));
 }
 
 /// How many calls of any kind the machine has seen.
