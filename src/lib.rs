@@ -55,6 +55,8 @@ mod pool;
 mod process;
 #[allow(unsafe_code)]
 mod stream;
+#[allow(unsafe_code)]
+mod sync;
 #[cfg(pinlane_cuda)]
 #[allow(unsafe_code)]
 mod sys;

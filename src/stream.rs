@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::{Device, adopt_stream, create_stream};
 use crate::driver::{RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{as_host_function, discard_panic};
+use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::timeline::Timeline;
 
@@ -210,7 +211,7 @@ impl Stream {
 type Slot<F> = Mutex<Option<F>>;
 
 fn take<F>(slot: &Slot<F>) -> Option<F> {
-    slot.lock().unwrap_or_else(PoisonError::into_inner).take()
+    slot.lock().take()
 }
 
 /// # Safety

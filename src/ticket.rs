@@ -11,14 +11,15 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{self, Waker};
 use std::time::Duration;
 
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::discard_panic;
+use crate::sync::Mutex;
 use crate::timeline::Timeline;
 
 /// Knows when an asynchronous operation is complete: [`wait`](Self::wait), [`is_done`](Self::is_done)
@@ -97,16 +98,8 @@ type Watched = (Ticket, Waker);
 
 /// Wakes `waker` once `ticket` is no longer pending.
 fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
-    static WATCHER: OnceLock<Mutex<Sender<Watched>>> = OnceLock::new();
-    let watcher = WATCHER.get_or_init(|| {
-        let (sender, receiver) = channel();
-        // If no thread can be had, the receiver drops here and every `send` below says so.
-        let _ = std::thread::Builder::new()
-            .name("pinlane-watcher".into())
-            .spawn(move || watch_all(&receiver));
-        Mutex::new(sender)
-    });
-    let sent = watcher.lock().unwrap_or_else(PoisonError::into_inner).send((ticket, waker));
+    static WATCHER: Mutex<Option<Sender<Watched>>> = Mutex::new(None);
+    let sent = WATCHER.lock().get_or_insert_with(start_watcher).send((ticket, waker));
     sent.map_err(|_| {
         Error::new(
             ErrorKind::Unsupported,
@@ -115,6 +108,15 @@ fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
             "raise the limit on threads, or use Ticket::wait",
         )
     })
+}
+
+fn start_watcher() -> Sender<Watched> {
+    let (sender, receiver) = channel();
+    // If no thread can be had, the receiver drops here, and whoever sends is told.
+    let _ = std::thread::Builder::new()
+        .name("pinlane-watcher".into())
+        .spawn(move || watch_all(&receiver));
+    sender
 }
 
 /// Ends never: the sender is in a static.

@@ -26,14 +26,15 @@
 //! Any thread may submit, poll and wait at any time.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 
 use crate::context::Context;
 use crate::driver::{Capture, Driver, DriverResult, Poll, RawEvent, RawStream};
 use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::on_ordinary_thread;
+use crate::sync::{Mutex, MutexGuard};
 
 /// How many marks may be pending before somebody looks which are complete. A look costs as much as a
 /// copy (`cudaEventQuery` of a completed event takes 1.3 us), so it is worth waiting for many.
@@ -143,9 +144,7 @@ impl Timeline {
     }
 
     fn lock(&self) -> MutexGuard<'_, Marks> {
-        // No user code runs under the lock, and every update of `Marks` is complete before anything
-        // in it can panic; a poisoned lock holds consistent data.
-        self.marks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.marks.lock()
     }
 
     /// The driver, if work may be enqueued here by this thread: not in a forked child, not on another
@@ -417,7 +416,7 @@ enum Tracker {
 impl Drop for Timeline {
     fn drop(&mut self) {
         let (context, raw, owned) = (self.context.clone(), self.raw, self.origin == Origin::Owned);
-        let marks = std::mem::take(self.marks.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let marks = std::mem::take(self.marks.get_mut());
         on_ordinary_thread(move || {
             // Here, so that one thread releases all events if it takes a thread at all.
             drop(marks);

@@ -17,9 +17,10 @@
 //! * The table's lock is held for a look-up only; objects are dropped outside it.
 
 use std::ptr::NonNull;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 
 const GENERATIONS: u64 = 1 << 24;
 
@@ -33,7 +34,7 @@ pub(super) trait Handle: Sized + 'static {
 
 pub(super) struct Table<T> {
     tag: u8,
-    slots: RwLock<Slots<T>>,
+    slots: Mutex<Slots<T>>,
 }
 
 struct Slots<T> {
@@ -51,7 +52,7 @@ impl<T> Table<T> {
     pub(super) const fn new(number: u8) -> Self {
         assert!(number < 128);
         let slots = Slots { slots: Vec::new(), free: Vec::new() };
-        Table { tag: 0x80 | number, slots: RwLock::new(slots) }
+        Table { tag: 0x80 | number, slots: Mutex::new(slots) }
     }
 
     fn encode(&self, index: u32, generation: u64) -> usize {
@@ -66,7 +67,7 @@ impl<T> Table<T> {
     }
 
     fn insert(&self, object: Arc<T>) -> usize {
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         let index = slots.free.pop().unwrap_or_else(|| {
             slots.slots.push(Slot { generation: 0, object: None });
             u32::try_from(slots.slots.len() - 1).expect("fewer than 2^32 handles of a type")
@@ -78,14 +79,14 @@ impl<T> Table<T> {
 
     fn get(&self, value: usize) -> Option<Arc<T>> {
         let (index, generation) = self.decode(value)?;
-        let slots = self.slots.read().unwrap_or_else(PoisonError::into_inner);
+        let slots = self.slots.lock();
         let slot = slots.slots.get(index).filter(|slot| slot.generation == generation)?;
         slot.object.clone()
     }
 
     fn remove(&self, value: usize) -> Option<Arc<T>> {
         let (index, generation) = self.decode(value)?;
-        let mut slots = self.slots.write().unwrap_or_else(PoisonError::into_inner);
+        let mut slots = self.slots.lock();
         let slot = slots.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
         let object = slot.object.take()?;
         slot.generation += 1;
@@ -224,7 +225,7 @@ mod tests {
     fn a_slot_whose_generations_are_used_up_is_retired() {
         let table = Table::new(100);
         let first = table.insert(Arc::new(0));
-        table.slots.write().expect("not poisoned").slots[0].generation = GENERATIONS - 1;
+        table.slots.lock().slots[0].generation = GENERATIONS - 1;
         let last = table.encode(0, GENERATIONS - 1);
         assert!(table.remove(last).is_some());
         assert_eq!(table.insert(Arc::new(1)) as u32, 1, "slot 0 is not used again");

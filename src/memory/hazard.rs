@@ -21,11 +21,12 @@
 //! handle in C.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::driver::Poll;
 use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
 use crate::timeline::{Fence, Timeline};
 
 /// How many uses a buffer keeps apart by range before it merges those of one stream.
@@ -80,8 +81,7 @@ pub(crate) struct Hazards {
 
 impl Hazards {
     fn lock(&self) -> MutexGuard<'_, Vec<Use>> {
-        // Nothing in the critical sections panics half way through an update.
-        self.uses.lock().unwrap_or_else(PoisonError::into_inner)
+        self.uses.lock()
     }
 
     /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
@@ -157,7 +157,7 @@ impl Hazards {
 
     /// Everything that is still pending, when the buffer goes away.
     pub(crate) fn take_pending(&mut self) -> Vec<Use> {
-        let mut uses = std::mem::take(self.uses.get_mut().unwrap_or_else(PoisonError::into_inner));
+        let mut uses = std::mem::take(self.uses.get_mut());
         uses.retain(|old| !old.is_retired());
         uses
     }

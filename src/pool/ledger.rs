@@ -39,6 +39,8 @@ pub(super) enum Room {
 
 impl Ledger {
     pub(super) fn new(max_bytes: usize) -> Self {
+        // No block is larger than `isize::MAX`, and so no sum overflows.
+        let max_bytes = max_bytes.min(isize::MAX as usize);
         let stats = PoolStats { max_bytes, ..PoolStats::default() };
         Ledger { stats, cached: BTreeMap::new(), parked: VecDeque::new(), leaving: 0, next_id: 0 }
     }
@@ -179,5 +181,35 @@ impl Ledger {
     pub(super) fn into_blocks(self) -> impl Iterator<Item = (Block, Vec<Use>)> {
         let cached = self.cached.into_values().flatten().map(|block| (block, Vec::new()));
         cached.chain(self.parked.into_iter().map(|parked| (parked.block, parked.pending)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reservations_neither_exceed_the_budget_nor_overflow() {
+        const HUGE: usize = isize::MAX as usize;
+        let mut ledger = Ledger::new(usize::MAX);
+        assert!(matches!(ledger.make_room(HUGE), Room::Reserved));
+        assert!(matches!(ledger.make_room(HUGE), Room::None));
+        ledger.release(HUGE);
+        assert!(matches!(ledger.make_room(HUGE), Room::Reserved));
+    }
+
+    /// Room that another thread is making is no reason to say that there is none.
+    #[test]
+    fn blocks_that_are_leaving_are_waited_for() {
+        let mut ledger = Ledger::new(4096);
+        assert!(matches!(ledger.make_room(4096), Room::Reserved));
+        ledger.grown(4096);
+        ledger.reclaim(Block { ptr: std::ptr::NonNull::dangling(), bytes: 4096 }, Vec::new());
+        let Room::Trim(leaving) = ledger.make_room(512) else { panic!("it is to be trimmed") };
+        assert_eq!(leaving.len(), 1);
+        assert!(matches!(ledger.make_room(512), Room::Leaving));
+        ledger.left(4096, true);
+        assert!(!ledger.is_leaving());
+        assert!(matches!(ledger.make_room(512), Room::Reserved));
     }
 }

@@ -94,8 +94,7 @@ impl PinnedPoolBuilder {
                 "set max_bytes to what may be page-locked at a time",
             ));
         }
-        // No allocation is larger than `isize::MAX`, and so no sum of the ledger can overflow.
-        let ledger = Mutex::new(Ledger::new(self.max_bytes.min(isize::MAX as usize)));
+        let ledger = Mutex::new(Ledger::new(self.max_bytes));
         Ok(PinnedPool { inner: Arc::new(Inner { context, ledger, left: Condvar::new() }) })
     }
 }

@@ -34,7 +34,7 @@ fn in_a_forked_child(check: impl FnOnce() -> i32) {
     assert!(child >= 0, "fork failed");
     if child == 0 {
         // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
-        unsafe { libc::alarm(60) };
+        unsafe { libc::alarm(20) };
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
         // SAFETY: no preconditions.
         unsafe { libc::_exit(verdict.unwrap_or(100)) };
@@ -129,6 +129,8 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
                 }
             });
         }
+        // Also when an assertion below fails: the scope waits for its threads.
+        let _stop = OnDrop(|| stop.store(true, Ordering::Relaxed));
         for _ in 0..200 {
             let host = rig.pool.alloc::<u32>(LEN).unwrap();
             in_a_forked_child(|| {
@@ -136,8 +138,15 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
                 i32::from(rig.pool.stats() != PoolStats::default())
             });
         }
-        stop.store(true, Ordering::Relaxed);
     });
+}
+
+struct OnDrop<F: Fn()>(F);
+
+impl<F: Fn()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
 }
 
 #[test]

@@ -9,13 +9,12 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it has
 //! let go. A wake-up costs a system call, hence the count of waiters.
 
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-
 use super::machine::Machine;
 use super::operation::{HostCall, Position};
 use super::schedule::Progress;
 use super::slots::Key;
 use crate::driver::{DriverResult, Ordinal};
+use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The machine and its sleepers.
 #[derive(Debug)]
@@ -33,7 +32,7 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Machine> {
         // No code of the user runs under the lock; a panic there is a bug of this module, and the
         // thread that hit it says so.
-        self.machine.lock().unwrap_or_else(PoisonError::into_inner)
+        self.machine.lock()
     }
 
     /// Runs `work` on the machine and wakes whom that concerns.
@@ -77,7 +76,7 @@ impl Shared {
                 Progress::Lost(code) => return Err(code),
                 Progress::Blocked => {
                     machine.waiters += 1;
-                    machine = self.changed.wait(machine).unwrap_or_else(PoisonError::into_inner);
+                    machine = self.changed.wait(machine);
                     machine.waiters -= 1;
                 }
             }
@@ -102,7 +101,7 @@ impl Shared {
             if next.is_some() {
                 return next;
             }
-            machine = self.host_work.wait(machine).unwrap_or_else(PoisonError::into_inner);
+            machine = self.host_work.wait(machine);
         }
     }
 }
