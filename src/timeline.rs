@@ -447,3 +447,45 @@ impl Drop for Event {
         });
     }
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use super::*;
+    use crate::device::{Device, create_stream};
+    use crate::driver::StreamFlags;
+
+    fn timeline() -> Arc<Timeline> {
+        let device = Device::emulated().expect("it always opens");
+        create_stream(device.context(), StreamFlags::default()).expect("no faults")
+    }
+
+    /// Two threads fence at once: neither covers the other, and the one with the later position may
+    /// well be the first to be complete.
+    #[test]
+    fn a_position_is_retired_with_those_that_cover_it_only() {
+        let timeline = timeline();
+        for position in 0..2 {
+            let mark = Mark { covers: 0, done: false, event: None };
+            assert_eq!(timeline.push(mark).0, position);
+        }
+        timeline.complete(&mut timeline.lock(), 1);
+        assert!(!timeline.is_retired(0) && !timeline.is_retired(1));
+        assert!(timeline.mark(0).is_some(), "still to be waited for");
+        assert!(timeline.mark(1).is_none());
+
+        // Behind both: when it is complete, so are they.
+        assert_eq!(timeline.push(Mark { covers: 2, done: false, event: None }).0, 2);
+        timeline.complete(&mut timeline.lock(), 2);
+        assert!((0..3).all(|position| timeline.is_retired(position)));
+    }
+
+    #[test]
+    fn a_fence_stands_for_another_if_it_covers_it() {
+        let fence = |position, covers| Fence { position, covers };
+        assert_eq!(fence(3, 3).covering(fence(2, 0)), Some(fence(3, 3)));
+        assert_eq!(fence(2, 0).covering(fence(3, 3)), Some(fence(3, 3)));
+        assert_eq!(fence(3, 2).covering(fence(2, 2)), None);
+        assert_eq!(fence(2, 2).covering(fence(3, 2)), None);
+        assert_eq!(fence(2, 1).covering(fence(2, 1)), Some(fence(2, 1)));
+    }
+}

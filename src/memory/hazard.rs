@@ -227,6 +227,11 @@ mod tests {
         assert_eq!(positions(&hazards), [0, 1]);
         hazards.record(read(&stream, 2, 2, 0..8));
         assert_eq!(positions(&hazards), [1, 2], "the third covers the first");
+
+        let hazards = Hazards::default();
+        hazards.record(read(&stream, 1, 0, 0..8));
+        hazards.record(read(&stream, 0, 0, 0..8));
+        assert_eq!(positions(&hazards), [0, 1], "whichever is recorded first");
     }
 
     #[test]

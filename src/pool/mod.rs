@@ -29,7 +29,7 @@ mod ledger;
 mod stats;
 
 use std::fmt;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use bytemuck::Pod;
 
@@ -40,6 +40,7 @@ use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::memory::hazard::{self, Use};
 use crate::memory::{Block, BlockOwner, PinnedBuf, PinnedRegion, byte_count};
 use crate::process::on_ordinary_thread;
+use crate::sync::{Condvar, Mutex, MutexGuard};
 use ledger::{Ledger, Room};
 pub use stats::PoolStats;
 
@@ -185,8 +186,7 @@ impl PinnedPool {
 
 impl Inner {
     fn lock(&self) -> MutexGuard<'_, Ledger> {
-        // Every update of the ledger is complete before anything in it can panic.
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
+        self.ledger.lock()
     }
 
     /// A block for `bytes`: from the cache, then what is retired, then new memory, then room made by
@@ -310,7 +310,7 @@ impl Inner {
     fn wait_for_leaving(&self) {
         let ledger = self.lock();
         if ledger.is_leaving() {
-            drop(self.left.wait(ledger).unwrap_or_else(PoisonError::into_inner));
+            drop(self.left.wait(ledger));
         }
     }
 
@@ -348,10 +348,7 @@ impl BlockOwner for Inner {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let ledger = std::mem::replace(
-            self.ledger.get_mut().unwrap_or_else(PoisonError::into_inner),
-            Ledger::new(0),
-        );
+        let ledger = std::mem::replace(self.ledger.get_mut(), Ledger::new(0));
         let context = self.context.clone();
         on_ordinary_thread(move || {
             let Some(driver) = context.releaser() else { return };
