@@ -69,12 +69,18 @@ fn rule_11_work_elsewhere_leaves_a_capture_alone() {
 /// freed, must not join the graph.
 #[test]
 fn rule_11_drops_do_not_join_a_capture() {
-    let rig = Rig::new(Execution::Lazy, 0, 2);
+    let rig = Rig::new(Execution::Eager, 0, 2);
     let (host, mut gpu) = (rig.host(1), rig.gpu());
+    // Enough for pinlane to see that the allocation is complete: the copy is the only use left.
+    for _ in 0..200 {
+        drop(rig.gpu());
+    }
+    rig.stall(&rig.stream);
     rig.stream.upload(&host, &mut gpu).unwrap();
     rig.emulator.begin_capture(raw(&rig.stream)).unwrap();
     drop((host, gpu));
     assert_eq!(rig.emulator.end_capture(raw(&rig.stream)), Ok(0));
+    rig.release(&rig.stream);
     rig.stream.synchronize().unwrap();
     rig.assert_nothing_is_left();
 }
