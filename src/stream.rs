@@ -221,10 +221,13 @@ unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
     // SAFETY: by the precondition the pointer is one share of the slot, handed over here.
     let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
     let Some(function) = take(&slot) else { return };
-    // Unwinding into the runtime's C frames would be undefined, so a panic ends here.
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| as_host_function(function))) {
-        discard_panic(payload);
-    }
+    // Unwinding into the runtime's C frames would be undefined, so a panic ends here. What it carries may
+    // own buffers and streams too.
+    as_host_function(|| {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
+            discard_panic(payload);
+        }
+    });
 }
 
 impl fmt::Debug for Stream {

@@ -71,6 +71,18 @@ fn rule_08_a_panic_that_panics_again_ends_there_too() {
 }
 
 #[test]
+fn rule_08_what_a_panic_carries_is_released_by_ordinary_threads() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        let (gpu, stream) = (rig.gpu(), rig.device.stream().unwrap());
+        let function = || resume_unwind(Box::new((gpu, stream)));
+        rig.stream.launch_host(function).unwrap().wait().unwrap();
+        eventually("it is released", || rig.emulator.usage().device_bytes == 0);
+        rig.assert_no_misuse();
+    });
+}
+
+#[test]
 fn rule_08_everything_may_be_dropped_inside() {
     watched(|| {
         for (execution, seed) in [Execution::Eager, Execution::Lazy].into_iter().zip(0..) {
