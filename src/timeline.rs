@@ -228,11 +228,12 @@ impl Timeline {
     fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
         {
             let mut marks = self.lock();
-            // An event that somebody still waits on goes to the back of the queue.
+            // The one used last is the likeliest to be in a cache. One that somebody still waits on goes
+            // to the other end.
             for _ in 0..marks.idle.len().min(4) {
-                match marks.idle.pop_front() {
+                match marks.idle.pop_back() {
                     Some(event) if Arc::strong_count(&event) == 1 => return Ok(event),
-                    Some(event) => marks.idle.push_back(event),
+                    Some(event) => marks.idle.push_front(event),
                     None => break,
                 }
             }

@@ -3,6 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use crate::common::{Target, driver, target};
 use pinlane::driver::emulated::{Emulator, Execution};
@@ -159,13 +160,14 @@ impl Rig {
 pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
     (0..5000).any(|round| {
         if round > 50 {
-            std::thread::sleep(std::time::Duration::from_millis(1));
+            std::thread::sleep(Duration::from_millis(1));
         }
         query() == Poll::Done
     })
 }
 
-/// Holds a stream back until it is opened, at the latest when a failed test unwinds.
+/// Holds a stream back until it is opened: at the latest when a failed test unwinds, or after a time that
+/// no test takes, should a call block that must not.
 pub struct Gate(Arc<Door>);
 
 #[derive(Default)]
@@ -189,7 +191,8 @@ impl Drop for Gate {
 
 impl Door {
     fn pass(&self) {
+        const AT_THE_LATEST: Duration = Duration::from_secs(20);
         let open = self.open.lock().unwrap();
-        drop(self.opened.wait_while(open, |open| !*open).unwrap());
+        drop(self.opened.wait_timeout_while(open, AT_THE_LATEST, |open| !*open).unwrap());
     }
 }
