@@ -2,12 +2,16 @@
  *
  * C11, on the emulated device only: it has lazy execution, which makes "in flight" certain. */
 
+#define _POSIX_C_SOURCE 200809L /* fork, beside strict C */
+
 #include <pinlane/pinlane.h>
 
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 /* Programs are compiled against these layouts: they change only with a new function. */
 #define MEMBER(type, member, offset) \
@@ -458,6 +462,30 @@ static void threads(void) {
   EXPECT(freed == 1);
 }
 
+/* A child is refused everything, whatever it had from its parent; freeing there leaks, quietly. */
+static void forks(void) {
+  fflush(NULL);
+  const pid_t child = fork();
+  if (child == 0) {
+    void *data = NULL;
+    pinlane_device *device = NULL;
+    int wrong = 0;
+    alarm(20); /* a call that hangs ends the child */
+    wrong |= pinlane_buffer_read(rig.buffer, (const void **)&data) != PINLANE_STATUS_FORKED_PROCESS;
+    wrong |= pinlane_stream_synchronize(rig.stream) != PINLANE_STATUS_FORKED_PROCESS;
+    wrong |= pinlane_device_open_or_emulated(&device) != PINLANE_STATUS_FORKED_PROCESS;
+    wrong |= pinlane_emulator_create(NULL, &device, 1) != PINLANE_STATUS_FORKED_PROCESS;
+    wrong |= pinlane_buffer_free(rig.buffer) != PINLANE_STATUS_OK;
+    wrong |= data != NULL || device != NULL;
+    _exit(wrong);
+  }
+  int status = -1;
+  EXPECT(child > 0 && waitpid(child, &status, 0) == child);
+  EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  const void *data = NULL;
+  OK(pinlane_buffer_read(rig.buffer, &data)); /* the parent's is as it was */
+}
+
 int main(void) {
   set_up();
   versions_and_names();
@@ -469,6 +497,7 @@ int main(void) {
   frees_in_flight();
   tickets();
   threads();
+  forks();
   tear_down();
   printf("%d checks of the C interface, %d failed\n", checks, failures);
   return failures == 0 ? 0 : 1;

@@ -459,7 +459,8 @@ pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
  * Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees with
  * `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
  *
- * Statuses: `NO_DEVICE` (the message says what is missing), `INVALID_VALUE` if `device` is NULL.
+ * Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if `device`
+ * is NULL.
  *
  * # Safety
  *

@@ -51,7 +51,8 @@ const _: () = {
 /// Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees with
 /// `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
 ///
-/// Statuses: `NO_DEVICE` (the message says what is missing), `INVALID_VALUE` if `device` is NULL.
+/// Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if `device`
+/// is NULL.
 ///
 /// # Safety
 ///
@@ -63,6 +64,7 @@ pub unsafe extern "C" fn pinlane_device_open(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_open";
+        handle::check_process(OPERATION)?;
         // SAFETY: the caller's precondition on `device`.
         let out = unsafe { Out::new(OPERATION, "device", device) }?;
         out.set(handle::create(Device::open(ordinal)?));
@@ -84,6 +86,7 @@ pub unsafe extern "C" fn pinlane_device_open_or_emulated(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_open_or_emulated";
+        handle::check_process(OPERATION)?;
         // SAFETY: the caller's precondition on `device`.
         let out = unsafe { Out::new(OPERATION, "device", device) }?;
         #[cfg(feature = "emulated")]
@@ -113,6 +116,7 @@ pub unsafe extern "C" fn pinlane_emulator_create(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_emulator_create";
+        handle::check_process(OPERATION)?;
         // SAFETY: the caller's precondition on `devices`; the array has at least one element.
         unsafe { Out::new(OPERATION, "devices", devices) }?;
         if !(1..=64).contains(&count) {

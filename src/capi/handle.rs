@@ -17,9 +17,10 @@
 //! * The table's lock is held for a look-up only; objects are dropped outside it.
 
 use std::ptr::NonNull;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::Process;
 use crate::sync::Mutex;
 
 const GENERATIONS: u64 = 1 << 24;
@@ -97,6 +98,23 @@ impl<T> Table<T> {
     }
 }
 
+/// The process that made the first handle. In a forked child a table may be locked for ever, by a thread
+/// that the child does not have, so nobody looks (soundness rule 14).
+static PROCESS: OnceLock<Process> = OnceLock::new();
+
+/// Fails in a child of the process that first used pinlane. Whatever makes a first handle asks.
+pub(super) fn check_process(operation: &'static str) -> Result<()> {
+    if PROCESS.get_or_init(Process::current).is_current() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::ForkedProcess,
+        operation,
+        "this process was forked after pinlane was first used",
+        "use pinlane in the parent only, or exec a new program in the child",
+    ))
+}
+
 /// A new handle that owns `object`.
 pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
     std::ptr::without_provenance_mut(H::table().insert(Arc::new(object)))
@@ -105,12 +123,13 @@ pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
 /// The object of a handle. It stays alive while the returned `Arc` does, even if another thread frees
 /// the handle meanwhile.
 pub(super) fn get<H: Handle>(operation: &'static str, handle: *const H) -> Result<Arc<H::Object>> {
+    check_process(operation)?;
     H::table().get(handle.addr()).ok_or_else(|| invalid::<H>(operation, handle))
 }
 
-/// Ends a handle; NULL is none, which is fine.
+/// Ends a handle; NULL is none, which is fine. In a forked child it leaks instead.
 pub(super) fn free<H: Handle>(operation: &'static str, handle: *mut H) -> Result<()> {
-    if handle.is_null() {
+    if handle.is_null() || check_process(operation).is_err() {
         return Ok(());
     }
     let object = H::table().remove(handle.addr());
