@@ -14,7 +14,8 @@
 //!   once may get their positions in the other order than their events.
 //! * The list is bounded: past [`MERGE_ABOVE`] entries there is at most one a stream and access, and
 //!   one more for each thread that fenced at the same moment.
-//! * `busy` is false only while the list is empty, so that an idle buffer costs one load.
+//! * `users` tells, without the lock, whether the list is empty, or of one stream only: an idle buffer
+//!   costs one load, and so does one whose uses are all on the stream that asks, which is FIFO.
 //!
 //! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting uses
 //! cannot race: a writing operation needs `&mut` on its buffer in Rust, and an exclusive borrow of the
@@ -22,7 +23,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::driver::Poll;
 use crate::error::Result;
@@ -73,9 +74,14 @@ impl Use {
     }
 }
 
+/// In place of one stream; no object has this address.
+const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
+
 #[derive(Default)]
 pub(crate) struct Hazards {
-    busy: AtomicBool,
+    /// Null while there are no uses; the stream, while all are on one; [`SEVERAL`] otherwise. Only
+    /// compared: the uses keep the stream alive.
+    users: AtomicPtr<Timeline>,
     uses: Mutex<Vec<Use>>,
 }
 
@@ -86,7 +92,11 @@ impl Hazards {
 
     /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
     pub(crate) fn record(&self, new: Use) {
+        let stream = Arc::as_ptr(&new.stream).cast_mut();
         let mut uses = self.lock();
+        let users = self.users.load(Ordering::Relaxed);
+        let users = if users.is_null() || users == stream { stream } else { SEVERAL };
+        self.users.store(users, Ordering::Release);
         let twin = uses.iter_mut().find(|old| old.range == new.range && old.can_absorb(&new));
         match twin {
             Some(old) => old.absorb(new),
@@ -100,7 +110,6 @@ impl Hazards {
                 uses.push(new);
             }
         }
-        self.busy.store(true, Ordering::Release);
     }
 
     /// The pending uses on other streams that work on `stream` must be ordered after.
@@ -110,7 +119,8 @@ impl Hazards {
         access: Access,
         stream: &Timeline,
     ) -> Vec<Use> {
-        if !self.busy.load(Ordering::Acquire) {
+        let users = self.users.load(Ordering::Acquire).cast_const();
+        if users.is_null() || std::ptr::eq(users, stream) {
             return Vec::new();
         }
         self.lock()
@@ -140,7 +150,7 @@ impl Hazards {
     }
 
     fn pending(&self, range: &Range<usize>, access: Access) -> Vec<Use> {
-        if !self.busy.load(Ordering::Acquire) {
+        if self.is_idle() {
             return Vec::new();
         }
         let conflicting = |old: &&Use| old.conflicts(range, access) && !old.is_retired();
@@ -148,11 +158,17 @@ impl Hazards {
     }
 
     fn forget_retired(&self) {
-        if self.busy.load(Ordering::Acquire) {
+        if !self.is_idle() {
             let mut uses = self.lock();
             uses.retain(|old| !old.is_retired());
-            self.busy.store(!uses.is_empty(), Ordering::Release);
+            if uses.is_empty() {
+                self.users.store(std::ptr::null_mut(), Ordering::Release);
+            }
         }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.users.load(Ordering::Acquire).is_null()
     }
 
     /// Everything that is still pending, when the buffer goes away.
