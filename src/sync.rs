@@ -79,10 +79,6 @@ impl Condvar {
         MutexGuard::locked(self.0.wait(guard).unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub(crate) fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -47,7 +47,7 @@ impl Shared {
             self.changed.notify_all();
         }
         if host_work {
-            self.host_work.notify_one();
+            self.host_work.notify_all();
         }
         result
     }
@@ -58,7 +58,7 @@ impl Shared {
             self.changed.notify_all();
         }
         if std::mem::take(&mut machine.host_work) {
-            self.host_work.notify_one();
+            self.host_work.notify_all();
         }
     }
 
