@@ -110,8 +110,8 @@ cuda_codes! {
 impl CudaCode {
     /// Whether the code marks a corrupted context: every later call of the process returns it too.
     ///
-    /// Source: the comments on `cudaError` in `driver_types.h` ("This leaves the process in an
-    /// inconsistent state and any further CUDA work will return the same error").
+    /// Source: the comments on `cudaError` in `driver_types.h`, which say of each code whether the
+    /// process must end.
     #[must_use]
     pub fn is_sticky(self) -> bool {
         matches!(

@@ -2,11 +2,10 @@
 //!
 //! Two facts about the caller decide whether the CUDA runtime may be called at all:
 //!
-//! * After `fork` the child must not use what its parent initialised (CUDA C Programming Guide,
-//!   "Initialization"; the runtime gives `cudaErrorInitializationError` at best). Every [`Process`]
-//!   mark taken before the fork is stale in the child.
-//! * Inside a host function the runtime must not be called (`cudaLaunchHostFunc`: "The host function
-//!   must not make any CUDA API calls"). [`in_host_function`] tells.
+//! * After `fork` the child must not use what its parent initialised (`cudaErrorInitializationError` is
+//!   the best that can happen). Every [`Process`] mark taken before the fork is stale in the child.
+//! * Inside a host function the runtime must not be called (CUDA Runtime API, `cudaLaunchHostFunc`).
+//!   [`in_host_function`] tells.
 
 use std::any::Any;
 use std::cell::Cell;

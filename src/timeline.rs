@@ -196,7 +196,16 @@ impl Timeline {
         operation: &'static str,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     ) -> Result<Submission<R>> {
-        let driver = self.open(operation)?;
+        self.submit_to(self.open(operation)?, operation, enqueue)
+    }
+
+    /// As [`submit`](Self::submit), on a stream that the caller has just [opened](Self::open).
+    pub(crate) fn submit_to<R>(
+        &self,
+        driver: &dyn Driver,
+        operation: &'static str,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+    ) -> Result<Submission<R>> {
         // The event is taken before anything is enqueued, so that running out of events cannot leave
         // an operation without one (soundness rule 7).
         let event = self.take_event(driver)?;
@@ -304,21 +313,27 @@ impl Timeline {
     /// Whether `position` is complete. Does not block; three answers: done, pending, failed.
     pub(crate) fn poll(&self, position: u64) -> Result<Poll> {
         let driver = self.context.driver("Ticket::is_done")?;
-        let answer = match self.mark(position) {
+        let (call, answer) = match self.mark(position) {
             None => return Ok(Poll::Done),
-            // SAFETY: an `Event` is live as long as it exists.
-            Some(Tracker::Event(event)) => unsafe { driver.event_query(event.raw) },
+            Some(Tracker::Event(event)) => {
+                // SAFETY: an `Event` is live as long as it exists.
+                ("cudaEventQuery", unsafe { driver.event_query(event.raw) })
+            }
             Some(Tracker::Stream) => {
                 self.check_thread("Ticket::is_done")?;
                 // SAFETY: the stream is live.
-                unsafe { driver.stream_query(self.raw) }
+                ("cudaStreamQuery", unsafe { driver.stream_query(self.raw) })
             }
         };
         match answer {
             Ok(Poll::Done) => self.complete(&mut self.lock(), position),
             Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => return Ok(Poll::NotReady),
             Err(code) => {
-                return Err(self.context.error(code, "cudaEventQuery", "asking for a copy"));
+                return Err(self.context.error(
+                    code,
+                    call,
+                    "asking whether an operation is complete",
+                ));
             }
         }
         Ok(Poll::Done)
@@ -327,14 +342,16 @@ impl Timeline {
     /// Blocks until `position` is complete.
     pub(crate) fn wait(&self, position: u64) -> Result<()> {
         let driver = self.context.driver("Ticket::wait")?;
-        let answer = match self.mark(position) {
+        let (call, answer) = match self.mark(position) {
             None => return Ok(()),
-            // SAFETY: an `Event` is live as long as it exists.
-            Some(Tracker::Event(event)) => unsafe { driver.event_synchronize(event.raw) },
+            Some(Tracker::Event(event)) => {
+                // SAFETY: an `Event` is live as long as it exists.
+                ("cudaEventSynchronize", unsafe { driver.event_synchronize(event.raw) })
+            }
             Some(Tracker::Stream) => {
                 self.check_thread("Ticket::wait")?;
                 // SAFETY: the stream is live.
-                unsafe { driver.stream_synchronize(self.raw) }
+                ("cudaStreamSynchronize", unsafe { driver.stream_synchronize(self.raw) })
             }
         };
         match answer {
@@ -342,9 +359,7 @@ impl Timeline {
                 self.complete(&mut self.lock(), position);
                 Ok(())
             }
-            Err(code) => {
-                Err(self.context.error(code, "cudaEventSynchronize", "waiting for a copy"))
-            }
+            Err(code) => Err(self.context.error(code, call, "waiting for an operation")),
         }
     }
 

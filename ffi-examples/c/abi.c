@@ -334,6 +334,18 @@ static void bad_ranges(void) {
   REFUSED(INVALID_VALUE, pinlane_upload(s, rig.buffer, 0, NULL, 8, t));
   REFUSED(WRONG_DEVICE, pinlane_device_buffer_upload(s, rig.buffer, 0, rig.other_gpu, 0, 8, t));
   REFUSED(WRONG_DEVICE, pinlane_device_buffer_fill(rig.other_stream, rig.gpu, 0, 8, "x", 1, t));
+
+  /* Of another machine: nothing of it can be ordered with this one's. */
+  pinlane_device *elsewhere = NULL;
+  pinlane_stream *foreign = NULL;
+  OK(pinlane_emulator_create(NULL, &elsewhere, 1));
+  OK(pinlane_stream_create(elsewhere, NULL, &foreign));
+  REFUSED(WRONG_DEVICE, pinlane_device_buffer_upload(foreign, rig.buffer, 0, rig.gpu, 0, 8, t));
+  REFUSED(WRONG_DEVICE, pinlane_buffer_acquire(rig.buffer, foreign));
+  REFUSED(WRONG_DEVICE, pinlane_buffer_record_use(rig.buffer, foreign));
+  REFUSED(WRONG_DEVICE, pinlane_device_buffer_record_use(rig.gpu, foreign));
+  OK(pinlane_stream_free(foreign));
+  OK(pinlane_device_free(elsewhere));
   REFUSED(INVALID_VALUE, pinlane_stream_busy(s, UINT64_MAX, t));
   uint64_t sum = 77;
   REFUSED(INVALID_VALUE, pinlane_checksum(NULL, 1, &sum));

@@ -45,6 +45,7 @@ pub struct pinlane_emulator_options {
 
 const _: () = {
     assert!(size_of::<pinlane_emulator_options>() == 32);
+    assert!(std::mem::offset_of!(pinlane_emulator_options, size) == 0);
     assert!(std::mem::offset_of!(pinlane_emulator_options, execution) == 24);
 };
 
@@ -131,7 +132,7 @@ pub unsafe extern "C" fn pinlane_emulator_create(
             None
         } else {
             // SAFETY: the caller's precondition on `options`.
-            let options = unsafe { sized_input(OPERATION, options, |options| options.size) }?;
+            let options = unsafe { sized_input(OPERATION, options) }?;
             check_flags(OPERATION, options.flags, 0)?;
             check_execution(OPERATION, options.execution)?;
             Some(options)
@@ -299,11 +300,7 @@ pub extern "C" fn pinlane_device_free(device: *mut pinlane_device) -> pinlane_st
 /// # Safety
 ///
 /// - `options` is misaligned (an error), or points to a struct that is as large as its `size` says.
-pub(super) unsafe fn sized_input<T: Copy>(
-    operation: &'static str,
-    options: *const T,
-    size: impl Fn(&T) -> usize,
-) -> Result<T> {
+pub(super) unsafe fn sized_input<T: Copy>(operation: &'static str, options: *const T) -> Result<T> {
     // SAFETY: `size` is the first member of every options struct, so a struct of any size has it.
     let given = unsafe { handle::input(operation, "options", options.cast::<usize>()) }?;
     if given != size_of::<T>() {
@@ -315,9 +312,7 @@ pub(super) unsafe fn sized_input<T: Copy>(
         ));
     }
     // SAFETY: the struct is as large as `T`.
-    let options = unsafe { handle::input(operation, "options", options) }?;
-    debug_assert_eq!(size(&options), given);
-    Ok(options)
+    unsafe { handle::input(operation, "options", options) }
 }
 
 /// Unknown flags are refused: a newer program may mean something by them.

@@ -68,6 +68,8 @@ pub struct pinlane_pool_stats {
 const _: () = {
     assert!(size_of::<pinlane_pool_options>() == 24);
     assert!(size_of::<pinlane_pool_stats>() == 96);
+    assert!(std::mem::offset_of!(pinlane_pool_options, size) == 0);
+    assert!(std::mem::offset_of!(pinlane_pool_stats, size) == 0);
     assert!(std::mem::offset_of!(pinlane_pool_stats, hits) == 64);
 };
 
@@ -95,7 +97,7 @@ pub unsafe extern "C" fn pinlane_pool_create(
         let mut builder = PinnedPool::builder(&device);
         if !options.is_null() {
             // SAFETY: the caller's precondition on `options`.
-            let given = unsafe { sized_input(OPERATION, options, |options| options.size) }?;
+            let given = unsafe { sized_input(OPERATION, options) }?;
             check_flags(OPERATION, given.flags | given.reserved, 0)?;
             builder = builder.max_bytes(given.max_bytes);
         }
@@ -122,7 +124,7 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
         // SAFETY: the caller's precondition on `stats`.
         let out = unsafe { Out::new(OPERATION, "stats", stats) }?;
         // SAFETY: as above; all members are plain numbers, and only `size` is looked at.
-        unsafe { sized_input(OPERATION, stats.cast_const(), |stats| stats.size) }?;
+        unsafe { sized_input(OPERATION, stats.cast_const()) }?;
         let now = pool.stats();
         out.set(pinlane_pool_stats {
             size: size_of::<pinlane_pool_stats>(),

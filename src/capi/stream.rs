@@ -40,6 +40,7 @@ pub struct pinlane_stream_options {
 
 const _: () = {
     assert!(size_of::<pinlane_stream_options>() == 16);
+    assert!(std::mem::offset_of!(pinlane_stream_options, size) == 0);
     assert!(std::mem::offset_of!(pinlane_stream_options, flags) == 12);
 };
 
@@ -67,7 +68,7 @@ pub unsafe extern "C" fn pinlane_stream_create(
         let mut chosen = StreamOptions::default();
         if !options.is_null() {
             // SAFETY: the caller's precondition on `options`.
-            let given = unsafe { sized_input(OPERATION, options, |options| options.size) }?;
+            let given = unsafe { sized_input(OPERATION, options) }?;
             check_flags(OPERATION, given.flags, PINLANE_STREAM_BLOCKING)?;
             chosen.priority = given.priority;
             chosen.blocking = given.flags & PINLANE_STREAM_BLOCKING != 0;

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::order::ordered;
 #[cfg(feature = "capi")]
-use super::order::{enqueue_and_record, wait_for_conflicts};
+use super::order::{check_driver, enqueue_and_record, wait_for_conflicts};
 use crate::error::Result;
 use crate::memory::{Operand, Tracked, TrackedMut};
 use crate::stream::Stream;
@@ -48,19 +48,16 @@ impl Stream {
     /// Makes later work of this stream wait, on the device, for every pending use of `buffer`.
     #[cfg(feature = "capi")]
     pub(crate) fn acquire(&self, buffer: &mut impl TrackedMut) -> Result<()> {
-        wait_for_conflicts(self, "Stream::acquire", &[buffer.writing()])
+        wait_for_conflicts(self, "Stream::acquire", &[buffer.writing()]).map(drop)
     }
 
     /// Counts whatever is on this stream now as a use of `buffer`.
     #[cfg(feature = "capi")]
     pub(crate) fn record_use(&self, buffer: &mut impl TrackedMut) -> Result<()> {
-        enqueue_and_record(
-            self,
-            "Stream::record_use",
-            &[buffer.writing()],
-            |_, _| Ok(()),
-            String::new,
-        )
-        .map(drop)
+        const OPERATION: &str = "Stream::record_use";
+        let driver = self.timeline.open(OPERATION)?;
+        let operands = [buffer.writing()];
+        check_driver(OPERATION, self.timeline.context(), operands[0].context)?;
+        enqueue_and_record(self, driver, OPERATION, &operands, |_, _| Ok(()), String::new).map(drop)
     }
 }

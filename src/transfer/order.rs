@@ -19,40 +19,42 @@ pub(super) fn ordered<R>(
     enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     describe: impl FnOnce() -> String,
 ) -> Result<(R, Ticket)> {
-    wait_for_conflicts(stream, operation, operands)?;
-    enqueue_and_record(stream, operation, operands, enqueue, describe)
+    let driver = wait_for_conflicts(stream, operation, operands)?;
+    enqueue_and_record(stream, driver, operation, operands, enqueue, describe)
 }
 
-/// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`.
-pub(super) fn wait_for_conflicts(
-    stream: &Stream,
+/// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`. The
+/// stream is then open for that work.
+pub(super) fn wait_for_conflicts<'s>(
+    stream: &'s Stream,
     operation: &'static str,
     operands: &[Operand<'_>],
-) -> Result<()> {
+) -> Result<&'s dyn Driver> {
     let timeline = &stream.timeline;
-    timeline.open(operation)?;
+    let driver = timeline.open(operation)?;
     for operand in operands {
         check_driver(operation, timeline.context(), operand.context)?;
         for earlier in operand.hazards.conflicts(&operand.range, operand.access, timeline) {
             timeline.wait_for(&earlier.stream, earlier.fence.position)?;
         }
     }
-    Ok(())
+    Ok(driver)
 }
 
-/// Enqueues work on `stream`, and records it as a use of `operands`.
+/// Enqueues work on `stream`, which has just been opened, and records it as a use of `operands`.
 ///
 /// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
 /// recorded, whatever it gave and even if it panicked: it may have enqueued something.
 pub(super) fn enqueue_and_record<R>(
     stream: &Stream,
+    driver: &dyn Driver,
     operation: &'static str,
     operands: &[Operand<'_>],
     enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     describe: impl FnOnce() -> String,
 ) -> Result<(R, Ticket)> {
     let timeline = &stream.timeline;
-    let submission = timeline.submit(operation, |driver, raw| {
+    let submission = timeline.submit_to(driver, operation, |driver, raw| {
         Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
     })?;
     for operand in operands {
