@@ -52,6 +52,12 @@ impl Context {
         self.process.is_current().then_some(&*self.driver)
     }
 
+    /// Whether this is not a forked child. For releasing what needs no driver.
+    #[inline]
+    pub(crate) fn is_current(&self) -> bool {
+        self.process.is_current()
+    }
+
     /// Fails in a forked child. For calls that need no driver.
     #[inline]
     pub(crate) fn check_process(&self, operation: &'static str) -> Result<()> {

@@ -24,6 +24,8 @@ pub enum ErrorKind {
     NotReady,
     /// The pool's budget is spent and nothing in flight could be waited for.
     BudgetExhausted,
+    /// What was waited for did not happen in time.
+    TimedOut,
     /// The machine has no more page-locked memory to give.
     OutOfHostMemory,
     /// The device has no more memory to give.

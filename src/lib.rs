@@ -13,7 +13,7 @@
 //! let mut gpu = device.alloc::<f32>(1 << 16)?;
 //! stream.upload(&host, &mut gpu)?; // returns at once
 //! stream.download(&gpu, &mut host)?; // returns at once
-//! let sum: f32 = host.read()?.iter().sum(); // waits for that copy, and no longer
+//! let sum: f32 = host.read()?.iter().sum(); // waits for that copy, not for the stream
 //! assert_eq!(sum, 1.5 * 65536.0);
 //! drop(host); // even mid-copy: the block is reused only once the device is done
 //! # Ok::<(), pinlane::Error>(())
@@ -73,6 +73,8 @@ pub use memory::{
     DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Tracked,
     TrackedMut,
 };
-pub use pool::{PinnedPool, PinnedPoolBuilder, PoolStats};
+pub use pool::{
+    ClassStats, GrowthFallbacks, PageLocking, PinnedPool, PinnedPoolBuilder, PoolStats, Timing,
+};
 pub use stream::{Stream, StreamOptions};
 pub use ticket::Ticket;

@@ -37,6 +37,7 @@ impl Process {
     }
 
     /// Whether the calling process took this mark, and not an ancestor of it. One load.
+    #[inline]
     pub(crate) fn is_current(self) -> bool {
         FORKS.load(Ordering::Relaxed) == self.0
     }
@@ -72,6 +73,13 @@ pub(crate) fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
         let _ = std::thread::Builder::new().name("pinlane-release".into()).spawn(release);
     } else {
         release();
+    }
+}
+
+/// Calls somebody else's code whose panic must not reach ours.
+pub(crate) fn call_user(f: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
+        discard_panic(payload);
     }
 }
 

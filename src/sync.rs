@@ -7,9 +7,14 @@
 //! paths of its locks and reports races where there are none. With `--cfg pinlane_tsan`, which
 //! `scripts/sanitize` sets, each lock says itself what it orders.
 
+pub(crate) mod asymmetric;
+
+pub(crate) use std::sync::atomic;
+
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::sync::PoisonError;
+use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
@@ -79,8 +84,50 @@ impl Condvar {
         MutexGuard::locked(self.0.wait(guard).unwrap_or_else(PoisonError::into_inner))
     }
 
+    /// As [`wait`](Self::wait), but sleeps no longer than `timeout`.
+    pub(crate) fn wait_timeout<'a, T>(
+        &self,
+        guard: MutexGuard<'a, T>,
+        timeout: Duration,
+    ) -> MutexGuard<'a, T> {
+        annotate::release(&*guard.0);
+        let guard = ManuallyDrop::new(guard);
+        // SAFETY: the guard is read once, out of a `ManuallyDrop` that is not used again.
+        let guard = unsafe { std::ptr::read(&guard.0) };
+        let result = self.0.wait_timeout(guard, timeout);
+        MutexGuard::locked(result.unwrap_or_else(PoisonError::into_inner).0)
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
+    }
+}
+
+/// Waits a moment for another thread that will be done in a few instructions, unless it was interrupted.
+pub(crate) fn spin(spins: &mut u32) {
+    *spins += 1;
+    if *spins < 64 {
+        std::hint::spin_loop();
+    } else {
+        std::thread::yield_now();
+    }
+}
+
+pub(crate) mod cell {
+    /// A cell whose contents are reached by pointer, with the interface that model checkers need.
+    #[derive(Debug, Default)]
+    pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
+
+    impl<T> UnsafeCell<T> {
+        pub(crate) const fn new(value: T) -> Self {
+            UnsafeCell(std::cell::UnsafeCell::new(value))
+        }
+
+        /// Gives `f` the pointer. Dereferencing it is up to the caller's right to the contents.
+        #[inline]
+        pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+            f(self.0.get())
+        }
     }
 }
 

@@ -143,9 +143,9 @@ fn small_chunks_and_small_pools_are_bit_exact() {
     for options in [
         &["--chunk-bytes", "1000"][..],
         &["--chunk-bytes", "257", "--streams", "1"],
-        &["--pool-bytes", "8192"], // less than the largest tensor
-        &["--pool-bytes", "512", "--streams", "1"],
-        &["--pool-bytes", "4096", "--streams", "8"],
+        &["--pool-bytes", "16384"], // less than the largest tensor
+        &["--pool-bytes", "4096", "--streams", "1"],
+        &["--pool-bytes", "32768", "--streams", "8"],
         &["--streams", "3"],
     ] {
         let arguments = [options, &["--verify-all", file.path()]].concat();
@@ -284,7 +284,7 @@ fn a_wrong_command_line_gets_the_usage() {
         (&["--streams", "0"], "--streams 0: give a number from 1 to 1024\n"),
         (&["--streams", "many"], "--streams many: give a number"),
         (&["--chunk-bytes", "-1"], "--chunk-bytes -1: give a number"),
-        (&["--pool-bytes", "2047"], "--pool-bytes 2047: 4 streams need at least 2048\n"),
+        (&["--pool-bytes", "16383"], "--pool-bytes 16383: 4 streams need at least 16384\n"),
         (&["--device", "-1"], "--device -1: give a GPU's number, or emulated\n"),
         (&["a", "b"], "one file at a time: b is too much\n"),
     ] {

@@ -15,7 +15,7 @@ usage: load_safetensors [OPTIONS] [FILE]
   --streams N        upload on N streams, each fed by a thread of its own [4]
   --chunk-bytes N    upload at most N bytes at a time [4194304]; less if the pool has no room for
                      two chunks a stream, or if no tensor is that large
-  --pool-bytes N     page-lock at most N bytes [67108864], at least 512 a stream
+  --pool-bytes N     page-lock at most N bytes [67108864], at least 4096 a stream
   --verify-all       download and compare every tensor, not just one in eight and the largest
   --json PATH        write the totals to PATH as well
   --help             print this text
@@ -32,8 +32,8 @@ the bus. `verified` is taken after it and by itself.
 Exit code: 0 if all is well, 1 if not, 2 if the command line is wrong.
 ";
 
-/// The least that the pool may be: two of its smallest blocks.
-const LEAST_POOL_BYTES_A_STREAM: usize = 512;
+/// The least that the pool may be: a page.
+const LEAST_POOL_BYTES_A_STREAM: usize = 4096;
 const MOST_STREAMS: usize = 1024;
 
 /// What to do.

@@ -129,8 +129,8 @@ impl Report<'_> {
                 "in_flight_bytes": pool.in_flight_bytes,
                 "quarantined_bytes": pool.quarantined_bytes,
                 "hits": pool.hits,
-                "growths": pool.growths,
-                "waits": pool.waits,
+                "growths": pool.growths.count,
+                "waits": pool.waits.count,
                 "trims": pool.trims,
             },
         })

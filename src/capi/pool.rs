@@ -136,8 +136,8 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
             in_flight_bytes: now.in_flight_bytes,
             quarantined_bytes: now.quarantined_bytes,
             hits: now.hits,
-            growths: now.growths,
-            waits: now.waits,
+            growths: now.growths.count,
+            waits: now.waits.count,
             trims: now.trims,
         });
         Ok(())

@@ -50,6 +50,8 @@ pub const PINLANE_STATUS_INVALID_HANDLE: pinlane_status = 16;
 pub const PINLANE_STATUS_PANIC: pinlane_status = 17;
 /// Another failure that the CUDA runtime reported; see `pinlane_last_cuda_error`.
 pub const PINLANE_STATUS_CUDA: pinlane_status = 18;
+/// What was waited for did not happen in time.
+pub const PINLANE_STATUS_TIMED_OUT: pinlane_status = 19;
 
 fn status_of(kind: ErrorKind) -> pinlane_status {
     match kind {
@@ -71,6 +73,7 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
         ErrorKind::InvalidHandle => PINLANE_STATUS_INVALID_HANDLE,
         ErrorKind::Panic => PINLANE_STATUS_PANIC,
         ErrorKind::Cuda => PINLANE_STATUS_CUDA,
+        ErrorKind::TimedOut => PINLANE_STATUS_TIMED_OUT,
     }
 }
 
@@ -95,6 +98,7 @@ fn name_of(status: pinlane_status) -> &'static CStr {
         PINLANE_STATUS_INVALID_HANDLE => c"PINLANE_STATUS_INVALID_HANDLE",
         PINLANE_STATUS_PANIC => c"PINLANE_STATUS_PANIC",
         PINLANE_STATUS_CUDA => c"PINLANE_STATUS_CUDA",
+        PINLANE_STATUS_TIMED_OUT => c"PINLANE_STATUS_TIMED_OUT",
         _ => c"PINLANE_STATUS_UNKNOWN",
     }
 }

@@ -125,6 +125,9 @@ pub enum Attribute {
     ComputeCapabilityMinor,
     /// `cudaDevAttrClockRate` in kHz
     ClockRate,
+    /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1 where
+    /// the system knows no such thing. A runtime older than 12.2 refuses the question.
+    HostNumaNode,
 }
 
 /// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).

@@ -56,12 +56,7 @@ impl DeviceRegion {
         let mut region = Self::borrowed(context, ptr, bytes);
         region.owner = Some(device.clone());
         // Should the fence have failed, the pending use makes whoever waits for it say so.
-        region.hazards.record(Use {
-            stream: stream.clone(),
-            fence: submission.fence,
-            range: 0..bytes,
-            access: Access::Write,
-        });
+        region.hazards.note(stream, submission.fence, &(0..bytes), Access::Write);
         Ok(region)
     }
 

@@ -8,8 +8,9 @@
 //! # Invariants
 //!
 //! * A use is recorded for **every** operation that may have reached the device, also after an error.
-//! * A use leaves the list only when its position is retired. Uses may be merged, but only into one
-//!   that covers them all: same stream, same access, the hull of the ranges, and a position whose
+//! * A use leaves the list only when its position is complete, and is dropped without the lock: it may
+//!   be the last owner of its stream. Uses may be merged, but only into one that covers them all: same
+//!   stream, same access, the hull of the ranges, and a position whose
 //!   completion implies theirs ([`Fence`]). A later position alone is no proof: two threads that fence at
 //!   once may get their positions in the other order than their events.
 //! * The list is bounded: past [`MERGE_ABOVE`] entries there is at most one a stream and access, and
@@ -54,23 +55,32 @@ impl Use {
         self.stream.is_retired(self.fence.position)
     }
 
+    fn is_complete(&self) -> bool {
+        self.stream.is_complete(self.fence.position)
+    }
+
     fn conflicts(&self, range: &Range<usize>, access: Access) -> bool {
         (self.access == Access::Write || access == Access::Write)
             && self.range.start < range.end
             && range.start < self.range.end
     }
 
-    /// Whether the completion of one of the two implies the other's, so that it can stand for both.
-    fn can_absorb(&self, other: &Use) -> bool {
-        Arc::ptr_eq(&self.stream, &other.stream)
-            && self.access == other.access
-            && self.fence.covering(other.fence).is_some()
-    }
-
-    /// `other` is one that this use [can absorb](Self::can_absorb).
-    fn absorb(&mut self, other: Use) {
-        self.fence = self.fence.covering(other.fence).expect("checked by the caller");
-        self.range = self.range.start.min(other.range.start)..self.range.end.max(other.range.end);
+    /// Makes this use stand for another one too, if it is of the same stream and access and the completion
+    /// of one of the two implies the other's.
+    fn absorb(
+        &mut self,
+        stream: &Timeline,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) -> bool {
+        if self.access != access || !std::ptr::eq(Arc::as_ptr(&self.stream), stream) {
+            return false;
+        }
+        let Some(covering) = self.fence.covering(fence) else { return false };
+        self.fence = covering;
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+        true
     }
 }
 
@@ -91,24 +101,42 @@ impl Hazards {
     }
 
     /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
-    pub(crate) fn record(&self, new: Use) {
-        let stream = Arc::as_ptr(&new.stream).cast_mut();
+    pub(crate) fn note(
+        &self,
+        stream: &Arc<Timeline>,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) {
+        if range.is_empty() {
+            return;
+        }
         let mut uses = self.lock();
-        let users = self.users.load(Ordering::Relaxed);
-        let users = if users.is_null() || users == stream { stream } else { SEVERAL };
-        self.users.store(users, Ordering::Release);
-        let twin = uses.iter_mut().find(|old| old.range == new.range && old.can_absorb(&new));
-        match twin {
-            Some(old) => old.absorb(new),
-            None => {
-                if uses.len() >= MERGE_ABOVE {
-                    uses.retain(|old| !old.is_retired());
-                }
-                if uses.len() >= MERGE_ABOVE {
-                    merge_by_stream(&mut uses);
-                }
-                uses.push(new);
+        self.count_user(stream);
+        let twin = |old: &mut Use| old.range == *range && old.absorb(stream, fence, range, access);
+        if uses.iter_mut().any(twin) {
+            return;
+        }
+        if uses.len() >= MERGE_ABOVE {
+            drop(uses);
+            self.forget(Use::is_retired);
+            uses = self.lock();
+            self.count_user(stream);
+            if uses.len() >= MERGE_ABOVE {
+                merge_by_stream(&mut uses);
             }
+        }
+        let stream = Arc::clone(stream);
+        uses.push(Use { stream, fence, range: range.clone(), access });
+    }
+
+    /// Under the lock.
+    fn count_user(&self, stream: &Arc<Timeline>) {
+        let stream = Arc::as_ptr(stream).cast_mut();
+        let users = self.users.load(Ordering::Relaxed);
+        if users != stream {
+            let users = if users.is_null() { stream } else { SEVERAL };
+            self.users.store(users, Ordering::Release);
         }
     }
 
@@ -137,43 +165,84 @@ impl Hazards {
     /// Blocks until the host may access `range`. Waits for every conflicting use before it reports the
     /// first failure (soundness rule 4).
     pub(crate) fn wait(&self, range: &Range<usize>, access: Access) -> Result<()> {
+        if self.is_idle() {
+            return Ok(());
+        }
         let result = wait_for_all(&self.pending(range, access));
-        self.forget_retired();
+        self.forget(Use::is_retired);
         result
     }
 
     /// Whether the host may access `range` now. Does not block.
     pub(crate) fn poll(&self, range: &Range<usize>, access: Access) -> Result<Poll> {
+        if self.is_idle() {
+            return Ok(Poll::Done);
+        }
         let result = poll_all(&self.pending(range, access));
-        self.forget_retired();
+        self.forget(Use::is_retired);
         result
     }
 
     fn pending(&self, range: &Range<usize>, access: Access) -> Vec<Use> {
-        if self.is_idle() {
-            return Vec::new();
-        }
         let conflicting = |old: &&Use| old.conflicts(range, access) && !old.is_retired();
         self.lock().iter().filter(conflicting).cloned().collect()
     }
 
-    fn forget_retired(&self) {
+    /// Whether there are no uses, as far as is known without looking. One load.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.users.load(Ordering::Acquire).is_null()
+    }
+
+    /// Whether all uses are known to be complete; those that are leave the list. Makes no driver call.
+    #[inline]
+    pub(crate) fn all_complete(&self) -> bool {
         if !self.is_idle() {
+            self.forget(Use::is_complete);
+        }
+        self.is_idle()
+    }
+
+    /// The stream of some use, complete or not; `None` if there are no uses. Makes no driver call.
+    pub(crate) fn a_stream(&self) -> Option<Arc<Timeline>> {
+        if self.is_idle() {
+            return None;
+        }
+        self.lock().first().map(|old| Arc::clone(&old.stream))
+    }
+
+    /// A stream with a use that is not known to be complete. Makes no driver call.
+    pub(crate) fn first_pending_stream(&self) -> Option<Arc<Timeline>> {
+        if self.is_idle() {
+            return None;
+        }
+        self.lock().iter().find(|old| !old.is_complete()).map(|old| Arc::clone(&old.stream))
+    }
+
+    /// Drops the uses that `is_gone` names, a few at a time so that it takes no allocation; the list keeps
+    /// its capacity.
+    fn forget(&self, is_gone: impl Fn(&Use) -> bool) {
+        loop {
+            let mut gone = <[Option<Use>; 4]>::default();
             let mut uses = self.lock();
-            uses.retain(|old| !old.is_retired());
+            // The place comes first: once all are taken, no further use leaves the list.
+            for (place, old) in gone.iter_mut().zip(uses.extract_if(.., |old| is_gone(old))) {
+                *place = Some(old);
+            }
             if uses.is_empty() {
                 self.users.store(std::ptr::null_mut(), Ordering::Release);
             }
+            drop(uses);
+            if gone.last().is_none_or(Option::is_none) {
+                return;
+            }
         }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.users.load(Ordering::Acquire).is_null()
     }
 
     /// Everything that is still pending, when the buffer goes away.
     pub(crate) fn take_pending(&mut self) -> Vec<Use> {
         let mut uses = std::mem::take(self.uses.get_mut());
+        self.users = AtomicPtr::default();
         uses.retain(|old| !old.is_retired());
         uses
     }
@@ -203,14 +272,18 @@ pub(crate) fn poll_all(uses: &[Use]) -> Result<Poll> {
 }
 
 fn merge_by_stream(uses: &mut Vec<Use>) {
-    let mut merged: Vec<Use> = Vec::new();
-    for new in uses.drain(..) {
-        match merged.iter_mut().find(|old| old.can_absorb(&new)) {
-            Some(old) => old.absorb(new),
-            None => merged.push(new),
+    let mut merged = 0;
+    for next in 0..uses.len() {
+        let (old, new) = uses.split_at_mut(next);
+        let new = &new[0];
+        let twin = |old: &mut Use| old.absorb(&new.stream, new.fence, &new.range, new.access);
+        if !old[..merged].iter_mut().any(twin) {
+            uses.swap(merged, next);
+            merged += 1;
         }
     }
-    *uses = merged;
+    // Each has been absorbed by a use that keeps its stream alive.
+    uses.truncate(merged);
 }
 
 #[cfg(all(test, feature = "emulated"))]
@@ -222,9 +295,14 @@ mod tests {
         Device::emulated().and_then(|device| device.stream()).expect("no faults").timeline
     }
 
-    fn read(stream: &Arc<Timeline>, position: u64, covers: u64, range: Range<usize>) -> Use {
-        let fence = Fence { position, covers };
-        Use { stream: stream.clone(), fence, range, access: Access::Read }
+    fn read(
+        hazards: &Hazards,
+        stream: &Arc<Timeline>,
+        position: u64,
+        covers: u64,
+        range: Range<usize>,
+    ) {
+        hazards.note(stream, Fence { position, covers }, &range, Access::Read);
     }
 
     fn positions(hazards: &Hazards) -> Vec<u64> {
@@ -238,15 +316,15 @@ mod tests {
     #[test]
     fn uses_fenced_at_once_are_not_merged() {
         let (hazards, stream) = (Hazards::default(), stream());
-        hazards.record(read(&stream, 0, 0, 0..8));
-        hazards.record(read(&stream, 1, 0, 0..8));
+        read(&hazards, &stream, 0, 0, 0..8);
+        read(&hazards, &stream, 1, 0, 0..8);
         assert_eq!(positions(&hazards), [0, 1]);
-        hazards.record(read(&stream, 2, 2, 0..8));
+        read(&hazards, &stream, 2, 2, 0..8);
         assert_eq!(positions(&hazards), [1, 2], "the third covers the first");
 
         let hazards = Hazards::default();
-        hazards.record(read(&stream, 1, 0, 0..8));
-        hazards.record(read(&stream, 0, 0, 0..8));
+        read(&hazards, &stream, 1, 0, 0..8);
+        read(&hazards, &stream, 0, 0, 0..8);
         assert_eq!(positions(&hazards), [0, 1], "whichever is recorded first");
     }
 
@@ -255,8 +333,8 @@ mod tests {
         let (hazards, stream, other) = (Hazards::default(), stream(), stream());
         for position in 0..100 {
             let start = position as usize;
-            hazards.record(read(&stream, position, position.saturating_sub(1), start..start + 1));
-            hazards.record(read(&other, position, position, start..start + 1));
+            read(&hazards, &stream, position, position.saturating_sub(1), start..start + 1);
+            read(&hazards, &other, position, position, start..start + 1);
             assert!(hazards.lock().len() <= MERGE_ABOVE + 1);
         }
         let uses = hazards.lock();
@@ -266,5 +344,35 @@ mod tests {
             assert!((0..100).all(is_known), "no range is forgotten");
             assert_eq!(ours().map(|u| u.fence.position).max(), Some(99));
         }
+    }
+
+    /// As the pool uses it: the same list for one buffer after another.
+    #[test]
+    fn a_list_is_idle_again_when_all_is_complete() {
+        let (hazards, stream, other) = (Hazards::default(), stream(), stream());
+        assert!(hazards.is_idle() && hazards.all_complete());
+        assert!(hazards.a_stream().is_none() && hazards.first_pending_stream().is_none());
+        for _ in 0..3 {
+            for (at, stream) in [&stream, &other, &stream].into_iter().enumerate() {
+                let submission = stream.submit("test", |_, _| Ok(())).expect("no faults");
+                hazards.note(stream, submission.fence, &(at..at + 1), Access::Write);
+            }
+            assert!(!hazards.is_idle() && !hazards.all_complete());
+            stream.advance().expect("no faults");
+            assert!(!hazards.all_complete());
+            let pending = hazards.first_pending_stream().expect("one is");
+            assert!(Arc::ptr_eq(&pending, &other));
+            assert_eq!(positions(&hazards).len(), 1);
+            other.advance().expect("no faults");
+            assert!(hazards.all_complete() && hazards.is_idle());
+            assert!(hazards.lock().capacity() > 0, "kept");
+        }
+    }
+
+    #[test]
+    fn no_bytes_are_no_use() {
+        let (hazards, stream) = (Hazards::default(), stream());
+        read(&hazards, &stream, 0, 0, 4..4);
+        assert!(hazards.is_idle());
     }
 }

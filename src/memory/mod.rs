@@ -4,13 +4,14 @@
 //! A buffer is an untyped *region* (an address, a length in bytes, its [`hazards`](hazard)) with a typed
 //! face. Views borrow the region and name a part of it.
 
+pub(crate) mod block;
 mod device;
 pub(crate) mod hazard;
 mod pinned;
 mod range;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
-pub(crate) use pinned::{Block, BlockOwner, PinnedRegion};
+pub(crate) use pinned::PinnedRegion;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use range::byte_count;
 

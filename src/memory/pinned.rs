@@ -4,10 +4,10 @@
 //!   PinnedBuf<f32>            PinnedSlice<'_, f32>
 //!        |                          | offset, len
 //!        v                          v
-//!   PinnedRegion { block, bytes, hazards, owner }
-//!        |                           drop: (block, pending uses) -> owner, never to the runtime
+//!   PinnedRegion { block }
+//!        |                           drop: the block with its pending uses -> owner
 //!        v
-//!   block: page-locked, initialised, aligned to 4096
+//!   block: page-locked, initialised
 //! ```
 //!
 //! # Invariants
@@ -19,69 +19,44 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Range, RangeBounds};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use bytemuck::Pod;
 
-use super::hazard::{Access, Hazards, Use};
+use super::block::BlockRef;
+use super::hazard::Access;
 use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
 use crate::context::Context;
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A block of page-locked memory as the pool sees it.
-#[derive(Debug)]
-pub(crate) struct Block {
-    pub(crate) ptr: NonNull<u8>,
-    pub(crate) bytes: usize,
-}
-
-// SAFETY: a `Block` is the right to a range of ordinary memory; the memory is not tied to a thread,
-// and a `Block` itself gives no access to it.
-unsafe impl Send for Block {}
-// SAFETY: as above; `&Block` gives the address only.
-unsafe impl Sync for Block {}
-
-/// Where a block goes when its buffer drops.
-pub(crate) trait BlockOwner: Send + Sync {
-    fn context(&self) -> &Context;
-    /// Takes the block back. It may be used again once all of `pending` is retired.
-    fn reclaim(&self, block: Block, pending: Vec<Use>);
-}
-
 /// An untyped tracked block.
 pub(crate) struct PinnedRegion {
-    /// `None` when there are no bytes, and after drop.
-    block: Option<Block>,
-    bytes: usize,
-    hazards: Hazards,
-    owner: Arc<dyn BlockOwner>,
+    /// There until drop.
+    block: ManuallyDrop<BlockRef>,
 }
 
 impl PinnedRegion {
-    /// `bytes` must not exceed the block.
-    pub(crate) fn new(block: Option<Block>, bytes: usize, owner: Arc<dyn BlockOwner>) -> Self {
-        debug_assert!(block.as_ref().map_or(0, |block| block.bytes) >= bytes);
-        PinnedRegion { block, bytes, hazards: Hazards::default(), owner }
-    }
-
-    pub(crate) fn bytes(&self) -> usize {
-        self.bytes
+    /// The memory of `block` must be initialised, and its hazards complete.
+    #[inline]
+    pub(crate) fn new(block: BlockRef) -> Self {
+        PinnedRegion { block: ManuallyDrop::new(block) }
     }
 
     /// The first byte; dangling, but aligned, when there are none.
     pub(crate) fn ptr(&self) -> NonNull<u8> {
-        #[repr(align(4096))]
-        struct Page;
-        const DANGLING: NonNull<u8> = NonNull::<Page>::dangling().cast();
-        self.block.as_ref().map_or(DANGLING, |block| block.ptr)
+        self.block.ptr()
+    }
+
+    fn context(&self) -> &Context {
+        self.block.owner().context()
     }
 
     pub(crate) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
-        Operand { context: self.owner.context(), hazards: &self.hazards, range, access }
+        Operand { context: self.context(), hazards: self.block.hazards(), range, access }
     }
 
     /// Blocks until the host may access the bytes.
@@ -91,8 +66,8 @@ impl PinnedRegion {
         range: Range<usize>,
         access: Access,
     ) -> Result<()> {
-        self.owner.context().check_process(operation)?;
-        self.hazards.wait(&range, access)
+        self.context().check_process(operation)?;
+        self.block.hazards().wait(&range, access)
     }
 
     fn try_settle(
@@ -101,8 +76,8 @@ impl PinnedRegion {
         range: Range<usize>,
         access: Access,
     ) -> Result<()> {
-        self.owner.context().check_process(operation)?;
-        match self.hazards.poll(&range, access)? {
+        self.context().check_process(operation)?;
+        match self.block.hazards().poll(&range, access)? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(Error::new(
                 ErrorKind::NotReady,
@@ -115,20 +90,18 @@ impl PinnedRegion {
 }
 
 impl Drop for PinnedRegion {
+    #[inline]
     fn drop(&mut self) {
-        let Some(block) = self.block.take() else { return };
-        // In a forked child the owner's lock may be held by a thread that exists in the parent only;
-        // the block leaks there.
-        if self.owner.context().releaser().is_some() {
-            self.owner.reclaim(block, self.hazards.take_pending());
-        }
+        // SAFETY: `block` is taken once, here, and not used afterwards.
+        let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        drop(block.give_back());
     }
 }
 
 /// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).
 ///
 /// The buffer knows which asynchronous copies still use it. [`read`](Self::read) and
-/// [`write`](Self::write) wait for those, and for no others; an idle buffer costs one load. Dropping
+/// [`write`](Self::write) wait for those, and not for their streams; an idle buffer costs one load. Dropping
 /// it, even in the middle of a copy, returns the block to the pool, which reuses it only once the
 /// device is done with it.
 pub struct PinnedBuf<T: Pod> {
@@ -145,9 +118,10 @@ unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
 unsafe impl<T: Pod + Sync> Sync for PinnedBuf<T> {}
 
 impl<T: Pod> PinnedBuf<T> {
-    /// The region's bytes must be at least `len` elements, and its block aligned for `T`.
+    /// The region's block must hold `len` elements, and be aligned for `T`.
+    #[inline]
     pub(crate) fn new(region: PinnedRegion, len: usize) -> Self {
-        debug_assert!(region.bytes() == len * size_of::<T>());
+        debug_assert!(region.block.bytes() >= len * size_of::<T>());
         debug_assert!(region.ptr().as_ptr().addr().is_multiple_of(align_of::<T>()));
         PinnedBuf { region, len, element: PhantomData }
     }
@@ -391,13 +365,13 @@ impl<'a, T: Pod> From<&'a mut PinnedBuf<T>> for PinnedSliceMut<'a, T> {
 
 impl<T: Pod> sealed::Sealed for PinnedBuf<T> {
     fn reading(&self) -> Operand<'_> {
-        self.region.operand(0..self.region.bytes, Access::Read)
+        self.region.operand(in_bytes::<T>(&(0..self.len)), Access::Read)
     }
 }
 
 impl<T: Pod> sealed::SealedMut for PinnedBuf<T> {
     fn writing(&mut self) -> Operand<'_> {
-        self.region.operand(0..self.region.bytes, Access::Write)
+        self.region.operand(in_bytes::<T>(&(0..self.len)), Access::Write)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use super::order::{check_device, check_lengths, ordered};
+use super::order::{check_device, check_lengths, ordered_copy};
 use crate::driver::Driver;
 use crate::error::Result;
 use crate::memory::sealed::{Sealed, SealedMut};
@@ -38,23 +38,24 @@ impl Stream {
             return self.nothing(OPERATION);
         }
         let operands = [src.reading(), dst.writing()];
-        let ((), ticket) = ordered(
+        ordered_copy(
             self,
             OPERATION,
             &operands,
+            bytes,
             // SAFETY: the stream is live. Both views lie in one block and one allocation of `bytes`
-            // from their addresses on; the uses that `ordered` records keep both valid until retired,
+            // from their addresses on; the uses that `ordered_copy` records keep both valid until retired,
             // and keep the host from writing the source.
             |driver, raw| unsafe { driver.copy_h2d(raw, to, from.cast(), bytes) },
             || format!("copying {bytes} bytes from the host"),
-        )?;
-        Ok(ticket)
+        )
     }
 
     /// Copies `src` on this stream's device to `dst` in page-locked memory. Does not block; ordered as
     /// [`upload`](Self::upload).
     ///
-    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and for no other.
+    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and for no other but perhaps up to
+    /// seven small ones right behind it; see [`Ticket`].
     ///
     /// # Errors
     ///
@@ -73,17 +74,17 @@ impl Stream {
             return self.nothing(OPERATION);
         }
         let operands = [src.reading(), dst.writing()];
-        let ((), ticket) = ordered(
+        ordered_copy(
             self,
             OPERATION,
             &operands,
+            bytes,
             // SAFETY: the stream is live. Both views lie in one allocation and one block of `bytes`
-            // from their addresses on; the uses that `ordered` records keep both valid until retired,
+            // from their addresses on; the uses that `ordered_copy` records keep both valid until retired,
             // and keep the host from reading and writing the destination.
             |driver, raw| unsafe { driver.copy_d2h(raw, to.cast(), from, bytes) },
             || format!("copying {bytes} bytes to the host"),
-        )?;
-        Ok(ticket)
+        )
     }
 
     /// Copies `src` to `dst`, both in device memory: of one device, or of two, one of which this stream
@@ -110,7 +111,7 @@ impl Stream {
         let enqueue = |driver: &dyn Driver, raw| {
             if from_device == to_device {
                 // SAFETY: the stream is live. The views lie in one allocation each, of two different
-                // buffers, since one is borrowed exclusively; the uses that `ordered` records keep
+                // buffers, since one is borrowed exclusively; the uses that `ordered_copy` records keep
                 // both valid until retired.
                 unsafe { driver.copy_d2d(raw, to, from, bytes) }
             } else {
@@ -119,10 +120,9 @@ impl Stream {
             }
         };
         let operands = [src.reading(), dst.writing()];
-        let ((), ticket) = ordered(self, OPERATION, &operands, enqueue, || {
+        ordered_copy(self, OPERATION, &operands, bytes, enqueue, || {
             format!("copying {bytes} bytes from device {from_device} to device {to_device}")
-        })?;
-        Ok(ticket)
+        })
     }
 
     /// The outcome of an operation on no bytes: the stream must accept work, but gets none.

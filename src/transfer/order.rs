@@ -7,9 +7,9 @@ use crate::context::Context;
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Operand;
-use crate::memory::hazard::Use;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
+use crate::timeline::Fencing;
 
 /// Enqueues work on `stream`, ordered after every conflicting use of `operands`, and records it there.
 pub(super) fn ordered<R>(
@@ -21,6 +21,22 @@ pub(super) fn ordered<R>(
 ) -> Result<(R, Ticket)> {
     let driver = wait_for_conflicts(stream, operation, operands)?;
     enqueue_and_record(stream, driver, operation, operands, enqueue, describe)
+}
+
+/// As [`ordered`], for a copy of `bytes` that is all that `enqueue` enqueues: small ones share events.
+pub(super) fn ordered_copy(
+    stream: &Stream,
+    operation: &'static str,
+    operands: &[Operand<'_>],
+    bytes: usize,
+    enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
+    describe: impl FnOnce() -> String,
+) -> Result<Ticket> {
+    let driver = wait_for_conflicts(stream, operation, operands)?;
+    let fencing = Fencing::of_copy(bytes);
+    let enqueued =
+        submit_and_record(stream, driver, operation, operands, fencing, enqueue, describe);
+    enqueued.map(|((), ticket)| ticket)
 }
 
 /// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`. The
@@ -42,9 +58,6 @@ pub(super) fn wait_for_conflicts<'s>(
 }
 
 /// Enqueues work on `stream`, which has just been opened, and records it as a use of `operands`.
-///
-/// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
-/// recorded, whatever it gave and even if it panicked: it may have enqueued something.
 pub(super) fn enqueue_and_record<R>(
     stream: &Stream,
     driver: &dyn Driver,
@@ -53,17 +66,27 @@ pub(super) fn enqueue_and_record<R>(
     enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     describe: impl FnOnce() -> String,
 ) -> Result<(R, Ticket)> {
+    submit_and_record(stream, driver, operation, operands, Fencing::Own, enqueue, describe)
+}
+
+/// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
+/// recorded, whatever it gave and even if it panicked: it may have enqueued something.
+#[inline]
+fn submit_and_record<R>(
+    stream: &Stream,
+    driver: &dyn Driver,
+    operation: &'static str,
+    operands: &[Operand<'_>],
+    fencing: Fencing,
+    enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+    describe: impl FnOnce() -> String,
+) -> Result<(R, Ticket)> {
     let timeline = &stream.timeline;
-    let submission = timeline.submit_to(driver, operation, |driver, raw| {
+    let submission = timeline.submit_to(driver, operation, fencing, |driver, raw| {
         Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
     })?;
     for operand in operands {
-        operand.hazards.record(Use {
-            stream: Arc::clone(timeline),
-            fence: submission.fence,
-            range: operand.range.clone(),
-            access: operand.access,
-        });
+        operand.hazards.note(timeline, submission.fence, &operand.range, operand.access);
     }
     let value = match submission.value {
         Ok(Ok(value)) => value,

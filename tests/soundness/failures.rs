@@ -113,9 +113,39 @@ fn rule_04_a_lost_device_ends_every_wait() {
     });
 }
 
+/// Small copies share events only on a stream whose handle nobody has.
+fn fence_each_copy(rig: &Rig) {
+    let _ = rig.stream.as_raw();
+}
+
+#[test]
+fn rule_07_a_group_without_an_event_is_waited_for_with_its_stream() {
+    for call in [Call::EventCreate, Call::EventRecord] {
+        on_lazy_machines(1, move |rig| {
+            let (mut host, mut gpu, mut copied) = (rig.host(1), rig.gpu(), rig.gpu());
+            let other = rig.device.stream().unwrap();
+            let before = rig.emulator.calls(call);
+            rig.emulator.inject(Fault::forever(call, ANY));
+            let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
+            assert_eq!(rig.emulator.calls(call), before, "no event of its own");
+            // A consumer on another stream has no event to wait for; the host waits in its place.
+            other.copy(&gpu, &mut copied).unwrap();
+            assert!(ticket.is_done().unwrap());
+            rig.stream.upload(&host, &mut gpu).unwrap();
+            host.write().unwrap().fill(2);
+            rig.emulator.clear_faults();
+            assert_eq!(rig.contents(&gpu), [1; LEN]);
+            assert_eq!(rig.contents(&copied), [1; LEN]);
+            drop((ticket, host, gpu, copied, other));
+            rig.assert_nothing_is_left();
+        });
+    }
+}
+
 #[test]
 fn rule_07_without_an_event_nothing_is_enqueued() {
     let rig = Rig::new(Execution::Lazy, 0, 1);
+    fence_each_copy(&rig);
     let (mut host, mut gpu) = (rig.host(1), rig.gpu());
     rig.emulator.inject(Fault::once(Call::EventCreate, ANY));
     let error = rig.stream.upload(&host, &mut gpu).unwrap_err();
@@ -128,6 +158,7 @@ fn rule_07_without_an_event_nothing_is_enqueued() {
 #[test]
 fn rule_07_a_copy_that_cannot_be_fenced_is_waited_for() {
     on_lazy_machines(1, |rig| {
+        fence_each_copy(&rig);
         let (mut host, mut gpu) = (rig.host(1), rig.gpu());
         rig.emulator.inject(Fault::once(Call::EventRecord, ANY));
         let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
@@ -164,6 +195,7 @@ fn rule_07_a_copy_neither_fenced_nor_waited_for_is_not_forgotten() {
 #[test]
 fn rule_07_a_later_fence_covers_the_one_that_failed() {
     on_lazy_machines(2, |rig| {
+        fence_each_copy(&rig);
         let (mut host, mut gpu) = (rig.host(1), rig.gpu());
         rig.emulator.inject(Fault::once(Call::EventRecord, ANY));
         rig.emulator.inject(Fault::once(Call::StreamSynchronize, ANY));

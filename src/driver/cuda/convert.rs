@@ -57,6 +57,8 @@ pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
         Attribute::ComputeCapabilityMajor => Attr::cudaDevAttrComputeCapabilityMajor,
         Attribute::ComputeCapabilityMinor => Attr::cudaDevAttrComputeCapabilityMinor,
         Attribute::ClockRate => Attr::cudaDevAttrClockRate,
+        // `cudaDevAttrHostNumaId`, by number: headers older than 12.2 do not name it.
+        Attribute::HostNumaNode => sys::cudaDeviceAttr(134),
     }
 }
 

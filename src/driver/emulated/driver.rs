@@ -178,6 +178,7 @@ unsafe impl Driver for Runtime {
                 // No real device has compute capability 0.0.
                 Attribute::ComputeCapabilityMajor | Attribute::ComputeCapabilityMinor => 0,
                 Attribute::ClockRate => 1_000_000,
+                Attribute::HostNumaNode => -1,
             })
         })
     }

@@ -92,10 +92,10 @@ impl HostMemory {
         HostMemory { seed, generation: 0, blocks: BTreeMap::new() }
     }
 
-    /// Bytes and blocks allocated and not freed.
+    /// Bytes and blocks that are page-locked, allocated and registered ones alike.
     pub(super) fn usage(&self) -> (usize, usize) {
-        let allocated = self.blocks.values().filter(|block| block.origin == Origin::Allocated);
-        allocated.fold((0, 0), |(bytes, blocks), block| (bytes + block.bytes, blocks + 1))
+        let locked = self.blocks.values().filter(|block| block.origin != Origin::Quarantined);
+        locked.fold((0, 0), |(bytes, blocks), block| (bytes + block.bytes, blocks + 1))
     }
 
     /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
@@ -310,10 +310,13 @@ mod tests {
         assert!(!memory.register(0, middle, 8));
         assert!(!memory.register(0, at(0, &mut owned), 64));
         assert!(memory.register(0, end, 8), "disjoint ranges on one page");
+        assert_eq!(memory.usage(), (16, 2));
+        assert!(!memory.is_page_locked(HostPtr(start.as_ptr()), 16), "in one range each");
         assert_eq!(memory.unregister(middle), Err(Refusal::Mismatch));
         assert_eq!(memory.unregister(at(0, &mut owned)), Err(Refusal::Unknown));
         assert_eq!(memory.unregister(start), Ok(Removal::Clean));
         assert_eq!(memory.unregister(start), Err(Refusal::Unknown));
+        assert_eq!(memory.usage(), (8, 1));
     }
 
     #[test]

@@ -82,9 +82,9 @@ pub enum Execution {
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Usage {
-    /// Bytes of page-locked memory allocated and not freed; registered memory does not count.
+    /// Bytes of page-locked memory: allocated and not freed, or registered and not unregistered.
     pub host_bytes: usize,
-    /// The same in blocks.
+    /// The same in blocks; a registered range is one.
     pub host_blocks: usize,
     /// Blocks that were freed while pending operations named them; their memory is kept for ever.
     pub quarantined_blocks: usize,

@@ -196,6 +196,40 @@ fn host_memory_that_is_not_page_locked_is_refused() {
 }
 
 #[test]
+fn a_copy_lies_in_one_registered_range() {
+    let rig = Rig::lazy(2);
+    let (stream, a) = (rig.stream(0), rig.memory(0));
+    let mut owned = [1u8; 2 * BYTES];
+    let low = NonNull::new(owned.as_mut_ptr()).unwrap();
+    let (middle, high) = unsafe { (low.add(BYTES / 2), low.add(BYTES)) };
+    let register = |ptr| unsafe { rig.driver.host_register(0, ptr, BYTES, HostFlags::default()) };
+    register(low).unwrap();
+    register(high).unwrap();
+    assert_eq!(register(middle), Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED));
+    let usage = rig.emulator.usage();
+    assert_eq!((usage.host_bytes, usage.host_blocks), (2 * BYTES, 2));
+
+    assert_eq!(rig.upload(stream, a, middle), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(rig.download(stream, middle, a), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(rig.found(), [FindingKind::NotPageLocked; 2]);
+    rig.upload(stream, a, low).unwrap();
+    rig.memset(stream, a, 9).unwrap();
+    rig.download(stream, high, a).unwrap();
+    rig.synchronize(stream).unwrap();
+    assert_eq!((bytes(low), bytes(high)), ([1; BYTES], [9; BYTES]));
+
+    let unregister = |ptr| unsafe { rig.driver.host_unregister(ptr) };
+    assert_eq!(unregister(middle), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(unregister(rig.host()), Err(CudaCode::INVALID_VALUE));
+    unregister(low).unwrap();
+    unregister(high).unwrap();
+    assert_eq!(unregister(high), Err(CudaCode::HOST_MEMORY_NOT_REGISTERED));
+    assert_eq!(rig.found()[2..], [FindingKind::BadFree; 2]);
+    let usage = rig.emulator.usage();
+    assert_eq!((usage.host_bytes, usage.host_blocks), (BYTES, 1), "what `host` allocated");
+}
+
+#[test]
 fn host_memory_freed_in_flight_is_quarantined() {
     let rig = Rig::lazy(2);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());

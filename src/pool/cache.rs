@@ -1,0 +1,246 @@
+//! The free blocks that one thread keeps, so that a hit touches nothing that other threads write.
+//!
+//! ```text
+//!   Cache      lane, bytes
+//!     shelf 0    256 B:  o-o-o       a stack of free blocks a class: the last one freed is
+//!     shelf 1    512 B:              allocated next, and is the likeliest to be in the
+//!     ...                            processor's caches
+//!     shelf 79   1 MiB:  o
+//!     outbox             o-o-o-o     freed, but perhaps still used by a device: goes to the pool's
+//!                                    books in batches
+//! ```
+//!
+//! # Invariants
+//!
+//! * Shelves and outbox are touched by the owner inside its [`Lane`], by the owner under the pool's
+//!   lock, or by anybody under the pool's lock while the gate is closed and the lane is idle.
+//! * What is on a shelf is free: nobody uses it, and its hazards are complete.
+//! * A shelf holds at most [`shelf_limit`] blocks, the shelves together at most `max_bytes`, the outbox
+//!   at most [`OUTBOX`] blocks.
+//! * Counters are written by whoever may touch what they count, and may be read by anybody.
+
+use super::chain::Chain;
+use super::classes::{KEPT_CLASSES, LARGEST_KEPT};
+use super::gate::{Gate, InLane, Lane};
+use crate::memory::block::BlockRef;
+use crate::sync::atomic::{AtomicU64, Ordering};
+use crate::sync::cell::UnsafeCell;
+
+/// How many blocks wait in a thread for their way to the pool's books.
+pub(super) const OUTBOX: usize = 32;
+
+/// How many blocks of `bytes` a thread keeps at most.
+#[inline]
+pub(super) fn shelf_limit(bytes: usize) -> usize {
+    ((2 * LARGEST_KEPT) >> bytes.ilog2()).clamp(2, 64)
+}
+
+/// A number with one writer at a time, which may be read at any time.
+#[derive(Default)]
+pub(super) struct Counter(AtomicU64);
+
+impl Counter {
+    #[inline]
+    pub(super) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn add(&self, more: u64) {
+        self.0.store(self.get().wrapping_add(more), Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn sub(&self, less: u64) {
+        self.0.store(self.get().wrapping_sub(less), Ordering::Relaxed);
+    }
+}
+
+#[derive(Default)]
+pub(super) struct Shelf {
+    blocks: UnsafeCell<Chain>,
+    pub(super) len: Counter,
+    pub(super) hits: Counter,
+    /// Blocks of this class in the outbox.
+    pub(super) posted: Counter,
+}
+
+// Two threads' caches never share a cache line, nor a pair of them that is fetched together.
+#[repr(align(128))]
+pub(super) struct Cache {
+    lane: Lane,
+    /// The number of the pool.
+    pub(super) pool: u64,
+    max_bytes: u64,
+    pub(super) bytes: Counter,
+    shelves: [Shelf; KEPT_CLASSES],
+    outbox: UnsafeCell<Chain>,
+    /// Written under the pool's lock.
+    seen_hits: Counter,
+}
+
+// SAFETY: the cells are touched by one thread at a time (first invariant), with the lock or the gate
+// ordering the one after the other; what they hold is `Send`.
+unsafe impl Sync for Cache {}
+
+impl Cache {
+    pub(super) fn new(pool: u64, max_bytes: usize) -> Self {
+        Cache {
+            lane: Lane::default(),
+            pool,
+            max_bytes: max_bytes as u64,
+            bytes: Counter::default(),
+            shelves: std::array::from_fn(|_| Shelf::default()),
+            outbox: UnsafeCell::new(Chain::new()),
+            seen_hits: Counter::default(),
+        }
+    }
+
+    pub(super) fn shelves(&self) -> &[Shelf; KEPT_CLASSES] {
+        &self.shelves
+    }
+
+    /// A free block of `class`. Called by the owner.
+    #[inline]
+    pub(super) fn take(&self, gate: &Gate, class: usize) -> Option<BlockRef> {
+        let inside = gate.enter(&self.lane)?;
+        // SAFETY: the owner is in its lane.
+        let block = unsafe { self.pop(class) }?;
+        self.shelves[class].hits.add(1);
+        drop(inside);
+        Some(block)
+    }
+
+    /// Keeps a free block of `class`, or gives it back. Called by the owner.
+    #[inline]
+    pub(super) fn put(&self, gate: &Gate, class: usize, block: BlockRef) -> Result<(), BlockRef> {
+        let Some(inside) = gate.enter(&self.lane) else { return Err(block) };
+        if !self.has_room(class, block.bytes()) {
+            return Err(block);
+        }
+        // SAFETY: the owner is in its lane.
+        unsafe { self.push(class, block) };
+        // The block is out of our hands: from here on the pool itself may go away.
+        drop::<InLane<'_>>(inside);
+        Ok(())
+    }
+
+    /// Keeps a block of `class` that a device may still use, or gives it back. Called by the owner.
+    #[inline]
+    pub(super) fn post(&self, gate: &Gate, class: usize, block: BlockRef) -> Result<(), BlockRef> {
+        let Some(inside) = gate.enter(&self.lane) else { return Err(block) };
+        // SAFETY: the owner is in its lane.
+        let taken = self.outbox.with_mut(|outbox| unsafe {
+            if (*outbox).len() >= OUTBOX {
+                return Err(block);
+            }
+            (*outbox).push(block);
+            Ok(())
+        });
+        if taken.is_ok() {
+            self.shelves[class].posted.add(1);
+        }
+        drop::<InLane<'_>>(inside);
+        taken
+    }
+
+    /// What has been posted. Called by the owner.
+    pub(super) fn take_posted(&self, gate: &Gate) -> Option<Chain> {
+        let _inside = gate.enter(&self.lane)?;
+        // SAFETY: the owner is in its lane.
+        Some(unsafe { self.take_outbox() })
+    }
+
+    /// Whether one more block of `class` may be kept.
+    #[inline]
+    pub(super) fn has_room(&self, class: usize, bytes: usize) -> bool {
+        (self.shelves[class].len.get() as usize) < shelf_limit(bytes)
+            && self.bytes.get() + bytes as u64 <= self.max_bytes
+    }
+
+    /// # Safety
+    ///
+    /// * The caller may touch the shelves (first invariant).
+    #[inline]
+    unsafe fn pop(&self, class: usize) -> Option<BlockRef> {
+        let shelf = &self.shelves[class];
+        // SAFETY: the caller's precondition.
+        let block = shelf.blocks.with_mut(|blocks| unsafe { (*blocks).pop() })?;
+        shelf.len.sub(1);
+        self.bytes.sub(block.bytes() as u64);
+        Some(block)
+    }
+
+    /// # Safety
+    ///
+    /// * The caller may touch the shelves (first invariant).
+    #[inline]
+    pub(super) unsafe fn push(&self, class: usize, block: BlockRef) {
+        let shelf = &self.shelves[class];
+        shelf.len.add(1);
+        self.bytes.add(block.bytes() as u64);
+        // SAFETY: the caller's precondition.
+        shelf.blocks.with_mut(|blocks| unsafe { (*blocks).push(block) });
+    }
+
+    /// Takes the upper half of a shelf away, one block at least if there is one.
+    ///
+    /// # Safety
+    ///
+    /// * The caller may touch the shelves (first invariant).
+    pub(super) unsafe fn take_half(&self, class: usize) -> Chain {
+        let mut half = Chain::new();
+        for _ in 0..self.shelves[class].len.get().div_ceil(2) {
+            // SAFETY: the caller's precondition.
+            half.extend(unsafe { self.pop(class) });
+        }
+        half
+    }
+
+    /// # Safety
+    ///
+    /// * The caller may touch the outbox (first invariant).
+    pub(super) unsafe fn take_outbox(&self) -> Chain {
+        for shelf in &self.shelves {
+            shelf.posted.sub(shelf.posted.get());
+        }
+        // SAFETY: the caller's precondition.
+        self.outbox.with_mut(|outbox| unsafe { std::mem::take(&mut *outbox) })
+    }
+
+    /// How many allocations the owner has had from here.
+    pub(super) fn hits(&self) -> u64 {
+        self.shelves.iter().map(|shelf| shelf.hits.get()).sum()
+    }
+
+    /// Whether the owner has not allocated from here since the last call. The caller holds the pool's lock.
+    pub(super) fn is_idle(&self) -> bool {
+        let hits = self.hits();
+        let idle = hits == self.seen_hits.get();
+        self.seen_hits.sub(self.seen_hits.get());
+        self.seen_hits.add(hits);
+        idle
+    }
+
+    /// Takes all free blocks away. The caller holds the pool's lock and has closed the gate.
+    pub(super) fn take_all(&self, gate: &Gate) -> Chain {
+        debug_assert!(gate.is_closed());
+        gate.wait_for(&self.lane);
+        // SAFETY: the caller has the pool's lock, the gate is closed, and the lane is idle.
+        unsafe { self.take_shelves() }
+    }
+
+    /// # Safety
+    ///
+    /// * The caller may touch the shelves (first invariant).
+    pub(super) unsafe fn take_shelves(&self) -> Chain {
+        let mut all = Chain::new();
+        for class in 0..KEPT_CLASSES {
+            // SAFETY: the caller's precondition.
+            while let Some(block) = unsafe { self.pop(class) } {
+                all.push(block);
+            }
+        }
+        all
+    }
+}

@@ -1,0 +1,365 @@
+//! What all handles of a pool share: the gate to the threads' caches, and the books under one lock.
+//!
+//! ```text
+//!   alloc ---> this thread's cache ---------------------------------------------> block
+//!                | empty, or the gate is closed
+//!                v
+//!              the books: a batch of free blocks; what devices are done with ---> block
+//!                | nothing
+//!                v
+//!              the queue, for which the keeper works: grow, release, retire ----> block, or an error
+//! ```
+
+use std::collections::VecDeque;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::builder::Options;
+use super::cache::{Cache, shelf_limit};
+use super::classes::{MAX_ALIGN, Size};
+use super::gate::Gate;
+use super::stats::Counts;
+use super::store::{Slab, Store};
+use super::wait::{Delivery, Request, Slot, Waiting};
+use super::{errors, keeper, local, trace};
+use crate::context::Context;
+use crate::error::Result;
+use crate::memory::block::{Block, BlockOwner, BlockRef};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+pub(super) struct Core {
+    pub(super) gate: Gate,
+    pub(super) id: u64,
+    pub(super) context: Arc<Context>,
+    pub(super) options: Options,
+    /// What buffers without bytes have.
+    empty: Block,
+    pub(super) me: Weak<Core>,
+    pub(super) state: Mutex<State>,
+    /// Notified when there is something for the keeper to look at.
+    pub(super) wake: Condvar,
+}
+
+pub(super) struct State {
+    pub(super) store: Store,
+    pub(super) caches: Vec<Arc<Cache>>,
+    pub(super) queue: VecDeque<Request>,
+    /// Outcomes to be handed over once the lock is free.
+    pub(super) ready: Vec<Delivery>,
+    pub(super) counts: Counts,
+    /// How many batches of slabs are being released at the moment.
+    pub(super) leaving: usize,
+    pub(super) keeper: Option<JoinHandle<()>>,
+    pub(super) keeper_runs: bool,
+    pub(super) last_request: Instant,
+    /// When blocks in flight were last looked at for no request.
+    pub(super) looked_at: Instant,
+    /// The last growth failed; the next is for one block only.
+    pub(super) frugal: bool,
+    /// No handle to the pool is left; buffers may be.
+    pub(super) closed: bool,
+}
+
+/// How long an allocation may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Only what is page-locked and free already.
+    None,
+    /// Grow, and wait for devices, but not for buffers to be dropped.
+    Devices,
+    /// Wait for anything, until then.
+    Until(Option<Instant>),
+}
+
+impl Core {
+    pub(super) fn new(context: Arc<Context>, options: Options) -> Arc<Core> {
+        static POOLS: AtomicU64 = AtomicU64::new(1);
+        let now = Instant::now();
+        Arc::new_cyclic(|me| {
+            let owner: NonNull<dyn BlockOwner> = owner(me);
+            // As aligned as can be asked for.
+            let nowhere = NonNull::new(ptr::without_provenance_mut(MAX_ALIGN)).expect("not null");
+            Core {
+                gate: Gate::new(),
+                id: POOLS.fetch_add(1, Ordering::Relaxed),
+                context,
+                empty: Block::new(nowhere, 0, 0, None, owner),
+                me: me.clone(),
+                state: Mutex::new(State {
+                    store: Store::new(options.max_bytes),
+                    caches: Vec::new(),
+                    queue: VecDeque::new(),
+                    ready: Vec::new(),
+                    counts: Counts::default(),
+                    leaving: 0,
+                    keeper: None,
+                    keeper_runs: false,
+                    last_request: now,
+                    looked_at: now,
+                    frugal: false,
+                    closed: false,
+                }),
+                wake: Condvar::new(),
+                options,
+            }
+        })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
+    }
+
+    pub(super) fn as_owner(&self) -> NonNull<dyn BlockOwner> {
+        owner(&self.me)
+    }
+
+    /// The block of a buffer without bytes, which keeps the pool itself alive.
+    pub(super) fn take_empty_block(self: &Arc<Self>) -> BlockRef {
+        let _ = Arc::into_raw(self.clone());
+        // SAFETY: the descriptor lives as long as the pool, which the reference just leaked keeps alive
+        // until `reclaim` takes it back; the block has no memory and is never linked.
+        unsafe { BlockRef::new(NonNull::from(&self.empty)) }
+    }
+
+    /// A block for a request of `size`.
+    #[inline]
+    pub(super) fn take(
+        self: &Arc<Self>,
+        operation: &'static str,
+        size: Size,
+        patience: Patience,
+    ) -> Result<BlockRef> {
+        if let Some(block) = self.take_own(size) {
+            return Ok(block);
+        }
+        self.take_slow(operation, size, patience)
+    }
+
+    /// A block that this thread keeps.
+    #[inline]
+    fn take_own(&self, size: Size) -> Option<BlockRef> {
+        let class = size.class()?;
+        local::with(self.id, |cache| cache?.take(&self.gate, class))
+    }
+
+    /// A block that is free, without waiting.
+    pub(super) fn take_at_once(self: &Arc<Self>, size: Size) -> Option<BlockRef> {
+        self.take_own(size).or_else(|| self.take_now(size, false))
+    }
+
+    #[cold]
+    fn take_slow(
+        self: &Arc<Self>,
+        operation: &'static str,
+        size: Size,
+        patience: Patience,
+    ) -> Result<BlockRef> {
+        if let Some(block) = self.take_now(size, patience == Patience::None) {
+            return Ok(block);
+        }
+        let deadline = match patience {
+            Patience::None => return Err(errors::not_ready(operation, size)),
+            Patience::Devices => None,
+            Patience::Until(deadline) => deadline,
+        };
+        let waiting = self.enqueue(operation, size, patience == Patience::Devices)?;
+        waiting.wait(deadline).unwrap_or_else(|| {
+            Err(errors::timed_out(operation, size, &self.stats_of(&self.lock())))
+        })
+    }
+
+    /// A block that is free, or that a device turns out to be done with. Does not block. `others` says
+    /// whether to look at what other threads keep, too.
+    pub(super) fn take_now(self: &Arc<Self>, size: Size, others: bool) -> Option<BlockRef> {
+        let cache = self.own_cache();
+        self.post_all();
+        if let Some(block) = self.take_shared(size, cache.as_ref()) {
+            return Some(block);
+        }
+        self.retire();
+        if let Some(block) = self.take_shared(size, cache.as_ref()) {
+            return Some(block);
+        }
+        if !others {
+            return None;
+        }
+        let mut state = self.lock();
+        if !state.queue.is_empty() || self.gate.is_closed() {
+            return None;
+        }
+        self.collect(&mut state);
+        self.gate.open();
+        state.store.take(size)
+    }
+
+    /// A block from the books, and a batch for this thread's cache, unless a request that was there first
+    /// waits for it.
+    fn take_shared(&self, size: Size, cache: Option<&Arc<Cache>>) -> Option<BlockRef> {
+        let mut state = self.lock();
+        if state.queue.iter().any(|earlier| earlier.size == size) {
+            return None;
+        }
+        let block = state.store.take(size)?;
+        state.counts.shared_hits += 1;
+        if let (Some(cache), Some(class)) = (cache, size.class())
+            && !self.gate.is_closed()
+        {
+            for _ in 0..shelf_limit(size.bytes) / 2 {
+                if !cache.has_room(class, size.bytes) {
+                    break;
+                }
+                let Some(next) = state.store.take(size) else { break };
+                // SAFETY: the owner's thread, under the pool's lock, and the gate is open.
+                unsafe { cache.push(class, next) };
+            }
+        }
+        Some(block)
+    }
+
+    /// Enters a request into the queue.
+    pub(super) fn enqueue(
+        self: &Arc<Self>,
+        operation: &'static str,
+        size: Size,
+        gives_up: bool,
+    ) -> Result<Waiting> {
+        // Inside a host function only what is free already can be had.
+        self.context.driver(operation)?;
+        let slot = Arc::new(Slot::default());
+        let mut state = self.lock();
+        if size.bytes > state.store.max_bytes {
+            return Err(errors::exhausted(operation, size, &self.stats_of(&state)));
+        }
+        let now = Instant::now();
+        state.counts.misses += 1;
+        state.last_request = now;
+        keeper::call(self, operation, &mut state)?;
+        let request =
+            Request { operation, size, gives_up, since: now, waited: false, slot: slot.clone() };
+        state.queue.push_back(request);
+        Ok(Waiting { core: self.clone(), slot })
+    }
+
+    /// Takes a request out of the queue; false if it has been served.
+    pub(super) fn withdraw(&self, slot: &Arc<Slot>) -> bool {
+        let request = self.lock().remove(slot);
+        // Whoever was behind it may be first now.
+        self.wake.notify_all();
+        request.is_some()
+    }
+
+    /// Hands free blocks to the requests that wait for them, and lets go of the lock.
+    pub(super) fn serve(&self, mut state: MutexGuard<'_, State>) {
+        state.match_requests();
+        if !state.queue.is_empty() || self.options.excess(state.store.free_bytes).is_some() {
+            self.wake.notify_all();
+        }
+        let ready = std::mem::take(&mut state.ready);
+        drop(state);
+        ready.into_iter().for_each(Delivery::make);
+    }
+
+    /// Closes the gate, and puts all that threads keep into the books. The caller opens it again, or does
+    /// not.
+    pub(super) fn collect(&self, state: &mut State) {
+        self.gate.close();
+        for cache in &state.caches {
+            cache.take_all(&self.gate).for_each(|block| state.store.put(block));
+            // SAFETY: under the pool's lock, the gate is closed, and `take_all` waited for the lane.
+            unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
+        }
+    }
+
+    /// Gives slabs that are out of the books back to the system; gives the bytes that it took back.
+    pub(super) fn release(&self, slabs: Vec<Slab>) -> usize {
+        let mut released = 0;
+        let mut lost = 0;
+        for slab in slabs {
+            let bytes = slab.memory.bytes();
+            // SAFETY: all blocks of a slab that is out of the books are free, so that no operation names
+            // the memory and nobody accesses it. Whoever calls this passed the gate to the driver, or is
+            // on an ordinary thread.
+            if unsafe { slab.release(&self.context) } { released += bytes } else { lost += bytes }
+        }
+        trace::released(released, lost);
+        let mut state = self.lock();
+        state.leaving -= 1;
+        state.store.release(released);
+        state.store.unreleased += lost;
+        state.counts.trims += u64::from(released > 0);
+        self.serve(state);
+        released
+    }
+
+    /// See [`PinnedPool::trim_to`](super::PinnedPool::trim_to).
+    pub(super) fn trim(&self, operation: &'static str, keep: usize) -> Result<usize> {
+        self.context.driver(operation)?;
+        self.retire();
+        let mut state = self.lock();
+        let was_closed = self.gate.is_closed();
+        self.collect(&mut state);
+        if !was_closed {
+            self.gate.open();
+        }
+        let excess = state.store.free_bytes.saturating_sub(keep);
+        let slabs = state.take_empty(excess, None);
+        drop(state);
+        Ok(if slabs.is_empty() { 0 } else { self.release(slabs) })
+    }
+
+    /// This thread's cache, made if it has none; `None` if the thread is ending.
+    pub(super) fn own_cache(&self) -> Option<Arc<Cache>> {
+        if let Some(cache) = local::get(self.id) {
+            return Some(cache);
+        }
+        let cache = Arc::new(Cache::new(self.id, self.options.thread_cache_bytes));
+        if !local::keep(&cache, &self.me) {
+            return None;
+        }
+        let mut state = self.lock();
+        if !state.closed {
+            state.caches.push(cache.clone());
+        }
+        Some(cache)
+    }
+}
+
+/// The pool as the owner of its blocks.
+fn owner(core: &Weak<Core>) -> NonNull<dyn BlockOwner> {
+    let core: *const dyn BlockOwner = core.as_ptr();
+    NonNull::new(core.cast_mut()).expect("a pool's address is not null")
+}
+
+impl State {
+    /// Finds the requests that free blocks fit, first come, first served.
+    pub(super) fn match_requests(&mut self) {
+        let mut index = 0;
+        while index < self.queue.len() {
+            match self.store.take(self.queue[index].size) {
+                Some(block) => {
+                    let request = self.queue.remove(index).expect("the index is in range");
+                    self.counts.served(&request);
+                    self.ready.push(Delivery { slot: request.slot, result: Ok(block) });
+                }
+                None => index += 1,
+            }
+        }
+    }
+
+    /// Takes a request out of the queue, if it is there.
+    pub(super) fn remove(&mut self, slot: &Arc<Slot>) -> Option<Request> {
+        let position = self.queue.iter().position(|request| Arc::ptr_eq(&request.slot, slot))?;
+        self.queue.remove(position)
+    }
+
+    /// Takes wholly free slabs out of the books; see [`Store::take_empty`]. If there are any they must go
+    /// to [`Core::release`].
+    pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
+        let slabs = self.store.take_empty(bytes, before);
+        self.leaving += usize::from(!slabs.is_empty());
+        slabs
+    }
+}

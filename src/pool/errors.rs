@@ -1,0 +1,91 @@
+//! The pool's errors: what is missing, who holds it, and what to do.
+
+use std::fmt::Display;
+
+use super::classes::Size;
+use super::grow::Failure;
+use super::limits::Limits;
+use super::stats::PoolStats;
+use crate::context::Context;
+use crate::error::{CudaCode, Error, ErrorKind};
+
+#[cold]
+pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidValue,
+        operation,
+        format!("{bytes} bytes do not fit in an address space"),
+        "ask for less",
+    )
+}
+
+#[cold]
+pub(super) fn bad_alignment(operation: &'static str, align: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidValue,
+        operation,
+        format!("an alignment of {align} bytes"),
+        "ask for a power of two up to 2 MiB",
+    )
+}
+
+#[cold]
+pub(super) fn not_ready(operation: &'static str, size: Size) -> Error {
+    Error::new(
+        ErrorKind::NotReady,
+        operation,
+        format!("no block of {} bytes is free", size.bytes),
+        "try again when buffers have been dropped, or call alloc, which grows and waits",
+    )
+}
+
+#[cold]
+pub(super) fn exhausted(operation: &'static str, size: Size, stats: &PoolStats) -> Error {
+    Error::new(
+        ErrorKind::BudgetExhausted,
+        operation,
+        format!("a block of {} bytes does not fit in the budget: {stats}", size.bytes),
+        "drop buffers, wait for that with alloc_timeout, or build the pool with a larger max_bytes",
+    )
+}
+
+#[cold]
+pub(super) fn timed_out(operation: &'static str, size: Size, stats: &PoolStats) -> Error {
+    Error::new(
+        ErrorKind::TimedOut,
+        operation,
+        format!("a block of {} bytes was not to be had in time: {stats}", size.bytes),
+        "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
+    )
+}
+
+#[cold]
+pub(super) fn no_keeper(operation: &'static str, why: &dyn Display) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        operation,
+        format!("the thread that page-locks memory could not be started: {why}"),
+        "raise the limit on threads",
+    )
+}
+
+#[cold]
+pub(super) fn not_page_locked(
+    context: &Context,
+    failure: Failure,
+    operation: &'static str,
+    bytes: usize,
+) -> Error {
+    match failure {
+        Failure::Refused(error) => error,
+        Failure::Runtime(_, CudaCode::MEMORY_ALLOCATION) => Error::new(
+            ErrorKind::OutOfHostMemory,
+            operation,
+            format!("the system has no {bytes} bytes to page-lock ({})", Limits::current()),
+            "lower the pool's max_bytes, raise the memory limit, or free memory elsewhere",
+        ),
+        Failure::Runtime(call, code) => {
+            context.error(code, call, format_args!("page-locking {bytes} bytes"))
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! The thread that makes memory available to requests that wait.
+//!
+//! A request that is not served at once goes into the pool's queue, and the *keeper* works for the queue:
+//! it page-locks new memory, releases what is free to make room, and looks for blocks that devices are
+//! done with. So a caller with a deadline, or a task, never blocks in the runtime, and threads that
+//! hit their caches never notice. The keeper starts with the first request that needs it, lingers for a
+//! moment, and ends; with an idle age it stays while there is memory to give back.
+//!
+//! # Fairness
+//!
+//! Blocks that are free go to the first request in the queue that they fit. Room in the budget goes to
+//! the first request only, so that smaller ones cannot overtake it for ever. A request that
+//! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
+//! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::classes::Size;
+use super::core::{Core, State};
+use super::grow::page_lock;
+use super::store::Slab;
+use super::wait::{Delivery, Request, Slot};
+use super::{errors, trace};
+use crate::error::Result;
+
+/// How long the keeper waits for more to do before it ends.
+const LINGER: Duration = Duration::from_millis(50);
+/// How long a request waits for a block of its size that is in flight, before blocks of other sizes are
+/// released for it: about what that costs.
+const WORTH_WAITING: Duration = Duration::from_millis(1);
+/// How often the keeper looks for blocks in flight before it sleeps between two looks.
+const SPINS: u32 = 100;
+const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
+const LONGEST_SLEEP: Duration = Duration::from_micros(500);
+
+/// What the keeper does next, without the lock.
+enum Step {
+    /// Page-lock committed bytes for a request.
+    Grow(Growth),
+    Release(Vec<Slab>),
+    /// See whether something in flight is done.
+    Retire,
+    /// Nothing, until somebody drops a buffer or asks for one, or the time has passed.
+    Sleep(Option<Duration>),
+    End,
+}
+
+/// What is to be page-locked, and for whom.
+struct Growth {
+    bytes: usize,
+    size: Size,
+    operation: &'static str,
+    slot: Arc<Slot>,
+}
+
+/// Makes sure that the keeper runs and looks at the queue. The caller holds the pool's lock.
+pub(super) fn call(core: &Arc<Core>, operation: &'static str, state: &mut State) -> Result<()> {
+    core.wake.notify_all();
+    if state.keeper_runs {
+        return Ok(());
+    }
+    if let Some(last) = state.keeper.take() {
+        // It is past its last use of the pool.
+        let _ = last.join();
+    }
+    let own = core.clone();
+    let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(move || run(&own));
+    state.keeper = Some(spawned.map_err(|error| errors::no_keeper(operation, &error))?);
+    state.keeper_runs = true;
+    Ok(())
+}
+
+fn run(core: &Core) {
+    let mut looks = 0;
+    loop {
+        let mut state = core.lock();
+        state.match_requests();
+        let step = core.plan(&mut state);
+        let ready = std::mem::take(&mut state.ready);
+        if ready.is_empty() {
+            match step {
+                Step::Sleep(None) => {
+                    drop(core.wake.wait(state));
+                    continue;
+                }
+                Step::Sleep(Some(time)) => {
+                    drop(core.wake.wait_timeout(state, time));
+                    continue;
+                }
+                Step::End => {
+                    state.keeper_runs = false;
+                    return;
+                }
+                _ => {}
+            }
+        }
+        drop(state);
+        ready.into_iter().for_each(Delivery::make);
+        match step {
+            Step::Grow(growth) => core.grow(&growth),
+            Step::Release(slabs) => drop(core.release(slabs)),
+            Step::Retire => {
+                core.retire();
+                looks += 1;
+                core.pause(looks);
+                continue;
+            }
+            Step::Sleep(_) | Step::End => {}
+        }
+        looks = 0;
+    }
+}
+
+impl Core {
+    /// What the first request needs, after the free blocks have been handed out.
+    fn plan(&self, state: &mut State) -> Step {
+        if state.closed {
+            return Step::End;
+        }
+        let Some(first) = state.queue.front_mut() else { return self.maintain(state) };
+        let size = first.size;
+        let bytes = state.store.growth(size, state.frugal);
+        if state.store.reserve(bytes) {
+            let (operation, slot) = (first.operation, first.slot.clone());
+            return Step::Grow(Growth { bytes, size, operation, slot });
+        }
+        first.waited = true;
+        let waiting_since = first.since;
+        if !self.gate.is_closed() {
+            // What other threads keep may be just what is needed. The gate stays closed while requests
+            // come, so that every block that is freed is seen.
+            self.collect(state);
+            state.match_requests();
+            return self.plan(state);
+        }
+        if state.store.in_flight(size) && waiting_since.elapsed() < WORTH_WAITING {
+            return Step::Retire;
+        }
+        let missing = bytes.saturating_sub(state.store.room());
+        let slabs = state.take_empty(missing, None);
+        if !slabs.is_empty() {
+            return Step::Release(slabs);
+        }
+        if state.store.parked.blocks > 0 {
+            return Step::Retire;
+        }
+        if state.leaving == 0 {
+            self.give_up(state);
+        }
+        Step::Sleep(None)
+    }
+
+    /// Ends the requests that do not wait for buffers to be dropped.
+    fn give_up(&self, state: &mut State) {
+        let stats = self.stats_of(state);
+        let (hopeless, patient): (Vec<Request>, Vec<Request>) =
+            state.queue.drain(..).partition(|request| request.gives_up);
+        state.queue = patient.into();
+        state.ready.extend(hopeless.into_iter().map(|request| Delivery {
+            result: Err(errors::exhausted(request.operation, request.size, &stats)),
+            slot: request.slot,
+        }));
+    }
+
+    /// What there is to do while nobody waits.
+    fn maintain(&self, state: &mut State) -> Step {
+        let now = Instant::now();
+        if let Some(excess) = self.options.excess(state.store.free_bytes) {
+            let slabs = state.take_empty(excess, None);
+            if !slabs.is_empty() {
+                return Step::Release(slabs);
+            }
+        }
+        let lingers = LINGER.saturating_sub(now.saturating_duration_since(state.last_request));
+        if !lingers.is_zero() {
+            return Step::Sleep(Some(lingers));
+        }
+        let Some(age) = self.options.idle_age else {
+            self.gate.open();
+            return Step::End;
+        };
+        if state.store.parked.blocks > 0 && state.looked_at.elapsed() > age / 4 {
+            state.looked_at = now;
+            return Step::Retire;
+        }
+        self.collect_idle(state);
+        self.gate.open();
+        let slabs = now.checked_sub(age).map(|before| state.take_empty(usize::MAX, Some(before)));
+        match slabs {
+            Some(slabs) if !slabs.is_empty() => Step::Release(slabs),
+            _ if state.store.committed == 0 => Step::End,
+            _ => Step::Sleep(Some(age / 4)),
+        }
+    }
+
+    /// Closes the gate, and puts what threads keep that have not allocated since the last time into the
+    /// books.
+    fn collect_idle(&self, state: &mut State) {
+        self.gate.close();
+        for cache in state.caches.iter().filter(|cache| cache.is_idle()) {
+            cache.take_all(&self.gate).for_each(|block| state.store.put(block));
+            // SAFETY: under the pool's lock, the gate is closed, and `take_all` waited for the lane.
+            unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
+        }
+    }
+
+    fn grow(&self, growth: &Growth) {
+        let &Growth { bytes, size, operation, .. } = growth;
+        let start = Instant::now();
+        let grown = page_lock(&self.context, &self.options.growth, bytes, size.align);
+        let took = start.elapsed();
+        let mut state = self.lock();
+        match grown {
+            Ok((memory, fallbacks)) => {
+                state.frugal = false;
+                state.store.add(memory, size, self.as_owner());
+                state.counts.grew(took, fallbacks);
+                self.serve(state);
+                trace::grew(bytes, size.bytes, took, fallbacks);
+            }
+            Err(failure) => {
+                state.store.release(bytes);
+                // A smaller slab may do; or what is cached in other sizes is just what the system lacks.
+                if !state.frugal {
+                    state.frugal = true;
+                    return;
+                }
+                self.collect(&mut state);
+                let slabs = state.take_empty(usize::MAX, None);
+                if !slabs.is_empty() {
+                    drop(state);
+                    self.release(slabs);
+                    return;
+                }
+                state.frugal = false;
+                let error = errors::not_page_locked(&self.context, failure, operation, bytes);
+                if let Some(request) = state.remove(&growth.slot) {
+                    state.ready.push(Delivery { slot: request.slot, result: Err(error) });
+                }
+                self.serve(state);
+            }
+        }
+    }
+
+    /// Between two looks at what is in flight: a moment at first, then up to half a millisecond, unless
+    /// something happens.
+    fn pause(&self, looks: u32) {
+        if looks < SPINS {
+            std::thread::yield_now();
+        } else {
+            let doublings = (looks - SPINS).min(8);
+            let sleep = (SHORTEST_SLEEP * (1 << doublings)).min(LONGEST_SLEEP);
+            drop(self.wake.wait_timeout(self.lock(), sleep));
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! How much memory may be page-locked here, as far as the system says.
+//!
+//! Page-locked memory cannot be swapped out or reclaimed: a pool that takes too much of the machine, or
+//! of the control group that the process runs in, gets the process killed. So the default budget of a
+//! pool is half of what there is, by whichever limit is the lowest.
+//!
+//! Nothing here fails: what the system does not say is unknown, and limits nothing.
+
+use std::fmt;
+use std::fs;
+use std::path::{Component, Path};
+
+/// The default budget where the system says nothing.
+const FALLBACK: usize = 1 << 30;
+
+/// From here on a number stands for "no limit": control groups of version 1 have no word for it.
+const UNLIMITED: usize = 1 << 62;
+
+/// Half of the lowest of physical memory and the limits of the control groups; 1 GiB where neither is
+/// known. Reads a few small files.
+pub(super) fn default_budget() -> usize {
+    Limits::current().budget()
+}
+
+/// The limits, in bytes, that hold for this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Limits {
+    /// Memory of the machine; `None` if unknown.
+    physical: Option<usize>,
+    /// The lowest limit of the control groups that the process is in; `None` if there is none.
+    cgroup: Option<usize>,
+    /// `RLIMIT_MEMLOCK`; `None` if there is none. No part of the budget, but it explains an error.
+    memlock: Option<usize>,
+}
+
+impl Limits {
+    pub(super) fn current() -> Self {
+        Limits { memlock: memlock(), ..Self::below(Path::new("/")) }
+    }
+
+    /// What the files below `root` say.
+    fn below(root: &Path) -> Self {
+        Limits { physical: physical(root), cgroup: cgroup(root), memlock: None }
+    }
+
+    fn budget(&self) -> usize {
+        [self.physical, self.cgroup].into_iter().flatten().min().map_or(FALLBACK, |least| least / 2)
+    }
+}
+
+/// `MemTotal` of `/proc/meminfo`.
+fn physical(root: &Path) -> Option<usize> {
+    let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kib = total.trim().strip_suffix("kB")?;
+    kib.trim().parse::<usize>().ok()?.checked_mul(1024).filter(|&bytes| bytes > 0)
+}
+
+/// The lowest limit of the groups of both versions that `/proc/self/cgroup` names.
+fn cgroup(root: &Path) -> Option<usize> {
+    let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
+    let limits = text.lines().filter_map(|line| {
+        // hierarchy:controllers:path, where version 2 is hierarchy 0 and names no controllers.
+        let mut fields = line.splitn(3, ':');
+        let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
+        let mounts = root.join("sys/fs/cgroup");
+        if hierarchy == "0" && controllers.is_empty() {
+            // Beside version 1 it is mounted one level below.
+            let beside = lowest_on_path(&mounts.join("unified"), path, "memory.max");
+            lowest_on_path(&mounts, path, "memory.max").or(beside)
+        } else if controllers.split(',').any(|controller| controller == "memory") {
+            lowest_on_path(&mounts.join("memory"), path, "memory.limit_in_bytes")
+        } else {
+            None
+        }
+    });
+    limits.min()
+}
+
+/// The lowest limit from the group at `path` up to the root of the hierarchy: each holds for all below.
+///
+/// A container may see the path of its host with only its own group mounted, as the root. Then the
+/// path leads nowhere, and the root has the limit.
+fn lowest_on_path(mount: &Path, path: &str, file: &str) -> Option<usize> {
+    let mut group = mount.to_owned();
+    let mut limits = Vec::from([limit_in(&group.join(file))]);
+    for name in Path::new(path).components() {
+        if let Component::Normal(name) = name {
+            group.push(name);
+            limits.push(limit_in(&group.join(file)));
+        }
+    }
+    limits.into_iter().flatten().min()
+}
+
+/// The number in a file; `None` for "max", and for whatever else is no limit.
+fn limit_in(file: &Path) -> Option<usize> {
+    let limit = fs::read_to_string(file).ok()?.trim().parse().ok()?;
+    (1..UNLIMITED).contains(&limit).then_some(limit)
+}
+
+fn memlock() -> Option<usize> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: `limit` is live for the call to write.
+    let answer = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &mut limit) };
+    let limited = answer == 0 && limit.rlim_cur != libc::RLIM_INFINITY;
+    limited.then(|| usize::try_from(limit.rlim_cur).unwrap_or(usize::MAX))
+}
+
+impl fmt::Display for Limits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let or = |limit: Option<usize>, otherwise: &str| {
+            limit.map_or_else(|| otherwise.to_owned(), in_units)
+        };
+        write!(
+            f,
+            "physical memory {}, cgroup limit {}, RLIMIT_MEMLOCK {}",
+            or(self.physical, "unknown"),
+            or(self.cgroup, "none"),
+            or(self.memlock, "none"),
+        )
+    }
+}
+
+/// A size for people: "64 KiB", "125.8 GiB".
+fn in_units(bytes: usize) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) if bytes.trailing_zeros() >= shift => {
+            format!("{} {unit}", bytes >> shift)
+        }
+        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes} bytes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    const GIB: usize = 1 << 30;
+    const MEMINFO: (&str, &str) =
+        ("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         1048576 kB\n");
+
+    /// A folder that stands for the root of a system.
+    struct Root(PathBuf);
+
+    impl Root {
+        fn new(name: &str, files: &[(&str, &str)]) -> Self {
+            let name = format!("pinlane-limits-{}-{name}", std::process::id());
+            let root = std::env::temp_dir().join(name);
+            for (path, text) in files {
+                let path = root.join(path);
+                fs::create_dir_all(path.parent().unwrap()).unwrap();
+                fs::write(path, text).unwrap();
+            }
+            Root(root)
+        }
+
+        fn limits(&self) -> Limits {
+            Limits::below(&self.0)
+        }
+    }
+
+    impl Drop for Root {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    #[test]
+    fn without_files_the_budget_is_the_fallback() {
+        let limits = Root::new("nothing", &[]).limits();
+        assert_eq!(limits, Limits::default());
+        assert_eq!(limits.budget(), GIB);
+    }
+
+    #[test]
+    fn without_groups_the_budget_is_half_of_the_machine() {
+        let limits = Root::new("plain", &[MEMINFO]).limits();
+        assert_eq!((limits.physical, limits.cgroup), (Some(16 * GIB), None));
+        assert_eq!(limits.budget(), 8 * GIB);
+    }
+
+    #[test]
+    fn version_2_counts_every_level() {
+        for (name, at) in [("leaf", "a/b/memory.max"), ("middle", "a/memory.max")] {
+            let root = Root::new(
+                name,
+                &[
+                    MEMINFO,
+                    ("proc/self/cgroup", "0::/a/b\n"),
+                    ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+                    ("sys/fs/cgroup/a/memory.max", "8589934592\n"),
+                    (&format!("sys/fs/cgroup/{at}"), "4294967296\n"),
+                    ("sys/fs/cgroup/a/b/c/memory.max", "4096\n"),
+                ],
+            );
+            assert_eq!(root.limits().cgroup, Some(4 * GIB), "{name}");
+            assert_eq!(root.limits().budget(), 2 * GIB, "{name}");
+        }
+    }
+
+    #[test]
+    fn version_2_without_a_limit_says_max() {
+        let files =
+            [MEMINFO, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")];
+        let limits = Root::new("max", &files).limits();
+        assert_eq!((limits.cgroup, limits.budget()), (None, 8 * GIB));
+    }
+
+    #[test]
+    fn version_1_is_the_hierarchy_that_has_the_memory() {
+        let groups = "5:cpu,cpuacct:/slow\n4:hugetlb,memory:/a\n3:pids:/\n0::/\n";
+        let root = Root::new(
+            "v1",
+            &[
+                MEMINFO,
+                ("proc/self/cgroup", groups),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+                ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "2147483648\n"),
+                ("sys/fs/cgroup/memory/slow/memory.limit_in_bytes", "4096\n"),
+            ],
+        );
+        assert_eq!(root.limits().cgroup, Some(2 * GIB));
+        assert_eq!(root.limits().budget(), GIB);
+    }
+
+    #[test]
+    fn version_1_without_a_limit_has_a_huge_number() {
+        let root = Root::new(
+            "v1-max",
+            &[
+                ("proc/self/cgroup", "4:memory:/\n"),
+                ("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+            ],
+        );
+        assert_eq!(root.limits().cgroup, None);
+    }
+
+    #[test]
+    fn version_2_beside_version_1_is_mounted_below() {
+        let root = Root::new(
+            "hybrid",
+            &[
+                ("proc/self/cgroup", "4:memory:/\n0::/a\n"),
+                ("sys/fs/cgroup/unified/a/memory.max", "1073741824\n"),
+            ],
+        );
+        assert_eq!(root.limits().cgroup, Some(GIB));
+    }
+
+    #[test]
+    fn a_container_finds_its_limit_at_the_root() {
+        for (name, path) in [("outside", "/docker/0123"), ("above", "/../../x")] {
+            let files = [
+                ("proc/self/cgroup", &*format!("0::{path}\n")),
+                ("sys/fs/cgroup/memory.max", "1073741824\n"),
+            ];
+            assert_eq!(Root::new(name, &files).limits().cgroup, Some(GIB), "{path}");
+        }
+    }
+
+    #[test]
+    fn garbage_is_no_limit() {
+        for (name, garbage) in [("words", "many\n"), ("empty", ""), ("zero", "0"), ("minus", "-1")]
+        {
+            let meminfo = format!("MemTotal: {garbage} kB\n");
+            let files = [
+                ("proc/meminfo", &*meminfo),
+                ("proc/self/cgroup", "nonsense\n0::/a\n::\n"),
+                ("sys/fs/cgroup/a/memory.max", garbage),
+            ];
+            assert_eq!(Root::new(name, &files).limits(), Limits::default(), "{garbage:?}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn this_machine_has_memory() {
+        let physical = Limits::current().physical.expect("Linux says");
+        assert!(default_budget() > 0 && default_budget() <= physical / 2);
+    }
+
+    #[test]
+    fn limits_are_printed_for_people() {
+        let known =
+            Limits { physical: Some(128 * GIB), cgroup: Some(3 * GIB / 2), memlock: Some(65536) };
+        assert_eq!(
+            known.to_string(),
+            "physical memory 128 GiB, cgroup limit 1.5 GiB, RLIMIT_MEMLOCK 64 KiB"
+        );
+        assert_eq!(
+            Limits::default().to_string(),
+            "physical memory unknown, cgroup limit none, RLIMIT_MEMLOCK none"
+        );
+        assert_eq!(in_units(0), "0 bytes");
+        assert_eq!(in_units(1536 << 10), "1.5 MiB");
+    }
+}

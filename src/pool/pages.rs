@@ -1,0 +1,293 @@
+//! Anonymous memory from the system, for `cudaHostRegister` to page-lock.
+//!
+//! `cudaHostAlloc` has one thread find, zero and lock page after page. Memory that is here already,
+//! in huge pages, is locked several times faster, and several threads can populate it.
+//!
+//! # Invariants
+//!
+//! * Every page of a [`Pages`] is populated when [`Pages::map`] returns, and reads as zeros.
+//! * What says where and how pages are to lie comes before the first touch, which is when the kernel
+//!   decides.
+//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same, and
+//!   the [`PagesReport`] says so.
+//! * The memory is not there in a forked child.
+
+use std::io;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// The smallest page of any system; larger ones are whole numbers of it.
+const PAGE: usize = 4096;
+
+/// A huge page of x86-64, and of 64-bit Arm with 4 KiB pages.
+const HUGE_PAGE: usize = 2 << 20;
+
+/// What a thread populates at a time: whole huge pages, so that no two threads meet in one.
+const SLICE: usize = 2 * HUGE_PAGE;
+
+/// What makes one more thread worth its start.
+const BYTES_PER_THREAD: usize = 16 << 20;
+
+/// Populated memory of this process; unmapped when dropped.
+///
+/// Whoever page-locks it must unlock it first: CUDA would keep the pages of a range that is gone.
+#[derive(Debug)]
+pub(super) struct Pages {
+    /// What the system mapped: `bytes`, and what lies around them for the sake of alignment.
+    mapping: NonNull<u8>,
+    mapped: usize,
+    ptr: NonNull<u8>,
+    bytes: usize,
+}
+
+/// Which wishes the system refused. What was not wished for is not refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct PagesReport {
+    /// Wished for from 2 MiB on.
+    pub(super) huge_pages_refused: bool,
+    pub(super) numa_node_refused: bool,
+}
+
+// SAFETY: a mapping belongs to the process and to no thread; `munmap` may be called on any.
+unsafe impl Send for Pages {}
+// SAFETY: `&Pages` gives an address and a length, and accesses nothing.
+unsafe impl Sync for Pages {}
+
+impl Pages {
+    /// Maps `bytes`, a multiple of 4 KiB, and populates them with up to `threads` threads, this one
+    /// included. Aligned to `align`, a power of two, and to 2 MiB from that size on. The pages lie on
+    /// `numa_node` as far as it has room.
+    ///
+    /// Blocks while the kernel zeroes the memory. Fails if the system maps no more; a system that
+    /// promises more than it has kills the process instead (`vm.overcommit_memory`).
+    pub(super) fn map(
+        bytes: usize,
+        align: usize,
+        numa_node: Option<u32>,
+        threads: usize,
+    ) -> io::Result<(Pages, PagesReport)> {
+        debug_assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes are no whole pages");
+        let huge = bytes >= HUGE_PAGE;
+        let pages = Self::reserve(bytes, align.max(if huge { HUGE_PAGE } else { PAGE }))?;
+        pages.keep_from_children()?;
+        let report = PagesReport {
+            huge_pages_refused: huge && !pages.prefer_huge_pages(),
+            numa_node_refused: numa_node.is_some_and(|node| !pages.prefer_node(node)),
+        };
+        pages.populate(threads);
+        Ok((pages, report))
+    }
+
+    pub(super) fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    fn reserve(bytes: usize, alignment: usize) -> io::Result<Pages> {
+        // The system aligns to a page by itself. What lies around the block is never touched.
+        let mapped = bytes.checked_add(alignment - PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
+        let (protection, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        // SAFETY: a new mapping at an address of the system's choice replaces none.
+        let mapping = unsafe { libc::mmap(std::ptr::null_mut(), mapped, protection, flags, -1, 0) };
+        if mapping == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let offset = mapping.addr().get().next_multiple_of(alignment) - mapping.addr().get();
+        // SAFETY: the mapping is aligned to a page, so that `offset` is at most `alignment - PAGE`, and
+        // the block lies in the mapping.
+        let ptr = unsafe { mapping.add(offset) };
+        Ok(Pages { mapping, mapped, ptr, bytes })
+    }
+
+    /// A forked child gets no copy: the kernel would copy every page-locked page inside `fork`, and older
+    /// kernels could part the parent's page from the one that the device reads.
+    #[cfg(target_os = "linux")]
+    fn keep_from_children(&self) -> io::Result<()> {
+        // SAFETY: the range is mapped and ours; the advice changes no contents.
+        let advised =
+            unsafe { libc::madvise(self.ptr.as_ptr().cast(), self.bytes, libc::MADV_DONTFORK) };
+        if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn keep_from_children(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    #[cfg(target_os = "linux")]
+    fn prefer_huge_pages(&self) -> bool {
+        // Where they are switched off, the call succeeds and does nothing.
+        let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
+        let off = setting.is_ok_and(|setting| setting.contains("[never]"));
+        // SAFETY: the range is mapped and ours; the advice changes no contents.
+        let advised =
+            unsafe { libc::madvise(self.ptr.as_ptr().cast(), self.bytes, libc::MADV_HUGEPAGE) };
+        advised == 0 && !off
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn prefer_huge_pages(&self) -> bool {
+        false
+    }
+
+    #[cfg(target_os = "linux")]
+    fn prefer_node(&self, node: u32) -> bool {
+        const BITS: usize = libc::c_ulong::BITS as usize;
+        let mut nodes = [0 as libc::c_ulong; 1024 / BITS];
+        let node = node as usize;
+        let Some(word) = nodes.get_mut(node / BITS) else { return false };
+        *word |= 1 << (node % BITS);
+        // The kernel takes one off the number of bits before it reads them.
+        let bits = nodes.len() * BITS + 1;
+        // SAFETY: the range is mapped and ours, and `nodes` is live for the call to read 1024 bits of;
+        // a policy changes no contents.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_mbind,
+                self.ptr.as_ptr(),
+                self.bytes,
+                libc::MPOL_PREFERRED as libc::c_ulong,
+                nodes.as_ptr(),
+                bits as libc::c_ulong,
+                0 as libc::c_ulong,
+            )
+        };
+        answer == 0
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    fn prefer_node(&self, _: u32) -> bool {
+        false
+    }
+
+    /// Whoever comes takes the next slice, so that a thread that cannot be started is no loss.
+    fn populate(&self, threads: usize) {
+        let helpers = threads.min(self.bytes / BYTES_PER_THREAD).saturating_sub(1);
+        let next = AtomicUsize::new(0);
+        let work = || {
+            loop {
+                // No order is needed: the scope orders the threads, and the slices are disjoint.
+                let start = next.fetch_add(SLICE, Ordering::Relaxed);
+                if start >= self.bytes {
+                    return;
+                }
+                self.touch(start, SLICE.min(self.bytes - start));
+            }
+        };
+        thread::scope(|scope| {
+            for _ in 0..helpers {
+                let helper = thread::Builder::new().name("pinlane-grow".to_owned());
+                let _ = helper.spawn_scoped(scope, work);
+            }
+            work();
+        });
+    }
+
+    /// Writes to each page of a slice. Nobody else knows of the memory yet, and no two slices overlap.
+    fn touch(&self, start: usize, bytes: usize) {
+        debug_assert!(start + bytes <= self.bytes);
+        for offset in (start..start + bytes).step_by(PAGE) {
+            // SAFETY: the byte lies in the mapping, which is writable, and nobody else accesses it.
+            // Volatile, since a compiler may drop a write of the zero that is there already.
+            unsafe { self.ptr.add(offset).write_volatile(0) };
+        }
+    }
+}
+
+impl Drop for Pages {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours alone, and whoever had the address from `ptr` is done with it, as
+        // the owner of the pages has to see to. A failure leaks the memory.
+        let _ = unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contents(pages: &Pages) -> &[u8] {
+        // SAFETY: the pages are mapped, initialised, and this test's own, who does not write to them.
+        unsafe { std::slice::from_raw_parts(pages.ptr().as_ptr(), pages.bytes) }
+    }
+
+    /// How many pages are in memory.
+    #[cfg(target_os = "linux")]
+    fn resident(pages: &Pages) -> usize {
+        // SAFETY: takes a number and gives one.
+        let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
+        let mut there = vec![0u8; pages.bytes.div_ceil(page)];
+        let ptr = pages.ptr().as_ptr().cast();
+        // SAFETY: the range is mapped, and `there` has a byte for each of its pages.
+        let answer = unsafe { libc::mincore(ptr, pages.bytes, there.as_mut_ptr()) };
+        assert_eq!(answer, 0);
+        there.iter().filter(|&&byte| byte & 1 != 0).count() * page
+    }
+
+    #[test]
+    fn pages_are_aligned_populated_and_zero_whatever_the_threads() {
+        let sizes = [PAGE, 3 * PAGE, HUGE_PAGE, HUGE_PAGE + PAGE, 3 * BYTES_PER_THREAD + PAGE];
+        for bytes in sizes {
+            for threads in [0, 1, 2, 3, 16] {
+                let (pages, report) = Pages::map(bytes, 1, None, threads).unwrap();
+                assert_eq!(pages.bytes, bytes);
+                let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
+                assert_eq!(pages.ptr().addr().get() % alignment, 0, "{bytes} bytes");
+                #[cfg(target_os = "linux")]
+                assert!(resident(&pages) >= bytes, "{bytes} bytes by {threads} threads");
+                assert!(contents(&pages).iter().all(|&byte| byte == 0));
+                assert!(!report.numa_node_refused, "none was wished for");
+                assert!(bytes >= HUGE_PAGE || !report.huge_pages_refused, "none were wished for");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_memory_that_can_be_written() {
+        let (pages, _) = Pages::map(HUGE_PAGE + PAGE, 1, None, 1).unwrap();
+        // SAFETY: the pages are this test's own.
+        unsafe { pages.ptr().as_ptr().write_bytes(7, pages.bytes) };
+        assert!(contents(&pages).iter().all(|&byte| byte == 7));
+    }
+
+    #[test]
+    fn a_node_that_does_not_exist_is_refused_and_the_memory_comes_all_the_same() {
+        for node in [1023, 1024, u32::MAX] {
+            let (pages, report) = Pages::map(PAGE, 1, Some(node), 1).unwrap();
+            assert!(report.numa_node_refused, "node {node}");
+            assert_eq!(contents(&pages), [0; PAGE]);
+        }
+    }
+
+    #[test]
+    fn what_no_address_space_holds_is_an_error() {
+        for bytes in [1 << 62, usize::MAX - PAGE + 1] {
+            let error = Pages::map(bytes, 1, None, 1).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn dropped_pages_are_unmapped_and_leaked_ones_are_not() {
+        // SAFETY: takes an address and changes nothing there.
+        let mapped = |ptr: NonNull<u8>| unsafe {
+            libc::msync(ptr.as_ptr().cast(), PAGE, libc::MS_ASYNC) == 0
+        };
+        let (leaked, _) = Pages::map(PAGE, 1, None, 1).unwrap();
+        let ptr = leaked.ptr();
+        std::mem::forget(leaked);
+        // Another test may map something at the same address at once, but not every time.
+        let unmapped = (0..100).any(|_| {
+            let (dropped, _) = Pages::map(PAGE, 1, None, 1).unwrap();
+            let ptr = dropped.ptr();
+            assert!(mapped(ptr));
+            drop(dropped);
+            !mapped(ptr)
+        });
+        assert!(unmapped);
+        assert!(mapped(ptr));
+    }
+}

@@ -1,0 +1,319 @@
+//! The pool's books: which memory is page-locked, and which of its blocks are free or in flight. Pure data,
+//! changed under the pool's lock; no driver calls.
+//!
+//! ```text
+//!   shelves, by size                 slabs
+//!     4 KiB:  free in {0, 3} ------>   0  [free o-o ][ live  live  in flight ]
+//!             slabs, blocks, ...       3  [free o-o-o-o-o-o-o-o ]   could go back to the system
+//!    64 KiB:  free in {}               1  [ live ]
+//! ```
+//!
+//! # Invariants
+//!
+//! * `committed` counts every byte between page-locking and release, those about to be page-locked and
+//!   those whose release failed included, and never exceeds `max_bytes`.
+//! * A slab whose blocks are all free, and which is not in the books any more, has no user: only such
+//!   slabs are released.
+//! * Blocks that threads keep, and live ones, are in no list here; their slab counts them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ptr::NonNull;
+use std::time::Instant;
+
+use super::chain::Chain;
+use super::classes::{PAGE, Size};
+use super::grow::Memory;
+use super::retire::Parked;
+use crate::context::Context;
+use crate::memory::block::{Block, BlockOwner, BlockRef};
+
+/// A piece of page-locked memory, cut into blocks of one size. Dropping it leaks it.
+pub(super) struct Slab {
+    pub(super) memory: Memory,
+    pub(super) size: Size,
+    blocks: NonNull<[Block]>,
+    free: Chain,
+    /// When the last block came back, while all are free.
+    empty_since: Option<Instant>,
+}
+
+// SAFETY: a `Slab` owns its memory and its descriptors; the latter are `Send` and `Sync`.
+unsafe impl Send for Slab {}
+
+impl Slab {
+    /// Cuts `memory` into blocks, which are all free. `owner` must outlive every block that is taken.
+    pub(super) fn new(
+        memory: Memory,
+        size: Size,
+        home: u32,
+        owner: NonNull<dyn BlockOwner>,
+    ) -> Self {
+        let count = memory.bytes() / size.bytes;
+        let at = |index: usize| {
+            let offset = index * size.bytes;
+            // SAFETY: the offset lies within the memory, which has room for `count` blocks.
+            unsafe { memory.ptr().add(offset) }
+        };
+        let class = size.class().map(|class| u8::try_from(class).expect("fewer than 256 classes"));
+        let block = |index| Block::new(at(index), size.bytes, home, class, owner);
+        let blocks: Box<[Block]> = (0..count).map(block).collect();
+        let blocks = NonNull::from(Box::leak(blocks));
+        let mut free = Chain::new();
+        for index in (0..count).rev() {
+            // SAFETY: the descriptor lies in the slice just made, which lives as long as the slab; this
+            // is the only right to it.
+            free.push(unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) });
+        }
+        Slab { memory, size, blocks, free, empty_since: None }
+    }
+
+    fn blocks(&self) -> usize {
+        self.blocks.len()
+    }
+
+    /// Gives the memory of a slab that is out of the books back; see [`Memory::release`].
+    ///
+    /// # Safety
+    ///
+    /// * As for [`Memory::release`].
+    pub(super) unsafe fn release(self, context: &Context) -> bool {
+        debug_assert!(self.is_empty());
+        // SAFETY: the slice was leaked from a box by `new`; all rights to descriptors are in `free`, which
+        // goes too.
+        drop(unsafe { Box::from_raw(self.blocks.as_ptr()) });
+        // SAFETY: the caller's precondition.
+        unsafe { self.memory.release(context) }
+    }
+
+    fn is_empty(&self) -> bool {
+        self.free.len() == self.blocks()
+    }
+}
+
+/// What there is of one size.
+#[derive(Default)]
+pub(super) struct Shelf {
+    /// The slabs that have free blocks. The oldest is used first, so that the youngest run empty.
+    with_free: BTreeSet<u32>,
+    pub(super) slabs: usize,
+    pub(super) blocks: usize,
+    pub(super) free: usize,
+    pub(super) parked: usize,
+    pub(super) quarantined: usize,
+    pub(super) growths: u64,
+}
+
+pub(super) struct Store {
+    pub(super) max_bytes: usize,
+    pub(super) committed: usize,
+    pub(super) peak: usize,
+    /// Bytes of slabs that could not be released.
+    pub(super) unreleased: usize,
+    pub(super) shelves: BTreeMap<Size, Shelf>,
+    pub(super) parked: Parked,
+    slabs: Vec<Option<Slab>>,
+    vacant: Vec<u32>,
+    /// Bytes of free blocks.
+    pub(super) free_bytes: usize,
+}
+
+impl Store {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        Store {
+            // No block is larger than `isize::MAX`, and so no sum overflows.
+            max_bytes: max_bytes.min(isize::MAX as usize),
+            committed: 0,
+            peak: 0,
+            unreleased: 0,
+            shelves: BTreeMap::new(),
+            parked: Parked::default(),
+            slabs: Vec::new(),
+            vacant: Vec::new(),
+            free_bytes: 0,
+        }
+    }
+
+    fn slab(&mut self, home: u32) -> &mut Slab {
+        self.slabs[home as usize].as_mut().expect("a slab with blocks outside stays")
+    }
+
+    /// Whether a block that could serve a request of `size` is in flight.
+    pub(super) fn in_flight(&self, size: Size) -> bool {
+        self.shelves.get(&size).is_some_and(|shelf| shelf.parked > 0)
+    }
+
+    /// How many bytes more may be committed.
+    pub(super) fn room(&self) -> usize {
+        self.max_bytes - self.committed
+    }
+
+    fn shelf(&mut self, size: Size) -> &mut Shelf {
+        self.shelves.entry(size).or_default()
+    }
+
+    /// A free block for a request of `size`.
+    pub(super) fn take(&mut self, size: Size) -> Option<BlockRef> {
+        let last = Size { bytes: size.bytes.saturating_add(size.bytes / 4), ..size };
+        let mut shelves = self.shelves.range_mut(size..=last);
+        let (size, shelf) =
+            shelves.find(|(other, shelf)| shelf.free > 0 && size.accepts(**other))?;
+        let home = *shelf.with_free.first().expect("it has free blocks");
+        shelf.free -= 1;
+        self.free_bytes -= size.bytes;
+        let slab = self.slabs[home as usize].as_mut().expect("it has free blocks");
+        slab.empty_since = None;
+        let block = slab.free.pop();
+        if slab.free.len() == 0 {
+            shelf.with_free.remove(&home);
+        }
+        block
+    }
+
+    /// A block is free again.
+    pub(super) fn put(&mut self, block: BlockRef) {
+        let home = block.home();
+        let slab = self.slab(home);
+        let size = slab.size;
+        slab.free.push(block);
+        if slab.is_empty() {
+            slab.empty_since = Some(Instant::now());
+        }
+        self.free_bytes += size.bytes;
+        let shelf = self.shelf(size);
+        shelf.free += 1;
+        shelf.with_free.insert(home);
+    }
+
+    /// The size of a block's memory, as the books know it.
+    pub(super) fn size_of(&mut self, block: &BlockRef) -> Size {
+        self.slab(block.home()).size
+    }
+
+    /// A block came back whose uses may be pending. [`retire`](super::retire) finds out when they are
+    /// complete, even if they are so now: a use ends without the lock, for a stream may end with it.
+    pub(super) fn park(&mut self, block: BlockRef) {
+        match block.hazards().a_stream() {
+            None => self.put(block),
+            Some(stream) => {
+                let size = self.size_of(&block);
+                self.shelf(size).parked += 1;
+                self.parked.push(stream, block);
+            }
+        }
+    }
+
+    /// A parked block turned out to be used by another stream.
+    pub(super) fn park_elsewhere(&mut self, block: BlockRef) {
+        let size = self.size_of(&block);
+        self.shelf(size).parked -= 1;
+        self.parked.forget(size.bytes);
+        self.park(block);
+    }
+
+    /// A parked block is free.
+    pub(super) fn unpark(&mut self, block: BlockRef) {
+        let size = self.size_of(&block);
+        self.shelf(size).parked -= 1;
+        self.parked.forget(size.bytes);
+        self.put(block);
+    }
+
+    /// It cannot be known whether the device is done with a parked block: it is never used again, and
+    /// its slab never released (soundness rule 4).
+    pub(super) fn quarantine(&mut self, block: BlockRef) {
+        let size = self.size_of(&block);
+        let shelf = self.shelf(size);
+        shelf.parked -= 1;
+        shelf.quarantined += 1;
+        self.parked.forget(size.bytes);
+    }
+
+    /// Commits `bytes`, if the budget allows it.
+    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.room();
+        if fits {
+            self.committed += bytes;
+            self.peak = self.peak.max(self.committed);
+        }
+        fits
+    }
+
+    /// Committed bytes were not page-locked after all, or have been released.
+    pub(super) fn release(&mut self, bytes: usize) {
+        self.committed -= bytes;
+    }
+
+    /// How many bytes to page-lock for a request of `size`: one block, if that is all that there is room
+    /// for or if `frugal`; else a slab of them which is as large as what there is of that size
+    /// already, but a sixteenth of the budget and 8 MiB at most.
+    pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
+        const LARGEST_SLAB: usize = 8 << 20;
+        const SMALLEST_SLAB: usize = 64 << 10;
+        let limit = LARGEST_SLAB.min(self.max_bytes / 16);
+        let present = self.shelves.get(&size).map_or(0, |shelf| shelf.blocks * size.bytes);
+        let target = present.max(SMALLEST_SLAB).min(limit);
+        let whole = |blocks: usize| (blocks * size.bytes).next_multiple_of(PAGE);
+        let one = whole(1);
+        let slab = whole((target / size.bytes).max(1));
+        if size.class().is_some() && slab <= self.room() && !frugal { slab } else { one }
+    }
+
+    /// Adds page-locked memory of committed bytes.
+    pub(super) fn add(&mut self, memory: Memory, size: Size, owner: NonNull<dyn BlockOwner>) {
+        let home = self.vacant.pop().unwrap_or_else(|| {
+            self.slabs.push(None);
+            u32::try_from(self.slabs.len() - 1).expect("fewer than 2^32 slabs")
+        });
+        let mut slab = Slab::new(memory, size, home, owner);
+        slab.empty_since = Some(Instant::now());
+        let blocks = slab.blocks();
+        self.slabs[home as usize] = Some(slab);
+        self.free_bytes += blocks * size.bytes;
+        let shelf = self.shelf(size);
+        shelf.slabs += 1;
+        shelf.blocks += blocks;
+        shelf.free += blocks;
+        shelf.growths += 1;
+        shelf.with_free.insert(home);
+    }
+
+    /// Takes wholly free slabs out of the books, those that have been so for longest first, until `bytes`
+    /// are gone, or all that were free before `before`. They stay committed until they are
+    /// [released](Self::release).
+    pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
+        let mut empty: Vec<(Instant, u32)> = Vec::new();
+        for (home, slab) in self.slabs.iter().enumerate() {
+            if let Some(since) = slab.as_ref().and_then(|slab| slab.empty_since)
+                && before.is_none_or(|before| since < before)
+            {
+                empty.push((since, home as u32));
+            }
+        }
+        empty.sort_unstable();
+        let mut taken = Vec::new();
+        let mut sum = 0;
+        for (_, home) in empty {
+            if sum >= bytes {
+                break;
+            }
+            let slab = self.slabs[home as usize].take().expect("it was there");
+            self.vacant.push(home);
+            sum += slab.memory.bytes();
+            self.free_bytes -= slab.blocks() * slab.size.bytes;
+            let shelf = self.shelf(slab.size);
+            shelf.slabs -= 1;
+            shelf.blocks -= slab.blocks();
+            shelf.free -= slab.blocks();
+            shelf.with_free.remove(&home);
+            taken.push(slab);
+        }
+        taken
+    }
+
+    /// How many blocks there are, and how many of them are free, in flight or quarantined here.
+    pub(super) fn blocks(&self) -> (usize, usize) {
+        self.shelves.values().fold((0, 0), |(all, here), shelf| {
+            (all + shelf.blocks, here + shelf.free + shelf.parked + shelf.quarantined)
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Requests that wait for memory, in the order in which they came.
+//!
+//! A [`Request`] is in the pool's queue until it is served or withdrawn, both under the pool's lock; its
+//! [`Slot`] then carries the outcome to whoever waits, a thread or a task. Wakers are user code, and run
+//! with nothing locked.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll, Waker};
+use std::time::Instant;
+
+use super::classes::Size;
+use crate::error::Result;
+use crate::memory::block::BlockRef;
+use crate::process::call_user;
+use crate::sync::{Condvar, Mutex};
+
+/// One request in the queue.
+pub(super) struct Request {
+    /// The call, for messages.
+    pub(super) operation: &'static str,
+    pub(super) size: Size,
+    /// Ends with an error when only buffers that are alive stand in the way, instead of waiting for
+    /// somebody to drop them.
+    pub(super) gives_up: bool,
+    pub(super) since: Instant,
+    /// New memory was not to be had at once.
+    pub(super) waited: bool,
+    pub(super) slot: Arc<Slot>,
+}
+
+/// An outcome on its way.
+pub(super) struct Delivery {
+    pub(super) slot: Arc<Slot>,
+    pub(super) result: Result<BlockRef>,
+}
+
+impl Delivery {
+    /// Hands the outcome over. Call it without the pool's lock.
+    pub(super) fn make(self) {
+        self.slot.fill(self.result);
+    }
+}
+
+/// Where the outcome of a request appears.
+#[derive(Default)]
+pub(super) struct Slot {
+    outcome: Mutex<Outcome>,
+    there: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    result: Option<Result<BlockRef>>,
+    waker: Option<Waker>,
+    /// Nobody waits any more.
+    abandoned: bool,
+}
+
+impl Slot {
+    fn fill(&self, result: Result<BlockRef>) {
+        let mut outcome = self.outcome.lock();
+        if outcome.abandoned {
+            drop(outcome);
+            give_back(Some(result));
+            return;
+        }
+        outcome.result = Some(result);
+        self.there.notify_all();
+        let waker = outcome.waker.take();
+        drop(outcome);
+        if let Some(waker) = waker {
+            call_user(|| waker.wake());
+        }
+    }
+
+    /// Nobody waits any more: a block that comes, or has come, goes back to the pool.
+    fn abandon(&self) {
+        let mut outcome = self.outcome.lock();
+        outcome.abandoned = true;
+        let (result, waker) = (outcome.result.take(), outcome.waker.take());
+        drop(outcome);
+        drop(waker);
+        give_back(result);
+    }
+
+    /// Blocks until the outcome is there, or until `deadline`.
+    fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(result) = outcome.result.take() {
+                return Some(result);
+            }
+            outcome = match deadline {
+                None => self.there.wait(outcome),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    self.there.wait_timeout(outcome, left)
+                }
+            };
+        }
+    }
+
+    /// The outcome, or a note to wake `task` when it is there.
+    fn poll(&self, task: &mut TaskContext<'_>) -> Poll<Result<BlockRef>> {
+        // Cloning a waker and dropping one is user code.
+        let new = task.waker().clone();
+        let mut outcome = self.outcome.lock();
+        if let Some(result) = outcome.result.take() {
+            drop(outcome);
+            return Poll::Ready(result);
+        }
+        let old = outcome.waker.replace(new);
+        drop(outcome);
+        drop(old);
+        Poll::Pending
+    }
+}
+
+/// A request whose outcome somebody waits for; withdrawn when dropped.
+pub(super) struct Waiting {
+    pub(super) core: Arc<super::core::Core>,
+    pub(super) slot: Arc<Slot>,
+}
+
+impl Waiting {
+    /// Blocks until the outcome is there; `None` if it is not by `deadline`.
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
+        // Once out of the queue it is served, and the outcome is at most a moment away.
+        self.slot
+            .wait(deadline)
+            .or_else(|| if self.core.withdraw(&self.slot) { None } else { self.slot.wait(None) })
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<BlockRef>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        self.slot.poll(task)
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // If it is not in the queue any more it has been served, or will be in a moment.
+        if !self.core.withdraw(&self.slot) {
+            self.slot.abandon();
+        }
+    }
+}
+
+fn give_back(result: Option<Result<BlockRef>>) {
+    if let Some(Ok(block)) = result {
+        drop(block.give_back());
+    }
+}

@@ -1,0 +1,116 @@
+//! Finding out how far a stream has got, with few questions.
+//!
+//! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
+//! 1.25 us, 0.13 us while it is pending), so nobody asks position by position. Completion is monotone
+//! along a stream but for events of one moment, and a wrong guess costs a query, never a wrong answer:
+//! only what a completed event covers is retired.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::event::Event;
+use super::{Marks, Timeline};
+use crate::driver::{Driver, DriverResult, Poll};
+use crate::error::{CudaCode, Result};
+
+/// How many positions may be pending before a submission looks which are complete.
+pub(super) const SWEEP_ABOVE: u64 = 256;
+
+impl Timeline {
+    /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs one
+    /// query, otherwise their number is logarithmic in what is pending: steps of doubling length from the
+    /// oldest event up to one that is pending, then bisection.
+    ///
+    /// If all events are complete the open group gets one and is asked about too, on a private stream.
+    /// An exposed stream may be captured at any moment, so here only its events are asked. Where nobody
+    /// may ask, in a host function or a forked child, nothing is learnt.
+    ///
+    /// # Errors
+    ///
+    /// The device cannot say.
+    pub(crate) fn advance(&self) -> Result<()> {
+        // What others submit meanwhile is not looked at, so that this ends.
+        let mut limit = self.recorded.load(Ordering::Acquire);
+        if self.retired.load(Ordering::Acquire) >= limit {
+            return Ok(());
+        }
+        let Ok(driver) = self.context.driver("PinnedPool::alloc") else { return Ok(()) };
+        let mut step = Some(1);
+        loop {
+            let event = self.event_near(|marks| {
+                let first = marks.first();
+                let ahead = step.map_or(limit.saturating_sub(first) / 2, |step: u64| step - 1);
+                (first.saturating_add(ahead), limit)
+            });
+            let Some((position, event)) = event else { break };
+            match ask(driver, &event) {
+                Ok(Poll::Done) => {
+                    self.complete(position);
+                    step = step.map(|step| step.saturating_mul(2));
+                }
+                Ok(Poll::NotReady) => {
+                    limit = position;
+                    step = None;
+                }
+                Err(code) => {
+                    return Err(self.context.error(
+                        code,
+                        "cudaEventQuery",
+                        "asking how far a stream is",
+                    ));
+                }
+            }
+        }
+        let all_complete = step.is_some();
+        if all_complete && self.is_private() {
+            let open = self.lock().open();
+            if let Some(last) = open.end.checked_sub(1).filter(|_| !open.is_empty()) {
+                self.poll(last)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Once in a while, as `position` has been pushed: retires the older half of the pending positions
+    /// if it is complete, with one query. Errors are left for whoever waits.
+    ///
+    /// The next sweep comes after half as many submissions as are pending, and after `SWEEP_ABOVE / 2` at
+    /// least: that many share the cost, and the list holds at most a few times what is really pending.
+    #[inline]
+    pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
+        // Two threads may both find it time; the second query is not worth a read-modify-write.
+        if position >= self.next_sweep.load(Ordering::Relaxed) {
+            self.sweep_now(driver, position);
+        }
+    }
+
+    #[cold]
+    fn sweep_now(&self, driver: &dyn Driver, position: u64) {
+        let pending = position.saturating_sub(self.retired.load(Ordering::Relaxed));
+        self.next_sweep.store(position + pending.max(SWEEP_ABOVE) / 2, Ordering::Relaxed);
+        let middle = |marks: &Marks<Arc<Event>>| (marks.first().midpoint(marks.end()), u64::MAX);
+        if let Some((middle, event)) = self.event_near(middle)
+            && ask(driver, &event) == Ok(Poll::Done)
+        {
+            self.complete(middle);
+        }
+    }
+
+    /// [`Marks::event_near`] at the place and below the limit that `wanted` says.
+    fn event_near(
+        &self,
+        wanted: impl FnOnce(&Marks<Arc<Event>>) -> (u64, u64),
+    ) -> Option<(u64, Arc<Event>)> {
+        let marks = self.lock();
+        let (wanted, limit) = wanted(&marks);
+        marks.event_near(wanted, limit)
+    }
+}
+
+fn ask(driver: &dyn Driver, event: &Event) -> DriverResult<Poll> {
+    // SAFETY: an `Event` is live as long as it exists.
+    match unsafe { driver.event_query(event.raw()) } {
+        Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
+        answer => answer,
+    }
+}

@@ -1,0 +1,355 @@
+//! A stream as the crate sees it: a handle, and positions on it that can be waited for.
+//!
+//! Every asynchronous operation gets the next **position** of its stream. "Who uses this buffer?" is
+//! then answered by a pair (stream, position), which is small, is never overwritten by another stream
+//! (soundness rule 6), and stays meaningful when the event that told of it has long been used again.
+//!
+//! An operation is *fenced*: an event is recorded right behind it. Small copies on a stream that nobody
+//! outside can enqueue on share one, because recording an event costs a good part of what such a copy
+//! costs: they form a *group*, and the eighth brings the event.
+//!
+//! ```text
+//!   position      0      1      2      3      4      5      6
+//!   stream     [copy e][copy][copy][copy e][fill e][copy][copy]...      e: event record
+//!   retired ------------^                                 `-- the open group
+//!                       every position below is complete
+//! ```
+//!
+//! # Invariants
+//!
+//! * **Covers.** A mark's `covers` is how many positions had been pushed *before its own event was
+//!   recorded*, or, in a group, before its operation was enqueued; and a position is pushed only when
+//!   its enqueue has returned. A stream is FIFO, so when the event, or the operation, is complete, so
+//!   are all those positions. Two threads may submit at once; nothing is assumed about who comes
+//!   first, and so a position says nothing about the one before it, unless it covers it.
+//! * **Every pending position can be waited for.** By its own event; or by the first later one that
+//!   covers it; or, if there is none, by one that whoever waits records there and then, a position of
+//!   its own without an operation; or, if that fails, by the whole stream (soundness rule 7).
+//! * **A group is small.** Behind a position and up to its event there are at most seven
+//!   small copies, and those that other threads enqueue at the same moment. Whatever may take longer,
+//!   another operation or a wait for another stream, closes the open group first.
+//! * **No event joins a capture.** An event is recorded without asking only while the stream is
+//!   private. [`expose`](Timeline::expose) closes the open group before the handle is out. What is
+//!   still open then (it was called in a host function, or the record failed) is recorded only on a
+//!   stream that is not capturing before and after; an event for which that does not hold is never
+//!   asked about and never used again.
+//! * **Retired.** `retired` only grows, and is stored (release) after the query or wait that proved it.
+//! * **No driver call under the lock.** The mutex guards the list of marks and is held for a few
+//!   instructions.
+//! * **Events are not recycled under a waiter.** A mark's event is shared by `Arc`; it is recorded
+//!   again only when nobody else holds it.
+//!
+//! Any thread may submit, poll and wait at any time.
+
+mod advance;
+mod event;
+mod marks;
+mod submit;
+#[cfg(all(test, feature = "emulated"))]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::ThreadId;
+
+use crate::context::Context;
+use crate::driver::{Capture, Driver, Poll, RawStream};
+use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::process::on_ordinary_thread;
+use crate::sync::{Mutex, MutexGuard};
+use event::Event;
+pub(crate) use marks::Fence;
+use marks::{Mark, Marks};
+pub(crate) use submit::Fencing;
+
+/// Where a stream's handle comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Created, and destroyed, by this crate.
+    Owned,
+    /// The caller's own, or the legacy default stream.
+    Foreign,
+    /// The per-thread default stream of this thread: the handle names another stream on any other.
+    PerThread(ThreadId),
+}
+
+pub(crate) struct Timeline {
+    context: Arc<Context>,
+    raw: RawStream,
+    origin: Origin,
+    /// Somebody else has the handle, and so the stream may be captured.
+    exposed: AtomicBool,
+    marks: Mutex<Marks<Arc<Event>>>,
+    /// What the marks say, for those who ask without the lock: the first pending position, the next
+    /// one, and how many may have no event. Stored under the lock, by [`publish`](Self::publish).
+    retired: AtomicU64,
+    recorded: AtomicU64,
+    open: AtomicU64,
+    /// The position at which it is time to look for completed ones.
+    next_sweep: AtomicU64,
+}
+
+/// What there is to wait for at a pending position.
+enum Target {
+    /// This event, which is that of this position.
+    Event(u64, Arc<Event>),
+    /// No event can be had. Everything pushed below this position is complete when the stream is.
+    Stream(u64),
+}
+
+impl Timeline {
+    pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
+        Arc::new(Timeline {
+            context,
+            raw,
+            origin,
+            exposed: AtomicBool::new(origin != Origin::Owned),
+            marks: Mutex::default(),
+            retired: AtomicU64::new(0),
+            recorded: AtomicU64::new(0),
+            open: AtomicU64::new(0),
+            next_sweep: AtomicU64::new(advance::SWEEP_ABOVE / 2),
+        })
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    pub(crate) fn raw(&self) -> RawStream {
+        self.raw
+    }
+
+    /// Remembers that the handle is known outside this crate, before the caller gives it out.
+    pub(crate) fn expose(&self) {
+        if !self.is_private() || self.exposed.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // In a forked child the lock may be held by a thread that exists in the parent only.
+        if self.context.driver("Stream::as_raw").is_err() {
+            return;
+        }
+        // A small copy pushed before this look at the list is seen here; one pushed after it sees
+        // that the stream is exposed, and closes the group itself.
+        let open = !self.lock().open().is_empty();
+        if open {
+            self.close_group("Stream::as_raw");
+        }
+    }
+
+    /// Whether nobody outside this crate can enqueue on the stream, or capture it.
+    pub(crate) fn is_private(&self) -> bool {
+        !self.exposed.load(Ordering::Acquire)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Marks<Arc<Event>>> {
+        self.marks.lock()
+    }
+
+    fn publish(&self, marks: &Marks<Arc<Event>>) {
+        let open = marks.open();
+        self.open.store(open.end.saturating_sub(open.start), Ordering::Relaxed);
+        self.recorded.store(marks.end(), Ordering::Release);
+        self.retired.store(marks.first(), Ordering::Release);
+    }
+
+    /// The driver, if work may be enqueued here by this thread: not in a forked child, not on another
+    /// thread's default stream, not while the stream is captured (soundness rules 11 and 14).
+    pub(crate) fn open(&self, operation: &'static str) -> Result<&dyn Driver> {
+        let driver = self.context.driver(operation)?;
+        self.check_thread(operation)?;
+        if !self.is_private() {
+            // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of
+            // whoever lent them.
+            match unsafe { driver.stream_capture(self.raw) } {
+                Ok(Capture::None) => {}
+                Ok(Capture::Active | Capture::Invalidated) => {
+                    return Err(Error::new(
+                        ErrorKind::StreamCapturing,
+                        operation,
+                        "the stream is being captured into a graph, which would copy from recycled \
+                         pool memory at every replay",
+                        "end the capture first, or use a stream that is not part of it",
+                    ));
+                }
+                Err(code) => {
+                    return Err(self.context.error(
+                        code,
+                        "cudaStreamIsCapturing",
+                        "asking whether the stream is captured",
+                    ));
+                }
+            }
+        }
+        Ok(driver)
+    }
+
+    fn check_thread(&self, operation: &'static str) -> Result<()> {
+        match self.origin {
+            Origin::PerThread(owner) if owner != std::thread::current().id() => Err(Error::new(
+                ErrorKind::WrongThread,
+                operation,
+                "the per-thread default stream was opened by another thread",
+                "call Device::per_thread_stream() on the thread that uses it",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn push(&self, mark: Mark<Arc<Event>>) -> u64 {
+        let mut marks = self.lock();
+        let position = marks.push(mark);
+        self.publish(&marks);
+        position
+    }
+
+    /// Notes that `position` is complete, and with it all that its mark covers.
+    fn complete(&self, position: u64) {
+        let mut marks = self.lock();
+        marks.complete(position);
+        self.publish(&marks);
+    }
+
+    /// Notes that all positions below `below` are complete.
+    fn retire(&self, below: u64) {
+        let mut marks = self.lock();
+        marks.retire(below);
+        self.publish(&marks);
+    }
+
+    /// Whether `position` and all below it are known to be complete. Asks nobody.
+    #[inline]
+    pub(crate) fn is_retired(&self, position: u64) -> bool {
+        position < self.retired.load(Ordering::Acquire)
+    }
+
+    /// Whether `position` is known to be complete. Takes a short lock if not all below it are; makes no
+    /// driver call.
+    pub(crate) fn is_complete(&self, position: u64) -> bool {
+        self.is_retired(position) || self.lock().is_done(position)
+    }
+
+    /// What there is to wait for at `position`; `None` if it is complete.
+    fn target(&self, position: u64, operation: &'static str) -> Result<Option<Target>> {
+        if self.is_retired(position) {
+            return Ok(None);
+        }
+        {
+            let marks = self.lock();
+            if marks.is_done(position) {
+                return Ok(None);
+            }
+            if let Some((at, event)) = marks.event_for(position) {
+                return Ok(Some(Target::Event(at, event)));
+            }
+        }
+        if let Some(fence) = self.fence(self.open(operation)?, operation) {
+            return Ok(Some(fence));
+        }
+        // The whole stream must not be asked while it is captured either.
+        self.open(operation)?;
+        Ok(Some(Target::Stream(self.recorded.load(Ordering::Acquire))))
+    }
+
+    /// Notes that what `target` names is complete.
+    fn reached(&self, target: &Target) {
+        match *target {
+            Target::Event(position, _) => self.complete(position),
+            Target::Stream(below) => self.retire(below),
+        }
+    }
+
+    /// Whether `position` is complete. Does not block; three answers: done, pending, failed.
+    pub(crate) fn poll(&self, position: u64) -> Result<Poll> {
+        let driver = self.context.driver("Ticket::is_done")?;
+        let Some(target) = self.target(position, "Ticket::is_done")? else { return Ok(Poll::Done) };
+        let (call, answer) = match &target {
+            Target::Event(_, event) => {
+                // SAFETY: an `Event` is live as long as it exists.
+                ("cudaEventQuery", unsafe { driver.event_query(event.raw()) })
+            }
+            Target::Stream(_) => {
+                // SAFETY: the stream is live.
+                ("cudaStreamQuery", unsafe { driver.stream_query(self.raw) })
+            }
+        };
+        match answer {
+            Ok(Poll::Done) => {
+                self.reached(&target);
+                Ok(Poll::Done)
+            }
+            Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
+            Err(code) => {
+                Err(self.context.error(code, call, "asking whether an operation is complete"))
+            }
+        }
+    }
+
+    /// Blocks until `position` is complete.
+    pub(crate) fn wait(&self, position: u64) -> Result<()> {
+        let driver = self.context.driver("Ticket::wait")?;
+        let Some(target) = self.target(position, "Ticket::wait")? else { return Ok(()) };
+        let (call, answer) = match &target {
+            Target::Event(_, event) => {
+                // SAFETY: an `Event` is live as long as it exists.
+                ("cudaEventSynchronize", unsafe { driver.event_synchronize(event.raw()) })
+            }
+            Target::Stream(_) => {
+                // SAFETY: the stream is live.
+                ("cudaStreamSynchronize", unsafe { driver.stream_synchronize(self.raw) })
+            }
+        };
+        answer.map_err(|code| self.context.error(code, call, "waiting for an operation"))?;
+        self.reached(&target);
+        Ok(())
+    }
+
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`.
+    pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
+        if std::ptr::eq(self, producer) {
+            return Ok(());
+        }
+        const CALL: &str = "cudaStreamWaitEvent";
+        match producer.target(position, CALL)? {
+            None => Ok(()),
+            Some(Target::Event(_, event)) => {
+                let driver = self.context.driver(CALL)?;
+                self.close_group(CALL);
+                // SAFETY: the stream and the event are live.
+                unsafe { driver.stream_wait_event(self.raw, event.raw()) }
+                    .map_err(|code| self.context.error(code, CALL, "ordering two streams"))
+            }
+            // There is no event to wait on; the host waits instead.
+            Some(Target::Stream(_)) => producer.wait(position),
+        }
+    }
+
+    /// Blocks until everything submitted before the call is complete.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let driver = self.context.driver("Stream::synchronize")?;
+        self.check_thread("Stream::synchronize")?;
+        let recorded = self.recorded.load(Ordering::Acquire);
+        // SAFETY: the stream is live.
+        unsafe { driver.stream_synchronize(self.raw) }.map_err(|code| {
+            self.context.error(code, "cudaStreamSynchronize", "waiting for the stream")
+        })?;
+        self.retire(recorded);
+        Ok(())
+    }
+}
+
+impl Drop for Timeline {
+    fn drop(&mut self) {
+        let (context, raw, owned) = (self.context.clone(), self.raw, self.origin == Origin::Owned);
+        let marks = std::mem::take(self.marks.get_mut());
+        on_ordinary_thread(move || {
+            // Here, so that one thread releases all events if it takes a thread at all.
+            drop(marks);
+            if let Some(driver) = context.releaser().filter(|_| owned) {
+                // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
+                // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
+                let _ = unsafe { driver.stream_destroy(raw) };
+            }
+        });
+    }
+}
