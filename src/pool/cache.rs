@@ -19,8 +19,8 @@
 //!   at most [`OUTBOX`] blocks.
 //! * Counters are written by whoever may touch what they count, and may be read by anybody.
 
-use super::chain::Chain;
-use super::classes::{KEPT_CLASSES, LARGEST_KEPT};
+use super::chain::{Chain, Stack};
+use super::classes::{KEPT_CLASSES, LARGEST_KEPT, class_bytes};
 use super::gate::{Gate, InLane, Lane};
 use crate::memory::block::BlockRef;
 use crate::sync::atomic::{AtomicU64, Ordering};
@@ -30,7 +30,6 @@ use crate::sync::cell::UnsafeCell;
 pub(super) const OUTBOX: usize = 32;
 
 /// How many blocks of `bytes` a thread keeps at most.
-#[inline]
 pub(super) fn shelf_limit(bytes: usize) -> usize {
     ((2 * LARGEST_KEPT) >> bytes.ilog2()).clamp(2, 64)
 }
@@ -56,9 +55,10 @@ impl Counter {
     }
 }
 
-#[derive(Default)]
 pub(super) struct Shelf {
-    blocks: UnsafeCell<Chain>,
+    blocks: UnsafeCell<Stack>,
+    /// How many blocks the shelf holds at most.
+    limit: u64,
     pub(super) len: Counter,
     pub(super) hits: Counter,
     /// Blocks of this class in the outbox.
@@ -83,6 +83,18 @@ pub(super) struct Cache {
 // ordering the one after the other; what they hold is `Send`.
 unsafe impl Sync for Cache {}
 
+impl Shelf {
+    fn new(class: usize) -> Self {
+        Shelf {
+            blocks: UnsafeCell::new(Stack::new()),
+            limit: shelf_limit(class_bytes(class)) as u64,
+            len: Counter::default(),
+            hits: Counter::default(),
+            posted: Counter::default(),
+        }
+    }
+}
+
 impl Cache {
     pub(super) fn new(pool: u64, max_bytes: usize) -> Self {
         Cache {
@@ -90,7 +102,7 @@ impl Cache {
             pool,
             max_bytes: max_bytes as u64,
             bytes: Counter::default(),
-            shelves: std::array::from_fn(|_| Shelf::default()),
+            shelves: std::array::from_fn(Shelf::new),
             outbox: UnsafeCell::new(Chain::new()),
             seen_hits: Counter::default(),
         }
@@ -154,8 +166,8 @@ impl Cache {
     /// Whether one more block of `class` may be kept.
     #[inline]
     pub(super) fn has_room(&self, class: usize, bytes: usize) -> bool {
-        (self.shelves[class].len.get() as usize) < shelf_limit(bytes)
-            && self.bytes.get() + bytes as u64 <= self.max_bytes
+        let shelf = &self.shelves[class];
+        shelf.len.get() < shelf.limit && self.bytes.get() + bytes as u64 <= self.max_bytes
     }
 
     /// # Safety
@@ -197,6 +209,8 @@ impl Cache {
         half
     }
 
+    /// Takes what has been posted, the oldest first.
+    ///
     /// # Safety
     ///
     /// * The caller may touch the outbox (first invariant).
@@ -205,7 +219,10 @@ impl Cache {
             shelf.posted.sub(shelf.posted.get());
         }
         // SAFETY: the caller's precondition.
-        self.outbox.with_mut(|outbox| unsafe { std::mem::take(&mut *outbox) })
+        let newest_first = self.outbox.with_mut(|outbox| unsafe { std::mem::take(&mut *outbox) });
+        let mut oldest_first = Chain::new();
+        oldest_first.extend(newest_first);
+        oldest_first
     }
 
     /// How many allocations the owner has had from here.

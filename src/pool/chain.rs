@@ -1,34 +1,55 @@
-//! A stack of free blocks, linked through the blocks themselves: pushing and popping allocates nothing.
+//! Stacks of free blocks, linked through the blocks themselves: pushing and popping allocates nothing.
 
 use crate::memory::block::BlockRef;
 
+/// A stack.
 #[derive(Debug, Default)]
-pub(super) struct Chain {
+pub(super) struct Stack {
     top: Option<BlockRef>,
-    len: usize,
 }
 
-impl Chain {
+impl Stack {
     pub(super) const fn new() -> Self {
-        Chain { top: None, len: 0 }
-    }
-
-    #[inline]
-    pub(super) fn len(&self) -> usize {
-        self.len
+        Stack { top: None }
     }
 
     #[inline]
     pub(super) fn push(&mut self, mut block: BlockRef) {
         block.link(self.top.take());
         self.top = Some(block);
-        self.len += 1;
     }
 
     #[inline]
     pub(super) fn pop(&mut self) -> Option<BlockRef> {
         let mut block = self.top.take()?;
         self.top = block.unlink();
+        Some(block)
+    }
+}
+
+/// A stack that knows how many blocks it has.
+#[derive(Debug, Default)]
+pub(super) struct Chain {
+    blocks: Stack,
+    len: usize,
+}
+
+impl Chain {
+    pub(super) const fn new() -> Self {
+        Chain { blocks: Stack::new(), len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn push(&mut self, block: BlockRef) {
+        self.blocks.push(block);
+        self.len += 1;
+    }
+
+    pub(super) fn pop(&mut self) -> Option<BlockRef> {
+        let block = self.blocks.pop()?;
         self.len -= 1;
         Some(block)
     }

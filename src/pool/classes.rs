@@ -75,6 +75,23 @@ impl Size {
     }
 }
 
+/// The class under which threads keep the blocks for a request, if they do.
+#[inline]
+pub(super) fn kept_class(bytes: usize, align: usize) -> Option<usize> {
+    let kept = bytes.wrapping_sub(1) < LARGEST_KEPT && align <= STEP;
+    kept.then(|| index(bytes))
+}
+
+/// The size of the blocks of a class that threads keep.
+pub(super) fn class_bytes(class: usize) -> usize {
+    const STEPS: usize = STEPPED_ABOVE / STEP;
+    if class < STEPS {
+        return (class + 1) * STEP;
+    }
+    let (doubling, step) = ((class - STEPS) / 8, (class - STEPS) % 8);
+    (STEP << doubling) * (STEPS + 1 + step)
+}
+
 /// The class of a request of at most [`EXACT_ABOVE`] bytes.
 #[inline]
 const fn index(bytes: usize) -> usize {
@@ -128,8 +145,15 @@ mod tests {
         assert_eq!(sizes.len(), KEPT_CLASSES);
         for (class, &bytes) in sizes.iter().enumerate() {
             assert_eq!(Size { bytes, align: PAGE }.class(), Some(class));
+            assert_eq!(class_bytes(class), bytes);
+            for request in [bytes - 1, bytes] {
+                assert_eq!(kept_class(request, STEP), Some(class));
+            }
         }
         assert_eq!(Size::of(LARGEST_KEPT + 1, 1).and_then(Size::class), None);
+        assert_eq!(kept_class(LARGEST_KEPT + 1, 1), None);
+        assert_eq!(kept_class(0, 1), None);
+        assert_eq!(kept_class(64, 512), None);
         assert_eq!(Size::of(64, 8192).and_then(Size::class), None, "other memory");
     }
 

@@ -124,34 +124,23 @@ impl Core {
         unsafe { BlockRef::new(NonNull::from(&self.empty)) }
     }
 
-    /// A block for a request of `size`.
+    /// A block of a class that this thread keeps.
     #[inline]
-    pub(super) fn take(
-        self: &Arc<Self>,
-        operation: &'static str,
-        size: Size,
-        patience: Patience,
-    ) -> Result<BlockRef> {
-        if let Some(block) = self.take_own(size) {
-            return Ok(block);
+    pub(super) fn take_own(&self, class: usize) -> Option<BlockRef> {
+        // SAFETY: `take` neither adds a cache nor ends the thread.
+        match unsafe { local::last(self.id) } {
+            Some(cache) => cache.take(&self.gate, class),
+            None => self.take_other(class),
         }
-        self.take_slow(operation, size, patience)
-    }
-
-    /// A block that this thread keeps.
-    #[inline]
-    fn take_own(&self, size: Size) -> Option<BlockRef> {
-        let class = size.class()?;
-        local::with(self.id, |cache| cache?.take(&self.gate, class))
-    }
-
-    /// A block that is free, without waiting.
-    pub(super) fn take_at_once(self: &Arc<Self>, size: Size) -> Option<BlockRef> {
-        self.take_own(size).or_else(|| self.take_now(size, false))
     }
 
     #[cold]
-    fn take_slow(
+    fn take_other(&self, class: usize) -> Option<BlockRef> {
+        local::get(self.id)?.take(&self.gate, class)
+    }
+
+    /// A block for a request of `size`, which this thread keeps none for.
+    pub(super) fn take(
         self: &Arc<Self>,
         operation: &'static str,
         size: Size,
@@ -199,7 +188,7 @@ impl Core {
     /// waits for it.
     fn take_shared(&self, size: Size, cache: Option<&Arc<Cache>>) -> Option<BlockRef> {
         let mut state = self.lock();
-        if state.queue.iter().any(|earlier| earlier.size == size) {
+        if state.first_is_alone() || state.queue.iter().any(|earlier| earlier.size == size) {
             return None;
         }
         let block = state.store.take(size)?;
@@ -230,7 +219,7 @@ impl Core {
         self.context.driver(operation)?;
         let slot = Arc::new(Slot::default());
         let mut state = self.lock();
-        if size.bytes > state.store.max_bytes {
+        if state.store.smallest_growth(size) > state.store.max_bytes {
             return Err(errors::exhausted(operation, size, &self.stats_of(&state)));
         }
         let now = Instant::now();
@@ -273,6 +262,15 @@ impl Core {
         }
     }
 
+    /// As [`collect`](Self::collect), but the gate is then as it was.
+    fn collect_once(&self, state: &mut State) {
+        let was_closed = self.gate.is_closed();
+        self.collect(state);
+        if !was_closed {
+            self.gate.open();
+        }
+    }
+
     /// Gives slabs that are out of the books back to the system; gives the bytes that it took back.
     pub(super) fn release(&self, slabs: Vec<Slab>) -> usize {
         let mut released = 0;
@@ -297,13 +295,11 @@ impl Core {
     /// See [`PinnedPool::trim_to`](super::PinnedPool::trim_to).
     pub(super) fn trim(&self, operation: &'static str, keep: usize) -> Result<usize> {
         self.context.driver(operation)?;
+        // Twice: what threads have posted must be in the books to be found complete.
+        self.collect_once(&mut self.lock());
         self.retire();
         let mut state = self.lock();
-        let was_closed = self.gate.is_closed();
-        self.collect(&mut state);
-        if !was_closed {
-            self.gate.open();
-        }
+        self.collect_once(&mut state);
         let excess = state.store.free_bytes.saturating_sub(keep);
         let slabs = state.take_empty(excess, None);
         drop(state);
@@ -334,10 +330,15 @@ fn owner(core: &Weak<Core>) -> NonNull<dyn BlockOwner> {
 }
 
 impl State {
+    /// Whether free blocks are for the first request only.
+    fn first_is_alone(&self) -> bool {
+        self.queue.front().is_some_and(|first| first.alone_for().is_some())
+    }
+
     /// Finds the requests that free blocks fit, first come, first served.
     pub(super) fn match_requests(&mut self) {
         let mut index = 0;
-        while index < self.queue.len() {
+        while index < self.queue.len() && (index == 0 || !self.first_is_alone()) {
             match self.store.take(self.queue[index].size) {
                 Some(block) => {
                     let request = self.queue.remove(index).expect("the index is in range");

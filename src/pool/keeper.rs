@@ -9,11 +9,13 @@
 //! # Fairness
 //!
 //! Blocks that are free go to the first request in the queue that they fit. Room in the budget goes to
-//! the first request only, so that smaller ones cannot overtake it for ever. A request that
+//! the first request only, and from time to time the blocks do too, so that smaller ones cannot overtake
+//! it for ever ([`Request::alone_for`]). A request that
 //! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
 //! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::classes::Size;
@@ -60,12 +62,16 @@ pub(super) fn call(core: &Arc<Core>, operation: &'static str, state: &mut State)
     if state.keeper_runs {
         return Ok(());
     }
-    if let Some(last) = state.keeper.take() {
-        // It is past its last use of the pool.
-        let _ = last.join();
-    }
+    // The last one is past its work, but may still end what its thread keeps, which takes the lock. The new
+    // one waits for it, so that whoever joins the one has joined both.
+    let last = state.keeper.take();
     let own = core.clone();
-    let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(move || run(&own));
+    let work = move || {
+        run(&own);
+        drop(own);
+        last.map(JoinHandle::join);
+    };
+    let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(work);
     state.keeper = Some(spawned.map_err(|error| errors::no_keeper(operation, &error))?);
     state.keeper_runs = true;
     Ok(())
@@ -144,6 +150,9 @@ impl Core {
         }
         if state.store.parked.blocks > 0 {
             return Step::Retire;
+        }
+        if let Some(time) = state.queue.front().and_then(Request::alone_for) {
+            return Step::Sleep(Some(time));
         }
         if state.leaving == 0 {
             self.give_up(state);

@@ -16,18 +16,20 @@ thread_local! {
 
 struct Caches(Vec<(Arc<Cache>, Weak<Core>)>);
 
-/// Calls `f` with this thread's cache for the pool of that number, if it has one.
+/// This thread's cache for the pool of that number, if it is the one used last.
+///
+/// # Safety
+///
+/// * The reference is not used after this thread keeps another cache, or ends.
 #[inline]
-pub(super) fn with<R>(pool: u64, f: impl FnOnce(Option<&Cache>) -> R) -> R {
-    // SAFETY: what `LAST` points to is in `CACHES`, which keeps it alive until `LAST` is changed; `f`
-    // neither adds a cache nor ends the thread.
-    match unsafe { LAST.get().as_ref() } {
-        Some(cache) if cache.pool == pool => f(Some(cache)),
-        _ => f(get(pool).as_deref()),
-    }
+pub(super) unsafe fn last<'a>(pool: u64) -> Option<&'a Cache> {
+    // SAFETY: what `LAST` points to is in `CACHES`, which keeps it alive until one of the two changes, and
+    // by the caller's precondition that is later than the last use.
+    let last = unsafe { LAST.get().as_ref() };
+    last.filter(|cache| cache.pool == pool)
 }
 
-/// This thread's cache for the pool of that number, if it has one.
+/// This thread's cache for the pool of that number, if it has one; it is then the one used last.
 #[cold]
 pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
     let find = |caches: &RefCell<Caches>| {

@@ -61,10 +61,11 @@ use bytemuck::Pod;
 
 use crate::device::Device;
 use crate::error::Result;
+use crate::memory::block::BlockRef;
 use crate::memory::{PinnedBuf, PinnedRegion, byte_count};
 use crate::process::on_ordinary_thread;
 pub use builder::PinnedPoolBuilder;
-use classes::{MAX_ALIGN, Size};
+use classes::{MAX_ALIGN, Size, kept_class};
 use core::{Core, Patience};
 pub use grow::PageLocking;
 pub use stats::{ClassStats, GrowthFallbacks, PoolStats, Timing};
@@ -198,13 +199,18 @@ impl PinnedPool {
         let pool = self.clone();
         async move {
             let core = &pool.handle.0;
-            let size = pool.prepare::<T>(OPERATION, len, align_of::<T>())?;
-            let block = match size {
-                None => core.take_empty_block(),
-                Some(size) => match core.take_at_once(size) {
-                    Some(block) => block,
-                    None => core.enqueue(OPERATION, size, false)?.await?,
-                },
+            let align = align_of::<T>();
+            let block = match pool.kept::<T>(OPERATION, len, align)? {
+                Some(block) => block,
+                None => {
+                    match size_of_request(OPERATION, byte_count::<T>(OPERATION, len)?, align)? {
+                        None => core.take_empty_block(),
+                        Some(size) => match core.take_now(size, false) {
+                            Some(block) => block,
+                            None => core.enqueue(OPERATION, size, false)?.await?,
+                        },
+                    }
+                }
             };
             Ok(PinnedBuf::new(PinnedRegion::new(block), len))
         }
@@ -258,33 +264,54 @@ impl PinnedPool {
         align: usize,
         patience: Patience,
     ) -> Result<PinnedBuf<T>> {
-        let size = self.prepare::<T>(operation, len, align)?;
-        let core = &self.handle.0;
-        let block = match size {
-            Some(size) => core.take(operation, size, patience)?,
-            None => core.take_empty_block(),
+        let block = match self.kept::<T>(operation, len, align)? {
+            Some(block) => block,
+            None => {
+                self.alloc_slow(operation, byte_count::<T>(operation, len)?, align, patience)?
+            }
         };
         Ok(PinnedBuf::new(PinnedRegion::new(block), len))
     }
 
-    /// What block a request takes, if any.
+    /// A block that this thread keeps.
     #[inline]
-    fn prepare<T: Pod>(
+    fn kept<T: Pod>(
         &self,
         operation: &'static str,
         len: usize,
         align: usize,
-    ) -> Result<Option<Size>> {
-        self.handle.0.context.check_process(operation)?;
-        let bytes = byte_count::<T>(operation, len)?;
-        if align > MAX_ALIGN {
-            return Err(errors::bad_alignment(operation, align));
-        }
-        if bytes == 0 {
-            return Ok(None);
-        }
-        Size::of(bytes, align).map(Some).ok_or_else(|| errors::too_large(operation, bytes))
+    ) -> Result<Option<BlockRef>> {
+        let core = &self.handle.0;
+        core.context.check_process(operation)?;
+        let class = kept_class(byte_count::<T>(operation, len)?, align);
+        Ok(class.and_then(|class| core.take_own(class)))
     }
+
+    #[cold]
+    fn alloc_slow(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        align: usize,
+        patience: Patience,
+    ) -> Result<BlockRef> {
+        let core = &self.handle.0;
+        match size_of_request(operation, bytes, align)? {
+            Some(size) => core.take(operation, size, patience),
+            None => Ok(core.take_empty_block()),
+        }
+    }
+}
+
+/// What block a request takes, if any.
+fn size_of_request(operation: &'static str, bytes: usize, align: usize) -> Result<Option<Size>> {
+    if align > MAX_ALIGN {
+        return Err(errors::bad_alignment(operation, align));
+    }
+    if bytes == 0 {
+        return Ok(None);
+    }
+    Size::of(bytes, align).map(Some).ok_or_else(|| errors::too_large(operation, bytes))
 }
 
 impl fmt::Debug for PinnedPool {

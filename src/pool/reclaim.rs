@@ -27,22 +27,22 @@ impl BlockOwner for Core {
         &self.context
     }
 
-    #[inline]
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
         // The lock may be held there by a thread that exists in the parent only.
         if !self.context.is_current() {
             return None;
         }
-        if block.bytes() == 0 {
-            // SAFETY: `take_empty_block` leaked a reference for this block.
-            return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
-        }
+        // SAFETY: neither `put` nor `post` adds a cache or ends the thread.
+        let cache = unsafe { local::last(self.id) };
+        let (Some(class), Some(cache)) = (block.class(), cache) else {
+            return self.reclaim_unusual(block);
+        };
         let free = block.hazards().all_complete();
-        let kept = local::with(self.id, |cache| match (cache, block.class()) {
-            (Some(cache), Some(class)) if free => cache.put(&self.gate, class, block),
-            (Some(cache), Some(class)) => cache.post(&self.gate, class, block),
-            _ => Err(block),
-        });
+        let kept = if free {
+            cache.put(&self.gate, class, block)
+        } else {
+            cache.post(&self.gate, class, block)
+        };
         match kept {
             // From here on `self` may be gone: nothing of it is touched.
             Ok(()) => None,
@@ -52,6 +52,21 @@ impl BlockOwner for Core {
 }
 
 impl Core {
+    /// Takes a block back that has no bytes, or that threads do not keep, or when this thread used another
+    /// pool last.
+    #[cold]
+    fn reclaim_unusual(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
+        if block.bytes() == 0 {
+            // SAFETY: `take_empty_block` leaked a reference for this block.
+            return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
+        }
+        if block.class().is_some() && local::get(self.id).is_some() {
+            return self.reclaim(block);
+        }
+        let free = block.hazards().all_complete();
+        self.reclaim_slow(block, free)
+    }
+
     /// Takes a block back that the thread's cache did not take.
     #[cold]
     fn reclaim_slow(&self, block: BlockRef, free: bool) -> Option<Arc<dyn BlockOwner>> {
@@ -74,12 +89,8 @@ impl Core {
             }
             (Some(cache), Some(_)) if open => {
                 // SAFETY: as above.
-                let posted = unsafe { cache.take_outbox() };
-                drop(state);
-                let mut all = posted;
-                all.push(block);
-                self.park_all(all);
-                return None;
+                unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
+                state.store.park(block);
             }
             _ if free => overflow.push(block),
             _ => state.store.park(block),
@@ -103,7 +114,7 @@ impl Core {
 
     /// Brings what this thread has posted to the books.
     pub(super) fn post_all(&self) {
-        let posted = local::with(self.id, |cache| cache?.take_posted(&self.gate));
+        let posted = local::get(self.id).and_then(|cache| cache.take_posted(&self.gate));
         if let Some(posted) = posted {
             self.park_all(posted);
         }
@@ -112,9 +123,8 @@ impl Core {
     fn park_all(&self, posted: Chain) {
         // Oldest first; and the uses that are complete end here, without the lock, for streams may end
         // with them.
-        let mut blocks: Vec<(bool, BlockRef)> =
+        let blocks: Vec<(bool, BlockRef)> =
             posted.map(|block| (block.hazards().all_complete(), block)).collect();
-        blocks.reverse();
         let mut state = self.lock();
         for (free, block) in blocks {
             if free { state.store.put(block) } else { state.store.park(block) }
@@ -168,7 +178,7 @@ impl Core {
 impl Drop for Core {
     /// Neither handles nor buffers are left: waits for what is in flight, and gives everything back.
     fn drop(&mut self) {
-        let mut store = std::mem::replace(&mut self.state.get_mut().store, Store::new(0));
+        let mut store = std::mem::replace(&mut self.lock().store, Store::new(0));
         let context = self.context.clone();
         on_ordinary_thread(move || {
             for block in store.parked.take_all() {

@@ -243,6 +243,11 @@ impl Store {
         self.committed -= bytes;
     }
 
+    /// How many bytes must be page-locked for one block.
+    pub(super) fn smallest_growth(&self, size: Size) -> usize {
+        size.bytes.next_multiple_of(PAGE)
+    }
+
     /// How many bytes to page-lock for a request of `size`: one block, if that is all that there is room
     /// for or if `frugal`; else a slab of them which is as large as what there is of that size
     /// already, but a sixteenth of the budget and 8 MiB at most.
@@ -252,9 +257,8 @@ impl Store {
         let limit = LARGEST_SLAB.min(self.max_bytes / 16);
         let present = self.shelves.get(&size).map_or(0, |shelf| shelf.blocks * size.bytes);
         let target = present.max(SMALLEST_SLAB).min(limit);
-        let whole = |blocks: usize| (blocks * size.bytes).next_multiple_of(PAGE);
-        let one = whole(1);
-        let slab = whole((target / size.bytes).max(1));
+        let one = self.smallest_growth(size);
+        let slab = ((target / size.bytes).max(1) * size.bytes).next_multiple_of(PAGE);
         if size.class().is_some() && slab <= self.room() && !frugal { slab } else { one }
     }
 
@@ -278,7 +282,7 @@ impl Store {
     }
 
     /// Takes wholly free slabs out of the books, those that have been so for longest first, until `bytes`
-    /// are gone, or all that were free before `before`. They stay committed until they are
+    /// of free blocks are gone, or all that were free before `before`. They stay committed until they are
     /// [released](Self::release).
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         let mut empty: Vec<(Instant, u32)> = Vec::new();
@@ -298,8 +302,9 @@ impl Store {
             }
             let slab = self.slabs[home as usize].take().expect("it was there");
             self.vacant.push(home);
-            sum += slab.memory.bytes();
-            self.free_bytes -= slab.blocks() * slab.size.bytes;
+            let free = slab.blocks() * slab.size.bytes;
+            sum += free;
+            self.free_bytes -= free;
             let shelf = self.shelf(slab.size);
             shelf.slabs -= 1;
             shelf.blocks -= slab.blocks();

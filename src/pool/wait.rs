@@ -8,7 +8,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context as TaskContext, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::classes::Size;
 use crate::error::Result;
@@ -28,6 +28,27 @@ pub(super) struct Request {
     /// New memory was not to be had at once.
     pub(super) waited: bool,
     pub(super) slot: Arc<Slot>,
+}
+
+impl Request {
+    /// While it is this request's turn to be the only one served, if it is the first in the queue: how much
+    /// longer. It waits for room, which comes only if nobody takes the blocks that are freed; but others
+    /// must go on too, for whoever holds a block may need another to be done with it. So turns alternate,
+    /// and double: one of 10 ms for all, one for the request, 20 ms for all, 40 ms for the request, and so
+    /// on, up to 1.28 s, and from the beginning.
+    pub(super) fn alone_for(&self) -> Option<Duration> {
+        const TURN: Duration = Duration::from_millis(10);
+        const CYCLE: u128 = 256;
+        if !self.waited {
+            return None;
+        }
+        let elapsed = self.since.elapsed();
+        let turns = elapsed.as_nanos() / TURN.as_nanos() % CYCLE;
+        let doublings = turns.checked_ilog2().filter(|doublings| doublings % 2 == 0)?;
+        let end = TURN.as_nanos() * (2 << doublings);
+        let now = elapsed.as_nanos() % (TURN.as_nanos() * CYCLE);
+        Some(Duration::from_nanos((end - now) as u64))
+    }
 }
 
 /// An outcome on its way.

@@ -22,8 +22,9 @@ impl Timeline {
     /// oldest event up to one that is pending, then bisection.
     ///
     /// If all events are complete the open group gets one and is asked about too, on a private stream.
-    /// An exposed stream may be captured at any moment, so here only its events are asked. Where nobody
-    /// may ask, in a host function or a forked child, nothing is learnt.
+    /// An exposed stream may be captured at any moment, so here only its events are asked; what has none
+    /// there gets one for the next time, and the device is asked whether it is lost. Where nobody may ask,
+    /// in a host function or a forked child, nothing is learnt.
     ///
     /// # Errors
     ///
@@ -34,7 +35,8 @@ impl Timeline {
         if self.retired.load(Ordering::Acquire) >= limit {
             return Ok(());
         }
-        let Ok(driver) = self.context.driver("PinnedPool::alloc") else { return Ok(()) };
+        const OPERATION: &str = "PinnedPool::alloc";
+        let Ok(driver) = self.context.driver(OPERATION) else { return Ok(()) };
         let mut step = Some(1);
         loop {
             let event = self.event_near(|marks| {
@@ -62,11 +64,20 @@ impl Timeline {
             }
         }
         let all_complete = step.is_some();
-        if all_complete && self.is_private() {
-            let open = self.lock().open();
-            if let Some(last) = open.end.checked_sub(1).filter(|_| !open.is_empty()) {
-                self.poll(last)?;
-            }
+        let open = self.lock().open();
+        if !all_complete || open.is_empty() {
+            return Ok(());
+        }
+        if self.is_private() {
+            self.poll(open.end - 1)?;
+            return Ok(());
+        }
+        // SAFETY: the stream is live; the question is allowed in a capture.
+        unsafe { driver.stream_capture(self.raw) }.map_err(|code| {
+            self.context.error(code, "cudaStreamIsCapturing", "asking how far a stream is")
+        })?;
+        if let Ok(driver) = self.open(OPERATION) {
+            let _ = self.fence(driver, OPERATION);
         }
         Ok(())
     }

@@ -1,0 +1,361 @@
+//! Every interleaving of a few threads through the pool: its own code, with the primitives of a model
+//! checker in place of the system's.
+//!
+//! The modules under `pool` and `memory` are the crate's source files. What they build on is replaced below
+//! by the least that they need: a stream is a position that a "device" thread moves on, page-locked memory
+//! is an address, the keeper is the models' own threads. The fence that the kernel makes free in the crate
+//! is an ordinary one here, as on systems without `membarrier`.
+
+#![allow(dead_code, private_interfaces)]
+
+mod models;
+
+/// As `src/sync.rs`.
+mod sync {
+    use std::time::Duration;
+
+    pub use loom::sync::MutexGuard;
+    pub use loom::sync::atomic;
+
+    pub mod cell {
+        #[derive(Debug)]
+        pub struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
+
+        impl<T> UnsafeCell<T> {
+            pub fn new(value: T) -> Self {
+                UnsafeCell(loom::cell::UnsafeCell::new(value))
+            }
+
+            pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+                self.0.with_mut(f)
+            }
+        }
+    }
+
+    pub mod asymmetric {
+        use loom::sync::atomic::{Ordering, fence};
+
+        #[derive(Clone, Copy)]
+        pub struct Fences;
+
+        pub fn fences() -> Fences {
+            Fences
+        }
+
+        impl Fences {
+            pub fn light(self) {
+                fence(Ordering::SeqCst);
+            }
+
+            pub fn heavy(self) {
+                fence(Ordering::SeqCst);
+            }
+        }
+    }
+
+    pub fn spin(_: &mut u32) {
+        loom::thread::yield_now();
+    }
+
+    #[derive(Default)]
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Self {
+            Mutex(loom::sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no panic under a lock")
+        }
+    }
+
+    #[derive(Default)]
+    pub struct Condvar(loom::sync::Condvar);
+
+    impl Condvar {
+        pub fn new() -> Self {
+            Condvar(loom::sync::Condvar::new())
+        }
+
+        pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
+            self.0.wait(guard).expect("no panic under a lock")
+        }
+
+        pub fn wait_timeout<'a, T>(&self, _: MutexGuard<'a, T>, _: Duration) -> MutexGuard<'a, T> {
+            unreachable!("there is no time in a model");
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+mod error {
+    #[derive(Debug, PartialEq, Eq)]
+    pub struct Error(pub &'static str);
+    pub type Result<T> = std::result::Result<T, Error>;
+}
+
+mod process {
+    pub fn call_user(f: impl FnOnce()) {
+        f();
+    }
+
+    pub fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
+        release();
+    }
+}
+
+mod context {
+    use std::sync::atomic::AtomicUsize;
+
+    /// Counts what has been given back.
+    #[derive(Default)]
+    pub struct Context {
+        pub released: AtomicUsize,
+    }
+
+    impl Context {
+        pub fn is_current(&self) -> bool {
+            true
+        }
+
+        pub fn releaser(&self) -> Option<()> {
+            Some(())
+        }
+
+        pub fn driver(&self, _: &'static str) -> crate::error::Result<()> {
+            Ok(())
+        }
+    }
+}
+
+mod timeline {
+    use crate::error::Result;
+    use crate::sync::atomic::{AtomicU64, Ordering};
+
+    /// A stream: what its device is done with, and what the host knows of that.
+    pub struct Timeline {
+        pub done: AtomicU64,
+        pub known: AtomicU64,
+    }
+
+    impl Timeline {
+        pub fn new() -> Self {
+            Timeline { done: AtomicU64::new(0), known: AtomicU64::new(0) }
+        }
+
+        /// The device is done with everything below `position`.
+        pub fn finish(&self, position: u64) {
+            self.done.store(position, Ordering::Release);
+        }
+
+        pub fn advance(&self) -> Result<()> {
+            let done = self.done.load(Ordering::Acquire);
+            self.known.fetch_max(done, Ordering::Release);
+            Ok(())
+        }
+
+        pub fn is_retired(&self, position: u64) -> bool {
+            position < self.known.load(Ordering::Acquire)
+        }
+    }
+}
+
+mod memory {
+    #[path = "../../../src/memory/block.rs"]
+    pub mod block;
+
+    pub mod hazard;
+}
+
+mod pool {
+    #[path = "../../../src/pool/cache.rs"]
+    pub mod cache;
+    #[path = "../../../src/pool/chain.rs"]
+    pub mod chain;
+    #[path = "../../../src/pool/core.rs"]
+    pub mod core;
+    #[path = "../../../src/pool/gate.rs"]
+    pub mod gate;
+    #[path = "../../../src/pool/reclaim.rs"]
+    pub mod reclaim;
+    #[path = "../../../src/pool/retire.rs"]
+    pub mod retire;
+    #[path = "../../../src/pool/store.rs"]
+    pub mod store;
+    #[path = "../../../src/pool/wait.rs"]
+    pub mod wait;
+
+    /// The models' way in.
+    pub mod rig;
+
+    /// One class, so that a cache is a small thing to explore.
+    pub mod classes {
+        pub const PAGE: usize = 4096;
+        pub const MAX_ALIGN: usize = 2 << 20;
+        pub const LARGEST_KEPT: usize = 1;
+        pub const KEPT_CLASSES: usize = 1;
+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub struct Size {
+            pub bytes: usize,
+            pub align: usize,
+        }
+
+        impl Size {
+            pub fn class(self) -> Option<usize> {
+                Some(0)
+            }
+
+            pub fn accepts(self, other: Size) -> bool {
+                self == other
+            }
+        }
+
+        pub fn class_bytes(_: usize) -> usize {
+            PAGE
+        }
+    }
+
+    pub mod grow {
+        use std::ptr::NonNull;
+        use std::sync::atomic::Ordering;
+
+        use crate::context::Context;
+
+        pub struct Memory(pub usize);
+
+        impl Memory {
+            pub fn ptr(&self) -> NonNull<u8> {
+                NonNull::dangling()
+            }
+
+            pub fn bytes(&self) -> usize {
+                self.0
+            }
+
+            /// # Safety
+            ///
+            /// * As the crate's.
+            pub unsafe fn release(self, context: &Context) -> bool {
+                context.released.fetch_add(self.0, Ordering::Relaxed);
+                true
+            }
+        }
+    }
+
+    pub mod builder {
+        pub struct Options {
+            pub max_bytes: usize,
+            pub thread_cache_bytes: usize,
+        }
+
+        impl Options {
+            pub fn excess(&self, _: usize) -> Option<usize> {
+                None
+            }
+        }
+    }
+
+    pub mod stats {
+        use super::cache::Cache;
+        use super::core::{Core, State};
+        use super::wait::Request;
+
+        #[derive(Default)]
+        pub struct Counts {
+            pub shared_hits: u64,
+            pub misses: u64,
+            pub trims: u64,
+        }
+
+        impl Counts {
+            pub fn served(&mut self, _: &Request) {}
+            pub fn forget(&mut self, _: &Cache) {}
+        }
+
+        impl Core {
+            pub fn stats_of(&self, _: &State) {}
+        }
+    }
+
+    pub mod errors {
+        use super::classes::Size;
+        use crate::error::Error;
+
+        pub fn not_ready(_: &'static str, _: Size) -> Error {
+            Error("not ready")
+        }
+
+        pub fn exhausted(_: &'static str, _: Size, _: &()) -> Error {
+            Error("exhausted")
+        }
+
+        pub fn timed_out(_: &'static str, _: Size, _: &()) -> Error {
+            Error("timed out")
+        }
+    }
+
+    pub mod trace {
+        use crate::memory::block::BlockRef;
+
+        pub fn released(_: usize, _: usize) {}
+        pub fn quarantined(_: &[BlockRef]) {}
+    }
+
+    /// The models do the keeper's work themselves.
+    pub mod keeper {
+        use std::sync::Arc;
+
+        use super::core::{Core, State};
+        use crate::error::Result;
+
+        pub fn call(_: &Arc<Core>, _: &'static str, _: &mut State) -> Result<()> {
+            Ok(())
+        }
+    }
+
+    /// As the crate's, with the model's threads.
+    pub mod local {
+        use std::cell::RefCell;
+        use std::sync::{Arc, Weak};
+
+        use super::cache::Cache;
+        use super::core::Core;
+
+        loom::thread_local! {
+            static CACHE: RefCell<Option<(Arc<Cache>, Weak<Core>)>> = RefCell::new(None);
+        }
+
+        /// # Safety
+        ///
+        /// * As the crate's.
+        pub unsafe fn last<'a>(pool: u64) -> Option<&'a Cache> {
+            // SAFETY: the thread's slot keeps the cache alive until the thread ends.
+            get(pool).map(|cache| unsafe { &*Arc::as_ptr(&cache) })
+        }
+
+        pub fn get(pool: u64) -> Option<Arc<Cache>> {
+            let cache = CACHE.with(|slot| slot.borrow().as_ref().map(|(cache, _)| cache.clone()));
+            cache.filter(|cache| cache.pool == pool)
+        }
+
+        pub fn keep(cache: &Arc<Cache>, core: &Weak<Core>) -> bool {
+            CACHE.with(|slot| *slot.borrow_mut() = Some((cache.clone(), core.clone())));
+            true
+        }
+
+        /// The thread ends.
+        pub fn end() {
+            let last = CACHE.with(|slot| slot.borrow_mut().take());
+            if let Some((cache, core)) = last
+                && let Some(core) = core.upgrade()
+            {
+                core.forget_cache(&cache);
+            }
+        }
+    }
+}
