@@ -1,18 +1,17 @@
-//! What a tracked copy costs over the bare `cudaMemcpyAsync`, and what a hit in the pool costs.
+//! What a tracked copy costs over the bare `cudaMemcpyAsync`.
 //!
-//! `cargo bench --bench copies -- [--json FILE] [--commit NAME] [--date DATE]`
+//! `cargo bench --bench copies -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX] [--quick]`
 //!
 //! Every figure stands beside its reference from the same run, taken in turns with it, so that both meet
 //! the same machine. Without a GPU the emulated device is measured, which says something about this
 //! crate's own cost and nothing about copies.
 
-mod bare;
-mod figures;
+#[path = "../common/mod.rs"]
+mod common;
 
-use std::time::Instant;
-
-use bare::Bare;
-use figures::{Figure, Options, Report};
+use common::bare::{self, Bare};
+use common::figures::{Figure, Options, Report};
+use common::timing::{medians, seconds};
 use pinlane::{Device, PinnedPool, Result, Stream};
 
 const SMALL: usize = 4096;
@@ -36,72 +35,25 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let (device, bare) = bare::open()?;
     let pool = PinnedPool::builder(&device).max_bytes(4 << 30).build()?;
     let stream = device.stream()?;
-    let mut report = Report::new(device.name());
+    let mut report = Report::new(device.name(), &options);
     let bench = Bench { device, pool, stream, bare };
-    bench.pool_hit(&mut report)?;
-    bench.submit(&mut report)?;
+    if report.wants("copy.tracked") {
+        bench.submit(&mut report)?;
+    }
     for (name, bytes) in
         [("16mib", 16 << 20), ("64mib", 64 << 20), ("256mib", 256 << 20), ("1gib", 1 << 30)]
     {
-        bench.bandwidth(&mut report, name, bytes)?;
+        let wanted =
+            report.wants(&format!("copy.h2d.{name}")) || report.wants(&format!("copy.d2h.{name}"));
+        if wanted && !(options.quick && bytes > 64 << 20) {
+            bench.bandwidth(&mut report, name, bytes)?;
+        }
     }
     report.print();
     report.write(&options)
 }
 
-fn seconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let start = Instant::now();
-    work()?;
-    Ok(start.elapsed().as_secs_f64())
-}
-
-fn median(mut samples: Vec<f64>) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    samples[samples.len() / 2]
-}
-
-/// Medians of two measurements taken in turns, after one of each that is thrown away.
-fn medians(
-    count: usize,
-    mut ours: impl FnMut() -> Result<f64>,
-    mut reference: impl FnMut() -> Result<f64>,
-) -> Result<(f64, f64)> {
-    ours()?;
-    reference()?;
-    let (mut first, mut second) = (Vec::new(), Vec::new());
-    for _ in 0..count {
-        first.push(ours()?);
-        second.push(reference()?);
-    }
-    Ok((median(first), median(second)))
-}
-
 impl Bench {
-    /// Allocate and drop 4 KiB that are in the pool's cache.
-    fn pool_hit(&self, report: &mut Report) -> Result<()> {
-        const ROUNDS: usize = 100_000;
-        let round = || {
-            seconds(|| {
-                for _ in 0..ROUNDS {
-                    drop(std::hint::black_box(self.pool.alloc::<u8>(SMALL)?));
-                }
-                Ok(())
-            })
-        };
-        round()?;
-        let samples = (0..9).map(|_| round()).collect::<Result<Vec<_>>>()?;
-        report.add(Figure {
-            name: "pool.hit.t1".into(),
-            value: median(samples) / ROUNDS as f64 * 1e9,
-            unit: "ns",
-            better: "lower",
-            reference: None,
-            samples: 9,
-            method: "alloc + drop of 4 KiB from the cache, one thread; median of 9 x 100,000",
-        });
-        Ok(())
-    }
-
     /// How long the call takes on the host.
     fn submit(&self, report: &mut Report) -> Result<()> {
         const CALLS: usize = 400;
@@ -109,26 +61,28 @@ impl Bench {
         let host = self.pool.alloc_zeroed::<u8>(SMALL)?;
         let mut gpu = self.device.alloc::<u8>(SMALL)?;
         let address = gpu.as_device_ptr();
-        let (tracked, bare) = medians(
+        let [tracked, bare] = medians(
             SAMPLES,
-            || {
-                let time = seconds(|| {
-                    (0..CALLS).try_for_each(|_| self.stream.upload(&host, &mut gpu).map(drop))
-                });
-                self.stream.synchronize()?;
-                time
-            },
-            || {
-                let time = seconds(|| {
-                    for _ in 0..CALLS {
-                        // SAFETY: the tracked uploads are complete, and these are waited for below.
-                        unsafe { self.bare.upload(address, host.as_ptr(), SMALL) };
-                    }
-                    Ok(())
-                });
-                self.bare.synchronize()?;
-                time
-            },
+            [
+                &mut || {
+                    let time = seconds(|| {
+                        (0..CALLS).try_for_each(|_| self.stream.upload(&host, &mut gpu).map(drop))
+                    });
+                    self.stream.synchronize()?;
+                    time
+                },
+                &mut || {
+                    let time = seconds(|| {
+                        for _ in 0..CALLS {
+                            // SAFETY: the tracked uploads are complete, and these are waited for below.
+                            unsafe { self.bare.upload(address, host.as_ptr(), SMALL) };
+                        }
+                        Ok(())
+                    });
+                    self.bare.synchronize()?;
+                    time
+                },
+            ],
         )?;
         let micros = |time: f64| time / CALLS as f64 * 1e6;
         report.add(Figure {
@@ -136,7 +90,7 @@ impl Bench {
             value: micros(tracked),
             unit: "us",
             better: "lower",
-            reference: Some((self.bare.name(), micros(bare))),
+            reference: Some((self.bare.name("bare cudaMemcpyAsync"), micros(bare))),
             samples: SAMPLES,
             method: "Stream::upload of 4 KiB, the call alone, the stream drained after 400; median \
                      of 61, in turns with the reference",
@@ -146,7 +100,7 @@ impl Bench {
             value: tracked / bare,
             unit: "ratio",
             better: "lower",
-            reference: Some((self.bare.name(), 1.0)),
+            reference: Some((self.bare.name("bare cudaMemcpyAsync"), 1.0)),
             samples: SAMPLES,
             method: "copy.tracked_submit over its reference",
         });
@@ -162,34 +116,32 @@ impl Bench {
 
         let up = medians(
             samples,
-            || seconds(|| self.stream.upload(&host, &mut gpu)?.wait()),
-            || {
+            [&mut || seconds(|| self.stream.upload(&host, &mut gpu)?.wait()), &mut || {
                 seconds(|| {
                     // SAFETY: the tracked upload is complete, and this one is waited for.
                     unsafe { self.bare.upload(on_device, on_host, bytes) };
                     self.bare.synchronize()
                 })
-            },
+            }],
         )?;
         let down = medians(
             samples,
-            || seconds(|| self.stream.download(&gpu, &mut host)?.wait()),
-            || {
+            [&mut || seconds(|| self.stream.download(&gpu, &mut host)?.wait()), &mut || {
                 seconds(|| {
                     // SAFETY: the tracked download is complete, and this one is waited for.
                     unsafe { self.bare.download(on_host, on_device, bytes) };
                     self.bare.synchronize()
                 })
-            },
+            }],
         )?;
         let rate = |time: f64| bytes as f64 / time / 1e9;
-        for (way, (ours, reference)) in [("h2d", up), ("d2h", down)] {
+        for (way, [ours, reference]) in [("h2d", up), ("d2h", down)] {
             report.add(Figure {
                 name: format!("copy.{way}.{name}"),
                 value: rate(ours),
                 unit: "GB/s",
                 better: "higher",
-                reference: Some((self.bare.name(), rate(reference))),
+                reference: Some((self.bare.name("bare cudaMemcpyAsync"), rate(reference))),
                 samples,
                 method: "one copy and the wait for it; median, in turns with the reference",
             });

@@ -269,7 +269,8 @@ pub unsafe trait Driver: Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `src .. src + bytes` lies in one page-locked block and is valid until retired.
+    /// * `src .. src + bytes` lies in one page-locked block, by one call of `host_alloc` or `host_register`,
+    ///   and is valid until retired.
     /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
     unsafe fn copy_h2d(
         &self,
@@ -284,8 +285,8 @@ pub unsafe trait Driver: Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `dst .. dst + bytes` lies in one page-locked block and is valid until retired; the host
-    ///   neither reads nor writes it until then.
+    /// * `dst .. dst + bytes` lies in one page-locked block, by one call of `host_alloc` or `host_register`,
+    ///   and is valid until retired; the host neither reads nor writes it until then.
     /// * `src .. src + bytes` lies in one device allocation and is valid until retired.
     unsafe fn copy_d2h(
         &self,

@@ -8,9 +8,11 @@
 //!
 //! * Whoever has a `BlockRef` has it alone: the type is neither `Copy` nor `Clone`, and the right moves
 //!   from the owner to a buffer and back. It is exclusive access to the link and to the memory.
+//! * A copy covers no multiple of a block's `seam`, counted from its start; see [`parts`](BlockRef::parts).
 //! * The owner keeps the descriptor, the memory and itself alive while any `BlockRef` to it exists.
 
 use std::fmt;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -33,6 +35,8 @@ pub(crate) trait BlockOwner: Send + Sync {
 pub(crate) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
+    /// No copy may span a multiple of this many bytes: there another registration begins.
+    seam: usize,
     /// The number under which the owner keeps the memory that the block is part of.
     home: u32,
     /// The class under which the owner keeps it, if it does.
@@ -54,12 +58,13 @@ impl Block {
     pub(crate) fn new(
         ptr: NonNull<u8>,
         bytes: usize,
+        seam: usize,
         home: u32,
         class: Option<u8>,
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
         let (hazards, next) = (Hazards::default(), UnsafeCell::new(None));
-        Block { ptr, bytes, home, class, hazards, owner, next }
+        Block { ptr, bytes, seam, home, class, hazards, owner, next }
     }
 }
 
@@ -96,6 +101,17 @@ impl BlockRef {
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.block().bytes
+    }
+
+    /// The parts of a range, in bytes from the start of the block, that a copy each may cover.
+    pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let seam = self.block().seam;
+        let mut start = range.start;
+        std::iter::from_fn(move || {
+            let part = start..range.end.min((start / seam + 1).saturating_mul(seam));
+            start = part.end;
+            (!part.is_empty()).then_some(part)
+        })
     }
 
     #[inline]

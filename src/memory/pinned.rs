@@ -280,6 +280,13 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         Ok(self.settled())
     }
 
+    /// The parts of the view that a copy each may cover, in bytes from its start.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
+        let bytes = in_bytes::<T>(&self.range);
+        let start = bytes.start;
+        self.region.block.parts(bytes).map(move |part| part.start - start..part.end - start)
+    }
+
     fn settled(&self) -> &'a [T] {
         // SAFETY: the elements lie in the region (`range` was resolved against its length), whose
         // bytes are initialised, are valid for any `T: Pod`, and are aligned for `T` (`PinnedBuf::new`).

@@ -7,6 +7,7 @@ use super::classes::PAGE;
 use super::core::Core;
 use super::grow::{self, PageLocking};
 use super::limits;
+use super::pages::SLICE;
 use crate::device::Device;
 use crate::driver::HostFlags;
 use crate::error::{Error, ErrorKind, Result};
@@ -47,11 +48,12 @@ impl PinnedPoolBuilder {
         PinnedPoolBuilder {
             device: device.clone(),
             max_bytes: None,
-            thread_cache_bytes: 8 << 20,
+            thread_cache_bytes: 16 << 20,
             growth: grow::Options {
                 how: PageLocking::default(),
                 flags: HostFlags { portable: true, ..HostFlags::default() },
                 threads: threads.min(16),
+                part: isize::MAX as usize,
             },
             watermarks: None,
             idle_age: None,
@@ -65,7 +67,7 @@ impl PinnedPoolBuilder {
         self
     }
 
-    /// The most that one thread keeps for itself, in bytes of free blocks; 8 MiB if not set, and never more
+    /// The most that one thread keeps for itself, in bytes of free blocks; 16 MiB if not set, and never more
     /// than a 32nd of the budget. 0 for no caches: then every allocation takes the pool's lock.
     pub fn thread_cache_bytes(mut self, bytes: usize) -> Self {
         self.thread_cache_bytes = bytes;
@@ -81,6 +83,21 @@ impl PinnedPoolBuilder {
     /// How many threads touch new memory, at most; one a core, 16 at most, if not set. 0 counts as 1.
     pub fn growth_threads(mut self, threads: usize) -> Self {
         self.growth.threads = threads;
+        self
+    }
+
+    /// The most that one call of `cudaHostRegister` page-locks, in bytes; not limited if not set. A call keeps
+    /// the CUDA calls of all other threads waiting, about a millisecond for 64 MiB; in parts, with pauses
+    /// between, they get their turns, and large memory is there sooner, because touching and registering
+    /// overlap. Rounded to 4 MiB, 8 MiB at least.
+    ///
+    /// The price: buffers larger than this consist of several registrations, and the runtime refuses a
+    /// copy that spans two of them (`cudaErrorInvalidValue`). The copies of this crate are split; copies of
+    /// your own on such a buffer ([`Stream::foreign`](crate::Stream::foreign)) must be, at multiples of this
+    /// size from the start of the buffer.
+    pub fn registration_bytes(mut self, bytes: usize) -> Self {
+        let part = bytes.clamp(grow::LEAST_PART, isize::MAX as usize - SLICE);
+        self.growth.part = part.next_multiple_of(SLICE);
         self
     }
 

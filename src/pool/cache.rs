@@ -34,6 +34,11 @@ pub(super) fn shelf_limit(bytes: usize) -> usize {
     ((2 * LARGEST_KEPT) >> bytes.ilog2()).clamp(2, 64)
 }
 
+/// How many more blocks of `bytes` a thread takes from the books when it takes one.
+pub(super) fn batch(bytes: usize) -> usize {
+    ((64 << 10) >> bytes.ilog2()).min(shelf_limit(bytes) / 2)
+}
+
 /// A number with one writer at a time, which may be read at any time.
 #[derive(Default)]
 pub(super) struct Counter(AtomicU64);
@@ -195,18 +200,24 @@ impl Cache {
         shelf.blocks.with_mut(|blocks| unsafe { (*blocks).push(block) });
     }
 
-    /// Takes the upper half of a shelf away, one block at least if there is one.
+    /// Makes room for a block of `class`: takes half of its shelf away if that is full, and otherwise half of
+    /// all shelves, so that what is used stays and what is not leaves step by step.
     ///
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn take_half(&self, class: usize) -> Chain {
-        let mut half = Chain::new();
-        for _ in 0..self.shelves[class].len.get().div_ceil(2) {
-            // SAFETY: the caller's precondition.
-            half.extend(unsafe { self.pop(class) });
+    pub(super) unsafe fn make_room(&self, class: usize) -> Chain {
+        let mut taken = Chain::new();
+        let shelf = &self.shelves[class];
+        let full = shelf.len.get() >= shelf.limit;
+        let classes = if full { class..class + 1 } else { 0..KEPT_CLASSES };
+        for class in classes {
+            for _ in 0..self.shelves[class].len.get().div_ceil(2) {
+                // SAFETY: the caller's precondition.
+                taken.extend(unsafe { self.pop(class) });
+            }
         }
-        half
+        taken
     }
 
     /// Takes what has been posted, the oldest first.

@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::builder::Options;
-use super::cache::{Cache, shelf_limit};
+use super::cache::{Cache, batch};
 use super::classes::{MAX_ALIGN, Size};
 use super::gate::Gate;
 use super::stats::Counts;
@@ -86,7 +86,7 @@ impl Core {
                 gate: Gate::new(),
                 id: POOLS.fetch_add(1, Ordering::Relaxed),
                 context,
-                empty: Block::new(nowhere, 0, 0, None, owner),
+                empty: Block::new(nowhere, 0, usize::MAX, 0, None, owner),
                 me: me.clone(),
                 state: Mutex::new(State {
                     store: Store::new(options.max_bytes),
@@ -196,7 +196,7 @@ impl Core {
         if let (Some(cache), Some(class)) = (cache, size.class())
             && !self.gate.is_closed()
         {
-            for _ in 0..shelf_limit(size.bytes) / 2 {
+            for _ in 0..batch(size.bytes) {
                 if !cache.has_room(class, size.bytes) {
                     break;
                 }
@@ -331,7 +331,7 @@ fn owner(core: &Weak<Core>) -> NonNull<dyn BlockOwner> {
 
 impl State {
     /// Whether free blocks are for the first request only.
-    fn first_is_alone(&self) -> bool {
+    pub(super) fn first_is_alone(&self) -> bool {
         self.queue.front().is_some_and(|first| first.alone_for().is_some())
     }
 

@@ -2,11 +2,16 @@
 //!
 //! Two ways: [`Register`](PageLocking::Register) takes memory from the system, touches it with several
 //! threads and page-locks it in place; [`Allocate`](PageLocking::Allocate) leaves all of that to the
-//! runtime. A slab is one registration or one allocation, so that no copy within a block spans two.
+//! runtime.
+//!
+//! `cudaHostRegister` keeps other threads' CUDA calls waiting while it runs, so that memory may be
+//! registered in parts. A copy must not span two registrations (the runtime refuses it), and so a block
+//! knows its [seams](crate::memory::block), at which copies are split. Slabs of several blocks have none.
 
 use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
+use std::time::Duration;
 
 use super::classes::PAGE;
 use super::pages::Pages;
@@ -33,7 +38,15 @@ pub(super) struct Options {
     pub(super) how: PageLocking,
     pub(super) flags: HostFlags,
     pub(super) threads: usize,
+    /// The most that is registered at a time.
+    pub(super) part: usize,
 }
+
+/// The least that is registered at a time: no slab of several blocks is larger.
+pub(super) const LEAST_PART: usize = 8 << 20;
+
+/// Between two registrations, so that other threads' calls get a turn.
+const PAUSE: Duration = Duration::from_micros(100);
 
 /// What was not to be had as asked for.
 #[derive(Clone, Copy, Debug, Default)]
@@ -51,7 +64,8 @@ pub(super) struct Memory {
 }
 
 enum Origin {
-    Registered(ManuallyDrop<Pages>),
+    /// In parts of so many bytes.
+    Registered(ManuallyDrop<Pages>, usize),
     Allocated,
 }
 
@@ -67,6 +81,14 @@ impl Memory {
         self.bytes
     }
 
+    /// No operation may span a multiple of this many bytes.
+    pub(super) fn seam(&self) -> usize {
+        match self.origin {
+            Origin::Registered(_, part) => part,
+            Origin::Allocated => usize::MAX,
+        }
+    }
+
     /// Gives the memory back to the system. Blocks, and may wait for the device. If the runtime refuses,
     /// the memory leaks: it may still be page-locked.
     ///
@@ -78,10 +100,10 @@ impl Memory {
     pub(super) unsafe fn release(self, context: &Context) -> bool {
         let Some(driver) = context.releaser() else { return false };
         match self.origin {
-            Origin::Registered(pages) => {
-                // SAFETY: the memory was registered by `register`, and no operation is pending, by the
-                // caller's precondition.
-                let done = unsafe { driver.host_unregister(self.ptr) }.is_ok();
+            Origin::Registered(pages, part) => {
+                // SAFETY: `register` registered these parts, and no operation is pending, by the caller's
+                // precondition.
+                let done = unsafe { unregister(driver, self.ptr, self.bytes, part) };
                 if done {
                     drop(ManuallyDrop::into_inner(pages));
                 }
@@ -138,15 +160,48 @@ fn register(
 ) -> DriverResult<Memory> {
     let node = driver.attribute(device, Attribute::HostNumaNode);
     let node = node.ok().and_then(|node| u32::try_from(node).ok());
-    let mapped = Pages::map(bytes, align, node, options.threads);
+    let mapped = Pages::map(bytes, align, node);
     let (pages, report) = mapped.map_err(|_| CudaCode::MEMORY_ALLOCATION)?;
     fallbacks.small_pages = report.huge_pages_refused;
     fallbacks.other_node = report.numa_node_refused;
-    let ptr = pages.ptr();
-    // SAFETY: the pages are mapped, readable and writable, and are unmapped only after they have been
-    // unregistered.
-    unsafe { driver.host_register(device, ptr, bytes, options.flags) }?;
-    Ok(Memory { ptr, bytes, origin: Origin::Registered(ManuallyDrop::new(pages)) })
+    let part = options.part;
+    let mut registered = 0;
+    let all = pages.populate(options.threads, part, |range| {
+        if range.start > 0 {
+            std::thread::sleep(PAUSE);
+        }
+        // SAFETY: the range lies in the pages, which are mapped, readable and writable, and are unmapped
+        // only after they have been unregistered.
+        unsafe {
+            let start = pages.ptr().add(range.start);
+            driver.host_register(device, start, range.len(), options.flags)?;
+        }
+        registered = range.end;
+        Ok(())
+    });
+    let (ptr, pages) = (pages.ptr(), ManuallyDrop::new(pages));
+    if let Err(code) = all {
+        // SAFETY: these parts have just been registered, and nobody knows of them.
+        if unsafe { unregister(driver, ptr, registered, part) } {
+            drop(ManuallyDrop::into_inner(pages));
+        }
+        return Err(code);
+    }
+    Ok(Memory { ptr, bytes, origin: Origin::Registered(pages, part) })
+}
+
+/// Unregisters `bytes` that were registered in parts; false if that failed for some.
+///
+/// # Safety
+///
+/// * The parts were registered by `driver`, and no operation that names them is pending.
+unsafe fn unregister(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize, part: usize) -> bool {
+    let mut all = true;
+    for start in (0..bytes).step_by(part) {
+        // SAFETY: the caller's precondition; the part starts in the memory.
+        all &= unsafe { driver.host_unregister(ptr.add(start)) }.is_ok();
+    }
+    all
 }
 
 impl fmt::Debug for Memory {

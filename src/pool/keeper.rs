@@ -8,9 +8,9 @@
 //!
 //! # Fairness
 //!
-//! Blocks that are free go to the first request in the queue that they fit. Room in the budget goes to
-//! the first request only, and from time to time the blocks do too, so that smaller ones cannot overtake
-//! it for ever ([`Request::alone_for`]). A request that
+//! Free blocks, and room in the budget, go to the first request in the queue that they are enough for; but
+//! from time to time to the first request only, so that smaller ones cannot overtake it for ever
+//! ([`Request::alone_for`]). A request that
 //! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
 //! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
 
@@ -21,7 +21,7 @@ use std::time::{Duration, Instant};
 use super::classes::Size;
 use super::core::{Core, State};
 use super::grow::page_lock;
-use super::store::Slab;
+use super::store::{Slab, Store};
 use super::wait::{Delivery, Request, Slot};
 use super::{errors, trace};
 use crate::error::Result;
@@ -54,6 +54,27 @@ struct Growth {
     size: Size,
     operation: &'static str,
     slot: Arc<Slot>,
+}
+
+impl Growth {
+    /// `None` if the budget does not allow it.
+    fn reserve(store: &mut Store, request: &Request, bytes: usize) -> Option<Growth> {
+        let &Request { operation, size, ref slot, .. } = request;
+        store.reserve(bytes).then(|| Growth { bytes, size, operation, slot: slot.clone() })
+    }
+}
+
+impl State {
+    /// What the room that is too small for the first request is enough for, while it is not its turn.
+    fn growth_for_others(&mut self) -> Option<Growth> {
+        if self.first_is_alone() {
+            return None;
+        }
+        self.queue.iter().skip(1).find_map(|request| {
+            let bytes = self.store.smallest_growth(request.size);
+            Growth::reserve(&mut self.store, request, bytes)
+        })
+    }
 }
 
 /// Makes sure that the keeper runs and looks at the queue. The caller holds the pool's lock.
@@ -125,20 +146,21 @@ impl Core {
             return Step::End;
         }
         let Some(first) = state.queue.front_mut() else { return self.maintain(state) };
-        let size = first.size;
+        let (size, waiting_since) = (first.size, first.since);
         let bytes = state.store.growth(size, state.frugal);
-        if state.store.reserve(bytes) {
-            let (operation, slot) = (first.operation, first.slot.clone());
-            return Step::Grow(Growth { bytes, size, operation, slot });
+        if let Some(growth) = Growth::reserve(&mut state.store, first, bytes) {
+            return Step::Grow(growth);
         }
         first.waited = true;
-        let waiting_since = first.since;
         if !self.gate.is_closed() {
             // What other threads keep may be just what is needed. The gate stays closed while requests
             // come, so that every block that is freed is seen.
             self.collect(state);
             state.match_requests();
             return self.plan(state);
+        }
+        if let Some(growth) = state.growth_for_others() {
+            return Step::Grow(growth);
         }
         if state.store.in_flight(size) && waiting_since.elapsed() < WORTH_WAITING {
             return Step::Retire;

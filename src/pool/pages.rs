@@ -5,7 +5,7 @@
 //!
 //! # Invariants
 //!
-//! * Every page of a [`Pages`] is populated when [`Pages::map`] returns, and reads as zeros.
+//! * Pages read as zeros once they are [populated](Pages::populate), which is before they are page-locked.
 //! * What says where and how pages are to lie comes before the first touch, which is when the kernel
 //!   decides.
 //! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same, and
@@ -13,9 +13,12 @@
 //! * The memory is not there in a forked child.
 
 use std::io;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
+
+use crate::sync::spin;
 
 /// The smallest page of any system; larger ones are whole numbers of it.
 const PAGE: usize = 4096;
@@ -24,7 +27,7 @@ const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// What a thread populates at a time: whole huge pages, so that no two threads meet in one.
-const SLICE: usize = 2 * HUGE_PAGE;
+pub(super) const SLICE: usize = 2 * HUGE_PAGE;
 
 /// What makes one more thread worth its start.
 const BYTES_PER_THREAD: usize = 16 << 20;
@@ -55,17 +58,12 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes`, a multiple of 4 KiB, and populates them with up to `threads` threads, this one
-    /// included. Aligned to `align`, a power of two, and to 2 MiB from that size on. The pages lie on
-    /// `numa_node` as far as it has room.
-    ///
-    /// Blocks while the kernel zeroes the memory. Fails if the system maps no more; a system that
-    /// promises more than it has kills the process instead (`vm.overcommit_memory`).
+    /// Maps `bytes`, a multiple of 4 KiB. Aligned to `align`, a power of two, and to 2 MiB from that size
+    /// on. The pages will lie on `numa_node` as far as it has room. Fails if the system maps no more.
     pub(super) fn map(
         bytes: usize,
         align: usize,
         numa_node: Option<u32>,
-        threads: usize,
     ) -> io::Result<(Pages, PagesReport)> {
         debug_assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes are no whole pages");
         let huge = bytes >= HUGE_PAGE;
@@ -75,7 +73,6 @@ impl Pages {
             huge_pages_refused: huge && !pages.prefer_huge_pages(),
             numa_node_refused: numa_node.is_some_and(|node| !pages.prefer_node(node)),
         };
-        pages.populate(threads);
         Ok((pages, report))
     }
 
@@ -162,27 +159,52 @@ impl Pages {
         false
     }
 
-    /// Whoever comes takes the next slice, so that a thread that cannot be started is no loss.
-    fn populate(&self, threads: usize) {
-        let helpers = threads.min(self.bytes / BYTES_PER_THREAD).saturating_sub(1);
+    /// Populates the memory with up to `threads` threads, this one included, and calls `ready` here for one
+    /// part of `part` bytes after the other, while the threads go on with the next. Blocks while the kernel
+    /// zeroes the memory; a system that promises more than it has kills the process
+    /// (`vm.overcommit_memory`). Stops at the first error.
+    pub(super) fn populate<E>(
+        &self,
+        threads: usize,
+        part: usize,
+        mut ready: impl FnMut(Range<usize>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let part = part.min(self.bytes).next_multiple_of(SLICE);
+        let parts = (0..self.bytes).step_by(part).map(|start| start..self.bytes.min(start + part));
+        // Whoever comes takes the next slice, so that a thread that cannot be started is no loss.
         let next = AtomicUsize::new(0);
-        let work = || {
-            loop {
-                // No order is needed: the scope orders the threads, and the slices are disjoint.
-                let start = next.fetch_add(SLICE, Ordering::Relaxed);
-                if start >= self.bytes {
-                    return;
-                }
-                self.touch(start, SLICE.min(self.bytes - start));
+        let populated: Vec<AtomicUsize> = parts.clone().map(|_| AtomicUsize::new(0)).collect();
+        let work_on_one = || {
+            let start = next.fetch_add(SLICE, Ordering::Relaxed);
+            let bytes = SLICE.min(self.bytes.saturating_sub(start));
+            if bytes == 0 {
+                return false;
             }
+            self.touch(start, bytes);
+            populated[start / part].fetch_add(bytes, Ordering::Release);
+            true
         };
+        let helpers = threads.min(self.bytes / BYTES_PER_THREAD).saturating_sub(1);
         thread::scope(|scope| {
             for _ in 0..helpers {
                 let helper = thread::Builder::new().name("pinlane-grow".to_owned());
-                let _ = helper.spawn_scoped(scope, work);
+                let _ = helper.spawn_scoped(scope, || while work_on_one() {});
             }
-            work();
-        });
+            for (range, populated) in parts.zip(&populated) {
+                let mut spins = 0;
+                while populated.load(Ordering::Acquire) < range.len() {
+                    if !work_on_one() {
+                        spin(&mut spins);
+                    }
+                }
+                if let Err(error) = ready(range) {
+                    // There is nothing more to do for the helpers.
+                    next.store(self.bytes, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        })
     }
 
     /// Writes to each page of a slice. Nobody else knows of the memory yet, and no two slices overlap.
@@ -208,6 +230,12 @@ impl Drop for Pages {
 mod tests {
     use super::*;
 
+    fn map(bytes: usize, node: Option<u32>, threads: usize) -> (Pages, PagesReport) {
+        let (pages, report) = Pages::map(bytes, 1, node).unwrap();
+        pages.populate(threads, bytes, |_| Ok::<_, ()>(())).unwrap();
+        (pages, report)
+    }
+
     fn contents(pages: &Pages) -> &[u8] {
         // SAFETY: the pages are mapped, initialised, and this test's own, who does not write to them.
         unsafe { std::slice::from_raw_parts(pages.ptr().as_ptr(), pages.bytes) }
@@ -231,7 +259,7 @@ mod tests {
         let sizes = [PAGE, 3 * PAGE, HUGE_PAGE, HUGE_PAGE + PAGE, 3 * BYTES_PER_THREAD + PAGE];
         for bytes in sizes {
             for threads in [0, 1, 2, 3, 16] {
-                let (pages, report) = Pages::map(bytes, 1, None, threads).unwrap();
+                let (pages, report) = map(bytes, None, threads);
                 assert_eq!(pages.bytes, bytes);
                 let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
                 assert_eq!(pages.ptr().addr().get() % alignment, 0, "{bytes} bytes");
@@ -245,8 +273,36 @@ mod tests {
     }
 
     #[test]
+    fn parts_are_ready_one_after_the_other_and_populated() {
+        let bytes = 3 * BYTES_PER_THREAD + PAGE;
+        for (part, threads) in [(1, 1), (SLICE, 3), (SLICE + 1, 2), (16 << 20, 4), (bytes, 2)] {
+            let (pages, _) = Pages::map(bytes, 1, None).unwrap();
+            let mut end = 0;
+            let done = pages.populate(threads, part, |range| {
+                assert_eq!(range.start, end);
+                end = range.end;
+                #[cfg(target_os = "linux")]
+                assert!(resident(&pages) >= end);
+                Ok::<_, ()>(())
+            });
+            assert_eq!((done, end), (Ok(()), bytes));
+        }
+    }
+
+    #[test]
+    fn the_first_error_ends_it() {
+        let (pages, _) = Pages::map(8 * SLICE, 1, None).unwrap();
+        let mut calls = 0;
+        let done = pages.populate(2, SLICE, |range| {
+            calls += 1;
+            if range.start < 2 * SLICE { Ok(()) } else { Err("enough") }
+        });
+        assert_eq!((done, calls), (Err("enough"), 3));
+    }
+
+    #[test]
     fn pages_are_memory_that_can_be_written() {
-        let (pages, _) = Pages::map(HUGE_PAGE + PAGE, 1, None, 1).unwrap();
+        let (pages, _) = map(HUGE_PAGE + PAGE, None, 1);
         // SAFETY: the pages are this test's own.
         unsafe { pages.ptr().as_ptr().write_bytes(7, pages.bytes) };
         assert!(contents(&pages).iter().all(|&byte| byte == 7));
@@ -255,7 +311,7 @@ mod tests {
     #[test]
     fn a_node_that_does_not_exist_is_refused_and_the_memory_comes_all_the_same() {
         for node in [1023, 1024, u32::MAX] {
-            let (pages, report) = Pages::map(PAGE, 1, Some(node), 1).unwrap();
+            let (pages, report) = map(PAGE, Some(node), 1);
             assert!(report.numa_node_refused, "node {node}");
             assert_eq!(contents(&pages), [0; PAGE]);
         }
@@ -264,7 +320,7 @@ mod tests {
     #[test]
     fn what_no_address_space_holds_is_an_error() {
         for bytes in [1 << 62, usize::MAX - PAGE + 1] {
-            let error = Pages::map(bytes, 1, None, 1).unwrap_err();
+            let error = Pages::map(bytes, 1, None).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
         }
     }
@@ -276,12 +332,12 @@ mod tests {
         let mapped = |ptr: NonNull<u8>| unsafe {
             libc::msync(ptr.as_ptr().cast(), PAGE, libc::MS_ASYNC) == 0
         };
-        let (leaked, _) = Pages::map(PAGE, 1, None, 1).unwrap();
+        let (leaked, _) = map(PAGE, None, 1);
         let ptr = leaked.ptr();
         std::mem::forget(leaked);
         // Another test may map something at the same address at once, but not every time.
         let unmapped = (0..100).any(|_| {
-            let (dropped, _) = Pages::map(PAGE, 1, None, 1).unwrap();
+            let (dropped, _) = map(PAGE, None, 1);
             let ptr = dropped.ptr();
             assert!(mapped(ptr));
             drop(dropped);

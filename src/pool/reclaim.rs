@@ -78,7 +78,7 @@ impl Core {
             (Some(cache), Some(class)) if open && free => {
                 if !cache.has_room(class, block.bytes()) {
                     // SAFETY: the owner's thread, under the pool's lock.
-                    overflow = unsafe { cache.take_half(class) };
+                    overflow = unsafe { cache.make_room(class) };
                 }
                 if cache.has_room(class, block.bytes()) {
                     // SAFETY: as above, and the gate is open.

@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use super::chain::Chain;
 use super::classes::{PAGE, Size};
-use super::grow::Memory;
+use super::grow::{LEAST_PART, Memory};
 use super::retire::Parked;
 use crate::context::Context;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
@@ -55,7 +55,9 @@ impl Slab {
             unsafe { memory.ptr().add(offset) }
         };
         let class = size.class().map(|class| u8::try_from(class).expect("fewer than 256 classes"));
-        let block = |index| Block::new(at(index), size.bytes, home, class, owner);
+        let seam = memory.seam();
+        debug_assert!(count == 1 || memory.bytes() <= seam, "no seam within a slab");
+        let block = |index| Block::new(at(index), size.bytes, seam, home, class, owner);
         let blocks: Box<[Block]> = (0..count).map(block).collect();
         let blocks = NonNull::from(Box::leak(blocks));
         let mut free = Chain::new();
@@ -252,7 +254,7 @@ impl Store {
     /// for or if `frugal`; else a slab of them which is as large as what there is of that size
     /// already, but a sixteenth of the budget and 8 MiB at most.
     pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
-        const LARGEST_SLAB: usize = 8 << 20;
+        const LARGEST_SLAB: usize = LEAST_PART;
         const SMALLEST_SLAB: usize = 64 << 10;
         let limit = LARGEST_SLAB.min(self.max_bytes / 16);
         let present = self.shelves.get(&size).map_or(0, |shelf| shelf.blocks * size.bytes);

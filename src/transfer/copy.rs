@@ -3,7 +3,7 @@
 use bytemuck::Pod;
 
 use super::order::{check_device, check_lengths, ordered_copy};
-use crate::driver::Driver;
+use crate::driver::{DevicePtr, Driver};
 use crate::error::Result;
 use crate::memory::sealed::{Sealed, SealedMut};
 use crate::memory::{DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
@@ -43,10 +43,18 @@ impl Stream {
             OPERATION,
             &operands,
             bytes,
-            // SAFETY: the stream is live. Both views lie in one block and one allocation of `bytes`
-            // from their addresses on; the uses that `ordered_copy` records keep both valid until retired,
-            // and keep the host from writing the source.
-            |driver, raw| unsafe { driver.copy_h2d(raw, to, from.cast(), bytes) },
+            |driver, raw| {
+                src.parts().try_for_each(|part| {
+                    let to = to + part.start as DevicePtr;
+                    // SAFETY: the stream is live. Both views lie in one block and one allocation of `bytes`
+                    // from their addresses on, and so does each part, within one registration; the uses
+                    // that `ordered_copy` records keep both valid until retired, and keep the host from
+                    // writing the source.
+                    unsafe {
+                        driver.copy_h2d(raw, to, from.byte_add(part.start).cast(), part.len())
+                    }
+                })
+            },
             || format!("copying {bytes} bytes from the host"),
         )
     }
@@ -73,16 +81,25 @@ impl Stream {
         if bytes == 0 {
             return self.nothing(OPERATION);
         }
+        let mut parts = dst.as_slice().parts();
         let operands = [src.reading(), dst.writing()];
         ordered_copy(
             self,
             OPERATION,
             &operands,
             bytes,
-            // SAFETY: the stream is live. Both views lie in one allocation and one block of `bytes`
-            // from their addresses on; the uses that `ordered_copy` records keep both valid until retired,
-            // and keep the host from reading and writing the destination.
-            |driver, raw| unsafe { driver.copy_d2h(raw, to.cast(), from, bytes) },
+            |driver, raw| {
+                parts.try_for_each(|part| {
+                    let from = from + part.start as DevicePtr;
+                    // SAFETY: the stream is live. Both views lie in one allocation and one block of `bytes`
+                    // from their addresses on, and so does each part, within one registration; the uses
+                    // that `ordered_copy` records keep both valid until retired, and keep the host from
+                    // reading and writing the destination.
+                    unsafe {
+                        driver.copy_d2h(raw, to.byte_add(part.start).cast(), from, part.len())
+                    }
+                })
+            },
             || format!("copying {bytes} bytes to the host"),
         )
     }

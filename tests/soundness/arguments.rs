@@ -191,3 +191,27 @@ fn rule_17_what_may_be_sent_and_shared() {
     both::<(PinnedBuf<f32>, PinnedSlice<'_, f32>, PinnedSliceMut<'_, f32>)>();
     both::<(DeviceBuf<f32>, DeviceSlice<'_, f32>, DeviceSliceMut<'_, f32>)>();
 }
+
+/// A copy that spanned two registrations would be refused by the runtime, and by the emulated device.
+#[test]
+fn rule_09_copies_are_split_where_registrations_meet() {
+    const PART: usize = 8 << 20;
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).registration_bytes(PART).build().unwrap();
+    let stream = device.stream().unwrap();
+    let len = 2 * PART + 40_000;
+    let mut host = pool.alloc::<u8>(len).unwrap();
+    for (index, byte) in host.write().unwrap().iter_mut().enumerate() {
+        *byte = (index % 251) as u8;
+    }
+    let expected = host.read().unwrap().to_vec();
+    let mut gpu = device.alloc::<u8>(len).unwrap();
+    for range in [0..len, PART - 1..PART + 1, PART..2 * PART, 5..len - 5, PART - 9..2 * PART + 9] {
+        stream
+            .upload(host.slice(range.clone()).unwrap(), gpu.slice_mut(range.clone()).unwrap())
+            .unwrap();
+        host.write().unwrap()[range.clone()].fill(0);
+        stream.download(gpu.slice(range.clone()).unwrap(), host.slice_mut(range).unwrap()).unwrap();
+        assert!(host.read().unwrap() == expected);
+    }
+}

@@ -1,9 +1,10 @@
-//! The reference: the runtime's own call on the same memory, with nothing around it.
+//! The reference: the runtime's own calls, with nothing around them.
 
+use std::ptr::NonNull;
 use std::sync::Arc;
 
 use pinlane::driver::emulated::Emulator;
-use pinlane::driver::{DevicePtr, Driver, RawStream};
+use pinlane::driver::{DevicePtr, Driver, HostFlags, RawStream};
 use pinlane::{Device, Result, Stream};
 
 pub struct Bare {
@@ -28,11 +29,16 @@ pub fn open() -> Result<(Device, Bare)> {
 }
 
 impl Bare {
-    pub fn name(&self) -> &'static str {
+    /// What a reference to one of these calls is named: `cuda` on a GPU.
+    pub fn name(&self, cuda: &'static str) -> &'static str {
         match self.runtime {
-            Runtime::Cuda => "bare cudaMemcpyAsync",
+            Runtime::Cuda => cuda,
             Runtime::Emulated(_) => "the emulated driver's own call",
         }
+    }
+
+    pub fn is_emulated(&self) -> bool {
+        matches!(self.runtime, Runtime::Emulated(_))
     }
 
     fn raw(&self) -> RawStream {
@@ -65,6 +71,31 @@ impl Bare {
         }
     }
 
+    /// Page-locked memory, for every device.
+    pub fn host_alloc(&self, bytes: usize) -> NonNull<u8> {
+        match &self.runtime {
+            Runtime::Cuda => cuda::host_alloc(bytes),
+            Runtime::Emulated(driver) => {
+                let flags = HostFlags { portable: true, ..HostFlags::default() };
+                driver.host_alloc(0, bytes, flags).expect("the emulated machine has memory")
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// * `ptr` came from [`host_alloc`](Self::host_alloc), is idle and is not used afterwards.
+    pub unsafe fn host_free(&self, ptr: NonNull<u8>) {
+        match &self.runtime {
+            // SAFETY: the caller's precondition.
+            Runtime::Cuda => unsafe { cuda::host_free(ptr) },
+            Runtime::Emulated(driver) => {
+                // SAFETY: the caller's precondition; a benchmark runs no host functions.
+                unsafe { driver.host_free(ptr) }.expect("the emulated device frees");
+            }
+        }
+    }
+
     pub fn synchronize(&self) -> Result<()> {
         self.stream.synchronize()
     }
@@ -73,6 +104,9 @@ impl Bare {
 #[cfg(pinlane_cuda)]
 mod cuda {
     use std::ffi::c_void;
+    use std::ptr::{self, NonNull};
+
+    const PORTABLE: u32 = 1; // cudaHostAllocPortable
 
     // The runtime is linked into this program with the library.
     unsafe extern "C" {
@@ -83,6 +117,25 @@ mod cuda {
             kind: i32,
             stream: *mut c_void,
         ) -> i32;
+        fn cudaHostAlloc(ptr: *mut *mut c_void, bytes: usize, flags: u32) -> i32;
+        fn cudaFreeHost(ptr: *mut c_void) -> i32;
+    }
+
+    pub fn host_alloc(bytes: usize) -> NonNull<u8> {
+        let mut memory = ptr::null_mut();
+        // SAFETY: `memory` can be written; the call has no other precondition.
+        let code = unsafe { cudaHostAlloc(&mut memory, bytes, PORTABLE) };
+        assert_eq!(code, 0, "cudaHostAlloc");
+        NonNull::new(memory.cast()).expect("memory")
+    }
+
+    /// # Safety
+    ///
+    /// * `ptr` came from [`host_alloc`], is idle and is not used afterwards.
+    pub unsafe fn host_free(ptr: NonNull<u8>) {
+        // SAFETY: the caller's precondition.
+        let code = unsafe { cudaFreeHost(ptr.as_ptr().cast()) };
+        assert_eq!(code, 0, "cudaFreeHost");
     }
 
     /// # Safety
@@ -103,7 +156,19 @@ mod cuda {
 
 #[cfg(not(pinlane_cuda))]
 mod cuda {
+    use std::ptr::NonNull;
+
+    const NO_GPU: &str = "a build without CUDA has opened no GPU";
+
     pub unsafe fn copy(_: *mut u8, _: *const u8, _: usize, _: i32, _: &pinlane::Stream) {
-        unreachable!("a build without CUDA has opened no GPU");
+        unreachable!("{NO_GPU}");
+    }
+
+    pub fn host_alloc(_: usize) -> NonNull<u8> {
+        unreachable!("{NO_GPU}");
+    }
+
+    pub unsafe fn host_free(_: NonNull<u8>) {
+        unreachable!("{NO_GPU}");
     }
 }

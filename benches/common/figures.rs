@@ -11,6 +11,9 @@ pub struct Options {
     json: Option<PathBuf>,
     commit: Option<String>,
     date: Option<String>,
+    only: Option<String>,
+    /// A short run, to see that everything works; its figures mean little.
+    pub quick: bool,
 }
 
 impl Options {
@@ -23,6 +26,8 @@ impl Options {
                 "--json" => options.json = Some(value()?.into()),
                 "--commit" => options.commit = Some(value()?),
                 "--date" => options.date = Some(value()?),
+                "--only" => options.only = Some(value()?),
+                "--quick" => options.quick = true,
                 "--bench" => {} // cargo bench adds it
                 other => return Err(format!("unknown option {other}").into()),
             }
@@ -45,22 +50,32 @@ pub struct Figure {
 
 pub struct Report {
     device: String,
+    only: Option<String>,
     figures: Vec<Figure>,
 }
 
 impl Report {
-    pub fn new(device: &str) -> Self {
-        Report { device: device.into(), figures: Vec::new() }
+    pub fn new(device: &str, options: &Options) -> Self {
+        Report { device: device.into(), only: options.only.clone(), figures: Vec::new() }
     }
 
+    /// Whether figures whose names start with `prefix` may be wanted.
+    pub fn wants(&self, prefix: &str) -> bool {
+        let Some(only) = &self.only else { return true };
+        prefix.starts_with(only.as_str()) || only.starts_with(prefix)
+    }
+
+    /// Keeps the figure if it is wanted.
     pub fn add(&mut self, figure: Figure) {
-        self.figures.push(figure);
+        if self.only.as_ref().is_none_or(|only| figure.name.starts_with(only)) {
+            self.figures.push(figure);
+        }
     }
 
     pub fn print(&self) {
         println!("on {}", self.device);
         println!(
-            "{:<24} {:>10} {:<6} {:>10} {:>7}",
+            "{:<32} {:>10} {:<6} {:>10} {:>7}",
             "figure", "value", "unit", "reference", "ratio"
         );
         for figure in &self.figures {
@@ -69,7 +84,7 @@ impl Report {
                 None => ("-".into(), "-".into()),
             };
             let Figure { name, value, unit, .. } = figure;
-            println!("{name:<24} {value:>10.2} {unit:<6} {reference:>10} {ratio:>7}");
+            println!("{name:<32} {value:>10.2} {unit:<6} {reference:>10} {ratio:>7}");
         }
     }
 

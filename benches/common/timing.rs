@@ -1,0 +1,46 @@
+//! How time is taken: medians, of measurements taken in turns where they are compared.
+
+use std::time::Instant;
+
+use pinlane::Result;
+
+pub fn seconds(work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    work()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+pub fn median(mut samples: Vec<f64>) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples[samples.len() / 2]
+}
+
+/// Medians of measurements taken in turns, so that all meet the same machine, after one of each that is
+/// thrown away.
+pub fn medians<const N: usize>(
+    count: usize,
+    mut measurements: [&mut dyn FnMut() -> Result<f64>; N],
+) -> Result<[f64; N]> {
+    let mut samples: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
+    for round in 0..=count {
+        for (measure, samples) in measurements.iter_mut().zip(&mut samples) {
+            let sample = measure()?;
+            if round > 0 {
+                samples.push(sample);
+            }
+        }
+    }
+    Ok(samples.map(median))
+}
+
+/// How many operations take `shortest` seconds at least; `timed` does so many and gives the seconds.
+pub fn operations(shortest: f64, mut timed: impl FnMut(usize) -> Result<f64>) -> Result<usize> {
+    let mut count = 1024;
+    loop {
+        let took = timed(count)?;
+        if took >= shortest {
+            return Ok(count);
+        }
+        count = (count as f64 * (1.3 * shortest / took).clamp(1.5, 100.0)) as usize;
+    }
+}

@@ -1,0 +1,88 @@
+//! What the pool of page-locked memory costs.
+//!
+//! `cargo bench --bench pool -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX] [--quick]`
+//!
+//! ```text
+//!   hit      allocate + drop from the cache        growth   new memory, and giving it back
+//!   single   the same, one at a time: quantiles    stalls   what a growth costs the others
+//!   remote   dropped by another thread             waste    rounding, on a mix of real sizes
+//!   copies   with a copy each; large copies        budget   64 threads and 3 blocks
+//!
+//!   team     threads that start together    ring   a queue    ticks   a fine clock
+//! ```
+//!
+//! The workloads are those of `benches/peers`, so that the figures stand beside the peers' of the same run.
+//! Without a GPU the emulated device is measured: that says something about the pool's own cost, and nothing
+//! about page-locking and copies. `--quick` shows that everything works; its figures mean little, and those
+//! of large memory carry the smaller size in their names.
+
+mod budget;
+#[path = "../common/mod.rs"]
+mod common;
+mod copies;
+mod growth;
+mod hit;
+mod remote;
+mod ring;
+mod single;
+mod stalls;
+mod team;
+mod ticks;
+mod waste;
+
+use common::bare::{self, Bare};
+use common::figures::{Options, Report};
+use pinlane::{Device, PinnedPool, Result};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+const SMALL: usize = 4 * KIB;
+
+/// What every measurement needs.
+struct Bench {
+    device: Device,
+    bare: Bare,
+    /// How often a timed loop is repeated.
+    rounds: usize,
+    /// How long a timed loop takes at least, in seconds.
+    shortest: f64,
+    /// How large the memory is that counts as large, and its name.
+    large: (usize, &'static str),
+}
+
+impl Bench {
+    /// A pool of its own for each measurement, so that none meets what another left.
+    fn pool(&self) -> Result<PinnedPool> {
+        PinnedPool::builder(&self.device).max_bytes(4 * GIB).build()
+    }
+}
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("benchmark: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let options = Options::from_args()?;
+    let (device, bare) = bare::open()?;
+    let mut report = Report::new(device.name(), &options);
+    let bench = if options.quick {
+        Bench { device, bare, rounds: 3, shortest: 0.002, large: (32 * MIB, "32mib") }
+    } else {
+        Bench { device, bare, rounds: 7, shortest: 0.02, large: (GIB, "1gib") }
+    };
+    hit::run(&bench, &mut report)?;
+    single::run(&bench, &mut report)?;
+    remote::run(&bench, &mut report)?;
+    copies::small(&bench, &mut report)?;
+    copies::large(&bench, &mut report)?;
+    growth::run(&bench, &mut report)?;
+    stalls::run(&bench, &mut report)?;
+    waste::run(&mut report);
+    budget::run(&bench, &mut report)?;
+    report.print();
+    report.write(&options)
+}
