@@ -73,6 +73,8 @@ pub use memory::{
     DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Tracked,
     TrackedMut,
 };
+#[cfg(feature = "allocator-api2")]
+pub use pool::PinnedAllocator;
 pub use pool::{
     ClassStats, GrowthFallbacks, PageLocking, PinnedPool, PinnedPoolBuilder, PoolStats, Timing,
 };

@@ -77,13 +77,16 @@ fn the_c_header_compiles_alone_as_c_and_as_cpp() {
 }
 
 #[test]
-fn every_cpp_header_compiles_alone_with_and_without_exceptions() {
+fn every_cpp_header_compiles_alone_with_and_without_exceptions_and_rtti() {
     for compiler in Compiler::all(Language::Cpp) {
         for header in headers().iter().filter(|path| path.extension().unwrap() == "hpp") {
             let source = format!("#include \"{}\"\nint main() {{}}\n", header.display());
-            for (standard, flags) in
-                [("c++17", &[][..]), ("c++20", &[][..]), ("c++17", &["-fno-exceptions"][..])]
-            {
+            for (standard, flags) in [
+                ("c++17", &[][..]),
+                ("c++20", &[][..]),
+                ("c++17", &["-fno-exceptions"][..]),
+                ("c++17", &["-fno-rtti"][..]),
+            ] {
                 compiler
                     .check(standard, &source, flags)
                     .unwrap_or_else(|errors| panic!("{errors}"));
@@ -141,8 +144,10 @@ fn the_examples_in_c_run() {
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        let text = run(Language::C, standard, "ffi-examples/c/abi.c", &[]);
-        assert!(text.contains(", 0 failed"), "{text}");
+        for program in ["ffi-examples/c/abi.c", "ffi-examples/c/pool.c"] {
+            let text = run(Language::C, standard, program, &[]);
+            assert!(text.contains(", 0 failed"), "{text}");
+        }
     }
 }
 
@@ -155,6 +160,8 @@ fn the_examples_in_cpp_run() {
         assert!(text.contains("bit for bit"), "{text}");
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/pipeline.cpp", &[]);
         assert!(text.contains("24 batches"), "{text}");
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/pmr.cpp", &[]);
+        assert!(text.starts_with("300000 samples"), "{text}");
     }
 }
 
@@ -202,6 +209,7 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "stream.checksum(gpu, doubles)",
         "const auto& shared = host; (void)shared.write()",
         "host.read()[0] = 1.0f",
+        "pinlane::pinned_resource resource = device",
         "host.read()",
     ] {
         assert!(compile(line).is_err(), "compiles: {line}");

@@ -1,6 +1,8 @@
 // What pinlane leaves alone in a program that uses CUDA itself: its last-error slot, its current device,
 // and its stream captures. Needs a GPU; each rule prints what it found.
 
+#define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // cuda::mr, before CCCL 3.1
+#include <pinlane/cpp/cuda_resource.hpp>
 #include <pinlane/pinlane.hpp>
 
 #include <cuda_runtime.h>
@@ -8,8 +10,19 @@
 #include <cstdint>
 #include <cstdio>
 #include <future>
+#include <memory_resource>
 #include <stdexcept>
 #include <thread>
+#include <vector>
+
+// A pool's memory is a resource of libcu++ as well, by the name of its version.
+#if CCCL_VERSION >= 3001000
+static_assert(cuda::mr::synchronous_resource_with<pinlane::pinned_resource, cuda::mr::host_accessible,
+                                                  cuda::mr::device_accessible>);
+#else
+static_assert(cuda::mr::resource_with<pinlane::pinned_resource, cuda::mr::host_accessible,
+                                      cuda::mr::device_accessible>);
+#endif
 
 namespace {
 
@@ -180,6 +193,29 @@ void stream_capture(rig& rig) {
   check(cudaStreamDestroy(mine));
 }
 
+/// Work of the caller's on memory by address, told to the pool.
+void containers(rig& rig) {
+  pinlane::pinned_resource resource(rig.pool);
+  std::pmr::vector<float> samples(count, 7.0f, &resource);
+  cudaPointerAttributes attributes{};
+  check(cudaPointerGetAttributes(&attributes, samples.data()));
+  report(attributes.type == cudaMemoryTypeHost, "a container of the pool is in page-locked memory");
+  const void* const memory = samples.data();
+  {
+    const gate gate(rig.stream);
+    const auto native = static_cast<cudaStream_t>(rig.stream.native_handle());
+    check(cudaMemcpyAsync(rig.gpu.address(), memory, rig.gpu.size_bytes(), cudaMemcpyHostToDevice, native));
+    resource.record_use(memory, rig.stream);
+    samples = std::pmr::vector<float>(&resource);
+    const auto other = rig.pool.try_alloc<float>(count);
+    report(rig.pool.stats().in_flight_bytes >= rig.gpu.size_bytes() &&
+               (!other || other->address() != memory),
+           "a container's memory is not used again while a recorded copy may read it");
+  }
+  rig.stream.download(rig.gpu, rig.host);
+  report(rig.host.read()[count - 1] == 7.0f, "the copy from a container has arrived");
+}
+
 } // namespace
 
 int main() try {
@@ -191,6 +227,7 @@ int main() try {
   last_error_slot(rig);
   current_device();
   stream_capture(rig);
+  containers(rig);
   std::printf("cuda_rules: %d failed, on %s\n", failures, rig.device.name().c_str());
   return failures == 0 ? 0 : 1;
 } catch (const std::exception& error) {

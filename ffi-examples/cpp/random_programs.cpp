@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <memory_resource>
 #include <string>
 #include <utility>
 #include <vector>
@@ -75,7 +76,11 @@ void require(bool condition, const char* what) {
 class program {
 public:
   program(const std::vector<pinlane::device>& devices, std::uint64_t seed)
-      : m_random(seed), m_devices(devices), m_pool(devices.front(), pool_options()) {
+      : m_random(seed),
+        m_devices(devices),
+        m_pool(devices.front(), pool_options()),
+        m_resource(m_pool),
+        m_bytes(&m_resource) {
     for (std::size_t count = 1 + m_random.below(4); m_streams.size() < count;) {
       new_stream();
     }
@@ -110,6 +115,8 @@ public:
       m_hosts.push_back({std::move(host), gpu.model});
     }
     std::for_each(m_hosts.rbegin(), m_hosts.rend(), read);
+    require(std::equal(m_bytes.begin(), m_bytes.end(), m_bytes_model.begin(), m_bytes_model.end()),
+            "a container's bytes are others in the end");
   }
 
 private:
@@ -282,17 +289,35 @@ private:
     require(status == PINLANE_STATUS_OUT_OF_RANGE, "a range outside of its buffer was accepted");
   }
 
+  /// A container in memory of the pool, between blocks that devices use.
+  void churn() {
+    const std::size_t at = m_random.below(m_bytes.size() + 1);
+    if (m_bytes.size() > 8192) {
+      m_bytes.erase(m_bytes.begin() + std::ptrdiff_t(at), m_bytes.end());
+      m_bytes.shrink_to_fit();
+      m_bytes_model.resize(at);
+    } else {
+      const bytes more = some_bytes(some_size());
+      m_bytes.insert(m_bytes.begin() + std::ptrdiff_t(at), more.begin(), more.end());
+      m_bytes_model.insert(m_bytes_model.begin() + std::ptrdiff_t(at), more.begin(), more.end());
+    }
+    require(std::equal(m_bytes.begin(), m_bytes.end(), m_bytes_model.begin(), m_bytes_model.end()),
+            "a container's bytes are others");
+  }
+
   /// What must make no difference to any contents.
   void disturb() {
     device_stream& some = m_random.one_of(m_streams);
     const pinlane::stream& other = m_random.one_of(m_streams).stream;
-    switch (m_random.below(7)) {
+    switch (m_random.below(9)) {
       case 0: some.stream.busy(std::chrono::microseconds(m_random.below(50))); break;
       case 1: some.stream.wait(other.record()); break;
       case 2: some.stream.record().wait(); break;
       case 3: static_cast<void>(some.stream.record().is_done()); break;
       case 4: some.stream.synchronize(); break;
       case 5: some.stream = pinlane::stream(m_devices[some.device]); break;
+      case 6: m_pool.trim(m_random.below(1 << 17)); break;
+      case 7: churn(); break;
       default: {
         auto& buffer = m_random.one_of(m_hosts).buffer;
         buffer = pinlane::pinned_buffer<std::uint8_t>::adopt(buffer.release());
@@ -303,6 +328,9 @@ private:
   splitmix m_random;
   const std::vector<pinlane::device>& m_devices;
   pinlane::pinned_pool m_pool;
+  pinlane::pinned_resource m_resource;
+  std::pmr::vector<std::uint8_t> m_bytes;
+  bytes m_bytes_model;
   std::vector<device_stream> m_streams;
   std::vector<host_buffer> m_hosts;
   std::vector<gpu_buffer> m_gpus;

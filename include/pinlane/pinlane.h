@@ -35,8 +35,10 @@
 #define PINLANE_EMULATOR_OPTIONS_INIT \
   { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
-#define PINLANE_POOL_OPTIONS_INIT { sizeof(pinlane_pool_options), (size_t)1 << 30, 0, 0 }
-#define PINLANE_POOL_STATS_INIT { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_POOL_OPTIONS_INIT \
+  { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
+#define PINLANE_POOL_STATS_INIT \
+  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 
 /**
@@ -48,6 +50,33 @@
  * Emulated operations run only when somebody waits: the latest that CUDA allows.
  */
 #define PINLANE_EXECUTION_LAZY 1
+
+/**
+ * Memory is taken from the system with huge pages, on the device's NUMA node, touched by several threads,
+ * and registered with CUDA. Where that is not possible the runtime allocates it.
+ */
+#define PINLANE_PAGE_LOCKING_REGISTER 0
+
+/**
+ * The CUDA runtime allocates memory.
+ */
+#define PINLANE_PAGE_LOCKING_ALLOCATE 1
+
+/**
+ * Memory is mapped into the address space of the devices. With unified addressing it is anyhow.
+ */
+#define PINLANE_POOL_MAPPED 1
+
+/**
+ * Memory is write-combined: the CPU reads it many times slower, so that it is for buffers that the host
+ * only writes, front to back. The runtime allocates it then.
+ */
+#define PINLANE_POOL_WRITE_COMBINED 2
+
+/**
+ * Threads keep no blocks for themselves: every allocation takes the pool's lock.
+ */
+#define PINLANE_POOL_NO_THREAD_CACHES 4
 
 /**
  * The stream waits for the legacy default stream, and that stream for it.
@@ -122,7 +151,8 @@ typedef struct {
 } pinlane_emulator_options;
 
 /**
- * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`.
+ * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`; a member that is 0 stands for its
+ * default.
  */
 typedef struct {
   /**
@@ -130,11 +160,39 @@ typedef struct {
    */
   size_t size;
   /**
-   * The most that the pool may page-lock at a time, in bytes.
+   * The most that the pool may page-lock at a time, in bytes, a page of 4096 at least. By default half of
+   * the memory that the machine or the process's control groups allow, whichever is less.
    */
   size_t max_bytes;
   /**
-   * Must be 0.
+   * The most that one thread keeps for itself, in bytes of free blocks; never more than a 32nd of the
+   * budget. By default 8 MiB.
+   */
+  size_t thread_cache_bytes;
+  /**
+   * What is left when memory is given back because of `high_watermark_bytes`; not above it.
+   */
+  size_t low_watermark_bytes;
+  /**
+   * Memory is given back by itself when more bytes than this are free and shared by all threads. By
+   * default it is not.
+   */
+  size_t high_watermark_bytes;
+  /**
+   * Memory is given back by itself once it has been free for that long, in microseconds. By default it is
+   * not.
+   */
+  uint64_t idle_age_us;
+  /**
+   * `PINLANE_PAGE_LOCKING_REGISTER` or `PINLANE_PAGE_LOCKING_ALLOCATE`.
+   */
+  int32_t page_locking;
+  /**
+   * How many threads touch new memory, at most. By default one a core, 16 at most.
+   */
+  uint32_t growth_threads;
+  /**
+   * 0, or some of `PINLANE_POOL_*`.
    */
   uint32_t flags;
   /**
@@ -144,7 +202,7 @@ typedef struct {
 } pinlane_pool_options;
 
 /**
- * What a pool holds and has done; sizes are in bytes of blocks. Initialise with
+ * What a pool holds and has done; sizes are in bytes of blocks, times in nanoseconds. Initialise with
  * `PINLANE_POOL_STATS_INIT`.
  */
 typedef struct {
@@ -157,7 +215,8 @@ typedef struct {
    */
   size_t max_bytes;
   /**
-   * Page-locked now.
+   * Page-locked now: live, cached, in flight and quarantined blocks, what is left over at the end of
+   * slabs, and memory that is being page-locked or given back at the moment.
    */
   size_t committed_bytes;
   /**
@@ -165,7 +224,7 @@ typedef struct {
    */
   size_t peak_bytes;
   /**
-   * In buffers that exist.
+   * In buffers that exist, and allocated by address.
    */
   size_t live_bytes;
   /**
@@ -173,30 +232,113 @@ typedef struct {
    */
   size_t cached_bytes;
   /**
-   * Freed, but perhaps still used by the device.
+   * The part of `cached_bytes` that threads keep for themselves.
+   */
+  size_t thread_bytes;
+  /**
+   * Freed, but perhaps still used by a device.
    */
   size_t in_flight_bytes;
   /**
-   * Lost: it could not be proven that the device is done with them.
+   * Lost: it could not be proven that the device is done with them, or the system did not take them
+   * back.
    */
   size_t quarantined_bytes;
   /**
-   * Allocations served from the cache.
+   * Allocations served from free blocks.
    */
   uint64_t hits;
   /**
-   * Allocations that page-locked new memory.
+   * The part of `hits` that needed nothing but the thread's own blocks.
+   */
+  uint64_t thread_hits;
+  /**
+   * Allocations for which no block was free.
+   */
+  uint64_t misses;
+  /**
+   * How often new memory was page-locked.
    */
   uint64_t growths;
   /**
-   * Times an allocation waited for the device.
+   * How long that took, all together.
+   */
+  uint64_t growths_total_ns;
+  /**
+   * How long the longest took.
+   */
+  uint64_t growths_longest_ns;
+  /**
+   * Allocations that waited, because the budget did not allow new memory.
    */
   uint64_t waits;
   /**
-   * Blocks given back to the system to make room for another size.
+   * How long they waited, all together.
+   */
+  uint64_t waits_total_ns;
+  /**
+   * How long the longest waited.
+   */
+  uint64_t waits_longest_ns;
+  /**
+   * Times that memory was given back to the system.
    */
   uint64_t trims;
+  /**
+   * Growths for which registering failed, so that the runtime allocated the memory.
+   */
+  uint64_t growths_not_registered;
+  /**
+   * Growths for which the system refused huge pages.
+   */
+  uint64_t growths_small_pages;
+  /**
+   * Growths whose memory could not be bound to the device's NUMA node.
+   */
+  uint64_t growths_other_node;
+  /**
+   * Threads that keep blocks.
+   */
+  size_t threads;
+  /**
+   * Requests in the queue.
+   */
+  size_t waiting;
 } pinlane_pool_stats;
+
+/**
+ * What a pool holds of one size of block; counts are in blocks.
+ */
+typedef struct {
+  /**
+   * The size of a block.
+   */
+  size_t block_bytes;
+  /**
+   * How many there are: live, cached, in flight and quarantined.
+   */
+  size_t blocks;
+  /**
+   * In buffers that exist, and allocated by address.
+   */
+  size_t live;
+  /**
+   * Free, and ready to be used again.
+   */
+  size_t cached;
+  /**
+   * Freed, but perhaps still used by a device.
+   */
+  size_t in_flight;
+  /**
+   * Lost: it could not be proven that the device is done with them.
+   */
+  size_t quarantined;
+  /**
+   * How often memory was page-locked for this size.
+   */
+  uint64_t growths;
+} pinlane_class_stats;
 
 /**
  * Options of a stream. Initialise with `PINLANE_STREAM_OPTIONS_INIT`.
@@ -311,14 +453,19 @@ typedef struct {
  */
 #define PINLANE_STATUS_CUDA 18
 
+/**
+ * What was waited for did not happen in time.
+ */
+#define PINLANE_STATUS_TIMED_OUT 19
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
 
 /**
- * Allocates `bytes` of page-locked memory, aligned to 4096, and writes the buffer to `buffer`, which the
- * caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it page-locks new
- * memory, and, when the budget is spent, until the device is done with a freed buffer.
+ * Allocates `bytes` of page-locked memory, aligned to 256 at least, and writes the buffer to `buffer`,
+ * which the caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it
+ * page-locks new memory, and, when the budget is spent, until the device is done with a freed buffer.
  *
  * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
  * `INVALID_VALUE` if `buffer` is NULL or the size overflows.
@@ -341,6 +488,33 @@ pinlane_status pinlane_buffer_alloc(const pinlane_pool *pool,
 pinlane_status pinlane_buffer_alloc_zeroed(const pinlane_pool *pool,
                                            size_t bytes,
                                            pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at most
+ * 2 MiB. Status `INVALID_VALUE` for another.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_aligned(const pinlane_pool *pool,
+                                            size_t bytes,
+                                            size_t alignment,
+                                            pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, but waits for whatever may make room, buffers that others free included, for
+ * at most `microseconds`, and does not block longer. Requests are served in the order in which they
+ * came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_timeout(const pinlane_pool *pool,
+                                            size_t bytes,
+                                            uint64_t microseconds,
+                                            pinlane_buffer **buffer);
 
 /**
  * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and does
@@ -625,10 +799,11 @@ pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
 
 /**
  * Makes a pool for `device` and writes it to `pool`, which the caller frees with `pinlane_pool_free`.
- * `options` may be NULL: a budget of 1 GiB. Page-locks nothing yet.
+ * `options` may be NULL: the defaults. Page-locks nothing yet.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, for a budget of 0,
- * or for options of an unknown size or flag.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, for a budget of less
+ * than a page, for watermarks of which the low one is the higher, or for options of an unknown size,
+ * page-locking or flag.
  *
  * # Safety
  *
@@ -640,7 +815,113 @@ pinlane_status pinlane_pool_create(const pinlane_device *device,
                                    pinlane_pool **pool);
 
 /**
- * Writes what the pool holds and has done to `stats`, whose `size` member must be set.
+ * Writes another handle of the same pool to `clone`, which the caller frees with `pinlane_pool_free`: for
+ * a part of a program that keeps the pool for itself. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
+ *
+ * # Safety
+ *
+ * - `clone` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_clone(const pinlane_pool *pool,
+                                  pinlane_pool **clone);
+
+/**
+ * Writes to `same` whether two handles are of one pool: 1 or 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
+ *
+ * # Safety
+ *
+ * - `same` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_is_same(const pinlane_pool *pool,
+                                    const pinlane_pool *other,
+                                    int32_t *same);
+
+/**
+ * Gives free memory back to the system until `keep_bytes` of it are left, and writes how many bytes it
+ * was to `released_bytes`, which may be NULL. What was used last is kept; what other threads keep goes
+ * too. Only memory all of whose blocks are free can be given back. Blocks while the runtime releases it,
+ * which may wait for devices.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function; `INVALID_VALUE` if
+ * `released_bytes` is misaligned.
+ *
+ * # Safety
+ *
+ * - `released_bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_trim(const pinlane_pool *pool,
+                                 size_t keep_bytes,
+                                 size_t *released_bytes);
+
+/**
+ * Frees the handle; NULL is a no-op. The memory is given back once the last handle of the pool and the
+ * last buffer are freed and the device is done with all of it; whoever frees last waits for that. What
+ * `pinlane_pool_allocate` gave and nobody gave back stays allocated for ever: its user may still be there.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
+ */
+pinlane_status pinlane_pool_free(pinlane_pool *pool);
+
+/**
+ * Allocates at least `bytes` of page-locked memory, at least 1, and writes its address to `memory`: a
+ * multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it back with
+ * `pinlane_pool_deallocate`; it belongs to the pool, and stays allocated for ever once the pool's last
+ * handle is freed. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
+ *
+ * This is memory for allocators, such as `std::pmr`, and for libraries that want an address. It is plain
+ * memory: nothing waits for a device that still uses it. A `pinlane_buffer` does that by itself. A forked
+ * child does not have the memory, and must not touch it.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
+ * `INVALID_VALUE` if `memory` is NULL, the size overflows, or for another `alignment`.
+ *
+ * # Safety
+ *
+ * - `memory` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_allocate(const pinlane_pool *pool,
+                                     size_t bytes,
+                                     size_t alignment,
+                                     void **memory);
+
+/**
+ * Gives back memory that `pinlane_pool_allocate` gave, by any handle of the same pool; NULL is a no-op.
+ * Does not block. The memory may be used again at once: the caller's own work on devices must be done
+ * with it, or have been told with `pinlane_pool_record_use`. In a forked child it does nothing.
+ *
+ * Statuses: `INVALID_HANDLE` also for memory that this pool did not give, or that was given back already;
+ * `INVALID_VALUE` for an address inside of what it gave; `BUSY` while another thread records a use of it.
+ * In all of these nothing is freed.
+ *
+ * # Safety
+ *
+ * - Nobody uses the memory any more.
+ */
+pinlane_status pinlane_pool_deallocate(const pinlane_pool *pool,
+                                       void *memory);
+
+/**
+ * Tells the pool that the caller's own CUDA calls on `stream` use memory that `pinlane_pool_allocate`
+ * gave: once it is given back, it is not used again before what is on the stream now is done. `memory` is
+ * any address in it, and stands for all of it. Call it after enqueuing that work. For a `cudaStream_t`,
+ * borrow it once with `pinlane_stream_borrow`. Does not block.
+ *
+ * The host may access the memory all the while: when that is sound is the caller's to know.
+ *
+ * Statuses: `INVALID_HANDLE`, also for memory that is not allocated from this pool; `BUSY` while another
+ * thread does the same; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
+                                       const void *memory,
+                                       const pinlane_stream *stream);
+
+/**
+ * Writes what the pool holds and has done to `stats`, whose `size` member must be set. Takes a short
+ * lock. While other threads allocate or free, the parts need not add up.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stats` is NULL or its size is unknown.
  *
@@ -648,15 +929,27 @@ pinlane_status pinlane_pool_create(const pinlane_device *device,
  *
  * - `stats` is NULL or points to a struct whose `size` member is set and right.
  */
-pinlane_status pinlane_pool_get_stats(const pinlane_pool *pool, pinlane_pool_stats *stats);
+pinlane_status pinlane_pool_get_stats(const pinlane_pool *pool,
+                                      pinlane_pool_stats *stats);
 
 /**
- * Frees the handle; NULL is a no-op. The memory is given back once the last buffer is freed and the
- * device is done with all of it; whoever frees last waits for that.
+ * Writes what the pool holds, by size of block and the smallest first, to `classes[0 .. capacity]`, and
+ * how many sizes there are to `count`. If that is more than `capacity`, the rest was left out: call it
+ * with `classes` NULL and a capacity of 0 for the number, and again with as much room. Takes a short
+ * lock.
  *
- * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity` is not
+ * 0.
+ *
+ * # Safety
+ *
+ * - `classes` is NULL or points to an array of `capacity` elements.
+ * - `count` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_free(pinlane_pool *pool);
+pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
+                                            pinlane_class_stats *classes,
+                                            size_t capacity,
+                                            size_t *count);
 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to do.

@@ -24,6 +24,8 @@
 /// - **Errors.** A call that fails throws `pinlane::error`. The calls of a hot path have a form whose
 ///   first argument is `std::nothrow`, which returns the status instead and never throws. With
 ///   `-fno-exceptions` a failure of a throwing form prints its message and aborts.
+/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. With cpp/cuda_resource.hpp,
+///   which is not included here, it is a resource of libcu++ too.
 /// - **Threads.** As in pinlane.h: any thread may call anything; a buffer is used by one thread at a time.
 ///
 /// Sizes and offsets are in elements unless a name says bytes. What a function does is told here; all
@@ -36,5 +38,6 @@
 #include "cpp/buffer.hpp"
 #include "cpp/device.hpp"
 #include "cpp/stream.hpp"
+#include "cpp/resource.hpp"
 
 #endif // PINLANE_PINLANE_HPP

@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::time::Duration;
 
 use super::handle::{self, Handle, Out, Table};
 use super::pool::pinlane_pool;
@@ -63,28 +64,27 @@ fn busy(operation: &'static str) -> Error {
     )
 }
 
-type Allocate = fn(&PinnedPool, usize) -> Result<PinnedBuf<u8>>;
-
 /// # Safety
 ///
 /// * `buffer` is NULL, misaligned (both are errors), or valid for writing until the call returns.
 unsafe fn allocate(
     operation: &'static str,
     pool: *const pinlane_pool,
-    bytes: usize,
     buffer: *mut *mut pinlane_buffer,
-    how: Allocate,
-) -> Result<()> {
-    let pool = handle::get(operation, pool)?;
-    // SAFETY: the same precondition.
-    let out = unsafe { Out::new(operation, "buffer", buffer) }?;
-    out.set(handle::create(Cell::new(how(&pool, bytes)?)));
-    Ok(())
+    how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
+) -> pinlane_status {
+    boundary(|| {
+        let pool = handle::get(operation, pool)?;
+        // SAFETY: the same precondition.
+        let out = unsafe { Out::new(operation, "buffer", buffer) }?;
+        out.set(handle::create(Cell::new(how(&pool)?)));
+        Ok(())
+    })
 }
 
-/// Allocates `bytes` of page-locked memory, aligned to 4096, and writes the buffer to `buffer`, which the
-/// caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it page-locks new
-/// memory, and, when the budget is spent, until the device is done with a freed buffer.
+/// Allocates `bytes` of page-locked memory, aligned to 256 at least, and writes the buffer to `buffer`,
+/// which the caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it
+/// page-locks new memory, and, when the budget is spent, until the device is done with a freed buffer.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
 /// `INVALID_VALUE` if `buffer` is NULL or the size overflows.
@@ -99,7 +99,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc(
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
-    boundary(|| unsafe { allocate("pinlane_buffer_alloc", pool, bytes, buffer, PinnedPool::alloc) })
+    unsafe { allocate("pinlane_buffer_alloc", pool, buffer, |pool| pool.alloc(bytes)) }
 }
 
 /// As `pinlane_buffer_alloc`, with all bytes zero.
@@ -114,9 +114,47 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_zeroed(
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
-    boundary(|| unsafe {
-        allocate("pinlane_buffer_alloc_zeroed", pool, bytes, buffer, PinnedPool::alloc_zeroed)
-    })
+    unsafe {
+        allocate("pinlane_buffer_alloc_zeroed", pool, buffer, |pool| pool.alloc_zeroed(bytes))
+    }
+}
+
+/// As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at most
+/// 2 MiB. Status `INVALID_VALUE` for another.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_alloc_aligned(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    alignment: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_alloc_aligned";
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { allocate(OPERATION, pool, buffer, |pool| pool.alloc_aligned(bytes, alignment)) }
+}
+
+/// As `pinlane_buffer_alloc`, but waits for whatever may make room, buffers that others free included, for
+/// at most `microseconds`, and does not block longer. Requests are served in the order in which they
+/// came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_alloc_timeout(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    microseconds: u64,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    const OPERATION: &str = "pinlane_buffer_alloc_timeout";
+    let timeout = Duration::from_micros(microseconds);
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { allocate(OPERATION, pool, buffer, |pool| pool.alloc_timeout(bytes, timeout)) }
 }
 
 /// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and does
@@ -132,9 +170,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_alloc(
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
-    boundary(|| unsafe {
-        allocate("pinlane_buffer_try_alloc", pool, bytes, buffer, PinnedPool::try_alloc)
-    })
+    unsafe { allocate("pinlane_buffer_try_alloc", pool, buffer, |pool| pool.try_alloc(bytes)) }
 }
 
 /// Gets an address of a buffer, by `access`, into an output.

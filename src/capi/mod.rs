@@ -22,6 +22,8 @@ mod device;
 mod device_buffer;
 mod handle;
 mod pool;
+mod pool_memory;
+mod pool_stats;
 mod status;
 mod stream;
 mod ticket;

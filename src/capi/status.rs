@@ -195,8 +195,9 @@ mod tests {
 
     #[test]
     fn every_status_has_its_own_name() {
-        let names: std::collections::BTreeSet<_> = (0..=PINLANE_STATUS_CUDA).map(name_of).collect();
-        assert_eq!(names.len(), 19);
+        let names: std::collections::BTreeSet<_> =
+            (0..=PINLANE_STATUS_TIMED_OUT).map(name_of).collect();
+        assert_eq!(names.len(), 20);
         assert_eq!(name_of(-1), c"PINLANE_STATUS_UNKNOWN");
     }
 }

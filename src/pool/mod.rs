@@ -20,6 +20,7 @@
 //!   classes   which block a request gets  gate      how others get at that    chain  a stack of blocks
 //!   store     the books, under one lock   reclaim   how blocks come back      wait   the queue
 //!   grow      page-locking, pages, limits retire    blocks in flight          keeper who works for it
+//!   raw       memory by address         allocator   for collections
 //! ```
 //!
 //! # Invariants
@@ -33,6 +34,8 @@
 //!
 //! Any thread may allocate and drop at any time.
 
+#[cfg(feature = "allocator-api2")]
+mod allocator;
 mod builder;
 mod cache;
 mod chain;
@@ -45,6 +48,8 @@ mod keeper;
 mod limits;
 mod local;
 mod pages;
+#[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
+mod raw;
 mod reclaim;
 mod retire;
 mod stats;
@@ -64,6 +69,8 @@ use crate::error::Result;
 use crate::memory::block::BlockRef;
 use crate::memory::{PinnedBuf, PinnedRegion, byte_count};
 use crate::process::on_ordinary_thread;
+#[cfg(feature = "allocator-api2")]
+pub use allocator::PinnedAllocator;
 pub use builder::PinnedPoolBuilder;
 use classes::{MAX_ALIGN, Size, kept_class};
 use core::{Core, Patience};
@@ -94,8 +101,8 @@ pub struct PinnedPool {
     handle: Arc<Handle>,
 }
 
-/// What the clones share; the pool closes with the last.
-struct Handle(Arc<Core>);
+/// What the clones share; the pool closes with the last. And what they have given out by address.
+struct Handle(Arc<Core>, raw::Table);
 
 impl Drop for Handle {
     fn drop(&mut self) {
@@ -105,6 +112,7 @@ impl Drop for Handle {
         } else {
             // A forked child, where the lock may be held for ever: everything leaks.
             std::mem::forget(self.0.clone());
+            std::mem::forget(std::mem::take(&mut self.1));
         }
     }
 }
@@ -116,7 +124,7 @@ impl PinnedPool {
     }
 
     fn of(core: Arc<Core>) -> Self {
-        PinnedPool { handle: Arc::new(Handle(core)) }
+        PinnedPool { handle: Arc::new(Handle(core, raw::Table::default())) }
     }
 
     /// Allocates `len` elements; the contents are unspecified. Blocks while it page-locks new memory, and,
@@ -246,6 +254,12 @@ impl PinnedPool {
             Ok(()) => core.stats_of(&core.lock()),
             Err(_) => PoolStats::default(),
         }
+    }
+
+    /// Whether the two are clones of one pool.
+    #[cfg(feature = "capi")]
+    pub(crate) fn is_same(&self, other: &PinnedPool) -> bool {
+        Arc::ptr_eq(&self.handle, &other.handle)
     }
 
     /// The size of the block that a request of `bytes` gets, in bytes; `None` for a request that no block

@@ -2,9 +2,12 @@
 
 #include <pinlane/pinlane.hpp>
 
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
+#include <memory>
+#include <memory_resource>
 #include <stdexcept>
 #include <string>
 #include <type_traits>
@@ -49,6 +52,8 @@ static_assert(moves_only<pinlane::pinned_buffer<float>>);
 static_assert(moves_only<pinlane::device_buffer<float>>);
 static_assert(std::is_trivially_copyable_v<pinlane::stream_ref>);
 static_assert(!std::is_convertible_v<pinlane_stream*, pinlane::stream>);
+static_assert(!std::is_copy_constructible_v<pinlane::pinned_resource>);
+static_assert(!std::is_convertible_v<pinlane::pinned_pool, pinlane::pinned_resource>);
 
 struct pixel {
   std::uint8_t red, green, blue;
@@ -152,6 +157,103 @@ void waiting(rig& rig) {
   EXPECT(rig.pool.try_alloc<std::uint32_t>(100).has_value());
 }
 
+void pools(rig& rig) {
+  using namespace std::chrono_literals;
+  pinlane::pool_options options;
+  options.max_bytes = 4096;
+  options.thread_caches = false;
+  options.idle_age = 1h;
+  options.locking = pinlane::page_locking::allocated;
+  options.growth_threads = 2;
+  options.mapped = options.write_combined = true;
+  const pinlane::pinned_pool pool(rig.device, options);
+  EXPECT(pool.stats().max_bytes == 4096 && pool.classes().empty());
+  auto host = pool.alloc_aligned<float>(1024, 4096);
+  EXPECT(reinterpret_cast<std::uintptr_t>(host.address()) % 4096 == 0);
+  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, 1ms); }) == PINLANE_STATUS_TIMED_OUT);
+  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, -1h); }) == PINLANE_STATUS_TIMED_OUT);
+  pinlane::pinned_buffer<float> other;
+  EXPECT(pool.alloc_timeout(std::nothrow, 1025, std::chrono::hours::max(), other) ==
+         PINLANE_STATUS_BUDGET_EXHAUSTED);
+  EXPECT(thrown_by([&] { (void)pool.alloc_aligned<float>(1, 3); }) == PINLANE_STATUS_INVALID_VALUE);
+  const auto classes = pool.classes();
+  EXPECT(classes.size() == 1 && classes[0].block_bytes == 4096 && classes[0].live == 1);
+  host = {};
+  host = pool.alloc_timeout<float>(1024, 0.5s);
+  EXPECT(host.size() == 1024 && pool.stats().hits == 1 && pool.stats().thread_hits == 0);
+  host = {};
+  EXPECT(pool.trim(4096) == 0 && pool.trim() == 4096 && pool.stats().committed_bytes == 0);
+
+  options.low_watermark_bytes = 2;
+  options.high_watermark_bytes = 1;
+  EXPECT(thrown_by([&] { pinlane::pinned_pool(rig.device, options); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+
+  // A clone is the same pool, and keeps it.
+  pinlane::pinned_pool first(rig.device);
+  const pinlane::pinned_pool second = first.clone();
+  host = first.alloc<float>(8);
+  first = {};
+  EXPECT(second.stats().live_bytes == 256);
+}
+
+void containers(rig& rig) {
+  pinlane::pool_options options;
+  options.max_bytes = std::size_t{1} << 20;
+  const pinlane::pinned_pool pool(rig.device, options);
+  pinlane::pinned_resource resource(pool), twin(pool.clone()), stranger(rig.pool);
+  EXPECT(resource == twin && resource != stranger && resource != *std::pmr::new_delete_resource());
+  {
+    std::pmr::vector<float> samples(&resource), moved(&twin);
+    for (int i = 0; i < 1000; ++i) {
+      samples.push_back(static_cast<float>(i));
+    }
+    EXPECT(pool.stats().live_bytes >= 4000);
+    const float* const data = samples.data();
+    moved = std::move(samples); // between equal resources it moves no element
+    EXPECT(moved.data() == data && moved[999] == 999.0f);
+    std::pmr::vector<float> copied(&stranger);
+    copied = std::move(moved);
+    EXPECT(copied.data() != data && copied[999] == 999.0f);
+  }
+  EXPECT(pool.stats().live_bytes == 0);
+
+  try {
+    const std::pmr::vector<char> bytes(options.max_bytes + 1, &resource);
+    EXPECT(!"more memory than there is");
+  } catch (const std::bad_alloc& error) {
+    const auto* const ours = dynamic_cast<const pinlane::bad_alloc*>(&error);
+    EXPECT(ours != nullptr && ours->cause().status() == PINLANE_STATUS_BUDGET_EXHAUSTED);
+    EXPECT(std::strcmp(error.what(), ours->cause().what()) == 0);
+  }
+  bool refused = false;
+  try {
+    (void)resource.allocate(1, std::size_t{4} << 20);
+  } catch (const pinlane::bad_alloc& error) {
+    refused = error.cause().status() == PINLANE_STATUS_INVALID_VALUE;
+  }
+  EXPECT(refused);
+
+  // Freed with a use pending, the memory is used again only behind it.
+  void* const memory = resource.allocate(std::size_t{1} << 20);
+  rig.stream.busy(std::chrono::microseconds(1));
+  resource.record_use(static_cast<char*>(memory) + 5, rig.stream);
+  resource.deallocate(memory, std::size_t{1} << 20);
+  EXPECT(pool.stats().in_flight_bytes == std::size_t{1} << 20);
+  EXPECT(!pool.try_alloc<char>(std::size_t{1} << 20));
+  EXPECT(resource.allocate_sync(std::size_t{1} << 20) == memory);
+  resource.deallocate_sync(memory, std::size_t{1} << 20);
+  EXPECT(thrown_by([&] { resource.record_use(memory, rig.stream); }) ==
+         PINLANE_STATUS_INVALID_HANDLE);
+
+  // Containers keep the pool by their resource.
+  auto own = std::make_unique<pinlane::pinned_pool>(rig.device);
+  pinlane::pinned_resource keeper(*own);
+  own.reset();
+  const std::pmr::string text("longer than what a string keeps within itself", &keeper);
+  EXPECT(text.size() == 45 && keeper.pool().stats().live_bytes == 256);
+}
+
 /// Sums through a plain function that knows nothing of pinlane.
 std::uint32_t sum(const std::uint32_t* data, std::size_t size) {
   std::uint32_t result = 0;
@@ -218,6 +320,8 @@ int main() {
   empty_objects();
   errors(rig);
   waiting(rig);
+  pools(rig);
+  containers(rig);
   spans(rig);
   streams_and_foreign_work(rig);
   std::printf("%d checks of the C++ types, %d failed\n", checks, failures);

@@ -7,6 +7,7 @@
 #include "buffer.hpp"
 
 #include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <new>
@@ -130,11 +131,61 @@ public:
 /// What a pool holds and has done; the members are documented in pinlane.h.
 using pool_stats = pinlane_pool_stats;
 
-/// Options of a pool.
-struct pool_options {
-  /// The most that the pool may page-lock at a time.
-  std::size_t max_bytes = std::size_t{1} << 30;
+/// What a pool holds of one size of block; the members are documented in pinlane.h. A type of its own,
+/// because nvcc 13.0 does not compile a vector of the C struct as C++20.
+struct class_stats : pinlane_class_stats {};
+static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats), "arrays of both are alike");
+
+/// How memory is page-locked.
+enum class page_locking : std::int32_t {
+  /// Taken from the system with huge pages, touched by several threads, and registered with CUDA.
+  registered = PINLANE_PAGE_LOCKING_REGISTER,
+  /// Allocated by the CUDA runtime.
+  allocated = PINLANE_PAGE_LOCKING_ALLOCATE,
 };
+
+/// Options of a pool; 0 stands for the default.
+struct pool_options {
+  /// The most that the pool may page-lock at a time. By default half of the memory there is.
+  std::size_t max_bytes = 0;
+  /// The most that one thread keeps for itself, in free blocks. By default 8 MiB.
+  std::size_t thread_cache_bytes = 0;
+  /// Whether threads keep blocks at all. If not, every allocation takes the pool's lock.
+  bool thread_caches = true;
+  /// When more than the high one is free, memory is given back until the low one is left. By default it
+  /// is not.
+  std::size_t low_watermark_bytes = 0, high_watermark_bytes = 0;
+  /// Memory is given back once it has been free for that long. By default it is not.
+  std::chrono::microseconds idle_age{0};
+  /// How memory is page-locked.
+  page_locking locking = page_locking::registered;
+  /// How many threads touch new memory, at most. By default one a core, 16 at most.
+  std::uint32_t growth_threads = 0;
+  /// Maps the memory into the address space of the devices. With unified addressing it is anyhow.
+  bool mapped = false;
+  /// Makes the memory write-combined: the CPU reads it many times slower, so that it is for buffers that
+  /// the host only writes, front to back.
+  bool write_combined = false;
+};
+
+namespace detail {
+
+/// A time for the C interface: rounded up, and at least 0.
+template <class Rep, class Period>
+std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept {
+  using microseconds = std::chrono::duration<double, std::micro>;
+  const double count = std::chrono::duration_cast<microseconds>(time).count();
+  if (!(count > 0)) {
+    return 0;
+  }
+  if (count > 9e18) {
+    return UINT64_MAX;
+  }
+  const auto whole = static_cast<std::uint64_t>(count);
+  return whole + (static_cast<double>(whole) < count);
+}
+
+} // namespace detail
 
 /// A pool of page-locked host memory. Destroying it does not end its buffers; whoever goes last, the pool
 /// or a buffer, waits for the device and gives the memory back.
@@ -146,6 +197,15 @@ public:
   explicit pinned_pool(const device& device, pool_options options = {}) {
     pinlane_pool_options raw = PINLANE_POOL_OPTIONS_INIT;
     raw.max_bytes = options.max_bytes;
+    raw.thread_cache_bytes = options.thread_cache_bytes;
+    raw.low_watermark_bytes = options.low_watermark_bytes;
+    raw.high_watermark_bytes = options.high_watermark_bytes;
+    raw.idle_age_us = detail::in_microseconds(options.idle_age);
+    raw.page_locking = static_cast<std::int32_t>(options.locking);
+    raw.growth_threads = options.growth_threads;
+    raw.flags = (options.mapped ? PINLANE_POOL_MAPPED : 0u) |
+                (options.write_combined ? PINLANE_POOL_WRITE_COMBINED : 0u) |
+                (options.thread_caches ? 0u : PINLANE_POOL_NO_THREAD_CACHES);
     pinlane_pool* handle = nullptr;
     detail::check(pinlane_pool_create(device.get(), &raw, &handle));
     *this = pinned_pool(handle);
@@ -182,6 +242,38 @@ public:
     return found ? std::optional(std::move(buffer)) : std::nullopt;
   }
 
+  /// As `alloc`, with the first element at a multiple of `alignment` bytes: a power of two, at most 2 MiB.
+  template <class T>
+  [[nodiscard]] pinned_buffer<T> alloc_aligned(std::size_t count, std::size_t alignment) const {
+    pinned_buffer<T> buffer;
+    detail::check(alloc_by(pinlane_buffer_alloc_aligned, count, buffer, alignment));
+    return buffer;
+  }
+
+  /// As `alloc`, but waits for whatever may make room, buffers that others destroy included, for at most
+  /// `timeout`. Throws `PINLANE_STATUS_TIMED_OUT`.
+  template <class T, class Rep, class Period>
+  [[nodiscard]] pinned_buffer<T> alloc_timeout(
+      std::size_t count, std::chrono::duration<Rep, Period> timeout) const {
+    pinned_buffer<T> buffer;
+    detail::check(alloc_timeout(std::nothrow, count, timeout, buffer));
+    return buffer;
+  }
+  template <class T, class Rep, class Period>
+  [[nodiscard]] pinlane_status alloc_timeout(std::nothrow_t, std::size_t count,
+                                             std::chrono::duration<Rep, Period> timeout,
+                                             pinned_buffer<T>& buffer) const noexcept {
+    return alloc_by(pinlane_buffer_alloc_timeout, count, buffer, detail::in_microseconds(timeout));
+  }
+
+  /// Gives free memory back to the system until `keep_bytes` of it are left; gives how many bytes. Blocks
+  /// while the runtime releases it, which may wait for devices.
+  std::size_t trim(std::size_t keep_bytes = 0) const {
+    std::size_t released = 0;
+    detail::check(pinlane_pool_trim(get(), keep_bytes, &released));
+    return released;
+  }
+
   /// What the pool holds and has done.
   [[nodiscard]] pool_stats stats() const {
     pool_stats stats = PINLANE_POOL_STATS_INIT;
@@ -189,11 +281,32 @@ public:
     return stats;
   }
 
+  /// What the pool holds by size of block, the smallest first.
+  [[nodiscard]] std::vector<class_stats> classes() const {
+    std::vector<class_stats> found;
+    std::size_t count = 0;
+    do { // again if others have made new sizes meanwhile
+      found.resize(count);
+      detail::check(pinlane_pool_get_class_stats(get(), found.data(), found.size(), &count));
+    } while (count > found.size());
+    found.resize(count);
+    return found;
+  }
+
+  /// Another owner of the same pool.
+  [[nodiscard]] pinned_pool clone() const {
+    pinlane_pool* handle = nullptr;
+    detail::check(pinlane_pool_clone(get(), &handle));
+    return pinned_pool(handle);
+  }
+
 private:
-  template <class Alloc, class T>
-  pinlane_status alloc_by(Alloc function, std::size_t count, pinned_buffer<T>& buffer) const noexcept {
+  template <class Alloc, class T, class... Options>
+  pinlane_status alloc_by(Alloc function, std::size_t count, pinned_buffer<T>& buffer,
+                          Options... options) const noexcept {
     pinlane_buffer* handle = nullptr;
-    const pinlane_status status = function(get(), detail::in_bytes(count, sizeof(T)), &handle);
+    const pinlane_status status =
+        function(get(), detail::in_bytes(count, sizeof(T)), options..., &handle);
     if (status == PINLANE_STATUS_OK) {
       buffer = pinned_buffer<T>(handle, count);
     }

@@ -1,0 +1,45 @@
+/* What the programs that check the C interface share: counting what holds and what does not. */
+
+#ifndef PINLANE_EXAMPLES_CHECK_H
+#define PINLANE_EXAMPLES_CHECK_H
+
+#include <pinlane/pinlane.h>
+
+#include <stdio.h>
+#include <string.h>
+
+/* Programs are compiled against these layouts: they change only with a new function. */
+#define MEMBER(type, member, offset) \
+  _Static_assert(offsetof(type, member) == (offset), #type "." #member)
+
+static int checks = 0, failures = 0;
+
+static inline void expect(const char *file, int line, const char *what, int holds) {
+  checks++;
+  if (!holds) {
+    failures++;
+    fprintf(stderr, "%s:%d: %s\n", file, line, what);
+  }
+}
+#define EXPECT(condition) expect(__FILE__, __LINE__, #condition, (condition))
+
+static inline void expect_status(const char *file, int line, const char *call, pinlane_status wanted,
+                                 pinlane_status got) {
+  expect(file, line, call, wanted == got);
+  if (wanted != got) {
+    fprintf(stderr, "  gave %s: %s\n", pinlane_status_name(got), pinlane_last_error());
+  } else if (got != PINLANE_STATUS_OK) {
+    expect(file, line, "a failure has a message", pinlane_last_error()[0] != '\0');
+  }
+}
+#define OK(call) expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_OK, (call))
+#define REFUSED(status, call) \
+  expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_##status, (call))
+
+/* What main returns. */
+static inline int verdict(const char *of_what) {
+  printf("%d checks of %s, %d failed\n", checks, of_what, failures);
+  return failures == 0 ? 0 : 1;
+}
+
+#endif

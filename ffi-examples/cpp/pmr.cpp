@@ -1,0 +1,75 @@
+// Standard containers in page-locked memory: a pool as a std::pmr::memory_resource.
+//
+// On a machine with a GPU it is GPU 0, elsewhere an emulated device.
+
+#include <pinlane/pinlane.hpp>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+namespace {
+
+/// What a data loader collects: the samples of a batch, of any lengths, behind one another.
+struct batch {
+  std::pmr::vector<float> samples;
+  std::pmr::map<std::pmr::string, std::size_t> offsets;
+
+  explicit batch(std::pmr::memory_resource* memory) : samples(memory), offsets(memory) {}
+
+  void add(const char* name, std::size_t count, float value) {
+    offsets.emplace(name, samples.size());
+    samples.insert(samples.end(), count, value);
+  }
+};
+
+} // namespace
+
+int main() try {
+  const pinlane::device device = pinlane::device::open_or_emulated();
+  pinlane::pool_options options;
+  options.max_bytes = std::size_t{64} << 20;
+  const pinlane::pinned_pool pool(device, options);
+  pinlane::pinned_resource resource(pool);
+
+  std::size_t count = 0;
+  {
+    batch batch(&resource);
+    for (const char* name : {"a cat", "a dog", "a horse whose name is long"}) {
+      batch.add(name, 100'000, static_cast<float>(batch.offsets.size()));
+    }
+    count = batch.samples.size();
+    std::printf("%zu samples in %zu bytes of page-locked memory\n", count, pool.stats().live_bytes);
+
+    // What is in a container, a copy of your own can take from there at full speed. pinlane's own copies
+    // take buffers, which know when the device is done with them.
+    auto host = pool.alloc<float>(count);
+    std::copy(batch.samples.begin(), batch.samples.end(), host.write().begin());
+    auto gpu = device.alloc<float>(count);
+    const pinlane::stream stream(device);
+    stream.upload(host, gpu);
+    stream.download(gpu, host);
+    if (host.read()[count - 1] != 2.0f) {
+      return 1;
+    }
+  }
+
+  // Freed memory is kept for the next batch, until somebody wants it back.
+  const std::size_t kept = pool.stats().cached_bytes, released = pool.trim();
+  std::printf("%zu bytes were kept, %zu went back to the system\n", kept, released);
+
+  try {
+    std::pmr::vector<float> too_many(&resource);
+    too_many.resize(options.max_bytes);
+    return 1;
+  } catch (const std::bad_alloc& error) {
+    std::printf("as it should be: %s\n", error.what());
+  }
+  return pool.stats().live_bytes == 0 ? 0 : 1;
+} catch (const pinlane::error& error) {
+  std::fprintf(stderr, "%s: %s\n", pinlane_status_name(error.status()), error.what());
+  return 1;
+}

@@ -1,0 +1,112 @@
+/// @file
+/// A pool as a `std::pmr::memory_resource`, so that containers live in page-locked memory. Empty where the
+/// standard library has none.
+
+#ifndef PINLANE_CPP_RESOURCE_HPP
+#define PINLANE_CPP_RESOURCE_HPP
+
+#include "stream.hpp"
+
+#if __has_include(<memory_resource>)
+
+#include <cstddef>
+#include <cstdint>
+#include <memory_resource>
+#include <new>
+
+namespace pinlane {
+
+/// The pool has no memory to give: what containers expect to be thrown. `cause()` says why.
+class bad_alloc : public std::bad_alloc {
+public:
+  /// Of this thread's last pinlane call, which returned `status`.
+  explicit bad_alloc(pinlane_status status) : m_cause(status) {}
+
+  /// What a `pinned_pool` would have thrown.
+  [[nodiscard]] const error& cause() const noexcept { return m_cause; }
+  [[nodiscard]] const char* what() const noexcept override { return m_cause.what(); }
+
+private:
+  error m_cause;
+};
+
+/// Page-locked memory for the containers of `std::pmr`.
+///
+/// @code
+///   pinlane::pinned_resource resource(pool);
+///   std::pmr::vector<float> samples(1000, &resource);
+/// @endcode
+///
+/// - It is **plain memory**: nothing waits for a device that still uses it. Your own CUDA calls on it must be
+///   done before the container frees it, or have been told by `record_use`; and before the host accesses it.
+///   A `pinned_buffer` does that by itself.
+/// - Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and aborts. Blocks as
+///   `pinned_pool::alloc`.
+/// - Each allocation takes a block, of 256 bytes at least. For many small nodes put a
+///   `std::pmr::unsynchronized_pool_resource` between this and the container.
+/// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are equal.
+/// - A forked child does not have the memory, and must not touch it; freeing it there does nothing.
+class pinned_resource final : public std::pmr::memory_resource {
+public:
+  explicit pinned_resource(const pinned_pool& pool) : m_pool(pool.clone()) {}
+  pinned_resource(const pinned_resource&) = delete;
+  pinned_resource& operator=(const pinned_resource&) = delete;
+
+  /// The pool that the memory comes from.
+  [[nodiscard]] const pinned_pool& pool() const noexcept { return m_pool; }
+
+  /// Counts what is on `stream` now as a use of the allocation that `memory` lies in: once freed, it is not
+  /// used again before that is done. Call it after enqueuing your own work. Does not block.
+  void record_use(const void* memory, stream_ref stream) const {
+    detail::check(pinlane_pool_record_use(m_pool.get(), memory, stream.get()));
+  }
+
+  /// As `allocate` and `deallocate`, under the names that newer versions of libcu++ ask for.
+  [[nodiscard]] void* allocate_sync(std::size_t bytes,
+                                    std::size_t alignment = alignof(std::max_align_t)) {
+    return allocate(bytes, alignment);
+  }
+  void deallocate_sync(void* memory, std::size_t bytes,
+                       std::size_t alignment = alignof(std::max_align_t)) noexcept {
+    deallocate(memory, bytes, alignment);
+  }
+
+private:
+  void* do_allocate(std::size_t bytes, std::size_t alignment) override {
+    void* memory = nullptr;
+    const pinlane_status status = pinlane_pool_allocate(m_pool.get(), bytes, alignment, &memory);
+    if (status != PINLANE_STATUS_OK) {
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+      throw bad_alloc(status);
+#else
+      detail::fail(status);
+#endif
+    }
+    return memory;
+  }
+
+  void do_deallocate(void* memory, std::size_t, std::size_t) override {
+    // What the pool did not give it does not take, and nothing happens: containers cannot be told.
+    static_cast<void>(pinlane_pool_deallocate(m_pool.get(), memory));
+  }
+
+  [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
+#if defined(__cpp_rtti) || defined(_CPPRTTI)
+    const auto* const resource = dynamic_cast<const pinned_resource*>(&other);
+    std::int32_t same = 0;
+    return resource != nullptr &&
+           pinlane_pool_is_same(m_pool.get(), resource->m_pool.get(), &same) == PINLANE_STATUS_OK &&
+           same != 0;
+#else
+    return this == &other; // equal resources that seem not to be cost a copy, no more
+#endif
+  }
+
+  pinned_pool m_pool;
+};
+
+} // namespace pinlane
+
+#endif // __has_include(<memory_resource>)
+
+#endif // PINLANE_CPP_RESOURCE_HPP

@@ -1,0 +1,154 @@
+//! Collections in page-locked memory, by the crate `allocator-api2`.
+
+use std::alloc::Layout;
+use std::ptr::NonNull;
+
+use allocator_api2::alloc::{AllocError, Allocator};
+
+use super::PinnedPool;
+
+/// A pool as an allocator of `allocator-api2`, for collections whose elements are to be in page-locked
+/// memory; from [`PinnedPool::allocator`].
+///
+/// ```
+/// use allocator_api2::vec::Vec;
+/// use pinlane::{Device, PinnedPool};
+///
+/// let device = Device::open_or_emulated()?;
+/// let pool = PinnedPool::builder(&device).build()?;
+/// let mut samples = Vec::new_in(pool.allocator());
+/// samples.extend((0..1000).map(|i| i as f32));
+/// assert!(pool.stats().live_bytes >= 4000);
+/// # Ok::<(), pinlane::Error>(())
+/// ```
+///
+/// * What it gives is **plain memory**: nobody tracks which device uses it. A `&[T]` of a collection is a
+///   slice like any other, and unsafe code that hands its address to CUDA must keep the elements alive
+///   and untouched until the device is done with them. [`PinnedBuf`](crate::PinnedBuf) does that by itself.
+/// * Allocating blocks as [`PinnedPool::alloc`] does. Where that fails, the budget included, collections end
+///   the process, as they do when any memory is exhausted; their `try_` functions give an error.
+/// * Alignments of more than 2 MiB are refused.
+/// * Growing and shrinking move nothing while the block has room and at least half of it stays in use.
+/// * The allocator keeps the pool alive. What is leaked (`Vec::leak`) stays.
+/// * A **forked child** does not have the memory: a collection that it got from its parent must not be
+///   touched there. Dropping one whose elements have no destructors is fine.
+#[derive(Clone, Debug)]
+pub struct PinnedAllocator {
+    pool: PinnedPool,
+}
+
+impl PinnedPool {
+    /// This pool as an allocator for collections.
+    #[must_use]
+    pub fn allocator(&self) -> PinnedAllocator {
+        PinnedAllocator { pool: self.clone() }
+    }
+}
+
+impl PinnedAllocator {
+    /// The pool that the memory comes from.
+    #[must_use]
+    pub fn pool(&self) -> &PinnedPool {
+        &self.pool
+    }
+
+    /// The whole block at `ptr`, if it can serve `wanted`.
+    fn in_place(&self, ptr: NonNull<u8>, wanted: Layout) -> Option<NonNull<[u8]>> {
+        let bytes = self.pool.raw_bytes(ptr.as_ptr())?;
+        let fits = wanted.size() <= bytes && ptr.addr().get().is_multiple_of(wanted.align());
+        fits.then(|| NonNull::slice_from_raw_parts(ptr, bytes))
+    }
+
+    /// Allocates `to`, copies the first `bytes` there, and frees the memory at `ptr`.
+    ///
+    /// # Safety
+    ///
+    /// * `ptr` is a block of this allocator that is allocated, and `from` fits it.
+    /// * Both `from` and `to` have room for `bytes`.
+    unsafe fn move_to(
+        &self,
+        ptr: NonNull<u8>,
+        from: Layout,
+        to: Layout,
+        bytes: usize,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let new = self.allocate(to)?;
+        // SAFETY: both have room for `bytes`, and the new block is another one than the old, which is still
+        // allocated.
+        unsafe { new.cast::<u8>().copy_from_nonoverlapping(ptr, bytes) };
+        // SAFETY: the caller's first precondition.
+        unsafe { self.deallocate(ptr, from) };
+        Ok(new)
+    }
+}
+
+/// Memory of no bytes, aligned for `layout`.
+fn nothing(layout: Layout) -> NonNull<[u8]> {
+    let nowhere = NonNull::new(std::ptr::without_provenance_mut(layout.align()));
+    NonNull::slice_from_raw_parts(nowhere.expect("an alignment is not 0"), 0)
+}
+
+// SAFETY: what `allocate` gives is the caller's until `deallocate`, or for ever: the pool's table holds it,
+// and blocks that are out are not unmapped when the pool goes. It does not depend on where the allocator
+// is, and any clone, being the same pool, can deallocate it. Layouts without bytes get no block, neither
+// when they are allocated nor when they are freed: a block is never shorter than 1 byte, so that the size
+// of the layout, which fits the block, tells the two apart.
+unsafe impl Allocator for PinnedAllocator {
+    fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
+        if layout.size() == 0 {
+            return Ok(nothing(layout));
+        }
+        const OPERATION: &str = "PinnedAllocator::allocate";
+        self.pool.allocate_raw(OPERATION, layout.size(), layout.align()).map_err(|_| AllocError)
+    }
+
+    unsafe fn deallocate(&self, ptr: NonNull<u8>, layout: Layout) {
+        if layout.size() != 0 {
+            // Fails in a forked child, where it leaks.
+            let _ = self.pool.deallocate_raw("PinnedAllocator::deallocate", ptr.as_ptr());
+        }
+    }
+
+    unsafe fn grow(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        match self.in_place(ptr, new) {
+            Some(block) if old.size() > 0 => Ok(block),
+            // SAFETY: `old` fits the block at `ptr`, by the caller's precondition, and is the smaller one.
+            _ => unsafe { self.move_to(ptr, old, new, old.size()) },
+        }
+    }
+
+    unsafe fn grow_zeroed(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        // SAFETY: the same preconditions.
+        let block = unsafe { self.grow(ptr, old, new) }?;
+        // SAFETY: the block is this caller's, `old.size()` lies in it, and the rest has the length said.
+        unsafe {
+            block.cast::<u8>().add(old.size()).write_bytes(0, block.len() - old.size());
+        }
+        Ok(block)
+    }
+
+    unsafe fn shrink(
+        &self,
+        ptr: NonNull<u8>,
+        old: Layout,
+        new: Layout,
+    ) -> Result<NonNull<[u8]>, AllocError> {
+        let in_place = self.in_place(ptr, new).filter(|_| new.size() > 0);
+        if let Some(block) = in_place.filter(|block| new.size() >= block.len() / 2) {
+            return Ok(block);
+        }
+        // SAFETY: `old` fits the block at `ptr`, by the caller's precondition, and is the larger one.
+        let moved = unsafe { self.move_to(ptr, old, new, new.size()) };
+        moved.or(in_place.ok_or(AllocError))
+    }
+}

@@ -1,0 +1,389 @@
+//! Memory by address, for allocators that give back nothing but a pointer.
+//!
+//! ```text
+//!   allocate_raw ---> table: address -> buffer ---> deallocate_raw
+//!                         |            ^
+//!                         v  lend_raw  |
+//!                      work on the buffer, with nothing locked
+//! ```
+//!
+//! # Invariants
+//!
+//! * What is out is a buffer in the table, so that its block is nobody else's. It leaves the table before its
+//!   block goes back to the pool: an address is in the table once.
+//! * An address is never believed: only one that is in the table is acted on.
+//! * What is out when the last handle of a pool goes, and with it the only way to give it back, is leaked:
+//!   memory is never unmapped under its user.
+//! * No buffer is dropped, and no driver called, under a lock of the table.
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use super::core::Patience;
+use super::{PinnedPool, errors};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{PinnedBuf, PinnedRegion};
+use crate::sync::Mutex;
+
+const SHARDS: usize = 16;
+
+/// What is out of one pool, by address. Dropping it leaks that; in a forked child it must be forgotten
+/// instead.
+#[derive(Default)]
+pub(super) struct Table {
+    shards: [Shard; SHARDS],
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        for shard in &mut self.shards {
+            // A buffer that does not drop keeps its block, which keeps the pool's memory.
+            std::mem::take(shard.0.get_mut()).into_values().for_each(std::mem::forget);
+        }
+    }
+}
+
+/// The part of the table that some addresses belong to; on cache lines of its own.
+#[derive(Default)]
+#[repr(align(128))]
+struct Shard(Mutex<BTreeMap<usize, Entry>>);
+
+struct Entry {
+    bytes: usize,
+    /// There, unless it is lent.
+    buffer: Option<PinnedBuf<u8>>,
+}
+
+impl Table {
+    /// The shard of an allocation that begins at `address`.
+    fn shard(&self, address: usize) -> &Shard {
+        // Blocks begin at multiples of 256; the product's upper bits depend on all bits above.
+        let mixed = (address as u64 >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        &self.shards[(mixed >> 60) as usize % SHARDS]
+    }
+
+    fn insert(&self, buffer: PinnedBuf<u8>) {
+        let (address, bytes) = (buffer.as_ptr().addr(), buffer.len());
+        let entry = Entry { bytes, buffer: Some(buffer) };
+        let twin = self.shard(address).0.lock().insert(address, entry);
+        debug_assert!(twin.is_none(), "two buffers at one address");
+    }
+
+    fn remove(&self, operation: &'static str, address: usize) -> Result<PinnedBuf<u8>> {
+        let mut entries = self.shard(address).0.lock();
+        let Some(entry) = entries.get_mut(&address) else {
+            drop(entries);
+            return Err(self.not_the_begin(operation, address));
+        };
+        let buffer = entry.buffer.take().ok_or_else(|| lent(operation, address))?;
+        entries.remove(&address);
+        Ok(buffer)
+    }
+
+    /// The begin and the size of the allocation that `address` lies in.
+    fn around(&self, address: usize) -> Option<(usize, usize)> {
+        self.shards.iter().find_map(|shard| {
+            let entries = shard.0.lock();
+            let (&begin, entry) = entries.range(..=address).next_back()?;
+            (address - begin < entry.bytes).then_some((begin, entry.bytes))
+        })
+    }
+
+    /// Why there is no allocation at `address`.
+    #[cold]
+    fn not_the_begin(&self, operation: &'static str, address: usize) -> Error {
+        match self.around(address) {
+            Some((begin, bytes)) => Error::new(
+                ErrorKind::InvalidValue,
+                operation,
+                format!("{address:#x} is {} bytes into the {bytes} at {begin:#x}", address - begin),
+                "pass the address that the allocation gave",
+            ),
+            None => unknown(operation, address),
+        }
+    }
+}
+
+#[cold]
+fn unknown(operation: &'static str, address: usize) -> Error {
+    Error::new(
+        ErrorKind::InvalidHandle,
+        operation,
+        format!("{address:#x} is not allocated from this pool: freed already, or of another one"),
+        "pass an address that this pool gave and that has not been freed, once",
+    )
+}
+
+#[cold]
+fn lent(operation: &'static str, address: usize) -> Error {
+    Error::new(
+        ErrorKind::Busy,
+        operation,
+        format!("another thread records a use of the memory at {address:#x} at this moment"),
+        "let one thread at a time name an allocation, or hold a lock of your own",
+    )
+}
+
+impl PinnedPool {
+    fn raw(&self) -> &Table {
+        &self.handle.1
+    }
+
+    /// Allocates at least `bytes` bytes, which are initialised, aligned to `align`: a power of two, at most
+    /// 2 MiB. The length of what is returned is that of the block. Blocks as [`alloc`](Self::alloc).
+    ///
+    /// The memory is the caller's until [`deallocate_raw`](Self::deallocate_raw) or for ever.
+    ///
+    /// # Errors
+    ///
+    /// As for [`alloc`](Self::alloc); [`ErrorKind::InvalidValue`] for another `align`.
+    pub(crate) fn allocate_raw(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        align: usize,
+    ) -> Result<NonNull<[u8]>> {
+        if !align.is_power_of_two() {
+            return Err(errors::bad_alignment(operation, align));
+        }
+        let bytes = bytes.max(1);
+        let block = match self.kept::<u8>(operation, bytes, align)? {
+            Some(block) => block,
+            None => self.alloc_slow(operation, bytes, align, Patience::Devices)?,
+        };
+        let memory = NonNull::slice_from_raw_parts(block.ptr(), block.bytes());
+        self.raw().insert(PinnedBuf::new(PinnedRegion::new(block), memory.len()));
+        Ok(memory)
+    }
+
+    /// Takes back what [`allocate_raw`](Self::allocate_raw) gave; null is fine. Does not block. The memory
+    /// may be somebody else's at once, or when the uses that were recorded are complete.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidHandle`] for what this pool has not given, or has taken back;
+    /// [`ErrorKind::InvalidValue`] for an address inside of an allocation; [`ErrorKind::Busy`] while it is
+    /// lent; [`ErrorKind::ForkedProcess`].
+    pub(crate) fn deallocate_raw(&self, operation: &'static str, memory: *const u8) -> Result<()> {
+        if memory.is_null() {
+            return Ok(());
+        }
+        self.handle.0.context.check_process(operation)?;
+        self.raw().remove(operation, memory.addr()).map(drop)
+    }
+}
+
+#[cfg(feature = "allocator-api2")]
+impl PinnedPool {
+    /// The size of the block at `memory`; `None` if there is none, or in a forked child.
+    pub(super) fn raw_bytes(&self, memory: *const u8) -> Option<usize> {
+        self.handle.0.context.check_process("PinnedPool::raw_bytes").ok()?;
+        let entries = self.raw().shard(memory.addr()).0.lock();
+        entries.get(&memory.addr()).map(|entry| entry.bytes)
+    }
+}
+
+#[cfg(feature = "capi")]
+impl PinnedPool {
+    /// Runs `work` on the buffer that `memory`, an address anywhere in an allocation, belongs to.
+    ///
+    /// # Errors
+    ///
+    /// Those of `work`; [`ErrorKind::InvalidHandle`] for what is not allocated from this pool;
+    /// [`ErrorKind::Busy`] while it is lent to another thread; [`ErrorKind::ForkedProcess`].
+    pub(crate) fn lend_raw<R>(
+        &self,
+        operation: &'static str,
+        memory: *const u8,
+        work: impl FnOnce(&mut PinnedBuf<u8>) -> Result<R>,
+    ) -> Result<R> {
+        self.handle.0.context.check_process(operation)?;
+        work(&mut *self.raw().lend(operation, memory.addr())?)
+    }
+}
+
+#[cfg(feature = "capi")]
+mod loan {
+    use super::*;
+    use std::ops::{Deref, DerefMut};
+
+    /// A buffer that is out of the table, where its place is kept.
+    pub(super) struct Loan<'a> {
+        table: &'a Table,
+        /// There until drop.
+        buffer: Option<PinnedBuf<u8>>,
+    }
+
+    impl Table {
+        pub(super) fn lend(&self, operation: &'static str, address: usize) -> Result<Loan<'_>> {
+            let (begin, _) = self.around(address).ok_or_else(|| unknown(operation, address))?;
+            let mut entries = self.shard(begin).0.lock();
+            // It was there a moment ago, with nothing locked.
+            let entry = entries.get_mut(&begin).ok_or_else(|| unknown(operation, address))?;
+            let buffer = entry.buffer.take().ok_or_else(|| lent(operation, address))?;
+            Ok(Loan { table: self, buffer: Some(buffer) })
+        }
+    }
+
+    impl Deref for Loan<'_> {
+        type Target = PinnedBuf<u8>;
+
+        fn deref(&self) -> &PinnedBuf<u8> {
+            self.buffer.as_ref().expect("there until drop")
+        }
+    }
+
+    impl DerefMut for Loan<'_> {
+        fn deref_mut(&mut self) -> &mut PinnedBuf<u8> {
+            self.buffer.as_mut().expect("there until drop")
+        }
+    }
+
+    impl Drop for Loan<'_> {
+        /// Nobody can have removed the place: that takes the buffer.
+        fn drop(&mut self) {
+            let address = self.as_ptr().addr();
+            if let Some(entry) = self.table.shard(address).0.lock().get_mut(&address) {
+                entry.buffer = self.buffer.take();
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+    use crate::pool::classes::MAX_ALIGN;
+    use crate::pool::core::Core;
+    use std::sync::Arc;
+
+    fn pool() -> PinnedPool {
+        let device = Device::emulated().expect("no faults");
+        PinnedPool::builder(&device).max_bytes(64 << 20).build().expect("fine options")
+    }
+
+    fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
+        result.err().map(|error| error.kind())
+    }
+
+    #[test]
+    fn what_is_given_can_be_given_back_once() {
+        let pool = pool();
+        for bytes in [0, 1, 255, 5000, 40 << 20] {
+            let memory = pool.allocate_raw("test", bytes, 1).expect("room");
+            assert!(memory.len() >= bytes.max(1));
+            assert_eq!(pool.stats().live_bytes, memory.len());
+            let begin = memory.cast::<u8>().as_ptr();
+            let inside = begin.wrapping_add(memory.len() - 1);
+            assert_eq!(kind(pool.deallocate_raw("test", inside)), Some(ErrorKind::InvalidValue));
+            pool.deallocate_raw("test", begin).expect("as given");
+            assert_eq!(kind(pool.deallocate_raw("test", begin)), Some(ErrorKind::InvalidHandle));
+            assert_eq!(pool.stats().live_bytes, 0);
+        }
+        pool.deallocate_raw("test", std::ptr::null()).expect("nothing");
+    }
+
+    #[test]
+    fn what_is_not_the_tables_is_refused() {
+        let (pool, other) = (pool(), pool());
+        let buffer = pool.alloc::<u8>(100).expect("room");
+        let memory = other.allocate_raw("test", 100, 1).expect("room").cast::<u8>().as_ptr();
+        let local = 0;
+        for foreign in [buffer.as_ptr(), memory, &raw const local, std::ptr::dangling()] {
+            assert_eq!(kind(pool.deallocate_raw("test", foreign)), Some(ErrorKind::InvalidHandle));
+        }
+        assert!(buffer.read().is_ok());
+        other.deallocate_raw("test", memory).expect("its own");
+    }
+
+    #[test]
+    fn alignments_are_powers_of_two_up_to_the_largest() {
+        let pool = pool();
+        let mut out = Vec::new();
+        for shift in 0..=MAX_ALIGN.ilog2() {
+            let memory = pool.allocate_raw("test", 3, 1 << shift).expect("room").cast::<u8>();
+            assert!(memory.addr().get().is_multiple_of(1 << shift));
+            out.push(memory);
+        }
+        for align in [0, 3, 2 * MAX_ALIGN, usize::MAX] {
+            let refused = pool.allocate_raw("test", 3, align);
+            assert_eq!(kind(refused), Some(ErrorKind::InvalidValue), "{align}");
+        }
+        let too_large = pool.allocate_raw("test", usize::MAX, 1);
+        assert_eq!(kind(too_large), Some(ErrorKind::InvalidValue));
+        for memory in out {
+            pool.deallocate_raw("test", memory.as_ptr()).expect("as given");
+        }
+        assert_eq!(pool.stats().live_bytes, 0);
+    }
+
+    #[test]
+    fn memory_outlives_its_pool() {
+        let pool = pool();
+        let memory = pool.allocate_raw("test", 100, 1).expect("room").cast::<u8>();
+        // SAFETY: 100 bytes from `memory` on are this test's.
+        unsafe { memory.write_bytes(7, 100) };
+        // What is leaked stays in sight of the leak sanitizer.
+        static LEAKED: Mutex<Option<Arc<Core>>> = Mutex::new(None);
+        *LEAKED.lock() = Some(pool.handle.0.clone());
+        drop(pool);
+        // SAFETY: still: nobody gave them back.
+        assert!((0..100).all(|at| unsafe { memory.add(at).read() } == 7));
+    }
+
+    #[cfg(feature = "capi")]
+    #[test]
+    fn what_is_lent_is_there_again_however_the_work_ends() {
+        let pool = pool();
+        let memory = pool.allocate_raw("test", 4096, 1).expect("room").cast::<u8>().as_ptr();
+        let inside = memory.wrapping_add(4095);
+        let length = pool.lend_raw("test", inside, |buffer| {
+            let again = pool.lend_raw("test", memory, |_| Ok(()));
+            assert_eq!(kind(again), Some(ErrorKind::Busy));
+            assert_eq!(kind(pool.deallocate_raw("test", memory)), Some(ErrorKind::Busy));
+            Ok(buffer.len())
+        });
+        assert_eq!(length.expect("it is allocated"), 4096);
+        let address = memory.addr();
+        let panicked = std::thread::scope(|scope| {
+            let panicking = || {
+                let memory = std::ptr::without_provenance(address);
+                pool.lend_raw::<()>("test", memory, |_| std::panic::resume_unwind(Box::new(1)))
+            };
+            scope.spawn(panicking).join().is_err()
+        });
+        assert!(panicked);
+        pool.deallocate_raw("test", memory).expect("back in its place");
+        let gone = pool.lend_raw("test", memory, |_| Ok(()));
+        assert_eq!(kind(gone), Some(ErrorKind::InvalidHandle));
+    }
+
+    #[test]
+    fn threads_allocate_and_free_each_others_memory() {
+        let pool = pool();
+        let mailbox = std::sync::Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            for thread in 0..4usize {
+                let (pool, mailbox) = (&pool, &mailbox);
+                scope.spawn(move || {
+                    for step in 0..500 {
+                        let bytes = (thread * 977 + step * 131) % 9000;
+                        let memory = pool.allocate_raw("test", bytes, 1).expect("room");
+                        let mut mail = mailbox.lock().unwrap();
+                        mail.push(memory.cast::<u8>().as_ptr().expose_provenance());
+                        let taken =
+                            if mail.len() > 8 { mail.swap_remove(step % 8) } else { continue };
+                        drop(mail);
+                        let taken = std::ptr::without_provenance(taken);
+                        pool.deallocate_raw("test", taken).expect("once each");
+                    }
+                });
+            }
+        });
+        for address in mailbox.into_inner().unwrap() {
+            pool.deallocate_raw("test", std::ptr::without_provenance(address)).expect("once each");
+        }
+        assert_eq!(pool.stats().live_bytes, 0);
+    }
+}
