@@ -104,7 +104,7 @@ impl Context {
         RawStream { device: self.ordinal, handle }
     }
 
-    /// Counts device memory that could not be proven unused, and is therefore never freed.
+    /// Counts memory that could not be proven unused, and is therefore never freed.
     pub(crate) fn quarantine(&self, bytes: usize) {
         self.quarantined.fetch_add(bytes, Ordering::Relaxed);
     }

@@ -202,8 +202,9 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// Bytes of device memory that could not be proven unused when their buffer was dropped, because
-    /// the device failed, and that are therefore never freed.
+    /// Bytes of device memory, and of memory given to [`register`](Self::register), that could not be
+    /// proven unused when their buffer was dropped, because the device failed, and that are therefore never
+    /// freed.
     #[must_use]
     pub fn quarantined_bytes(&self) -> usize {
         self.inner.context.quarantined()

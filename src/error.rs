@@ -186,6 +186,14 @@ impl Error {
         }))
     }
 
+    /// The same error, for a code of the CUDA runtime that this crate knows more about than
+    /// [`cuda`](Self::cuda) does.
+    #[cold]
+    pub(crate) fn with_code(mut self, code: CudaCode) -> Self {
+        self.0.cuda = Some(code);
+        self
+    }
+
     /// What kind of failure this is.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {

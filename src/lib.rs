@@ -70,8 +70,8 @@ pub use device::{Device, DeviceInfo, MemoryInfo};
 pub use driver::reference::checksum;
 pub use error::{CudaCode, Error, ErrorKind, Result};
 pub use memory::{
-    DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Tracked,
-    TrackedMut,
+    DeviceBuf, DeviceSlice, DeviceSliceMut, HostMemory, PinnedBuf, PinnedSlice, PinnedSliceMut,
+    Refused, Registered, Tracked, TrackedMut,
 };
 #[cfg(feature = "allocator-api2")]
 pub use pool::PinnedAllocator;

@@ -1,4 +1,4 @@
-//! What must not compile (soundness rules 1, 3, 5, 8, 10 and 17), one program a rule in `ui`.
+//! What must not compile (soundness rules 1 to 3, 5, 8, 10 and 17), one program a rule in `ui`.
 //!
 //! Beside each is what the compiler says. `TRYBUILD=overwrite` writes that anew, for a new compiler.
 

@@ -66,6 +66,22 @@ impl Block {
         let (hazards, next) = (Hazards::default(), UnsafeCell::new(None));
         Block { ptr, bytes, seam, home, class, hazards, owner, next }
     }
+
+    #[inline]
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
+        self.ptr
+    }
+
+    /// The size of the block in bytes.
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn hazards(&self) -> &Hazards {
+        &self.hazards
+    }
 }
 
 /// The right to one block.
@@ -94,13 +110,13 @@ impl BlockRef {
 
     #[inline]
     pub(crate) fn ptr(&self) -> NonNull<u8> {
-        self.block().ptr
+        self.block().ptr()
     }
 
     /// The size of the block in bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
-        self.block().bytes
+        self.block().bytes()
     }
 
     /// The parts of a range, in bytes from the start of the block, that a copy each may cover.
@@ -126,7 +142,7 @@ impl BlockRef {
 
     #[inline]
     pub(crate) fn hazards(&self) -> &Hazards {
-        &self.block().hazards
+        self.block().hazards()
     }
 
     /// Must not be called once the right has gone back to the owner.

@@ -183,7 +183,8 @@ impl Hazards {
         result
     }
 
-    fn pending(&self, range: &Range<usize>, access: Access) -> Vec<Use> {
+    /// The uses that `range` would have to wait for. Makes no driver call.
+    pub(crate) fn pending(&self, range: &Range<usize>, access: Access) -> Vec<Use> {
         let conflicting = |old: &&Use| old.conflicts(range, access) && !old.is_retired();
         self.lock().iter().filter(conflicting).cloned().collect()
     }

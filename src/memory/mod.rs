@@ -9,11 +9,14 @@ mod device;
 pub(crate) mod hazard;
 mod pinned;
 mod range;
+mod registered;
+mod registration;
 
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub(crate) use pinned::PinnedRegion;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use range::byte_count;
+pub use registered::{HostMemory, Refused, Registered};
 
 use crate::context::Context;
 use hazard::{Access, Hazards};

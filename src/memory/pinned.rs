@@ -287,6 +287,16 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         self.region.block.parts(bytes).map(move |part| part.start - start..part.end - start)
     }
 
+    /// A view of a part of this one. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PinnedBuf::slice`].
+    pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'a, T>> {
+        let range = range::within("PinnedSlice::slice", range, &self.range)?;
+        Ok(PinnedSlice { region: self.region, range, element: PhantomData })
+    }
+
     fn settled(&self) -> &'a [T] {
         // SAFETY: the elements lie in the region (`range` was resolved against its length), whose
         // bytes are initialised, are valid for any `T: Pod`, and are aligned for `T` (`PinnedBuf::new`).
@@ -319,6 +329,16 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     #[must_use]
     pub fn reborrow(&mut self) -> PinnedSliceMut<'_, T> {
         PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+
+    /// A view of a part of this one. Does not block.
+    ///
+    /// # Errors
+    ///
+    /// As for [`PinnedBuf::slice`].
+    pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
+        let range = range::within("PinnedSliceMut::slice_mut", range, &self.range)?;
+        Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })
     }
 
     /// The same view, shared.

@@ -21,6 +21,16 @@ pub(crate) fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
     range.start * size_of::<T>()..range.end * size_of::<T>()
 }
 
+/// The elements of a buffer that `range` names in a view of its elements `view`.
+pub(crate) fn within(
+    operation: &'static str,
+    range: impl RangeBounds<usize>,
+    view: &Range<usize>,
+) -> Result<Range<usize>> {
+    let range = resolve(operation, range, view.len())?;
+    Ok(view.start + range.start..view.start + range.end)
+}
+
 /// The elements that `range` names in a buffer of `len`.
 pub(crate) fn resolve(
     operation: &'static str,

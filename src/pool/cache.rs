@@ -2,26 +2,32 @@
 //!
 //! ```text
 //!   Cache      lane, bytes
-//!     shelf 0    256 B:  o-o-o       a stack of free blocks a class: the last one freed is
-//!     shelf 1    512 B:              allocated next, and is the likeliest to be in the
-//!     ...                            processor's caches
-//!     shelf 79   1 MiB:  o
-//!     outbox             o-o-o-o     freed, but perhaps still used by a device: goes to the pool's
-//!                                    books in batches
+//!     shelf 0    256 B:  [o o o . . .]    a stack of free blocks a class: the last one freed is
+//!     shelf 1    512 B:                   allocated next, and is the likeliest to be in the
+//!     ...                                 processor's caches
+//!     shelf 79   1 MiB:  [o .]
+//!     outbox             o-o-o-o          freed, but perhaps still used by a device: goes to the
+//!                                         pool's books in batches
 //! ```
+//!
+//! A shelf names its blocks without touching their descriptors, so that a block that one thread frees and
+//! another allocates, over and over, costs neither a miss in its cache.
 //!
 //! # Invariants
 //!
 //! * Shelves and outbox are touched by the owner inside its [`Lane`], by the owner under the pool's
 //!   lock, or by anybody under the pool's lock while the gate is closed and the lane is idle.
 //! * What is on a shelf is free: nobody uses it, and its hazards are complete.
-//! * A shelf holds at most [`shelf_limit`] blocks, the shelves together at most `max_bytes`, the outbox
+//! * The first `len` places of a shelf are taken. It has [`shelf_limit`] places, or none as long as nothing
+//!   was put there; the shelves together at most `max_bytes`, the outbox
 //!   at most [`OUTBOX`] blocks.
 //! * Counters are written by whoever may touch what they count, and may be read by anybody.
 
-use super::chain::{Chain, Stack};
+use super::chain::Chain;
 use super::classes::{KEPT_CLASSES, LARGEST_KEPT, class_bytes};
 use super::gate::{Gate, InLane, Lane};
+use std::mem::MaybeUninit;
+
 use crate::memory::block::BlockRef;
 use crate::sync::atomic::{AtomicU64, Ordering};
 use crate::sync::cell::UnsafeCell;
@@ -61,9 +67,11 @@ impl Counter {
 }
 
 pub(super) struct Shelf {
-    blocks: UnsafeCell<Stack>,
-    /// How many blocks the shelf holds at most.
+    blocks: UnsafeCell<Box<[MaybeUninit<BlockRef>]>>,
+    /// How many places there are, unless there are none yet.
     limit: u64,
+    /// How many places there are.
+    places: Counter,
     pub(super) len: Counter,
     pub(super) hits: Counter,
     /// Blocks of this class in the outbox.
@@ -91,8 +99,9 @@ unsafe impl Sync for Cache {}
 impl Shelf {
     fn new(class: usize) -> Self {
         Shelf {
-            blocks: UnsafeCell::new(Stack::new()),
+            blocks: UnsafeCell::new(Box::default()),
             limit: shelf_limit(class_bytes(class)) as u64,
+            places: Counter::default(),
             len: Counter::default(),
             hits: Counter::default(),
             posted: Counter::default(),
@@ -135,7 +144,7 @@ impl Cache {
         if !self.has_room(class, block.bytes()) {
             return Err(block);
         }
-        // SAFETY: the owner is in its lane.
+        // SAFETY: the owner is in its lane, and there is a place.
         unsafe { self.push(class, block) };
         // The block is out of our hands: from here on the pool itself may go away.
         drop::<InLane<'_>>(inside);
@@ -168,11 +177,28 @@ impl Cache {
         Some(unsafe { self.take_outbox() })
     }
 
-    /// Whether one more block of `class` may be kept.
+    /// Whether one more block of `class` may be kept, and there is a place for it.
     #[inline]
-    pub(super) fn has_room(&self, class: usize, bytes: usize) -> bool {
+    fn has_room(&self, class: usize, bytes: usize) -> bool {
         let shelf = &self.shelves[class];
-        shelf.len.get() < shelf.limit && self.bytes.get() + bytes as u64 <= self.max_bytes
+        shelf.len.get() < shelf.places.get() && self.bytes.get() + bytes as u64 <= self.max_bytes
+    }
+
+    /// How many more blocks of `class` may be kept; makes the places for the first.
+    ///
+    /// # Safety
+    ///
+    /// * The caller may touch the shelves (first invariant).
+    pub(super) unsafe fn room(&self, class: usize, bytes: usize) -> usize {
+        let shelf = &self.shelves[class];
+        if shelf.places.get() == 0 {
+            let places = std::iter::repeat_with(MaybeUninit::uninit).take(shelf.limit as usize);
+            // SAFETY: the caller's precondition.
+            shelf.blocks.with_mut(|blocks| unsafe { *blocks = places.collect() });
+            shelf.places.add(shelf.limit);
+        }
+        let places = (shelf.places.get() - shelf.len.get()) as usize;
+        places.min((self.max_bytes.saturating_sub(self.bytes.get()) / bytes as u64) as usize)
     }
 
     /// # Safety
@@ -181,47 +207,50 @@ impl Cache {
     #[inline]
     unsafe fn pop(&self, class: usize) -> Option<BlockRef> {
         let shelf = &self.shelves[class];
-        // SAFETY: the caller's precondition.
-        let block = shelf.blocks.with_mut(|blocks| unsafe { (*blocks).pop() })?;
+        let last = shelf.len.get().checked_sub(1)?;
+        // SAFETY: the caller may touch the shelf, whose first `len` places are taken; this one no longer is.
+        let block = shelf.blocks.with_mut(|blocks| unsafe {
+            (&*blocks).get_unchecked(last as usize).assume_init_read()
+        });
         shelf.len.sub(1);
-        self.bytes.sub(block.bytes() as u64);
+        self.bytes.sub(class_bytes(class) as u64);
         Some(block)
     }
 
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
+    /// * There is room: [`has_room`](Self::has_room) or [`room`](Self::room) said so.
     #[inline]
     pub(super) unsafe fn push(&self, class: usize, block: BlockRef) {
         let shelf = &self.shelves[class];
+        let len = shelf.len.get();
+        self.bytes.add(class_bytes(class) as u64);
+        // SAFETY: the caller may touch the shelf, and has found that `len` is less than its places.
+        shelf.blocks.with_mut(|blocks| unsafe {
+            (&mut *blocks).get_unchecked_mut(len as usize).write(block);
+        });
         shelf.len.add(1);
-        self.bytes.add(block.bytes() as u64);
-        // SAFETY: the caller's precondition.
-        shelf.blocks.with_mut(|blocks| unsafe { (*blocks).push(block) });
     }
 
-    /// Makes room for a block of `class`: takes half of its shelf away if that is full, and otherwise half of
+    /// Makes room for a block of `class`: gives half of its shelf away if that is full, and otherwise half of
     /// all shelves, so that what is used stays and what is not leaves step by step.
     ///
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn make_room(&self, class: usize) -> Chain {
-        let mut taken = Chain::new();
+    pub(super) unsafe fn make_room(&self, class: usize, mut give: impl FnMut(BlockRef)) {
         let shelf = &self.shelves[class];
         let full = shelf.len.get() >= shelf.limit;
         let classes = if full { class..class + 1 } else { 0..KEPT_CLASSES };
         for class in classes {
             for _ in 0..self.shelves[class].len.get().div_ceil(2) {
                 // SAFETY: the caller's precondition.
-                taken.extend(unsafe { self.pop(class) });
+                unsafe { self.pop(class) }.into_iter().for_each(&mut give);
             }
         }
-        taken
     }
 
-    /// Takes what has been posted, the oldest first.
-    ///
     /// # Safety
     ///
     /// * The caller may touch the outbox (first invariant).
@@ -250,25 +279,23 @@ impl Cache {
         idle
     }
 
-    /// Takes all free blocks away. The caller holds the pool's lock and has closed the gate.
-    pub(super) fn take_all(&self, gate: &Gate) -> Chain {
+    /// Gives all free blocks away. The caller holds the pool's lock and has closed the gate.
+    pub(super) fn empty(&self, gate: &Gate, give: impl FnMut(BlockRef)) {
         debug_assert!(gate.is_closed());
         gate.wait_for(&self.lane);
         // SAFETY: the caller has the pool's lock, the gate is closed, and the lane is idle.
-        unsafe { self.take_shelves() }
+        unsafe { self.empty_shelves(give) }
     }
 
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn take_shelves(&self) -> Chain {
-        let mut all = Chain::new();
+    pub(super) unsafe fn empty_shelves(&self, mut give: impl FnMut(BlockRef)) {
         for class in 0..KEPT_CLASSES {
             // SAFETY: the caller's precondition.
             while let Some(block) = unsafe { self.pop(class) } {
-                all.push(block);
+                give(block);
             }
         }
-        all
     }
 }

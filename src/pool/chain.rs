@@ -1,55 +1,31 @@
-//! Stacks of free blocks, linked through the blocks themselves: pushing and popping allocates nothing.
+//! A stack of free blocks, linked through the blocks themselves: pushing and popping allocates nothing.
 
 use crate::memory::block::BlockRef;
 
-/// A stack.
-#[derive(Debug, Default)]
-pub(super) struct Stack {
-    top: Option<BlockRef>,
-}
-
-impl Stack {
-    pub(super) const fn new() -> Self {
-        Stack { top: None }
-    }
-
-    #[inline]
-    pub(super) fn push(&mut self, mut block: BlockRef) {
-        block.link(self.top.take());
-        self.top = Some(block);
-    }
-
-    #[inline]
-    pub(super) fn pop(&mut self) -> Option<BlockRef> {
-        let mut block = self.top.take()?;
-        self.top = block.unlink();
-        Some(block)
-    }
-}
-
-/// A stack that knows how many blocks it has.
 #[derive(Debug, Default)]
 pub(super) struct Chain {
-    blocks: Stack,
+    top: Option<BlockRef>,
     len: usize,
 }
 
 impl Chain {
     pub(super) const fn new() -> Self {
-        Chain { blocks: Stack::new(), len: 0 }
+        Chain { top: None, len: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
         self.len
     }
 
-    pub(super) fn push(&mut self, block: BlockRef) {
-        self.blocks.push(block);
+    pub(super) fn push(&mut self, mut block: BlockRef) {
+        block.link(self.top.take());
+        self.top = Some(block);
         self.len += 1;
     }
 
     pub(super) fn pop(&mut self) -> Option<BlockRef> {
-        let block = self.blocks.pop()?;
+        let mut block = self.top.take()?;
+        self.top = block.unlink();
         self.len -= 1;
         Some(block)
     }

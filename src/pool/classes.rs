@@ -83,6 +83,7 @@ pub(super) fn kept_class(bytes: usize, align: usize) -> Option<usize> {
 }
 
 /// The size of the blocks of a class that threads keep.
+#[inline]
 pub(super) fn class_bytes(class: usize) -> usize {
     const STEPS: usize = STEPPED_ABOVE / STEP;
     if class < STEPS {

@@ -156,7 +156,9 @@ impl Core {
         };
         let waiting = self.enqueue(operation, size, patience == Patience::Devices)?;
         waiting.wait(deadline).unwrap_or_else(|| {
-            Err(errors::timed_out(operation, size, &self.stats_of(&self.lock())))
+            let error = errors::timed_out(operation, size, &self.stats_of(&self.lock()));
+            trace::failed(size.bytes, &error);
+            Err(error)
         })
     }
 
@@ -196,14 +198,12 @@ impl Core {
         if let (Some(cache), Some(class)) = (cache, size.class())
             && !self.gate.is_closed()
         {
-            for _ in 0..batch(size.bytes) {
-                if !cache.has_room(class, size.bytes) {
-                    break;
-                }
-                let Some(next) = state.store.take(size) else { break };
-                // SAFETY: the owner's thread, under the pool's lock, and the gate is open.
-                unsafe { cache.push(class, next) };
-            }
+            // SAFETY: the owner's thread, under the pool's lock, and the gate is open.
+            let room = unsafe { cache.room(class, size.bytes) };
+            state.store.take_batch(size, room.min(batch(size.bytes)), |block| {
+                // SAFETY: as above; there is room for so many.
+                unsafe { cache.push(class, block) };
+            });
         }
         Some(block)
     }
@@ -220,7 +220,10 @@ impl Core {
         let slot = Arc::new(Slot::default());
         let mut state = self.lock();
         if state.store.smallest_growth(size) > state.store.max_bytes {
-            return Err(errors::exhausted(operation, size, &self.stats_of(&state)));
+            let error = errors::exhausted(operation, size, &self.stats_of(&state));
+            drop(state);
+            trace::failed(size.bytes, &error);
+            return Err(error);
         }
         let now = Instant::now();
         state.counts.misses += 1;
@@ -256,8 +259,8 @@ impl Core {
     pub(super) fn collect(&self, state: &mut State) {
         self.gate.close();
         for cache in &state.caches {
-            cache.take_all(&self.gate).for_each(|block| state.store.put(block));
-            // SAFETY: under the pool's lock, the gate is closed, and `take_all` waited for the lane.
+            cache.empty(&self.gate, |block| state.store.put(block));
+            // SAFETY: under the pool's lock, the gate is closed, and `empty` waited for the lane.
             unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
         }
     }
@@ -343,7 +346,7 @@ impl State {
                 Some(block) => {
                     let request = self.queue.remove(index).expect("the index is in range");
                     self.counts.served(&request);
-                    self.ready.push(Delivery { slot: request.slot, result: Ok(block) });
+                    self.ready.push(request.end(Ok(block)));
                 }
                 None => index += 1,
             }

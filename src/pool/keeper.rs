@@ -154,7 +154,7 @@ impl Core {
         first.waited = true;
         if !self.gate.is_closed() {
             // What other threads keep may be just what is needed. The gate stays closed while requests
-            // come, so that every block that is freed is seen.
+            // wait, so that every block that is freed is seen.
             self.collect(state);
             state.match_requests();
             return self.plan(state);
@@ -188,14 +188,16 @@ impl Core {
         let (hopeless, patient): (Vec<Request>, Vec<Request>) =
             state.queue.drain(..).partition(|request| request.gives_up);
         state.queue = patient.into();
-        state.ready.extend(hopeless.into_iter().map(|request| Delivery {
-            result: Err(errors::exhausted(request.operation, request.size, &stats)),
-            slot: request.slot,
+        state.ready.extend(hopeless.into_iter().map(|request| {
+            let error = errors::exhausted(request.operation, request.size, &stats);
+            request.end(Err(error))
         }));
     }
 
     /// What there is to do while nobody waits.
     fn maintain(&self, state: &mut State) -> Step {
+        // A block that a thread keeps is found the next time that somebody waits.
+        self.gate.open();
         let now = Instant::now();
         if let Some(excess) = self.options.excess(state.store.free_bytes) {
             let slabs = state.take_empty(excess, None);
@@ -207,10 +209,7 @@ impl Core {
         if !lingers.is_zero() {
             return Step::Sleep(Some(lingers));
         }
-        let Some(age) = self.options.idle_age else {
-            self.gate.open();
-            return Step::End;
-        };
+        let Some(age) = self.options.idle_age else { return Step::End };
         if state.store.parked.blocks > 0 && state.looked_at.elapsed() > age / 4 {
             state.looked_at = now;
             return Step::Retire;
@@ -230,8 +229,8 @@ impl Core {
     fn collect_idle(&self, state: &mut State) {
         self.gate.close();
         for cache in state.caches.iter().filter(|cache| cache.is_idle()) {
-            cache.take_all(&self.gate).for_each(|block| state.store.put(block));
-            // SAFETY: under the pool's lock, the gate is closed, and `take_all` waited for the lane.
+            cache.empty(&self.gate, |block| state.store.put(block));
+            // SAFETY: under the pool's lock, the gate is closed, and `empty` waited for the lane.
             unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
         }
     }
@@ -267,7 +266,7 @@ impl Core {
                 state.frugal = false;
                 let error = errors::not_page_locked(&self.context, failure, operation, bytes);
                 if let Some(request) = state.remove(&growth.slot) {
-                    state.ready.push(Delivery { slot: request.slot, result: Err(error) });
+                    state.ready.push(request.end(Err(error)));
                 }
                 self.serve(state);
             }

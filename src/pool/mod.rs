@@ -42,6 +42,7 @@ mod chain;
 mod classes;
 mod core;
 mod errors;
+mod export;
 mod gate;
 mod grow;
 mod keeper;

@@ -71,20 +71,20 @@ impl Core {
     #[cold]
     fn reclaim_slow(&self, block: BlockRef, free: bool) -> Option<Arc<dyn BlockOwner>> {
         let cache = self.own_cache();
-        let mut overflow = Chain::new();
         let mut state = self.lock();
         let open = !self.gate.is_closed();
         match (&cache, block.class()) {
             (Some(cache), Some(class)) if open && free => {
-                if !cache.has_room(class, block.bytes()) {
-                    // SAFETY: the owner's thread, under the pool's lock.
-                    overflow = unsafe { cache.make_room(class) };
-                }
-                if cache.has_room(class, block.bytes()) {
-                    // SAFETY: as above, and the gate is open.
-                    unsafe { cache.push(class, block) };
-                } else {
-                    overflow.push(block);
+                // SAFETY: the owner's thread, under the pool's lock, and the gate is open; and there is room.
+                unsafe {
+                    if cache.room(class, block.bytes()) == 0 {
+                        cache.make_room(class, |other| state.store.put(other));
+                    }
+                    if cache.room(class, block.bytes()) > 0 {
+                        cache.push(class, block);
+                    } else {
+                        state.store.put(block);
+                    }
                 }
             }
             (Some(cache), Some(_)) if open => {
@@ -92,10 +92,9 @@ impl Core {
                 unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
                 state.store.park(block);
             }
-            _ if free => overflow.push(block),
+            _ if free => state.store.put(block),
             _ => state.store.park(block),
         }
-        overflow.for_each(|block| state.store.put(block));
         if state.closed {
             // SAFETY: when the pool was closed it took a reference for every block that was outside;
             // this block was, and has just come back.
@@ -144,9 +143,10 @@ impl Core {
         state.caches.swap_remove(index);
         state.counts.forget(cache);
         // SAFETY: the owner's thread, under the pool's lock.
-        let (kept, posted) = unsafe { (cache.take_shelves(), cache.take_outbox()) };
-        kept.for_each(|block| state.store.put(block));
-        posted.for_each(|block| state.store.park(block));
+        unsafe {
+            cache.empty_shelves(|block| state.store.put(block));
+            cache.take_outbox().for_each(|block| state.store.park(block));
+        }
         self.serve(state);
     }
 

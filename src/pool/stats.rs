@@ -151,10 +151,10 @@ impl Core {
             state.caches.iter().map(|cache| of(&cache.shelves()[class]).get() as usize).sum()
         };
         let classes: Vec<ClassStats> = store
-            .shelves
-            .iter()
-            .filter(|(_, shelf)| shelf.blocks > 0)
-            .map(|(size, shelf)| {
+            .shelves()
+            .filter(|shelf| shelf.blocks > 0)
+            .map(|shelf| {
+                let size = shelf.size;
                 let cached = shelf.free + in_threads(size.class(), |shelf| &shelf.len);
                 let in_flight = shelf.parked + in_threads(size.class(), |shelf| &shelf.posted);
                 let elsewhere = cached + in_flight + shelf.quarantined;

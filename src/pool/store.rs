@@ -15,6 +15,9 @@
 //! * A slab whose blocks are all free, and which is not in the books any more, has no user: only such
 //!   slabs are released.
 //! * Blocks that threads keep, and live ones, are in no list here; their slab counts them.
+//! * A free block is *loose*, named by its shelf, or *sorted*, linked to its slab. What threads exchange is
+//!   loose, so that nobody touches its descriptor; it is sorted when somebody wants to know which slabs
+//!   are wholly free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -32,8 +35,11 @@ pub(super) struct Slab {
     pub(super) memory: Memory,
     pub(super) size: Size,
     blocks: NonNull<[Block]>,
+    /// The number of the shelf of its size.
+    shelf: usize,
+    /// Sorted free blocks.
     free: Chain,
-    /// When the last block came back, while all are free.
+    /// When it was found that all blocks are free and sorted, while they are.
     empty_since: Option<Instant>,
 }
 
@@ -46,6 +52,7 @@ impl Slab {
         memory: Memory,
         size: Size,
         home: u32,
+        shelf: usize,
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
         let count = memory.bytes() / size.bytes;
@@ -66,7 +73,7 @@ impl Slab {
             // is the only right to it.
             free.push(unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) });
         }
-        Slab { memory, size, blocks, free, empty_since: None }
+        Slab { memory, size, blocks, shelf, free, empty_since: None }
     }
 
     fn blocks(&self) -> usize {
@@ -93,9 +100,10 @@ impl Slab {
 }
 
 /// What there is of one size.
-#[derive(Default)]
 pub(super) struct Shelf {
-    /// The slabs that have free blocks. The oldest is used first, so that the youngest run empty.
+    pub(super) size: Size,
+    loose: Vec<BlockRef>,
+    /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest run empty.
     with_free: BTreeSet<u32>,
     pub(super) slabs: usize,
     pub(super) blocks: usize,
@@ -105,13 +113,30 @@ pub(super) struct Shelf {
     pub(super) growths: u64,
 }
 
+impl Shelf {
+    fn new(size: Size) -> Self {
+        Shelf {
+            size,
+            loose: Vec::new(),
+            with_free: BTreeSet::new(),
+            slabs: 0,
+            blocks: 0,
+            free: 0,
+            parked: 0,
+            quarantined: 0,
+            growths: 0,
+        }
+    }
+}
+
 pub(super) struct Store {
     pub(super) max_bytes: usize,
     pub(super) committed: usize,
     pub(super) peak: usize,
     /// Bytes of slabs that could not be released.
     pub(super) unreleased: usize,
-    pub(super) shelves: BTreeMap<Size, Shelf>,
+    shelves: Vec<Shelf>,
+    by_size: BTreeMap<Size, usize>,
     pub(super) parked: Parked,
     slabs: Vec<Option<Slab>>,
     vacant: Vec<u32>,
@@ -127,7 +152,8 @@ impl Store {
             committed: 0,
             peak: 0,
             unreleased: 0,
-            shelves: BTreeMap::new(),
+            shelves: Vec::new(),
+            by_size: BTreeMap::new(),
             parked: Parked::default(),
             slabs: Vec::new(),
             vacant: Vec::new(),
@@ -139,9 +165,14 @@ impl Store {
         self.slabs[home as usize].as_mut().expect("a slab with blocks outside stays")
     }
 
-    /// Whether a block that could serve a request of `size` is in flight.
+    /// The shelves, by size.
+    pub(super) fn shelves(&self) -> impl Iterator<Item = &Shelf> {
+        self.by_size.values().map(|&shelf| &self.shelves[shelf])
+    }
+
+    /// Whether a block of `size` is in flight.
     pub(super) fn in_flight(&self, size: Size) -> bool {
-        self.shelves.get(&size).is_some_and(|shelf| shelf.parked > 0)
+        self.by_size.get(&size).is_some_and(|&shelf| self.shelves[shelf].parked > 0)
     }
 
     /// How many bytes more may be committed.
@@ -149,46 +180,81 @@ impl Store {
         self.max_bytes - self.committed
     }
 
-    fn shelf(&mut self, size: Size) -> &mut Shelf {
-        self.shelves.entry(size).or_default()
+    /// The shelf of the slab that a block is part of.
+    fn shelf_of(&mut self, block: &BlockRef) -> &mut Shelf {
+        let shelf = self.slab(block.home()).shelf;
+        &mut self.shelves[shelf]
     }
 
     /// A free block for a request of `size`.
     pub(super) fn take(&mut self, size: Size) -> Option<BlockRef> {
-        let last = Size { bytes: size.bytes.saturating_add(size.bytes / 4), ..size };
-        let mut shelves = self.shelves.range_mut(size..=last);
-        let (size, shelf) =
-            shelves.find(|(other, shelf)| shelf.free > 0 && size.accepts(**other))?;
-        let home = *shelf.with_free.first().expect("it has free blocks");
-        shelf.free -= 1;
-        self.free_bytes -= size.bytes;
-        let slab = self.slabs[home as usize].as_mut().expect("it has free blocks");
-        slab.empty_since = None;
-        let block = slab.free.pop();
-        if slab.free.len() == 0 {
-            shelf.with_free.remove(&home);
+        let shelf = self.fitting(size)?;
+        self.take_from(shelf)
+    }
+
+    /// Up to `count` free blocks of exactly `size`.
+    pub(super) fn take_batch(&mut self, size: Size, count: usize, mut give: impl FnMut(BlockRef)) {
+        let Some(&shelf) = self.by_size.get(&size) else { return };
+        for _ in 0..count {
+            let Some(block) = self.take_from(shelf) else { return };
+            give(block);
         }
-        block
+    }
+
+    /// A shelf with free blocks for a request of `size`.
+    fn fitting(&self, size: Size) -> Option<usize> {
+        let last = Size { bytes: size.bytes.saturating_add(size.bytes / 4), ..size };
+        let free = |shelf: usize| self.shelves[shelf].free > 0;
+        let mut shelves = self.by_size.range(size..=last);
+        shelves
+            .find(|&(&other, &shelf)| free(shelf) && size.accepts(other))
+            .map(|(_, &shelf)| shelf)
+    }
+
+    fn take_from(&mut self, shelf: usize) -> Option<BlockRef> {
+        let shelf = &mut self.shelves[shelf];
+        let block = match shelf.loose.pop() {
+            Some(block) => block,
+            None => {
+                let home = *shelf.with_free.first()?;
+                let slab = self.slabs[home as usize].as_mut().expect("it has free blocks");
+                let block = slab.free.pop()?;
+                slab.empty_since = None;
+                if slab.free.len() == 0 {
+                    shelf.with_free.remove(&home);
+                }
+                block
+            }
+        };
+        shelf.free -= 1;
+        self.free_bytes -= shelf.size.bytes;
+        Some(block)
     }
 
     /// A block is free again.
     pub(super) fn put(&mut self, block: BlockRef) {
-        let home = block.home();
-        let slab = self.slab(home);
-        let size = slab.size;
-        slab.free.push(block);
-        if slab.is_empty() {
-            slab.empty_since = Some(Instant::now());
-        }
-        self.free_bytes += size.bytes;
-        let shelf = self.shelf(size);
+        let shelf = self.shelf_of(&block);
+        shelf.loose.push(block);
         shelf.free += 1;
-        shelf.with_free.insert(home);
+        self.free_bytes += shelf.size.bytes;
     }
 
-    /// The size of a block's memory, as the books know it.
-    pub(super) fn size_of(&mut self, block: &BlockRef) -> Size {
-        self.slab(block.home()).size
+    /// Links the loose blocks to their slabs.
+    fn sort(&mut self) {
+        let now = Instant::now();
+        for shelf in &mut self.shelves {
+            for block in shelf.loose.drain(..) {
+                let home = block.home();
+                let slab = self.slabs[home as usize].as_mut().expect("it has blocks outside");
+                slab.free.push(block);
+                if slab.free.len() == 1 {
+                    shelf.with_free.insert(home);
+                }
+                if slab.is_empty() {
+                    slab.empty_since = Some(now);
+                }
+            }
+        }
     }
 
     /// A block came back whose uses may be pending. [`retire`](super::retire) finds out when they are
@@ -197,8 +263,7 @@ impl Store {
         match block.hazards().a_stream() {
             None => self.put(block),
             Some(stream) => {
-                let size = self.size_of(&block);
-                self.shelf(size).parked += 1;
+                self.shelf_of(&block).parked += 1;
                 self.parked.push(stream, block);
             }
         }
@@ -206,28 +271,25 @@ impl Store {
 
     /// A parked block turned out to be used by another stream.
     pub(super) fn park_elsewhere(&mut self, block: BlockRef) {
-        let size = self.size_of(&block);
-        self.shelf(size).parked -= 1;
-        self.parked.forget(size.bytes);
+        self.shelf_of(&block).parked -= 1;
+        self.parked.forget(block.bytes());
         self.park(block);
     }
 
     /// A parked block is free.
     pub(super) fn unpark(&mut self, block: BlockRef) {
-        let size = self.size_of(&block);
-        self.shelf(size).parked -= 1;
-        self.parked.forget(size.bytes);
+        self.shelf_of(&block).parked -= 1;
+        self.parked.forget(block.bytes());
         self.put(block);
     }
 
     /// It cannot be known whether the device is done with a parked block: it is never used again, and
     /// its slab never released (soundness rule 4).
     pub(super) fn quarantine(&mut self, block: BlockRef) {
-        let size = self.size_of(&block);
-        let shelf = self.shelf(size);
+        let shelf = self.shelf_of(&block);
         shelf.parked -= 1;
         shelf.quarantined += 1;
-        self.parked.forget(size.bytes);
+        self.parked.forget(block.bytes());
     }
 
     /// Commits `bytes`, if the budget allows it.
@@ -257,7 +319,8 @@ impl Store {
         const LARGEST_SLAB: usize = LEAST_PART;
         const SMALLEST_SLAB: usize = 64 << 10;
         let limit = LARGEST_SLAB.min(self.max_bytes / 16);
-        let present = self.shelves.get(&size).map_or(0, |shelf| shelf.blocks * size.bytes);
+        let blocks = self.by_size.get(&size).map_or(0, |&shelf| self.shelves[shelf].blocks);
+        let present = blocks * size.bytes;
         let target = present.max(SMALLEST_SLAB).min(limit);
         let one = self.smallest_growth(size);
         let slab = ((target / size.bytes).max(1) * size.bytes).next_multiple_of(PAGE);
@@ -270,12 +333,16 @@ impl Store {
             self.slabs.push(None);
             u32::try_from(self.slabs.len() - 1).expect("fewer than 2^32 slabs")
         });
-        let mut slab = Slab::new(memory, size, home, owner);
+        let number = *self.by_size.entry(size).or_insert_with(|| {
+            self.shelves.push(Shelf::new(size));
+            self.shelves.len() - 1
+        });
+        let mut slab = Slab::new(memory, size, home, number, owner);
         slab.empty_since = Some(Instant::now());
         let blocks = slab.blocks();
         self.slabs[home as usize] = Some(slab);
         self.free_bytes += blocks * size.bytes;
-        let shelf = self.shelf(size);
+        let shelf = &mut self.shelves[number];
         shelf.slabs += 1;
         shelf.blocks += blocks;
         shelf.free += blocks;
@@ -287,6 +354,7 @@ impl Store {
     /// of free blocks are gone, or all that were free before `before`. They stay committed until they are
     /// [released](Self::release).
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
+        self.sort();
         let mut empty: Vec<(Instant, u32)> = Vec::new();
         for (home, slab) in self.slabs.iter().enumerate() {
             if let Some(since) = slab.as_ref().and_then(|slab| slab.empty_since)
@@ -307,7 +375,7 @@ impl Store {
             let free = slab.blocks() * slab.size.bytes;
             sum += free;
             self.free_bytes -= free;
-            let shelf = self.shelf(slab.size);
+            let shelf = &mut self.shelves[slab.shelf];
             shelf.slabs -= 1;
             shelf.blocks -= slab.blocks();
             shelf.free -= slab.blocks();
@@ -319,7 +387,7 @@ impl Store {
 
     /// How many blocks there are, and how many of them are free, in flight or quarantined here.
     pub(super) fn blocks(&self) -> (usize, usize) {
-        self.shelves.values().fold((0, 0), |(all, here), shelf| {
+        self.shelves.iter().fold((0, 0), |(all, here), shelf| {
             (all + shelf.blocks, here + shelf.free + shelf.parked + shelf.quarantined)
         })
     }

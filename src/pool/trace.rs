@@ -1,49 +1,64 @@
-//! Events for the `tracing` crate, where that feature is on. Emitted with nothing locked.
+//! Events for the `tracing` crate, where that feature is on; all have the target `pinlane::pool`.
+//!
+//! A subscriber is somebody else's code: it is called with nothing locked, and its panics end here. It may
+//! look at the pool, but must not wait for memory from it: it may be running on the thread that gets some.
+
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 use std::time::Duration;
 
 use super::grow::Fallbacks;
+use crate::error::Error;
 use crate::memory::block::BlockRef;
 
-const TARGET: &str = "pinlane::pool";
+/// `tracing::event!` with the pool's target; nothing without the feature.
+macro_rules! event {
+    ($level:ident, $($event:tt)*) => {
+        #[cfg(feature = "tracing")]
+        crate::process::call_user(|| {
+            tracing::event!(target: "pinlane::pool", tracing::Level::$level, $($event)*);
+        })
+    };
+}
 
 /// Memory was page-locked.
 pub(super) fn grew(bytes: usize, block_bytes: usize, took: Duration, fallbacks: Fallbacks) {
-    #[cfg(feature = "tracing")]
-    {
-        let micros = took.as_micros() as u64;
-        let Fallbacks { not_registered, small_pages, other_node } = fallbacks;
-        tracing::debug!(
-            target: TARGET, bytes, block_bytes, micros, not_registered, small_pages, other_node,
-            "page-locked"
-        );
-    }
-    #[cfg(not(feature = "tracing"))]
-    let _ = (TARGET, bytes, block_bytes, took, fallbacks);
+    let Fallbacks { not_registered, small_pages, other_node } = fallbacks;
+    event!(
+        DEBUG,
+        bytes,
+        block_bytes,
+        micros = took.as_micros() as u64,
+        not_registered,
+        small_pages,
+        other_node,
+        "page-locked"
+    );
+}
+
+/// A request waited for room in the budget, and got its block.
+pub(super) fn waited(block_bytes: usize, time: Duration) {
+    event!(DEBUG, block_bytes, micros = time.as_micros() as u64, "waited for room");
+}
+
+/// A request ended without a block: the budget is spent, the time is over, or the system has no memory.
+pub(super) fn failed(block_bytes: usize, error: &Error) {
+    event!(WARN, block_bytes, %error, "no block");
 }
 
 /// Memory was given back to the system, or should have been.
 pub(super) fn released(bytes: usize, lost: usize) {
-    #[cfg(feature = "tracing")]
-    {
-        if bytes > 0 {
-            tracing::debug!(target: TARGET, bytes, "given back");
-        }
-        if lost > 0 {
-            tracing::error!(target: TARGET, bytes = lost, "could not be given back, and is lost");
-        }
+    if bytes > 0 {
+        event!(DEBUG, bytes, "given back");
     }
-    #[cfg(not(feature = "tracing"))]
-    let _ = (bytes, lost);
+    if lost > 0 {
+        event!(ERROR, bytes = lost, "could not be given back, and is lost");
+    }
 }
 
 /// The device cannot say whether it is done with these blocks.
 pub(super) fn quarantined(blocks: &[BlockRef]) {
-    #[cfg(feature = "tracing")]
     for block in blocks {
-        let bytes = block.bytes();
-        tracing::error!(target: TARGET, bytes, "quarantined: the device cannot say if it is done");
+        event!(ERROR, bytes = block.bytes(), "quarantined: the device cannot say if it is done");
     }
-    #[cfg(not(feature = "tracing"))]
-    let _ = blocks;
 }

@@ -11,6 +11,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::classes::Size;
+use super::trace;
 use crate::error::Result;
 use crate::memory::block::BlockRef;
 use crate::process::call_user;
@@ -49,17 +50,31 @@ impl Request {
         let now = elapsed.as_nanos() % (TURN.as_nanos() * CYCLE);
         Some(Duration::from_nanos((end - now) as u64))
     }
+
+    /// The request's end.
+    pub(super) fn end(self, result: Result<BlockRef>) -> Delivery {
+        let waited = self.waited.then(|| self.since.elapsed());
+        Delivery { slot: self.slot, bytes: self.size.bytes, waited, result }
+    }
 }
 
 /// An outcome on its way.
 pub(super) struct Delivery {
-    pub(super) slot: Arc<Slot>,
-    pub(super) result: Result<BlockRef>,
+    slot: Arc<Slot>,
+    /// Of the block.
+    bytes: usize,
+    waited: Option<Duration>,
+    result: Result<BlockRef>,
 }
 
 impl Delivery {
     /// Hands the outcome over. Call it without the pool's lock.
     pub(super) fn make(self) {
+        match (&self.result, self.waited) {
+            (Ok(_), Some(time)) => trace::waited(self.bytes, time),
+            (Ok(_), None) => {}
+            (Err(error), _) => trace::failed(self.bytes, error),
+        }
         self.slot.fill(self.result);
     }
 }

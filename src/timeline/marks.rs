@@ -22,11 +22,16 @@ pub(crate) struct Fence {
 }
 
 impl Fence {
+    /// Whether the completion of this fence implies that of `position`.
+    pub(super) fn implies(self, position: u64) -> bool {
+        position < self.covers || position == self.position
+    }
+
     /// The one of two fences of a stream whose completion implies the other's, if there is one.
     pub(crate) fn covering(self, other: Fence) -> Option<Fence> {
-        if other.position == self.position || other.position < self.covers {
+        if self.implies(other.position) {
             Some(self)
-        } else if self.position < other.covers {
+        } else if other.implies(self.position) {
             Some(other)
         } else {
             None
@@ -118,13 +123,13 @@ impl<E: Clone> Marks<E> {
         self.fenced = self.fenced.max(self.first);
     }
 
-    /// The first event whose completion implies that of `position`, and its own position. `position` is
-    /// pending.
-    pub(super) fn event_for(&self, position: u64) -> Option<(u64, E)> {
+    /// The first event whose completion implies that of `position`, and its fence. `position` is pending.
+    pub(super) fn event_for(&self, position: u64) -> Option<(Fence, E)> {
         let index = position.checked_sub(self.first)? as usize;
         (position..).zip(self.pending.iter().skip(index)).find_map(|(at, mark)| {
-            let event = mark.event.as_ref().filter(|_| at == position || mark.covers > position)?;
-            Some((at, event.clone()))
+            let fence = Fence { position: at, covers: mark.covers };
+            let event = mark.event.as_ref().filter(|_| fence.implies(position))?;
+            Some((fence, event.clone()))
         })
     }
 
@@ -153,6 +158,10 @@ mod tests {
         Mark { covers, done: false, event: None }
     }
 
+    fn event_for(marks: &Marks<char>, position: u64) -> Option<(u64, char)> {
+        marks.event_for(position).map(|(fence, event)| (fence.position, event))
+    }
+
     /// Two threads fence at once: neither covers the other, and the one with the later position may
     /// well be the first to be complete.
     #[test]
@@ -163,7 +172,7 @@ mod tests {
         marks.complete(1);
         assert_eq!(marks.first(), 0);
         assert!(!marks.is_done(0) && marks.is_done(1));
-        assert_eq!(marks.event_for(0), Some((0, 'a')), "still to be waited for");
+        assert_eq!(event_for(&marks, 0), Some((0, 'a')), "still to be waited for");
 
         // Behind both: when it is complete, so are they.
         assert_eq!(marks.push(fenced(2, 'c')), 2);
@@ -192,8 +201,8 @@ mod tests {
         // Recorded before the third was enqueued, pushed after it.
         marks.push(fenced(2, 'a'));
         assert_eq!(marks.open(), 2..3);
-        assert_eq!(marks.event_for(0), Some((3, 'a')));
-        assert_eq!(marks.event_for(1), Some((3, 'a')));
+        assert_eq!(event_for(&marks, 0), Some((3, 'a')));
+        assert_eq!(event_for(&marks, 1), Some((3, 'a')));
         assert_eq!(marks.event_for(2), None);
         marks.complete(3);
         assert_eq!((marks.first(), marks.open()), (2, 2..3), "the third is not covered");
@@ -201,7 +210,7 @@ mod tests {
 
         marks.push(fenced(4, 'b'));
         assert!(marks.open().is_empty());
-        assert_eq!(marks.event_for(2), Some((4, 'b')));
+        assert_eq!(event_for(&marks, 2), Some((4, 'b')));
         marks.complete(4);
         assert_eq!((marks.first(), marks.end()), (5, 5));
     }

@@ -48,6 +48,7 @@ mod submit;
 #[cfg(all(test, feature = "emulated"))]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
@@ -87,19 +88,29 @@ pub(crate) struct Timeline {
     open: AtomicU64,
     /// The position at which it is time to look for completed ones.
     next_sweep: AtomicU64,
+    /// Tells this stream from every other that there is or was.
+    id: u64,
+    /// What later work here is ordered after already: of the stream of that number, what the fence says.
+    after: Mutex<VecDeque<(u64, Fence)>>,
 }
+
+/// How many other streams a stream remembers to have waited for; forgetting costs another wait.
+const REMEMBERED: usize = 8;
 
 /// What there is to wait for at a pending position.
 enum Target {
-    /// This event, which is that of this position.
-    Event(u64, Arc<Event>),
+    /// This event, which is that of this fence.
+    Event(Fence, Arc<Event>),
     /// No event can be had. Everything pushed below this position is complete when the stream is.
     Stream(u64),
 }
 
 impl Timeline {
     pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
+        static STREAMS: AtomicU64 = AtomicU64::new(0);
         Arc::new(Timeline {
+            id: STREAMS.fetch_add(1, Ordering::Relaxed),
+            after: Mutex::default(),
             context,
             raw,
             origin,
@@ -239,8 +250,8 @@ impl Timeline {
             if marks.is_done(position) {
                 return Ok(None);
             }
-            if let Some((at, event)) = marks.event_for(position) {
-                return Ok(Some(Target::Event(at, event)));
+            if let Some((fence, event)) = marks.event_for(position) {
+                return Ok(Some(Target::Event(fence, event)));
             }
         }
         if let Some(fence) = self.fence(self.open(operation)?, operation) {
@@ -254,7 +265,7 @@ impl Timeline {
     /// Notes that what `target` names is complete.
     fn reached(&self, target: &Target) {
         match *target {
-            Target::Event(position, _) => self.complete(position),
+            Target::Event(fence, _) => self.complete(fence.position),
             Target::Stream(below) => self.retire(below),
         }
     }
@@ -304,24 +315,42 @@ impl Timeline {
         Ok(())
     }
 
-    /// Makes later work of this stream wait, on the device, for `position` of `producer`.
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`. Once is enough.
     pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
-        if std::ptr::eq(self, producer) {
+        if std::ptr::eq(self, producer) || self.is_after(producer, position) {
             return Ok(());
         }
         const CALL: &str = "cudaStreamWaitEvent";
         match producer.target(position, CALL)? {
             None => Ok(()),
-            Some(Target::Event(_, event)) => {
+            Some(Target::Event(fence, event)) => {
                 let driver = self.context.driver(CALL)?;
                 self.close_group(CALL);
                 // SAFETY: the stream and the event are live.
                 unsafe { driver.stream_wait_event(self.raw, event.raw()) }
-                    .map_err(|code| self.context.error(code, CALL, "ordering two streams"))
+                    .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
+                self.remember(producer, fence);
+                Ok(())
             }
             // There is no event to wait on; the host waits instead.
             Some(Target::Stream(_)) => producer.wait(position),
         }
+    }
+
+    /// Whether later work here is known to be ordered after `position` of `producer`.
+    fn is_after(&self, producer: &Timeline, position: u64) -> bool {
+        let after = self.after.lock();
+        after.iter().any(|(id, fence)| *id == producer.id && fence.implies(position))
+    }
+
+    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, waits for it.
+    fn remember(&self, producer: &Timeline, fence: Fence) {
+        let mut after = self.after.lock();
+        after.retain(|(id, _)| *id != producer.id);
+        if after.len() == REMEMBERED {
+            after.pop_front();
+        }
+        after.push_back((producer.id, fence));
     }
 
     /// Blocks until everything submitted before the call is complete.

@@ -167,6 +167,6 @@ impl Timeline {
         // an event recorded in it would end it.
         self.open(operation).ok()?;
         let position = self.push(Mark { covers, done: false, event: Some(event.clone()) });
-        Some(Target::Event(position, event))
+        Some(Target::Event(Fence { position, covers }, event))
     }
 }

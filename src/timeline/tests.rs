@@ -169,6 +169,35 @@ fn another_stream_can_wait_for_a_group() {
     rig.assert_clean();
 }
 
+/// A wait that is enqueued already holds for everything behind it.
+#[test]
+fn a_stream_waits_once_for_what_it_is_after_already() {
+    let rig = Rig::eager();
+    rig.barrier();
+    let positions: Vec<u64> = (0..3).map(|_| rig.submit(Fencing::Own)).collect();
+    let follower = create_stream(rig.device.context(), StreamFlags::default()).unwrap();
+    let waits = || rig.calls(Call::StreamWaitEvent);
+    let before = waits();
+    follower.wait_for(&rig.stream, positions[1]).unwrap();
+    assert_eq!(waits() - before, 1);
+    for &earlier in &positions[..2] {
+        follower.wait_for(&rig.stream, earlier).unwrap();
+    }
+    assert_eq!(waits() - before, 1, "it is after these");
+    follower.wait_for(&rig.stream, positions[2]).unwrap();
+    assert_eq!(waits() - before, 2, "but not after this one");
+
+    let refused = rig.submit(Fencing::Own);
+    let fault = Fault::once(Call::StreamWaitEvent, CudaCode::UNKNOWN);
+    rig.emulator.inject(fault);
+    assert!(follower.wait_for(&rig.stream, refused).is_err());
+    follower.wait_for(&rig.stream, refused).unwrap();
+    assert_eq!(waits() - before, 4, "a wait that was refused is none");
+    rig.open_gate();
+    drop(follower);
+    rig.assert_clean();
+}
+
 /// Whatever part of a stream is complete, one call finds it all, and nothing else.
 #[test]
 fn advance_finds_all_that_is_complete_with_few_queries() {

@@ -306,8 +306,13 @@ mod pool {
     }
 
     pub mod trace {
+        use std::time::Duration;
+
+        use crate::error::Error;
         use crate::memory::block::BlockRef;
 
+        pub fn waited(_: usize, _: Duration) {}
+        pub fn failed(_: usize, _: &Error) {}
         pub fn released(_: usize, _: usize) {}
         pub fn quarantined(_: &[BlockRef]) {}
     }

@@ -1,0 +1,250 @@
+//! One range of memory that somebody else allocated and `cudaHostRegister` page-locked.
+//!
+//! ```text
+//!   PinnedBuf -- BlockRef --> Registration { block, owner }
+//!      | drops, or the owner is asked for, or the borrow is to end
+//!      v
+//!   every use complete --> unregistered --> the owner is free
+//!      | the device cannot say
+//!      v
+//!   owned: the owner leaks, counted as quarantined.  Lent: the process aborts
+//! ```
+//!
+//! # Invariants
+//!
+//! * The owner is not touched before every recorded use is complete and the runtime has unregistered the
+//!   memory. This is the one drop of a buffer that waits: `cudaHostUnregister` does anyway.
+//! * Whatever goes wrong leaks the owner: it is kept in a `ManuallyDrop` and taken out at the very end.
+//! * No lock is held while a device is waited for, the runtime called, or an owner dropped.
+
+use std::io::Write;
+use std::mem::ManuallyDrop;
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use bytemuck::Pod;
+
+use super::block::{Block, BlockOwner, BlockRef};
+use super::hazard::{Access, Use};
+use super::pinned::{PinnedBuf, PinnedRegion};
+use crate::context::Context;
+use crate::driver::{HostFlags, Poll};
+use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::process::{call_user, on_ordinary_thread};
+use crate::sync::Mutex;
+
+/// Page-locks elements for all devices of the process. No elements are no work.
+///
+/// # Safety
+///
+/// * The elements are readable and writable until they have been unregistered.
+pub(super) unsafe fn page_lock<T>(
+    context: &Context,
+    operation: &'static str,
+    elements: NonNull<[T]>,
+) -> Result<()> {
+    let driver = context.driver(operation)?;
+    let (ptr, bytes) = (elements.cast::<u8>(), elements.len() * size_of::<T>());
+    if bytes == 0 {
+        return Ok(());
+    }
+    let flags = HostFlags { portable: true, ..HostFlags::default() };
+    // SAFETY: mapped, readable and writable until unregistered, by the precondition.
+    unsafe { driver.host_register(context.ordinal(), ptr, bytes, flags) }
+        .map_err(|code| not_page_locked(context, code, operation, ptr, bytes))
+}
+
+#[cold]
+fn not_page_locked(
+    context: &Context,
+    code: CudaCode,
+    operation: &'static str,
+    ptr: NonNull<u8>,
+    bytes: usize,
+) -> Error {
+    let what = format!("page-locking {bytes} bytes at {ptr:p} on device {}", context.ordinal());
+    let (kind, remedy) = match code {
+        CudaCode::HOST_MEMORY_ALREADY_REGISTERED => (
+            ErrorKind::InvalidValue,
+            "some of them are page-locked already: register memory once, and use what that gave until \
+             it is dropped",
+        ),
+        CudaCode::INVALID_VALUE => (
+            ErrorKind::InvalidValue,
+            "map files with MAP_PRIVATE, not MAP_SHARED, readable and writable; or copy the data into \
+             a buffer of a pool",
+        ),
+        CudaCode::MEMORY_ALLOCATION => (
+            ErrorKind::OutOfHostMemory,
+            "raise the limit on locked memory (ulimit -l), or register less at a time",
+        ),
+        code => return context.error(code, "cudaHostRegister", what),
+    };
+    Error::new(kind, operation, what, remedy).with_code(code)
+}
+
+/// Memory that is page-locked, who owns it, and who uses it.
+pub(super) struct Registration<O> {
+    context: Arc<Context>,
+    block: Block,
+    /// Taken when the registration ends. What is not taken leaks.
+    owner: Mutex<Option<ManuallyDrop<Box<O>>>>,
+    /// The memory is somebody else's, who gets it back whatever happens.
+    lent: bool,
+    me: Weak<Self>,
+}
+
+/// Why memory is not free to be used otherwise.
+enum Failure {
+    /// A device may still access it.
+    InUse(Error),
+    /// No device does any more, but it is page-locked.
+    Locked(Error),
+}
+
+impl<O: Send + 'static> Registration<O> {
+    /// `elements` have been page-locked. They belong to `owner`, or to somebody else if they are `lent`.
+    pub(super) fn new<T>(
+        context: &Arc<Context>,
+        elements: NonNull<[T]>,
+        owner: Box<O>,
+        lent: bool,
+    ) -> Arc<Self> {
+        let (ptr, bytes) = (elements.cast::<u8>(), elements.len() * size_of::<T>());
+        Arc::new_cyclic(|me: &Weak<Self>| {
+            let this: *const dyn BlockOwner = me.as_ptr();
+            let this = NonNull::new(this.cast_mut()).expect("an address of an object");
+            Registration {
+                context: context.clone(),
+                block: Block::new(ptr, bytes, usize::MAX, 0, None, this),
+                owner: Mutex::new(Some(ManuallyDrop::new(owner))),
+                lent,
+                me: me.clone(),
+            }
+        })
+    }
+
+    /// The buffer whose drop ends the registration. Called once.
+    pub(super) fn buffer<T: Pod>(self: &Arc<Self>, len: usize) -> PinnedBuf<T> {
+        let _ = Arc::into_raw(self.clone());
+        // SAFETY: the descriptor lives as long as the registration, which the reference just leaked keeps
+        // alive until `reclaim` takes it back; this is the only `BlockRef` to it, being made once.
+        let block = unsafe { BlockRef::new(NonNull::from(&self.block)) };
+        PinnedBuf::new(PinnedRegion::new(block), len)
+    }
+
+    /// Blocks until the device is done with the memory, and unregisters it.
+    fn unlock(&self, operation: &'static str) -> Result<(), Failure> {
+        let bytes = self.block.bytes();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let driver = self.context.driver(operation).map_err(|error| {
+            // What the device does is done to the parent's memory, not to a forked child's.
+            if self.context.is_current() { Failure::InUse(error) } else { Failure::Locked(error) }
+        })?;
+        let mut result = Ok(());
+        for user in self.block.hazards().pending(&(0..usize::MAX), Access::Write) {
+            match finish(&user, operation) {
+                Ok(()) => {}
+                Err(error) if is_over(&error) => result = result.and(Err(Failure::Locked(error))),
+                Err(error) => result = Err(Failure::InUse(error)),
+            }
+        }
+        result?;
+        // SAFETY: every use has been recorded and is complete, and whoever ends the registration has
+        // the block alone, so that no more can come.
+        unsafe { driver.host_unregister(self.block.ptr()) }.map_err(|code| {
+            let what = format_args!("unregistering {bytes} bytes");
+            Failure::Locked(self.context.error(code, "cudaHostUnregister", what))
+        })
+    }
+
+    /// Ends the registration of memory that is not lent, unless it has ended, and gives the owner back. If
+    /// that fails, all is as it was.
+    pub(super) fn give_back(&self, operation: &'static str) -> Result<O> {
+        match self.unlock(operation) {
+            Ok(()) => {
+                let owner = self.owner.lock().take().expect("the buffer has not been dropped");
+                Ok(*ManuallyDrop::into_inner(owner))
+            }
+            Err(Failure::InUse(error) | Failure::Locked(error)) => Err(error),
+        }
+    }
+
+    /// Ends the registration for good, unless it has ended. `Err` only if the memory is lent.
+    pub(super) fn end(&self, operation: &'static str) -> Result<()> {
+        let Some(owner) = self.owner.lock().take() else { return Ok(()) };
+        match self.unlock(operation) {
+            Ok(()) => {
+                call_user(|| drop(ManuallyDrop::into_inner(owner)));
+                Ok(())
+            }
+            Err(_) if !self.lent => {
+                self.context.quarantine(self.block.bytes());
+                Ok(())
+            }
+            Err(Failure::Locked(error)) => Err(error),
+            Err(Failure::InUse(error)) => abort(&self.block, &error),
+        }
+    }
+}
+
+impl<O: Send + 'static> BlockOwner for Registration<O> {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn reclaim(&self, _: BlockRef) -> Option<Arc<dyn BlockOwner>> {
+        if !self.context.is_current() {
+            return None;
+        }
+        // SAFETY: `buffer` leaked a reference for the block, which comes back once.
+        let me = unsafe { Arc::from_raw(self.me.as_ptr()) };
+        let registration = me.clone();
+        on_ordinary_thread(move || {
+            // The error of lent memory's end is lost when somebody unwinds, or in C.
+            let _ = registration.end("Registered::drop");
+        });
+        Some(me)
+    }
+}
+
+/// Blocks until an operation is complete, by every way there is to know: its event, its stream, and asking
+/// again and again.
+fn finish(user: &Use, operation: &'static str) -> Result<()> {
+    const PAUSE: Duration = Duration::from_micros(100);
+    let (stream, position) = (&user.stream, user.fence.position);
+    let Err(first) = stream.wait(position) else { return Ok(()) };
+    if stream.open(operation).and_then(|_| stream.synchronize()).is_ok() {
+        return Ok(());
+    }
+    loop {
+        match stream.poll(position) {
+            Ok(Poll::Done) => return Ok(()),
+            Ok(Poll::NotReady) => std::thread::sleep(PAUSE),
+            Err(last) => return Err(if is_over(&last) { last } else { first }),
+        }
+    }
+}
+
+/// Whether the error says that nothing runs on the device any more: its context is lost, or gone with the
+/// driver at the end of the process.
+fn is_over(error: &Error) -> bool {
+    error.kind() == ErrorKind::DeviceLost || error.cuda_code() == Some(CudaCode::CUDART_UNLOADING)
+}
+
+/// The end of a program whose borrowed memory a device may write to at any time: the borrow cannot be
+/// prolonged, and nothing that happens after it is defined.
+#[cold]
+fn abort(block: &Block, error: &Error) -> ! {
+    let (bytes, ptr) = (block.bytes(), block.ptr());
+    // Not `eprintln`, which panics if there is nobody to read it.
+    let _ = writeln!(
+        std::io::stderr(),
+        "pinlane: the device may still use {bytes} borrowed bytes at {ptr:p}, and cannot be waited for \
+         ({error}); their owner must not get them back: aborting"
+    );
+    std::process::abort()
+}

@@ -1,0 +1,325 @@
+//! Every driver call made to fail, at every point of a program that does all that a pool does.
+//!
+//! Whatever fails: no panic, no hang; what is page-locked is what the pool says is; what must never be used
+//! again is counted; and once the faults are over the pool works as before, unless the device is lost.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinlane::driver::Call;
+use pinlane::driver::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream};
+
+use crate::support::{BLOCK, LEN, eventually, raw, watched};
+use crate::{assert_adds_up, poll_once};
+
+/// The budget. One block is one slab then.
+const BLOCKS: usize = 8;
+/// How long a request waits that may wait for ever.
+const SOON: Duration = Duration::from_millis(4);
+/// How long one program may take before the test ends the process.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+#[derive(Clone, Debug)]
+struct Case {
+    execution: Execution,
+    calls: Vec<Call>,
+    nth: u64,
+    code: CudaCode,
+    repeat: Repeat,
+}
+
+/// What the program works with; made before anything fails.
+struct World {
+    emulator: Emulator,
+    pool: PinnedPool,
+    /// The second one's handle is known outside of the crate.
+    streams: [Stream; 2],
+    gpus: [DeviceBuf<u32>; 2],
+    device: Device,
+}
+
+impl World {
+    fn new(execution: Execution) -> World {
+        let emulator = Emulator::builder().execution(execution).build();
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let pool = PinnedPool::builder(&device).max_bytes(BLOCKS * BLOCK).build().unwrap();
+        let streams = [(); 2].map(|()| device.stream().unwrap());
+        let _ = raw(&streams[1]);
+        let gpus = [(); 2].map(|()| device.alloc(LEN).unwrap());
+        World { emulator, pool, streams, gpus, device }
+    }
+
+    /// Uses a buffer on both streams and drops it while they are at it.
+    fn use_and_drop(&mut self, mut host: PinnedBuf<u32>) -> Result<()> {
+        host.write()?.fill(7);
+        for (stream, gpu) in self.streams.iter().zip(&mut self.gpus) {
+            stream.upload(&host, gpu)?;
+        }
+        self.streams[0].download(&self.gpus[0], &mut host)?;
+        Ok(())
+    }
+
+    fn grow_and_retire(&mut self) -> Result<()> {
+        for _ in 0..2 * BLOCKS {
+            let host = self.pool.alloc(LEN)?;
+            self.use_and_drop(host)?;
+        }
+        Ok(())
+    }
+
+    fn all_forms(&mut self) -> Result<()> {
+        let aligned = self.pool.alloc_aligned(LEN, 64 << 10)?;
+        self.use_and_drop(aligned)?;
+        let zeroed = self.pool.alloc_zeroed(LEN)?;
+        self.use_and_drop(zeroed)?;
+        let timed = self.pool.alloc_timeout(LEN, SOON)?;
+        self.use_and_drop(timed)?;
+        if let Ok(host) = self.pool.try_alloc(LEN) {
+            self.use_and_drop(host)?;
+        }
+        match soon(self.pool.alloc_async(LEN)) {
+            Some(host) => self.use_and_drop(host?),
+            None => Ok(()),
+        }
+    }
+
+    /// Blocks of another size, for which what is free must go.
+    fn change_sizes(&mut self) -> Result<()> {
+        for factor in [1, 4, 2, BLOCKS, 1] {
+            let mut host = self.pool.alloc(factor * LEN)?;
+            host.write()?.fill(3);
+            let part = host.slice(..LEN)?;
+            self.streams[1].upload(part, &mut self.gpus[1])?;
+        }
+        Ok(())
+    }
+
+    /// One thread holds everything, others wait for it.
+    fn wait_for_others(&mut self) -> Result<()> {
+        let held: Result<Vec<PinnedBuf<u32>>> =
+            (0..BLOCKS).map(|_| self.pool.alloc_timeout(LEN, SOON)).collect();
+        let pool = &self.pool;
+        thread::scope(|scope| {
+            let sync = scope.spawn(|| pool.alloc_timeout::<u32>(LEN, SOON).map(drop));
+            let future = scope.spawn(|| soon(pool.alloc_async::<u32>(2 * LEN)).map(drop));
+            drop(held);
+            let _ = (sync.join().unwrap(), future.join().unwrap());
+        });
+        Ok(())
+    }
+
+    fn drop_in_a_host_function(&mut self) -> Result<()> {
+        let host = self.pool.alloc::<u32>(LEN)?;
+        self.streams[0].upload(&host, &mut self.gpus[0])?;
+        let pool = self.pool.clone();
+        self.streams[1].launch_host(move || drop((host, pool)))?.wait()
+    }
+
+    /// Everything that a pool does. What fails is left at that.
+    fn run(&mut self) -> Vec<Result<()>> {
+        let mut results = vec![
+            self.grow_and_retire(),
+            self.all_forms(),
+            self.change_sizes(),
+            self.pool.trim().map(drop),
+            self.drop_in_a_host_function(),
+            self.wait_for_others(),
+            self.grow_and_retire(),
+        ];
+        results.push(self.streams.iter().try_for_each(Stream::synchronize));
+        results.push(self.pool.trim_to(BLOCK).map(drop));
+        results
+    }
+
+    /// Everything works, with what is left of the budget.
+    fn assert_works(&mut self, case: &Case) {
+        // An event behind all that may have none.
+        self.streams.iter().for_each(|stream| drop(stream.record().unwrap()));
+        let left = BLOCKS - self.pool.stats().quarantined_bytes / BLOCK;
+        for _ in 0..3 {
+            let mut hosts: Vec<PinnedBuf<u32>> = (0..left)
+                .map(|_| self.pool.alloc(LEN).unwrap_or_else(|error| panic!("{case:?}: {error}")))
+                .collect();
+            for (value, host) in hosts.iter_mut().enumerate() {
+                host.write().unwrap().fill(value as u32);
+                let [stream, other] = &self.streams;
+                stream.upload(&*host, &mut self.gpus[0]).unwrap();
+                other.download(&self.gpus[0], &mut *host).unwrap();
+                assert!(host.read().unwrap().iter().all(|&word| word == value as u32));
+            }
+        }
+        assert_eq!(self.pool.trim().unwrap(), left * BLOCK, "{case:?}");
+    }
+}
+
+/// What a future gives, if it does within a short time; it is dropped then.
+fn soon<F: Future>(future: F) -> Option<F::Output> {
+    let (mut future, start) = (pin!(future), Instant::now());
+    while start.elapsed() < SOON {
+        if let Some(output) = poll_once(&mut future) {
+            return Some(output);
+        }
+        thread::yield_now();
+    }
+    None
+}
+
+fn check(case: &Case) {
+    let mut world = World::new(case.execution);
+    for &call in &case.calls {
+        let (nth, code, repeat) = (case.nth, case.code, case.repeat);
+        world.emulator.inject(Fault { call, nth, code, repeat });
+    }
+    for error in world.run().into_iter().filter_map(Result::err) {
+        let kinds = [
+            ErrorKind::Cuda,
+            ErrorKind::DeviceLost,
+            ErrorKind::OutOfHostMemory,
+            ErrorKind::OutOfDeviceMemory,
+            // What a lost block leaves of the budget may be too little.
+            ErrorKind::BudgetExhausted,
+            ErrorKind::TimedOut,
+        ];
+        assert!(kinds.contains(&error.kind()), "{case:?}: {error}");
+        assert!(
+            error.kind() != ErrorKind::DeviceLost || case.code.is_sticky(),
+            "{case:?}: {error}"
+        );
+    }
+    world.emulator.clear_faults();
+    // A host function may still hold something, a request that was withdrawn may just be served.
+    eventually("nothing is alive", || {
+        let stats = world.pool.stats();
+        stats.live_bytes == 0 && stats.committed_bytes == world.emulator.usage().host_bytes
+            || case.code.is_sticky()
+    });
+    let lost = world.streams[0].synchronize().is_err();
+    assert!(!lost || case.code.is_sticky(), "{case:?}");
+    if !lost {
+        world.assert_works(case);
+    }
+    let World { emulator, pool, streams, gpus, device } = world;
+    let stats = if lost { pool.stats() } else { assert_adds_up(&pool, &emulator) };
+    if lost {
+        let error = pool.alloc::<u32>(BLOCKS * LEN).unwrap_err();
+        let kinds = [ErrorKind::DeviceLost, ErrorKind::BudgetExhausted];
+        assert!(kinds.contains(&error.kind()), "{case:?}: {error}");
+    }
+    drop((pool, streams, gpus, device));
+    let left = emulator.usage().host_bytes;
+    if lost {
+        assert!(left <= stats.committed_bytes, "{case:?}: {left} of {stats}");
+    } else {
+        assert_eq!(left, stats.quarantined_bytes, "{case:?}: {stats}");
+    }
+    assert_eq!(emulator.findings(), [], "{case:?}");
+}
+
+/// Runs every case, and ends the process if one hangs: a thread that hangs cannot be ended.
+fn check_all(cases: Vec<Case>) {
+    let current: Mutex<(Instant, Option<&Case>)> = Mutex::new((Instant::now(), None));
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watchdog = scope.spawn(|| {
+            while !done.load(Relaxed) {
+                let (since, case) = *current.lock().unwrap();
+                if since.elapsed() > PATIENCE {
+                    eprintln!("this hangs: {case:?}");
+                    std::process::abort();
+                }
+                thread::park_timeout(Duration::from_millis(100));
+            }
+        });
+        let end = EndOf(&done);
+        for case in &cases {
+            *current.lock().unwrap() = (Instant::now(), Some(case));
+            check(case);
+        }
+        drop(end);
+        watchdog.thread().unpark();
+    });
+}
+
+/// Tells the watchdog, also when a case fails.
+struct EndOf<'a>(&'a AtomicBool);
+
+impl Drop for EndOf<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Each set of calls, failing at once or later, once or for ever after, in both modes.
+fn cases(sets: &[&[Call]], code: CudaCode) -> Vec<Case> {
+    let mut cases = Vec::new();
+    for &calls in sets {
+        for nth in 1..=6 {
+            for repeat in [Repeat::Once, Repeat::Forever] {
+                let execution = if nth % 2 == 0 { Execution::Lazy } else { Execution::Eager };
+                cases.push(Case { execution, calls: calls.to_vec(), nth, code, repeat });
+            }
+        }
+    }
+    cases
+}
+
+fn each_call() -> Vec<&'static [Call]> {
+    Call::ALL.iter().map(std::slice::from_ref).collect()
+}
+
+#[test]
+fn any_call_may_fail() {
+    check_all(cases(&each_call(), CudaCode::UNKNOWN));
+}
+
+#[test]
+fn any_call_may_run_out_of_memory() {
+    check_all(cases(&each_call(), CudaCode::MEMORY_ALLOCATION));
+}
+
+#[test]
+fn any_call_may_lose_the_device() {
+    check_all(cases(&each_call(), CudaCode::ILLEGAL_ADDRESS));
+}
+
+/// What replaces a call that failed fails too.
+#[test]
+fn calls_may_fail_together() {
+    let sets: [&[Call]; 5] = [
+        &[Call::HostRegister, Call::HostAlloc],
+        &[Call::HostUnregister, Call::HostFree],
+        &[Call::EventRecord, Call::StreamSynchronize],
+        &[Call::EventQuery, Call::StreamQuery, Call::EventSynchronize, Call::StreamSynchronize],
+        &[Call::EventCreate, Call::StreamQuery, Call::StreamSynchronize],
+    ];
+    for code in [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS] {
+        check_all(cases(&sets, code));
+    }
+}
+
+/// The device is lost between a copy and its event, on a stream whose handle is known outside: nothing
+/// there says any more whether the copy is done.
+#[test]
+fn a_copy_without_an_event_on_a_lost_device_holds_nobody_up() {
+    watched(|| {
+        for execution in [Execution::Eager, Execution::Lazy] {
+            let mut world = World::new(execution);
+            let hosts: Vec<PinnedBuf<u32>> =
+                (0..BLOCKS).map(|_| world.pool.alloc(LEN).unwrap()).collect();
+            let lost = Fault::once(Call::EventRecord, CudaCode::ILLEGAL_ADDRESS);
+            world.emulator.inject(lost);
+            world.streams[1].upload(&hosts[0], &mut world.gpus[1]).unwrap_err();
+            drop(hosts.into_iter().take(1).collect::<Vec<_>>());
+            let rest: Vec<_> =
+                (1..BLOCKS).map_while(|_| world.pool.try_alloc::<u32>(LEN).ok()).collect();
+            assert_eq!(rest.len(), BLOCKS - 1);
+            world.pool.alloc::<u32>(LEN).unwrap_err();
+            assert_eq!(world.pool.stats().quarantined_bytes, BLOCK);
+        }
+    });
+}

@@ -1,0 +1,61 @@
+//! The pool, from outside, on the emulated device.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `state_machine` | random programs keep the pool's promises, step by step |
+//! | `faults` | whichever driver call fails, and when: no panic, no hang, nothing lost |
+//! | `budget` | who waits is served, in order; who cannot be is told why |
+//! | `giving_back` | memory goes back to the system, whoever drops what, and where |
+//! | `stress` | many threads, blocks that change hands, threads that die |
+
+#![cfg(feature = "emulated")]
+
+#[path = "../common/mod.rs"]
+mod common;
+#[allow(dead_code)] // shared with the soundness tests
+#[path = "../soundness/support.rs"]
+mod support;
+
+mod budget;
+mod executor;
+mod faults;
+mod giving_back;
+mod program;
+mod state_machine;
+mod stress;
+
+use std::future::Future;
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use pinlane::driver::emulated::Emulator;
+use pinlane::{PinnedPool, PoolStats};
+
+/// Checks what holds while nobody allocates or drops.
+fn assert_adds_up(pool: &PinnedPool, emulator: &Emulator) -> PoolStats {
+    let stats = pool.stats();
+    let mut sums = [0; 4];
+    for class in &stats.classes {
+        let parts = [class.live, class.cached, class.in_flight, class.quarantined];
+        assert_eq!(parts.iter().sum::<usize>(), class.blocks, "{class:?}");
+        (0..4).for_each(|part| sums[part] += parts[part] * class.block_bytes);
+    }
+    assert_eq!(sums[0], stats.live_bytes);
+    assert_eq!(sums[1], stats.cached_bytes);
+    assert_eq!(sums[2], stats.in_flight_bytes);
+    assert!(sums[3] <= stats.quarantined_bytes, "and slabs that were not released");
+    let blocks = sums[0] + sums[1] + sums[2] + stats.quarantined_bytes;
+    assert!(blocks <= stats.committed_bytes, "{stats}");
+    assert!(stats.committed_bytes <= stats.peak_bytes && stats.peak_bytes <= stats.max_bytes);
+    assert!(stats.thread_bytes <= stats.cached_bytes, "{stats}");
+    assert_eq!(stats.committed_bytes, emulator.usage().host_bytes, "{stats}");
+    stats
+}
+
+/// Polls a future once, with a waker that nobody hears.
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}

@@ -1,0 +1,175 @@
+//! Threads that allocate, write, pass on and drop, and die, until so many operations are done.
+//!
+//! One operation is an allocation and the drop of what it gave. `PINLANE_STRESS_OPS` says how many;
+//! `scripts/stress` runs a thousand million.
+
+use std::ops::Range;
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use pinlane::driver::emulated::Emulator;
+use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool, Result};
+
+use crate::assert_adds_up;
+
+const THREADS: usize = 32;
+/// So many operations, and a thread ends; another takes its place.
+const LIFE: u64 = 100_000;
+/// What a thread holds at a time.
+const HELD: usize = 8;
+/// Every so often, a thread passes a buffer on and looks for what was passed to it.
+const BETWEEN_TRANSFERS: u64 = 32;
+
+/// A buffer with a cookie at both of its ends.
+struct Marked {
+    buffer: PinnedBuf<u64>,
+    cookie: u64,
+}
+
+impl Marked {
+    fn new(mut buffer: PinnedBuf<u64>, cookie: u64) -> Marked {
+        let words = buffer.write().unwrap();
+        words[0] = cookie;
+        words[words.len() - 1] = !cookie;
+        Marked { buffer, cookie }
+    }
+}
+
+impl Drop for Marked {
+    fn drop(&mut self) {
+        let words = self.buffer.read().unwrap();
+        let ends = (words[0], words[words.len() - 1]);
+        assert_eq!(ends, (self.cookie, !self.cookie), "two buffers have one block");
+    }
+}
+
+/// Numbers that look random: a linear congruence's upper bits.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        ((self.0 >> 33) as usize) % limit
+    }
+
+    /// In words; mostly small, and a few that threads do not keep.
+    fn len(&mut self) -> usize {
+        let words: Range<usize> = match self.below(1024) {
+            0 => 16_384..140_000,
+            1..16 => 512..16_384,
+            _ => 2..512,
+        };
+        words.start + self.below(words.len())
+    }
+}
+
+/// One thread's life, and the place that the next one takes over.
+struct Seat {
+    number: usize,
+    random: Random,
+    incoming: Receiver<Marked>,
+    next: SyncSender<Marked>,
+    done: u64,
+}
+
+impl Seat {
+    fn live(&mut self, pool: &PinnedPool, limit: u64) {
+        let mut held: [Option<Marked>; HELD] = std::array::from_fn(|_| None);
+        for _ in 0..LIFE.min(limit - self.done) {
+            self.done += 1;
+            let cookie = ((self.number as u64) << 48) | self.done;
+            let buffer = self.alloc(pool, &mut held);
+            let marked = Marked::new(buffer, cookie);
+            let place = self.random.below(HELD);
+            let old = held[place].replace(marked);
+            if self.done.is_multiple_of(BETWEEN_TRANSFERS) {
+                self.exchange(old);
+            }
+        }
+    }
+
+    /// The budget is tight: who gets nothing lets go of what it holds.
+    fn alloc(&mut self, pool: &PinnedPool, held: &mut [Option<Marked>]) -> PinnedBuf<u64> {
+        let len = self.random.len();
+        let exhausted = |result: &Result<PinnedBuf<u64>>| {
+            result.as_ref().is_err_and(|error| error.kind() == ErrorKind::BudgetExhausted)
+        };
+        let first = pool.alloc(len);
+        if !exhausted(&first) {
+            return first.unwrap();
+        }
+        held.fill_with(|| None);
+        loop {
+            self.incoming.try_iter().for_each(drop);
+            let result = pool.alloc(len);
+            if !exhausted(&result) {
+                return result.unwrap();
+            }
+            thread::yield_now();
+        }
+    }
+
+    fn exchange(&mut self, old: Option<Marked>) {
+        if let Some(old) = old {
+            // To be dropped there; here, if too many wait there.
+            if let Err(TrySendError::Disconnected(_)) = self.next.try_send(old) {
+                panic!("the seat next to this one is never left");
+            }
+        }
+        self.incoming.try_iter().for_each(drop);
+    }
+}
+
+#[test]
+fn blocks_are_never_shared_nor_lost() {
+    let operations: u64 = std::env::var("PINLANE_STRESS_OPS")
+        .map_or(200_000, |text| text.replace('_', "").parse().expect("a number"));
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let pool = PinnedPool::builder(&device).max_bytes(256 << 20).build().unwrap();
+    let (next, incoming): (Vec<_>, Vec<_>) = (0..THREADS).map(|_| sync_channel(16)).unzip();
+    let seats = incoming.into_iter().enumerate().map(|(number, incoming)| Seat {
+        number,
+        random: Random(number as u64),
+        incoming,
+        next: next[(number + 1) % THREADS].clone(),
+        done: 0,
+    });
+    let limit = operations.div_ceil(THREADS as u64);
+    let start = Instant::now();
+    let seats: Vec<Seat> = thread::scope(|scope| {
+        let lives = seats.map(|mut seat| {
+            let pool = &pool;
+            scope.spawn(move || {
+                while seat.done < limit {
+                    // A thread of its own for each life.
+                    thread::scope(|scope| scope.spawn(|| seat.live(pool, limit)).join().unwrap());
+                }
+                seat
+            })
+        });
+        let lives: Vec<_> = lives.collect();
+        lives.into_iter().map(|life| life.join().unwrap()).collect()
+    });
+    let (total, seconds): (u64, f64) =
+        (seats.iter().map(|seat| seat.done).sum(), start.elapsed().as_secs_f64());
+    // With what was passed on to those who were done.
+    drop(seats);
+    assert!(total >= operations);
+    let stats = assert_adds_up(&pool, &emulator);
+    println!(
+        "{total} operations in {seconds:.1} s, {:.1} million a second, {} of them from the thread's own \
+         blocks: {stats}",
+        total as f64 / seconds / 1e6,
+        stats.thread_hits
+    );
+    assert_eq!((stats.live_bytes, stats.in_flight_bytes, stats.quarantined_bytes), (0, 0, 0));
+    assert!(stats.threads <= 1 && stats.waiting == 0, "only this thread is left: {stats}");
+    pool.trim().unwrap();
+    assert_eq!(emulator.usage().host_bytes, 0);
+    drop((pool, device));
+    let usage = emulator.usage();
+    assert_eq!((usage.host_bytes, usage.streams, usage.events), (0, 0, 0), "{usage:?}");
+    assert_eq!(emulator.findings(), []);
+}
