@@ -13,6 +13,7 @@
 //!   stream, same access, the hull of the ranges, and a position whose
 //!   completion implies theirs ([`Fence`]). A later position alone is no proof: two threads that fence at
 //!   once may get their positions in the other order than their events.
+//! * Or when a write that waited for it covers its range ([`supersede`](Hazards::supersede)).
 //! * The list is bounded: past [`MERGE_ABOVE`] entries there is at most one a stream and access, and
 //!   one more for each thread that fenced at the same moment.
 //! * `users` tells, without the lock, whether the list is empty, or of one stream only: an idle buffer
@@ -112,7 +113,7 @@ impl Hazards {
             return;
         }
         let mut uses = self.lock();
-        self.count_user(stream);
+        self.count_user(stream, &uses);
         let twin = |old: &mut Use| old.range == *range && old.absorb(stream, fence, range, access);
         if uses.iter_mut().any(twin) {
             return;
@@ -121,7 +122,7 @@ impl Hazards {
             drop(uses);
             self.forget(Use::is_retired);
             uses = self.lock();
-            self.count_user(stream);
+            self.count_user(stream, &uses);
             if uses.len() >= MERGE_ABOVE {
                 merge_by_stream(&mut uses);
             }
@@ -130,13 +131,24 @@ impl Hazards {
         uses.push(Use { stream, fence, range: range.clone(), access });
     }
 
-    /// Under the lock.
-    fn count_user(&self, stream: &Arc<Timeline>) {
-        let stream = Arc::as_ptr(stream).cast_mut();
-        let users = self.users.load(Ordering::Relaxed);
-        if users != stream {
-            let users = if users.is_null() { stream } else { SEVERAL };
-            self.users.store(users, Ordering::Release);
+    /// Forgets the uses on other streams that lie in `range`. A write of it on `stream` has been noted whose
+    /// fence lies behind a wait for them: whoever conflicts with them conflicts with it.
+    pub(crate) fn supersede(&self, stream: &Arc<Timeline>, range: &Range<usize>) {
+        if self.users.load(Ordering::Relaxed) != SEVERAL {
+            return;
+        }
+        let elsewhere = |old: &Use| !Arc::ptr_eq(&old.stream, stream);
+        let covered = |old: &Use| range.start <= old.range.start && old.range.end <= range.end;
+        self.forget(|old| elsewhere(old) && covered(old));
+        self.count_user(stream, &self.lock());
+    }
+
+    /// Under the lock; `uses` are what it guards, and `stream` is one of them or about to be.
+    fn count_user(&self, stream: &Arc<Timeline>, uses: &[Use]) {
+        let pointer = Arc::as_ptr(stream).cast_mut();
+        if self.users.load(Ordering::Relaxed) != pointer {
+            let alone = uses.iter().all(|old| Arc::ptr_eq(&old.stream, stream));
+            self.users.store(if alone { pointer } else { SEVERAL }, Ordering::Release);
         }
     }
 

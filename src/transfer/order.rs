@@ -7,6 +7,7 @@ use crate::context::Context;
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::Operand;
+use crate::memory::hazard::Access;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
@@ -20,7 +21,9 @@ pub(super) fn ordered<R>(
     describe: impl FnOnce() -> String,
 ) -> Result<(R, Ticket)> {
     let driver = wait_for_conflicts(stream, operation, operands)?;
-    enqueue_and_record(stream, driver, operation, operands, enqueue, describe)
+    let done = enqueue_and_record(stream, driver, operation, operands, enqueue, describe);
+    supersede(stream, operands, &done);
+    done
 }
 
 /// As [`ordered`], for a copy of `bytes` that is all that `enqueue` enqueues: small ones share events.
@@ -34,9 +37,19 @@ pub(super) fn ordered_copy(
 ) -> Result<Ticket> {
     let driver = wait_for_conflicts(stream, operation, operands)?;
     let fencing = Fencing::of_copy(bytes);
-    let enqueued =
-        submit_and_record(stream, driver, operation, operands, fencing, enqueue, describe);
-    enqueued.map(|((), ticket)| ticket)
+    let done = submit_and_record(stream, driver, operation, operands, fencing, enqueue, describe);
+    supersede(stream, operands, &done);
+    done.map(|((), ticket)| ticket)
+}
+
+/// What has been enqueued waited for the conflicts of `operands`; where it writes, it stands for them.
+#[inline]
+fn supersede<R>(stream: &Stream, operands: &[Operand<'_>], done: &Result<R>) {
+    if done.is_ok() {
+        for operand in operands.iter().filter(|operand| operand.access == Access::Write) {
+            operand.hazards.supersede(&stream.timeline, &operand.range);
+        }
+    }
 }
 
 /// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`. The

@@ -82,7 +82,7 @@ fn sixty_four_tasks_share_three_blocks_and_some_are_cancelled() {
             let (rig, done) = (rig.clone(), done.clone());
             Box::pin(async move {
                 for round in 0..ROUNDS {
-                    if (task + round) % 5 == 0 {
+                    if (task + round).is_multiple_of(5) {
                         // Withdrawn before it is served, or served and not wanted any more.
                         let mut unwanted = Box::pin(rig.pool.alloc_async::<u32>(LEN));
                         let poll = std::future::poll_fn(|context| {
