@@ -57,6 +57,8 @@ pub(super) struct State {
     pub(super) last_request: Instant,
     /// When blocks in flight were last looked at for no request.
     pub(super) looked_at: Instant,
+    /// What was still free when the keeper had given back what it could.
+    pub(super) kept_bytes: usize,
     /// The last growth failed; the next is for one block only.
     pub(super) frugal: bool,
     /// No handle to the pool is left; buffers may be.
@@ -99,6 +101,7 @@ impl Core {
                     keeper_runs: false,
                     last_request: now,
                     looked_at: now,
+                    kept_bytes: 0,
                     frugal: false,
                     closed: false,
                 }),
@@ -246,12 +249,24 @@ impl Core {
     /// Hands free blocks to the requests that wait for them, and lets go of the lock.
     pub(super) fn serve(&self, mut state: MutexGuard<'_, State>) {
         state.match_requests();
-        if !state.queue.is_empty() || self.options.excess(state.store.free_bytes).is_some() {
+        if !state.queue.is_empty() {
             self.wake.notify_all();
+        } else if self.excess(&state).is_some()
+            && let Some(core) = self.me.upgrade()
+        {
+            // Without a thread, the memory goes back later.
+            let _ = keeper::call(&core, "PinnedPool::trim", &mut state);
         }
         let ready = std::mem::take(&mut state.ready);
         drop(state);
         ready.into_iter().for_each(Delivery::make);
+    }
+
+    /// How much free memory is to be given back by itself; `None` too if that was tried and there is hardly
+    /// more to try with.
+    pub(super) fn excess(&self, state: &State) -> Option<usize> {
+        let free = state.store.free_bytes;
+        self.options.excess(free).filter(|_| free > state.kept_bytes + state.kept_bytes / 8)
     }
 
     /// Closes the gate, and puts all that threads keep into the books. The caller opens it again, or does

@@ -199,8 +199,9 @@ impl Core {
         // A block that a thread keeps is found the next time that somebody waits.
         self.gate.open();
         let now = Instant::now();
-        if let Some(excess) = self.options.excess(state.store.free_bytes) {
+        if let Some(excess) = self.excess(state) {
             let slabs = state.take_empty(excess, None);
+            state.kept_bytes = state.store.free_bytes;
             if !slabs.is_empty() {
                 return Step::Release(slabs);
             }
@@ -235,6 +236,7 @@ impl Core {
         }
     }
 
+    /// Page-locks committed bytes for a request.
     fn grow(&self, growth: &Growth) {
         let &Growth { bytes, size, operation, .. } = growth;
         let start = Instant::now();
@@ -244,6 +246,7 @@ impl Core {
         match grown {
             Ok((memory, fallbacks)) => {
                 state.frugal = false;
+                state.kept_bytes = 0;
                 state.store.add(memory, size, self.as_owner());
                 state.counts.grew(took, fallbacks);
                 self.serve(state);

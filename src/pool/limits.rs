@@ -29,7 +29,8 @@ pub(super) struct Limits {
     physical: Option<usize>,
     /// The lowest limit of the control groups that the process is in; `None` if there is none.
     cgroup: Option<usize>,
-    /// `RLIMIT_MEMLOCK`; `None` if there is none. No part of the budget, but it explains an error.
+    /// `RLIMIT_MEMLOCK`; `None` if there is none. The CUDA driver does not heed it (docs/measured), so it is no
+    /// part of the budget; it is shown in case another one does.
     memlock: Option<usize>,
 }
 
@@ -123,7 +124,7 @@ impl fmt::Display for Limits {
 }
 
 /// A size for people: "64 KiB", "125.8 GiB".
-fn in_units(bytes: usize) -> String {
+pub(super) fn in_units(bytes: usize) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
         Some((shift, unit)) if bytes.trailing_zeros() >= shift => {

@@ -15,8 +15,8 @@ use std::sync::Arc;
 use super::cache::Cache;
 use super::chain::Chain;
 use super::core::Core;
+use super::local;
 use super::store::Store;
-use super::{keeper, local};
 use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
 use crate::memory::hazard::Access;
@@ -99,13 +99,6 @@ impl Core {
             // SAFETY: when the pool was closed it took a reference for every block that was outside;
             // this block was, and has just come back.
             return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
-        }
-        if !state.keeper_runs
-            && self.options.excess(state.store.free_bytes).is_some()
-            && let Some(core) = self.me.upgrade()
-        {
-            // Without a thread, the memory goes back later.
-            let _ = keeper::call(&core, "PinnedPool::trim", &mut state);
         }
         self.serve(state);
         None

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::cache::{Cache, Counter, Shelf};
 use super::core::{Core, State};
 use super::grow::Fallbacks;
+use super::limits::in_units;
 use super::wait::Request;
 
 /// How often something happened, and how long it took.
@@ -199,18 +200,18 @@ impl Core {
 
 impl fmt::Display for PoolStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
         write!(
             f,
             "{:.1} of {:.1} MiB page-locked (peak {:.1}): {:.1} live, {:.1} cached, {:.1} in flight, \
-             {:.1} quarantined; {} hits, {} misses, {} growths, {} waits, {} trims",
-            mib(self.committed_bytes),
-            mib(self.max_bytes),
-            mib(self.peak_bytes),
-            mib(self.live_bytes),
-            mib(self.cached_bytes),
-            mib(self.in_flight_bytes),
-            mib(self.quarantined_bytes),
+             {:.1} quarantined; \
+             {} hits, {} misses, {} growths, {} waits, {} trims",
+            in_units(self.committed_bytes),
+            in_units(self.max_bytes),
+            in_units(self.peak_bytes),
+            in_units(self.live_bytes),
+            in_units(self.cached_bytes),
+            in_units(self.in_flight_bytes),
+            in_units(self.quarantined_bytes),
             self.hits,
             self.misses,
             self.growths.count,
