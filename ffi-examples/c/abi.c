@@ -118,6 +118,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_buffer_try_alloc(pool, 1, &new_buffer));
   REFUSED(INVALID_HANDLE, pinlane_buffer_alloc_aligned(pool, 1, 1, &new_buffer));
   REFUSED(INVALID_HANDLE, pinlane_buffer_alloc_timeout(pool, 1, 1, &new_buffer));
+  REFUSED(INVALID_HANDLE, pinlane_buffer_register(device, name, sizeof name, &new_buffer));
   REFUSED(INVALID_HANDLE, pinlane_buffer_read(buffer, &const_out));
   REFUSED(INVALID_HANDLE, pinlane_buffer_write(buffer, &out));
   REFUSED(INVALID_HANDLE, pinlane_buffer_try_read(buffer, &const_out));
@@ -246,6 +247,7 @@ static void bad_outputs(void) {
   REFUSED(INVALID_VALUE, pinlane_buffer_alloc_aligned(rig.pool, 1, 1, off));
   REFUSED(INVALID_VALUE, pinlane_buffer_alloc_timeout(rig.pool, 1, 1, off));
   REFUSED(INVALID_VALUE, pinlane_buffer_alloc(rig.pool, 1, off));
+  REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, raw, sizeof raw, off));
   REFUSED(INVALID_VALUE, pinlane_buffer_write(rig.buffer, off));
   REFUSED(INVALID_VALUE, pinlane_buffer_size(rig.buffer, off));
   REFUSED(INVALID_VALUE, pinlane_ticket_is_done(rig.ticket, off));
@@ -369,6 +371,61 @@ static void frees_in_flight(void) {
   OK(pinlane_buffer_free(all));
 }
 
+/* Memory of the program's own: page-locked once, lent to a buffer, and its own again when that is freed. */
+static void memory_of_ones_own(void) {
+  enum { LENT = 3 * BYTES / 4 };
+  unsigned char *memory = malloc(BYTES);
+  if (memory == NULL) {
+    abort();
+  }
+  memset(memory, 5, BYTES);
+  pinlane_buffer *buffer = NULL, *again = NULL;
+  REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, NULL, 1, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, memory, SIZE_MAX, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, memory, BYTES, NULL));
+  EXPECT(buffer == NULL);
+  OK(pinlane_buffer_register(rig.device, NULL, 0, &buffer));
+  OK(pinlane_buffer_free(buffer));
+
+  /* Out of the middle of an object, at an address that is aligned to nothing. */
+  OK(pinlane_buffer_register(rig.device, memory + 1, LENT, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, memory, BYTES, &again));
+  EXPECT(pinlane_last_cuda_error() == 712 && again == NULL); /* cudaErrorHostMemoryAlreadyRegistered */
+
+  const void *data = NULL;
+  void *address = NULL;
+  size_t size = 0;
+  OK(pinlane_buffer_size(buffer, &size));
+  OK(pinlane_buffer_address(buffer, &address));
+  EXPECT(size == LENT && address == memory + 1);
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu2, 0, LENT, "abcd", 4, NULL));
+  OK(pinlane_device_buffer_upload(rig.stream, buffer, 0, rig.gpu, 0, LENT, NULL));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu2, 0, buffer, 0, LENT, NULL));
+  REFUSED(NOT_READY, pinlane_buffer_try_read(buffer, &data));
+  OK(pinlane_buffer_read(buffer, &data));
+  EXPECT(data == address && memcmp(data, "abcdabcd", 8) == 0);
+  OK(pinlane_buffer_write(buffer, &address));
+  memset(address, 7, LENT);
+
+  /* Freed in the middle of copies, which it waits for: first what was uploaded comes, then that. */
+  OK(pinlane_device_buffer_upload(rig.stream, buffer, 0, rig.gpu2, 0, LENT, NULL));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, buffer, 0, LENT / 2, NULL));
+  OK(pinlane_buffer_record_use(buffer, rig.stream));
+  OK(pinlane_buffer_free(buffer));
+  REFUSED(INVALID_HANDLE, pinlane_buffer_free(buffer));
+  for (size_t i = 0; i < BYTES; i++) {
+    const int sevens = i > LENT / 2 && i <= LENT;
+    if (memory[i] != (sevens ? 7 : 5)) {
+      EXPECT(!"the memory holds what was copied to it, and around that what it held");
+      break;
+    }
+  }
+
+  OK(pinlane_buffer_register(rig.device, memory, BYTES, &again)); /* no longer page-locked */
+  OK(pinlane_buffer_free(again));
+  free(memory);
+}
+
 static void tickets(void) {
   pinlane_ticket *ticket = NULL;
   int32_t done = -1;
@@ -464,6 +521,7 @@ int main(void) {
   bad_ranges();
   limits_of_device_memory();
   frees_in_flight();
+  memory_of_ones_own();
   tickets();
   threads();
   forks();

@@ -84,8 +84,8 @@
 #define PINLANE_STREAM_BLOCKING 1
 
 /**
- * A buffer in page-locked memory, from a pool. Any thread may use it, one at a time: a call that
- * conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+ * A buffer in page-locked memory, from a pool, or of the caller's own memory. Any thread may use it, one
+ * at a time: a call that conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
  */
 typedef struct pinlane_buffer pinlane_buffer;
 
@@ -623,9 +623,12 @@ pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is used
- * again only when the device is done with it.
+ * again only when the device is done with it. Only a buffer of the caller's own memory, from
+ * `pinlane_buffer_register`, is waited for: when it is freed, the memory is the caller's again.
  *
- * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer.
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the caller's
+ * own, `BUSY` while another thread's call uses it, and `UNSUPPORTED` inside a host function; it is then
+ * not freed.
  */
 pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
 
@@ -950,6 +953,31 @@ pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
                                             pinlane_class_stats *classes,
                                             size_t capacity,
                                             size_t *count);
+
+/**
+ * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
+ * (`cudaHostRegister`), and writes a buffer of it to `buffer`: the same as a buffer from a pool, for
+ * copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
+ * page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is 0.
+ *
+ * The memory is lent until `pinlane_buffer_free`. That blocks until the device is done with it and it is
+ * no longer page-locked; then it is the caller's to use and to free. A program whose device cannot be
+ * waited for, and is not lost, aborts there: the device might still write to the memory.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+ * function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot be
+ * (shared mappings of files), if `memory` or `buffer` is NULL, or if the size overflows.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` has returned
+ *   `PINLANE_STATUS_OK`, and until then nobody accesses them but through the buffer.
+ */
+pinlane_status pinlane_buffer_register(const pinlane_device *device,
+                                       void *memory,
+                                       size_t bytes,
+                                       pinlane_buffer **buffer);
 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to do.

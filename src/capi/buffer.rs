@@ -1,19 +1,20 @@
 //! Buffers in page-locked memory.
 
 use std::ffi::c_void;
-use std::sync::{Arc, RwLock, RwLockReadGuard, RwLockWriteGuard, TryLockError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use super::cell::Cell;
 use super::handle::{self, Handle, Out, Table};
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::memory::PinnedBuf;
 use crate::pool::PinnedPool;
 
-/// A buffer in page-locked memory, from a pool. Any thread may use it, one at a time: a call that
-/// conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+/// A buffer in page-locked memory, from a pool, or of the caller's own memory. Any thread may use it, one
+/// at a time: a call that conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
 pub struct pinlane_buffer {
     _opaque: [u8; 0],
 }
@@ -25,43 +26,6 @@ impl Handle for pinlane_buffer {
         static TABLE: Table<Cell<PinnedBuf<u8>>> = Table::new(5);
         &TABLE
     }
-}
-
-/// What Rust's borrow checker does for Rust programs: shared or exclusive use for the time of a call.
-/// Nobody ever waits for it, so it is no lock that work could run under.
-pub struct Cell<T>(RwLock<T>);
-
-impl<T> Cell<T> {
-    pub(super) fn new(value: T) -> Self {
-        Cell(RwLock::new(value))
-    }
-
-    pub(super) fn shared(&self, operation: &'static str) -> Result<RwLockReadGuard<'_, T>> {
-        match self.0.try_read() {
-            Ok(guard) => Ok(guard),
-            // A panic cannot leave a buffer half changed: its uses are recorded by one push.
-            Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(busy(operation)),
-        }
-    }
-
-    pub(super) fn exclusive(&self, operation: &'static str) -> Result<RwLockWriteGuard<'_, T>> {
-        match self.0.try_write() {
-            Ok(guard) => Ok(guard),
-            Err(TryLockError::Poisoned(guard)) => Ok(guard.into_inner()),
-            Err(TryLockError::WouldBlock) => Err(busy(operation)),
-        }
-    }
-}
-
-#[cold]
-fn busy(operation: &'static str) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        operation,
-        "another thread uses the buffer at this moment",
-        "let one thread at a time use a buffer, or hold a lock of your own",
-    )
 }
 
 /// # Safety
@@ -358,51 +322,16 @@ pub extern "C" fn pinlane_buffer_record_use(
 }
 
 /// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is used
-/// again only when the device is done with it.
+/// again only when the device is done with it. Only a buffer of the caller's own memory, from
+/// `pinlane_buffer_register`, is waited for: when it is freed, the memory is the caller's again.
 ///
-/// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer.
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the caller's
+/// own, `BUSY` while another thread's call uses it, and `UNSUPPORTED` inside a host function; it is then
+/// not freed.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
-    boundary(|| handle::free("pinlane_buffer_free", buffer))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn kind<T>(result: Result<T>) -> Option<ErrorKind> {
-        result.err().map(|error| error.kind())
-    }
-
-    #[test]
-    fn a_conflicting_use_is_busy_and_never_waits() {
-        let cell = Cell::new(1);
-        {
-            let first = cell.shared("test").expect("free");
-            assert_eq!(*cell.shared("test").expect("readers share"), *first);
-            assert_eq!(kind(cell.exclusive("test")), Some(ErrorKind::Busy));
-        }
-        {
-            let mut only = cell.exclusive("test").expect("free again");
-            *only = 2;
-            assert_eq!(kind(cell.shared("test")), Some(ErrorKind::Busy));
-            assert_eq!(kind(cell.exclusive("test")), Some(ErrorKind::Busy));
-        }
-        assert_eq!(*cell.shared("test").expect("free again"), 2);
-    }
-
-    #[test]
-    fn a_panic_inside_a_use_does_not_lock_the_buffer_for_ever() {
-        let cell = Cell::new(1);
-        let panicked = std::thread::scope(|scope| {
-            let panicking = || {
-                let _guard = cell.exclusive("test").expect("free");
-                std::panic::resume_unwind(Box::new("on purpose"));
-            };
-            scope.spawn(panicking).join().is_err()
-        });
-        assert!(panicked);
-        *cell.exclusive("test").expect("usable") += 1;
-        assert_eq!(*cell.shared("test").expect("usable"), 2);
-    }
+    boundary(|| {
+        const OPERATION: &str = "pinlane_buffer_free";
+        handle::free_if(OPERATION, buffer, |buffer| Cell::check_free(OPERATION, buffer))
+    })
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::buffer::Cell;
+use super::cell::Cell;
 use super::device::pinlane_device;
 use super::handle::{self, Handle, Out, Table};
 use super::status::{boundary, pinlane_status};

@@ -85,16 +85,29 @@ impl<T> Table<T> {
         slot.object.clone()
     }
 
+    #[cfg(test)]
     fn remove(&self, value: usize) -> Option<Arc<T>> {
-        let (index, generation) = self.decode(value)?;
+        self.remove_if(value, |_| Ok(())).expect("nobody refuses")
+    }
+
+    /// Removes what `check` accepts. It runs under the lock, so that nobody gets the object meanwhile.
+    fn remove_if(
+        &self,
+        value: usize,
+        check: impl FnOnce(&Arc<T>) -> Result<()>,
+    ) -> Result<Option<Arc<T>>> {
+        let Some((index, generation)) = self.decode(value) else { return Ok(None) };
         let mut slots = self.slots.lock();
-        let slot = slots.slots.get_mut(index).filter(|slot| slot.generation == generation)?;
-        let object = slot.object.take()?;
+        let slot = slots.slots.get_mut(index).filter(|slot| slot.generation == generation);
+        let Some(slot) = slot else { return Ok(None) };
+        let Some(object) = &slot.object else { return Ok(None) };
+        check(object)?;
+        let object = slot.object.take();
         slot.generation += 1;
         if slot.generation < GENERATIONS {
             slots.free.push(index as u32);
         }
-        Some(object)
+        Ok(object)
     }
 }
 
@@ -129,10 +142,20 @@ pub(super) fn get<H: Handle>(operation: &'static str, handle: *const H) -> Resul
 
 /// Ends a handle; NULL is none, which is fine. In a forked child it leaks instead.
 pub(super) fn free<H: Handle>(operation: &'static str, handle: *mut H) -> Result<()> {
+    free_if(operation, handle, |_| Ok(()))
+}
+
+/// As [`free`], unless `check` refuses it. `check` runs under the table's lock: no reference to the object
+/// is given out from then on.
+pub(super) fn free_if<H: Handle>(
+    operation: &'static str,
+    handle: *mut H,
+    check: impl FnOnce(&Arc<H::Object>) -> Result<()>,
+) -> Result<()> {
     if handle.is_null() || check_process(operation).is_err() {
         return Ok(());
     }
-    let object = H::table().remove(handle.addr());
+    let object = H::table().remove_if(handle.addr(), check)?;
     object.map(drop).ok_or_else(|| invalid::<H>(operation, handle))
 }
 

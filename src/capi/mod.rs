@@ -18,12 +18,14 @@
 #![allow(non_camel_case_types)]
 
 mod buffer;
+mod cell;
 mod device;
 mod device_buffer;
 mod handle;
 mod pool;
 mod pool_memory;
 mod pool_stats;
+mod registered;
 mod status;
 mod stream;
 mod ticket;

@@ -214,10 +214,10 @@ impl PinnedBuf<u8> {
     ///
     /// # Safety
     ///
-    /// * `bytes` from `ptr` on are initialised, readable and writable, and stay so until the buffer has
-    ///   been dropped; until then they are accessed through the buffer only.
+    /// * `bytes` from `ptr` on are readable and writable, and stay so until the buffer has been dropped;
+    ///   until then they are accessed through the buffer only.
+    /// * They are initialised before the host reads them through the buffer.
     /// * The buffer is not dropped inside a host function, where its end cannot be waited for.
-    #[allow(dead_code)]
     pub(crate) unsafe fn register_raw(
         operation: &'static str,
         device: &Device,

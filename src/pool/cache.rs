@@ -66,8 +66,12 @@ impl Counter {
     }
 }
 
+// One cache line.
+#[repr(align(64))]
 pub(super) struct Shelf {
     blocks: UnsafeCell<Box<[MaybeUninit<BlockRef>]>>,
+    /// The size of a block.
+    size: u64,
     /// How many places there are, unless there are none yet.
     limit: u64,
     /// How many places there are.
@@ -100,6 +104,7 @@ impl Shelf {
     fn new(class: usize) -> Self {
         Shelf {
             blocks: UnsafeCell::new(Box::default()),
+            size: class_bytes(class) as u64,
             limit: shelf_limit(class_bytes(class)) as u64,
             places: Counter::default(),
             len: Counter::default(),
@@ -170,11 +175,12 @@ impl Cache {
         taken
     }
 
-    /// What has been posted. Called by the owner.
-    pub(super) fn take_posted(&self, gate: &Gate) -> Option<Chain> {
-        let _inside = gate.enter(&self.lane)?;
+    /// Whether anything has been posted; not while the gate is closed, for then it is in the books. Called
+    /// by the owner.
+    pub(super) fn has_posted(&self, gate: &Gate) -> bool {
+        let Some(_inside) = gate.enter(&self.lane) else { return false };
         // SAFETY: the owner is in its lane.
-        Some(unsafe { self.take_outbox() })
+        self.outbox.with_mut(|outbox| unsafe { (*outbox).len() > 0 })
     }
 
     /// Whether one more block of `class` may be kept, and there is a place for it.
@@ -213,7 +219,7 @@ impl Cache {
             (&*blocks).get_unchecked(last as usize).assume_init_read()
         });
         shelf.len.sub(1);
-        self.bytes.sub(class_bytes(class) as u64);
+        self.bytes.sub(shelf.size);
         Some(block)
     }
 
@@ -225,7 +231,7 @@ impl Cache {
     pub(super) unsafe fn push(&self, class: usize, block: BlockRef) {
         let shelf = &self.shelves[class];
         let len = shelf.len.get();
-        self.bytes.add(class_bytes(class) as u64);
+        self.bytes.add(shelf.size);
         // SAFETY: the caller may touch the shelf, and has found that `len` is less than its places.
         shelf.blocks.with_mut(|blocks| unsafe {
             (&mut *blocks).get_unchecked_mut(len as usize).write(block);

@@ -11,6 +11,7 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -38,9 +39,21 @@ pub(super) struct Core {
     /// What buffers without bytes have.
     empty: Block,
     pub(super) me: Weak<Core>,
-    pub(super) state: Mutex<State>,
+    pub(super) state: Apart<Mutex<State>>,
     /// Notified when there is something for the keeper to look at.
-    pub(super) wake: Condvar,
+    pub(super) wake: Apart<Condvar>,
+}
+
+/// On cache lines of its own: the slow ways write here, and hits read the rest of the core.
+#[repr(align(128))]
+pub(super) struct Apart<T>(T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
 }
 
 pub(super) struct State {
@@ -50,8 +63,9 @@ pub(super) struct State {
     /// Outcomes to be handed over once the lock is free.
     pub(super) ready: Vec<Delivery>,
     pub(super) counts: Counts,
-    /// How many batches of slabs are being released at the moment.
-    pub(super) leaving: usize,
+    /// How many batches are neither here nor in buffers at the moment: blocks on their way from a thread to the
+    /// books, and slabs on their way to the system.
+    pub(super) under_way: usize,
     pub(super) keeper: Option<JoinHandle<()>>,
     pub(super) keeper_runs: bool,
     pub(super) last_request: Instant,
@@ -90,13 +104,13 @@ impl Core {
                 context,
                 empty: Block::new(nowhere, 0, usize::MAX, 0, None, owner),
                 me: me.clone(),
-                state: Mutex::new(State {
+                state: Apart(Mutex::new(State {
                     store: Store::new(options.max_bytes),
                     caches: Vec::new(),
                     queue: VecDeque::new(),
                     ready: Vec::new(),
                     counts: Counts::default(),
-                    leaving: 0,
+                    under_way: 0,
                     keeper: None,
                     keeper_runs: false,
                     last_request: now,
@@ -104,8 +118,8 @@ impl Core {
                     kept_bytes: 0,
                     frugal: false,
                     closed: false,
-                }),
-                wake: Condvar::new(),
+                })),
+                wake: Apart(Condvar::new()),
                 options,
             }
         })
@@ -266,7 +280,8 @@ impl Core {
     /// more to try with.
     pub(super) fn excess(&self, state: &State) -> Option<usize> {
         let free = state.store.free_bytes;
-        self.options.excess(free).filter(|_| free > state.kept_bytes + state.kept_bytes / 8)
+        let worth = !state.closed && free > state.kept_bytes + state.kept_bytes / 8;
+        self.options.excess(free).filter(|_| worth)
     }
 
     /// Closes the gate, and puts all that threads keep into the books. The caller opens it again, or does
@@ -302,7 +317,7 @@ impl Core {
         }
         trace::released(released, lost);
         let mut state = self.lock();
-        state.leaving -= 1;
+        state.under_way -= 1;
         state.store.release(released);
         state.store.unreleased += lost;
         state.counts.trims += u64::from(released > 0);
@@ -378,7 +393,7 @@ impl State {
     /// to [`Core::release`].
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         let slabs = self.store.take_empty(bytes, before);
-        self.leaving += usize::from(!slabs.is_empty());
+        self.under_way += usize::from(!slabs.is_empty());
         slabs
     }
 }

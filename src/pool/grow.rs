@@ -14,6 +14,7 @@ use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::classes::PAGE;
+use super::limits;
 use super::pages::Pages;
 use crate::context::Context;
 use crate::driver::{Attribute, Driver, DriverResult, HostFlags, Ordinal};
@@ -44,6 +45,9 @@ pub(super) struct Options {
 
 /// The least that is registered at a time: no slab of several blocks is larger.
 pub(super) const LEAST_PART: usize = 8 << 20;
+
+/// From here on it is worth asking first whether the system has so much.
+const LARGE: usize = 64 << 20;
 
 /// Between two registrations, so that other threads' calls get a turn.
 const PAUSE: Duration = Duration::from_micros(100);
@@ -158,6 +162,9 @@ fn register(
     align: usize,
     fallbacks: &mut Fallbacks,
 ) -> DriverResult<Memory> {
+    if bytes >= LARGE && bytes > limits::available() {
+        return Err(CudaCode::MEMORY_ALLOCATION);
+    }
     let node = driver.attribute(device, Attribute::HostNumaNode);
     let node = node.ok().and_then(|node| u32::try_from(node).ok());
     let mapped = Pages::map(bytes, align, node);

@@ -14,6 +14,7 @@
 //! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
 //! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ const LINGER: Duration = Duration::from_millis(50);
 const WORTH_WAITING: Duration = Duration::from_millis(1);
 /// How often the keeper looks for blocks in flight before it sleeps between two looks.
 const SPINS: u32 = 100;
+/// How long the keeper sleeps at least while it waits for memory to be idle for long enough.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_micros(500);
 
@@ -77,6 +80,16 @@ impl State {
     }
 }
 
+thread_local! {
+    /// The number of the pool that this thread is a keeper of, or was until it ends; 0 for no pool.
+    static WORKS_FOR: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Whether the calling thread is a keeper of `core`, which must not wait for its keepers.
+pub(super) fn is_current(core: &Core) -> bool {
+    WORKS_FOR.get() == core.id
+}
+
 /// Makes sure that the keeper runs and looks at the queue. The caller holds the pool's lock.
 pub(super) fn call(core: &Arc<Core>, operation: &'static str, state: &mut State) -> Result<()> {
     core.wake.notify_all();
@@ -88,6 +101,7 @@ pub(super) fn call(core: &Arc<Core>, operation: &'static str, state: &mut State)
     let last = state.keeper.take();
     let own = core.clone();
     let work = move || {
+        WORKS_FOR.set(own.id);
         run(&own);
         drop(own);
         last.map(JoinHandle::join);
@@ -176,7 +190,7 @@ impl Core {
         if let Some(time) = state.queue.front().and_then(Request::alone_for) {
             return Step::Sleep(Some(time));
         }
-        if state.leaving == 0 {
+        if state.under_way == 0 {
             self.give_up(state);
         }
         Step::Sleep(None)
@@ -211,7 +225,8 @@ impl Core {
             return Step::Sleep(Some(lingers));
         }
         let Some(age) = self.options.idle_age else { return Step::End };
-        if state.store.parked.blocks > 0 && state.looked_at.elapsed() > age / 4 {
+        let nap = (age / 4).max(SHORTEST_NAP);
+        if state.store.parked.blocks > 0 && state.looked_at.elapsed() > nap {
             state.looked_at = now;
             return Step::Retire;
         }
@@ -221,7 +236,7 @@ impl Core {
         match slabs {
             Some(slabs) if !slabs.is_empty() => Step::Release(slabs),
             _ if state.store.committed == 0 => Step::End,
-            _ => Step::Sleep(Some(age / 4)),
+            _ => Step::Sleep(Some(nap)),
         }
     }
 

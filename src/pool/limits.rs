@@ -22,6 +22,13 @@ pub(super) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
+/// How many bytes the system can give without taking them from somebody: a system that promises more than
+/// it has would kill the process when the memory is touched. Reads a few small files.
+pub(super) fn available() -> usize {
+    let free = meminfo(Path::new("/"), "MemAvailable:");
+    [free, cgroup(Path::new("/"))].into_iter().flatten().min().unwrap_or(usize::MAX)
+}
+
 /// The limits, in bytes, that hold for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
@@ -41,7 +48,7 @@ impl Limits {
 
     /// What the files below `root` say.
     fn below(root: &Path) -> Self {
-        Limits { physical: physical(root), cgroup: cgroup(root), memlock: None }
+        Limits { physical: meminfo(root, "MemTotal:"), cgroup: cgroup(root), memlock: None }
     }
 
     fn budget(&self) -> usize {
@@ -49,11 +56,11 @@ impl Limits {
     }
 }
 
-/// `MemTotal` of `/proc/meminfo`.
-fn physical(root: &Path) -> Option<usize> {
+/// A line of `/proc/meminfo`.
+fn meminfo(root: &Path, name: &str) -> Option<usize> {
     let text = fs::read_to_string(root.join("proc/meminfo")).ok()?;
-    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
-    let kib = total.trim().strip_suffix("kB")?;
+    let amount = text.lines().find_map(|line| line.strip_prefix(name))?;
+    let kib = amount.trim().strip_suffix("kB")?;
     kib.trim().parse::<usize>().ok()?.checked_mul(1024).filter(|&bytes| bytes > 0)
 }
 

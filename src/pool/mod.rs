@@ -60,6 +60,7 @@ mod wait;
 
 use std::fmt;
 use std::future::Future;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -108,8 +109,9 @@ struct Handle(Arc<Core>, raw::Table);
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.0.context.releaser().is_some() {
-            let core = self.0.clone();
-            on_ordinary_thread(move || core.close());
+            // Where no thread can be had the core leaks, for buffers that are alive rely on it.
+            let core = ManuallyDrop::new(self.0.clone());
+            on_ordinary_thread(move || ManuallyDrop::into_inner(core).close());
         } else {
             // A forked child, where the lock may be held for ever: everything leaks.
             std::mem::forget(self.0.clone());

@@ -13,10 +13,9 @@
 use std::sync::Arc;
 
 use super::cache::Cache;
-use super::chain::Chain;
 use super::core::Core;
-use super::local;
 use super::store::Store;
+use super::{keeper, local};
 use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
 use crate::memory::hazard::Access;
@@ -106,18 +105,19 @@ impl Core {
 
     /// Brings what this thread has posted to the books.
     pub(super) fn post_all(&self) {
-        let posted = local::get(self.id).and_then(|cache| cache.take_posted(&self.gate));
-        if let Some(posted) = posted {
-            self.park_all(posted);
-        }
-    }
-
-    fn park_all(&self, posted: Chain) {
+        let cache = local::get(self.id).filter(|cache| cache.has_posted(&self.gate));
+        let Some(cache) = cache else { return };
+        let mut state = self.lock();
+        // SAFETY: the owner's thread, under the pool's lock.
+        let posted = unsafe { cache.take_outbox() };
+        state.under_way += 1;
+        drop(state);
         // Oldest first; and the uses that are complete end here, without the lock, for streams may end
         // with them.
         let blocks: Vec<(bool, BlockRef)> =
             posted.map(|block| (block.hazards().all_complete(), block)).collect();
         let mut state = self.lock();
+        state.under_way -= 1;
         for (free, block) in blocks {
             if free { state.store.put(block) } else { state.store.park(block) }
         }
@@ -160,9 +160,7 @@ impl Core {
         if !slabs.is_empty() {
             self.release(slabs);
         }
-        if let Some(keeper) =
-            keeper.filter(|keeper| keeper.thread().id() != std::thread::current().id())
-        {
+        if let Some(keeper) = keeper.filter(|_| !keeper::is_current(&self)) {
             let _ = keeper.join();
         }
     }

@@ -174,12 +174,18 @@ impl Future for Waiting {
     type Output = Result<BlockRef>;
 
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
+        // Nobody works for the request in a forked child, where locks may be held for ever.
+        self.core.context.check_process("PinnedPool::alloc_async")?;
         self.slot.poll(task)
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        // In a forked child the lock may be held by a thread that exists in the parent only.
+        if !self.core.context.is_current() {
+            return;
+        }
         // If it is not in the queue any more it has been served, or will be in a moment.
         if !self.core.withdraw(&self.slot) {
             self.slot.abandon();

@@ -197,6 +197,30 @@ void pools(rig& rig) {
   EXPECT(second.stats().live_bytes == 256);
 }
 
+void memory_of_ones_own(rig& rig) {
+  std::vector<std::uint32_t> values(100, 5);
+  auto gpu = rig.device.alloc<std::uint32_t>(100);
+  rig.stream.fill(gpu, 7u);
+  {
+    auto lent = rig.device.register_memory(values.data(), values.size());
+    EXPECT(lent.size() == 100 && lent.address() == values.data());
+    EXPECT(thrown_by([&] { (void)rig.device.register_memory(values.data() + 1, 1); }) ==
+           PINLANE_STATUS_INVALID_VALUE);
+    rig.stream.download(gpu, lent);
+    EXPECT(!lent.try_read());
+    auto moved = std::move(lent);
+    EXPECT(!lent && moved.size() == 100);
+  } // waits for the copy
+  EXPECT(values == std::vector<std::uint32_t>(100, 7));
+
+  pinlane::pinned_buffer<std::uint32_t> lent;
+  EXPECT(rig.device.register_memory(std::nothrow, values.data(), SIZE_MAX, lent) ==
+             PINLANE_STATUS_INVALID_VALUE &&
+         !lent);
+  EXPECT(rig.device.register_memory(std::nothrow, values.data(), 100, lent) == PINLANE_STATUS_OK);
+  EXPECT(lent.read()[99] == 7);
+}
+
 void containers(rig& rig) {
   pinlane::pool_options options;
   options.max_bytes = std::size_t{1} << 20;
@@ -321,6 +345,7 @@ int main() {
   errors(rig);
   waiting(rig);
   pools(rig);
+  memory_of_ones_own(rig);
   containers(rig);
   spans(rig);
   streams_and_foreign_work(rig);

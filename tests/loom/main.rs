@@ -129,6 +129,10 @@ mod context {
         pub fn driver(&self, _: &'static str) -> crate::error::Result<()> {
             Ok(())
         }
+
+        pub fn check_process(&self, _: &'static str) -> crate::error::Result<()> {
+            Ok(())
+        }
     }
 }
 
@@ -326,6 +330,10 @@ mod pool {
 
         pub fn call(_: &Arc<Core>, _: &'static str, _: &mut State) -> Result<()> {
             Ok(())
+        }
+
+        pub fn is_current(_: &Core) -> bool {
+            false
         }
     }
 

@@ -339,7 +339,7 @@ fn with_a_keeping_thread(rig: &Rig, test: impl FnOnce()) {
     let (ready, is_ready) = channel();
     let (end, ends) = channel::<()>();
     thread::scope(|scope| {
-        scope.spawn(move || {
+        let keeps = scope.spawn(move || {
             let (kept, posted, mut gpu) = (rig.host(1), rig.host(2), rig.gpu());
             rig.stream.upload(&posted, &mut gpu).unwrap();
             drop((kept, posted, gpu));
@@ -349,6 +349,8 @@ fn with_a_keeping_thread(rig: &Rig, test: impl FnOnce()) {
         is_ready.recv().unwrap();
         test();
         drop(end);
+        // The scope by itself does not wait for what a thread does last.
+        keeps.join().unwrap();
     });
 }
 
@@ -440,6 +442,30 @@ fn a_future_that_is_dropped_withdraws_its_request() {
         assert_eq!(rig.host(2).as_ptr(), block);
         // Never polled: no request at all.
         drop(rig.pool.alloc_async::<u32>(LEN));
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// What a thread carries from its outbox to the books is with nobody: whoever looks then must not be told that
+/// the budget is spent on buffers that are alive.
+#[test]
+fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_spent() {
+    const EACH: usize = 20;
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 2 * EACH);
+        let hold = |uploads: bool| {
+            let (stream, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
+            for _ in 0..5000 {
+                let held: Vec<_> = (0..EACH).map(|_| rig.pool.alloc(LEN).unwrap()).collect();
+                for host in held.iter().filter(|_| uploads) {
+                    stream.upload(host, &mut gpu).unwrap();
+                }
+            }
+        };
+        thread::scope(|scope| {
+            scope.spawn(|| hold(true));
+            scope.spawn(|| hold(false));
+        });
         rig.assert_nothing_is_left();
     });
 }

@@ -1,7 +1,9 @@
 //! Rule 14: a forked child, and the end of the process.
 
+use std::future::Future;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::thread;
 
 use pinlane::driver::emulated::{Execution, Fault};
@@ -139,6 +141,28 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
             });
         }
     });
+}
+
+/// A request that waits in the parent is nobody's in a child, where the pool's lock may be held for ever.
+#[test]
+fn rule_14_a_future_of_the_parent_ends_in_a_forked_child() {
+    if !in_a_process_of_its_own("process::rule_14_a_future_of_the_parent_ends_in_a_forked_child") {
+        return;
+    }
+    let rig = Rig::new(Execution::Eager, 0, 1);
+    let host = rig.host(1);
+    for _ in 0..100 {
+        let mut task = Context::from_waker(Waker::noop());
+        let mut future = Box::pin(rig.pool.alloc_async::<u32>(LEN));
+        assert!(future.as_mut().poll(&mut task).is_pending());
+        in_a_forked_child(|| {
+            let end = future.as_mut().poll(&mut task);
+            drop(future);
+            let forked = |error: &Error| error.kind() == ErrorKind::ForkedProcess;
+            i32::from(!matches!(end, Poll::Ready(Err(error)) if forked(&error)))
+        });
+    }
+    drop(host);
 }
 
 struct OnDrop<F: Fn()>(F);

@@ -154,8 +154,9 @@ private:
 
 } // namespace detail
 
-/// `size()` elements in page-locked host memory, from a `pinned_pool`. The buffer knows which
-/// asynchronous work still uses it; destroying it in the middle of a copy is fine.
+/// `size()` elements in page-locked host memory, from a `pinned_pool`, or of your own, by
+/// `device::register_memory`. The buffer knows which asynchronous work still uses it; destroying it in the
+/// middle of a copy is fine.
 template <class T>
 class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
   using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
@@ -163,7 +164,8 @@ class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_fr
 public:
   pinned_buffer() noexcept = default;
 
-  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements.
+  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements, and, if they
+  /// are memory of your own, aligned for them.
   [[nodiscard]] static pinned_buffer adopt(pinlane_buffer* handle) {
     std::size_t bytes = 0;
     detail::check(pinlane_buffer_size(handle, &bytes));
@@ -219,6 +221,7 @@ public:
   }
 
 private:
+  friend class device;
   friend class pinned_pool;
   pinned_buffer(pinlane_buffer* handle, std::size_t size) noexcept : base(handle, size) {}
 

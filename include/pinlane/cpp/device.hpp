@@ -126,6 +126,29 @@ public:
     }
     return status;
   }
+
+  /// Page-locks `count` elements of your own memory, from `elements` on, and lends them to a buffer.
+  /// Blocks, for about as long as allocating page-locked memory takes. Until the buffer has been destroyed
+  /// the memory must stay, and nobody may access it but through the buffer; destroying it blocks until the
+  /// device is done. Do that with no other call using the buffer, and not in a host function: it would
+  /// stay page-locked.
+  template <class T>
+  [[nodiscard]] pinned_buffer<T> register_memory(T* elements, std::size_t count) const {
+    pinned_buffer<T> buffer;
+    detail::check(register_memory(std::nothrow, elements, count, buffer));
+    return buffer;
+  }
+  template <class T>
+  [[nodiscard]] pinlane_status register_memory(std::nothrow_t, T* elements, std::size_t count,
+                                               pinned_buffer<T>& buffer) const noexcept {
+    pinlane_buffer* handle = nullptr;
+    const pinlane_status status = pinlane_buffer_register(
+        get(), elements, detail::in_bytes(count, sizeof(T)), &handle);
+    if (status == PINLANE_STATUS_OK) {
+      buffer = pinned_buffer<T>(handle, count);
+    }
+    return status;
+  }
 };
 
 /// What a pool holds and has done; the members are documented in pinlane.h.

@@ -17,6 +17,10 @@ use crate::driver::Ordinal;
 
 const PAGE: usize = 4096;
 
+/// What the emulated machine has for page-locked memory. The real one may promise any amount, and kill the
+/// process when it is touched.
+const MACHINE: usize = 64 << 30;
+
 /// A pointer that an operation carries until it runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct HostPtr(pub(super) *mut u8);
@@ -109,6 +113,9 @@ impl HostMemory {
     }
 
     pub(super) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
+        if bytes > MACHINE - self.usage().0.min(MACHINE) {
+            return None;
+        }
         let layout =
             Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
         // SAFETY: the layout's size is not 0.

@@ -1,0 +1,130 @@
+//! Memory that the caller has already, page-locked where it lies and lent to a buffer.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use super::buffer::pinlane_buffer;
+use super::cell::Cell;
+use super::device::pinlane_device;
+use super::handle::{self, Out};
+use super::status::{boundary, pinlane_status};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::PinnedBuf;
+
+/// Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
+/// (`cudaHostRegister`), and writes a buffer of it to `buffer`: the same as a buffer from a pool, for
+/// copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
+/// page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is 0.
+///
+/// The memory is lent until `pinlane_buffer_free`. That blocks until the device is done with it and it is
+/// no longer page-locked; then it is the caller's to use and to free. A program whose device cannot be
+/// waited for, and is not lost, aborts there: the device might still write to the memory.
+///
+/// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+/// function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot be
+/// (shared mappings of files), if `memory` or `buffer` is NULL, or if the size overflows.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+/// - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` has returned
+///   `PINLANE_STATUS_OK`, and until then nobody accesses them but through the buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_register(
+    device: *const pinlane_device,
+    memory: *mut c_void,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    boundary(|| {
+        const OPERATION: &str = "pinlane_buffer_register";
+        let device = handle::get(OPERATION, device)?;
+        // SAFETY: the caller's precondition on `buffer`.
+        let out = unsafe { Out::new(OPERATION, "buffer", buffer) }?;
+        let first = check_memory(OPERATION, memory.cast(), bytes)?;
+        // SAFETY: the caller's second precondition; whether C has initialised the bytes does not matter,
+        // as no code of this interface reads them on the host. `Cell::check_free` refuses to drop the
+        // buffer inside a host function.
+        let lent = unsafe { PinnedBuf::register_raw(OPERATION, &device, first, bytes) }?;
+        out.set(handle::create(Cell::lent(lent, (*device).clone())));
+        Ok(())
+    })
+}
+
+/// Memory that a slice can be, whose first byte may be missing if there are none.
+fn check_memory(operation: &'static str, memory: *mut u8, bytes: usize) -> Result<NonNull<u8>> {
+    let refuse =
+        |what: String, remedy| Err(Error::new(ErrorKind::InvalidValue, operation, what, remedy));
+    let end = memory.addr().checked_add(bytes);
+    if end.is_none() || isize::try_from(bytes).is_err() {
+        return refuse(format!("no memory is {bytes} bytes long"), "pass the size of the memory");
+    }
+    match NonNull::new(memory) {
+        Some(first) => Ok(first),
+        None if bytes == 0 => Ok(NonNull::dangling()),
+        None => refuse(format!("{bytes} bytes at NULL"), "pass the address of the memory"),
+    }
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::*;
+    use crate::capi::buffer::pinlane_buffer_free;
+    use crate::capi::status::{
+        PINLANE_STATUS_BUSY, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK,
+        PINLANE_STATUS_UNSUPPORTED,
+    };
+    use crate::device::Device;
+    use crate::driver::emulated::{Emulator, Execution};
+
+    /// A lazy machine, a device of it, and a handle of that, which leaks.
+    fn rig() -> (Emulator, Device, *mut pinlane_device) {
+        let machine = Emulator::builder().execution(Execution::Lazy).build();
+        let device = Device::of_emulator(&machine, 0).expect("no faults");
+        let handle = handle::create(device.clone());
+        (machine, device, handle)
+    }
+
+    fn lend(device: *const pinlane_device, memory: &mut [u8]) -> *mut pinlane_buffer {
+        let mut buffer = null_mut();
+        // SAFETY: a variable; the tests free the buffer before they touch or drop the memory.
+        let status = unsafe {
+            pinlane_buffer_register(device, memory.as_mut_ptr().cast(), memory.len(), &mut buffer)
+        };
+        assert_eq!(status, PINLANE_STATUS_OK);
+        buffer
+    }
+
+    #[test]
+    fn memory_that_another_call_uses_is_not_given_back() {
+        let (machine, _device, handle) = rig();
+        let mut memory = vec![1; 100];
+        let buffer = lend(handle, &mut memory);
+        let other_call = handle::get("test", buffer).expect("a live handle");
+        assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_BUSY);
+        drop(other_call);
+        assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_OK);
+        assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_INVALID_HANDLE);
+        assert_eq!((machine.usage().host_blocks, machine.findings()), (0, vec![]));
+    }
+
+    #[test]
+    fn a_host_function_cannot_give_memory_back() {
+        let (machine, device, handle) = rig();
+        let stream = device.stream().expect("no faults");
+        let mut memory = vec![1; 100];
+        let buffer = lend(handle, &mut memory);
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let address = buffer.addr();
+        let in_host_function = move || {
+            let buffer = std::ptr::without_provenance_mut(address);
+            sender.send(pinlane_buffer_free(buffer)).expect("the test waits");
+        };
+        stream.launch_host(in_host_function).and_then(|ticket| ticket.wait()).expect("no faults");
+        assert_eq!(receiver.recv(), Ok(PINLANE_STATUS_UNSUPPORTED));
+        assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_OK);
+        assert_eq!((machine.usage().host_blocks, machine.findings()), (0, vec![]));
+    }
+}
