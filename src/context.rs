@@ -52,6 +52,11 @@ impl Context {
         self.process.is_current().then_some(&*self.driver)
     }
 
+    /// The mark of the process that opened the device.
+    pub(crate) fn process(&self) -> Process {
+        self.process
+    }
+
     /// Whether this is not a forked child. For releasing what needs no driver.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {

@@ -29,12 +29,15 @@ use super::{errors, keeper, local, trace};
 use crate::context::Context;
 use crate::error::Result;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
+use crate::process::Process;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 pub(super) struct Core {
     pub(super) gate: Gate,
     pub(super) id: u64,
     pub(super) context: Arc<Context>,
+    /// The context's, here because every hit asks, and others write beside the context's.
+    pub(super) process: Process,
     pub(super) options: Options,
     /// What buffers without bytes have.
     empty: Block,
@@ -101,6 +104,7 @@ impl Core {
             Core {
                 gate: Gate::new(),
                 id: POOLS.fetch_add(1, Ordering::Relaxed),
+                process: context.process(),
                 context,
                 empty: Block::new(nowhere, 0, usize::MAX, 0, None, owner),
                 me: me.clone(),
@@ -255,7 +259,7 @@ impl Core {
     /// Takes a request out of the queue; false if it has been served.
     pub(super) fn withdraw(&self, slot: &Arc<Slot>) -> bool {
         let request = self.lock().remove(slot);
-        // Whoever was behind it may be first now.
+        // Whoever was behind it may be first now; and the keeper opens the gate when the queue is empty.
         self.wake.notify_all();
         request.is_some()
     }

@@ -162,6 +162,7 @@ fn register(
     align: usize,
     fallbacks: &mut Fallbacks,
 ) -> DriverResult<Memory> {
+    // `cudaHostAlloc`, which is tried then, fails if there is not so much.
     if bytes >= LARGE && bytes > limits::available() {
         return Err(CudaCode::MEMORY_ALLOCATION);
     }

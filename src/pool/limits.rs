@@ -22,8 +22,9 @@ pub(super) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
-/// How many bytes the system can give without taking them from somebody: a system that promises more than
-/// it has would kill the process when the memory is touched. Reads a few small files.
+/// More than this the system cannot give, in bytes: one that promises more than it has would kill the process
+/// when the memory is touched. It may still be less, for what other processes of the control group have
+/// counts too. Reads a few small files.
 pub(super) fn available() -> usize {
     let free = meminfo(Path::new("/"), "MemAvailable:");
     [free, cgroup(Path::new("/"))].into_iter().flatten().min().unwrap_or(usize::MAX)

@@ -28,8 +28,8 @@
 //! * A block is reused only when every recorded use of it is complete, by stream position.
 //! * What is page-locked never exceeds `max_bytes`.
 //! * No driver call, and no user code, under the lock.
-//! * Dropping a buffer never blocks and makes no driver call, but for the last buffer of a pool whose
-//!   handles are gone, which frees the pool.
+//! * Dropping a buffer waits for no device and makes no driver call, but for the last buffer of a pool whose
+//!   handles are gone, which frees the pool, and for the last owner of a stream, which destroys it.
 //! * A hit writes to nothing that another thread writes to or reads on its own hits.
 //!
 //! Any thread may allocate and drop at any time.
@@ -182,7 +182,9 @@ impl PinnedPool {
     }
 
     /// As [`alloc`](Self::alloc), but waits for whatever may make room, buffers that others drop included,
-    /// for at most `timeout`. Does not block longer than that, not even in the runtime.
+    /// for at most `timeout`. Memory is page-locked by a thread of the pool's own, so that the time holds even
+    /// while the runtime is busy, but for a call of `cudaEventQuery`, which may wait for another thread's
+    /// call.
     ///
     /// # Errors
     ///
@@ -195,7 +197,8 @@ impl PinnedPool {
         self.alloc_as("PinnedPool::alloc_timeout", len, align_of::<T>(), patience)
     }
 
-    /// As [`alloc_timeout`](Self::alloc_timeout) without an end, as a future: never blocks. Dropping the
+    /// As [`alloc_timeout`](Self::alloc_timeout) without an end, as a future: it blocks only for
+    /// the same call of `cudaEventQuery`. Dropping the
     /// future withdraws the request. Fair: requests are served in the order in which they were first
     /// polled.
     ///
@@ -299,7 +302,9 @@ impl PinnedPool {
         align: usize,
     ) -> Result<Option<BlockRef>> {
         let core = &self.handle.0;
-        core.context.check_process(operation)?;
+        if !core.process.is_current() {
+            core.context.check_process(operation)?;
+        }
         let class = kept_class(byte_count::<T>(operation, len)?, align);
         Ok(class.and_then(|class| core.take_own(class)))
     }

@@ -186,24 +186,24 @@ impl Pages {
         };
         let helpers = threads.min(self.bytes / BYTES_PER_THREAD).saturating_sub(1);
         thread::scope(|scope| {
-            for _ in 0..helpers {
-                let helper = thread::Builder::new().name("pinlane-grow".to_owned());
-                let _ = helper.spawn_scoped(scope, || while work_on_one() {});
-            }
-            for (range, populated) in parts.zip(&populated) {
+            let helper = || thread::Builder::new().name("pinlane-grow".to_owned());
+            let helpers: Vec<_> = (0..helpers)
+                .filter_map(|_| helper().spawn_scoped(scope, || while work_on_one() {}).ok())
+                .collect();
+            let result = parts.zip(&populated).try_for_each(|(range, populated)| {
                 let mut spins = 0;
                 while populated.load(Ordering::Acquire) < range.len() {
                     if !work_on_one() {
                         spin(&mut spins);
                     }
                 }
-                if let Err(error) = ready(range) {
-                    // There is nothing more to do for the helpers.
-                    next.store(self.bytes, Ordering::Relaxed);
-                    return Err(error);
-                }
-            }
-            Ok(())
+                ready(range)
+            });
+            // After an error there is nothing more to do for the helpers.
+            next.store(self.bytes, Ordering::Relaxed);
+            // The thread sanitizer sees a thread joined, but not the end of a scope.
+            helpers.into_iter().for_each(|helper| helper.join().expect("touching does not panic"));
+            result
         })
     }
 

@@ -362,15 +362,15 @@ mod tests {
     #[test]
     fn threads_allocate_and_free_each_others_memory() {
         let pool = pool();
-        let mailbox = std::sync::Mutex::new(Vec::new());
+        let mut mailbox = crate::sync::Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            for thread in 0..4usize {
-                let (pool, mailbox) = (&pool, &mailbox);
-                scope.spawn(move || {
+            let (pool, mailbox) = (&pool, &mailbox);
+            let work = |thread: usize| {
+                move || {
                     for step in 0..500 {
                         let bytes = (thread * 977 + step * 131) % 9000;
                         let memory = pool.allocate_raw("test", bytes, 1).expect("room");
-                        let mut mail = mailbox.lock().unwrap();
+                        let mut mail = mailbox.lock();
                         mail.push(memory.cast::<u8>().as_ptr().expose_provenance());
                         let taken =
                             if mail.len() > 8 { mail.swap_remove(step % 8) } else { continue };
@@ -378,10 +378,12 @@ mod tests {
                         let taken = std::ptr::without_provenance(taken);
                         pool.deallocate_raw("test", taken).expect("once each");
                     }
-                });
-            }
+                }
+            };
+            let threads = [0, 1, 2, 3].map(|thread| scope.spawn(work(thread)));
+            threads.into_iter().for_each(|thread| thread.join().expect("no panic"));
         });
-        for address in mailbox.into_inner().unwrap() {
+        for address in mailbox.get_mut().drain(..) {
             pool.deallocate_raw("test", std::ptr::without_provenance(address)).expect("once each");
         }
         assert_eq!(pool.stats().live_bytes, 0);

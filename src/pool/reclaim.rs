@@ -28,7 +28,7 @@ impl BlockOwner for Core {
 
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
         // The lock may be held there by a thread that exists in the parent only.
-        if !self.context.is_current() {
+        if !self.process.is_current() {
             return None;
         }
         // SAFETY: neither `put` nor `post` adds a cache or ends the thread.

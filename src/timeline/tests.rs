@@ -393,8 +393,8 @@ fn threads_that_submit_at_once_find_all_of_theirs() {
     for seed in 0..4 {
         let rig = Rig::new(Execution::Lazy, seed);
         std::thread::scope(|scope| {
-            for thread in 0..4 {
-                let rig = &rig;
+            let rig = &rig;
+            let threads = [0, 1, 2, 3].map(|thread| {
                 scope.spawn(move || {
                     for round in 0..200 {
                         let position = rig.small();
@@ -409,8 +409,9 @@ fn threads_that_submit_at_once_find_all_of_theirs() {
                             "waited for"
                         );
                     }
-                });
-            }
+                })
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         rig.stream.wait(rig.end() - 1).unwrap();
         rig.stream.synchronize().unwrap();

@@ -222,8 +222,8 @@ fn small_requests_do_not_starve_a_large_one() {
     on_machines(BLOCKS, |rig| {
         let ended = AtomicBool::new(false);
         thread::scope(|scope| {
-            for thread in 0..BLOCKS {
-                let (rig, ended) = (&rig, &ended);
+            let (rig, ended) = (&rig, &ended);
+            let others: [_; BLOCKS] = std::array::from_fn(|thread| {
                 scope.spawn(move || {
                     let mut rounds = 0;
                     while !ended.load(Relaxed) {
@@ -231,8 +231,8 @@ fn small_requests_do_not_starve_a_large_one() {
                         use_block(rig, &mut host, thread as u32, rounds % 16 == 0);
                         rounds += 1;
                     }
-                });
-            }
+                })
+            });
             eventually("all are at it", || rig.pool.stats().committed_bytes == BLOCKS * BLOCK);
             for _ in 0..3 {
                 let all = rig.pool.alloc_timeout::<u32>(BLOCKS * LEN, Duration::from_secs(20));
@@ -244,6 +244,7 @@ fn small_requests_do_not_starve_a_large_one() {
                 assert_eq!(all.unwrap(), BLOCKS * LEN);
             }
             ended.store(true, Relaxed);
+            others.into_iter().for_each(|other| other.join().unwrap());
         });
         rig.assert_nothing_is_left();
     });

@@ -79,6 +79,7 @@ pub fn run(threads: usize, tasks: impl IntoIterator<Item = Work>) {
         Arc::new(Task { work: Mutex::new(Some(work)), queue: queue.clone() }).wake();
     }
     thread::scope(|scope| {
-        (0..threads).for_each(|_| drop(scope.spawn(|| queue.work())));
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(|| queue.work())).collect();
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
 }

@@ -242,6 +242,7 @@ fn check_all(cases: Vec<Case>) {
         }
         drop(end);
         watchdog.thread().unpark();
+        watchdog.join().unwrap();
     });
 }
 

@@ -204,7 +204,7 @@ fn rule_13_a_per_thread_stream_refuses_other_threads() {
         host.write().unwrap().fill(8);
         let ticket = stream.upload(&host, &mut gpu).unwrap();
         thread::scope(|scope| {
-            scope.spawn(|| {
+            let elsewhere = scope.spawn(|| {
                 let refused = [
                     stream.fill(&mut gpu, 9).unwrap_err(),
                     stream.record().unwrap_err(),
@@ -218,6 +218,7 @@ fn rule_13_a_per_thread_stream_refuses_other_threads() {
                 device.per_thread_stream().download(&gpu, &mut back).unwrap();
                 assert_eq!(back.read().unwrap(), [8; LEN]);
             });
+            elsewhere.join().unwrap();
         });
         // The thread is gone, and so is its stream; the buffers know that they are idle.
         host.write().unwrap().fill(1);
