@@ -11,13 +11,19 @@ use super::{Bench, GIB};
 
 const ROUNDS: usize = 3;
 
-/// A way to page-lock: with so many threads, or by the runtime.
-const WAYS: [(&str, PageLocking, usize); 5] = [
-    ("t1", PageLocking::Register, 1),
-    ("t4", PageLocking::Register, 4),
-    ("t8", PageLocking::Register, 8),
-    ("t16", PageLocking::Register, 16),
-    ("allocate", PageLocking::Allocate, 1),
+/// All in one registration.
+const WHOLE: usize = usize::MAX;
+
+/// A way to page-lock: with so many threads and in parts of so many bytes, or by the runtime.
+type Way = (PageLocking, usize, usize);
+
+const WAYS: [(&str, Way); 6] = [
+    ("t1", (PageLocking::Register, 1, WHOLE)),
+    ("t4", (PageLocking::Register, 4, WHOLE)),
+    ("t8", (PageLocking::Register, 8, WHOLE)),
+    ("t16", (PageLocking::Register, 16, WHOLE)),
+    ("t16.parts", (PageLocking::Register, 16, 64 << 20)),
+    ("allocate", (PageLocking::Allocate, 1, WHOLE)),
 ];
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
@@ -35,7 +41,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let all = ours.iter_mut().zip(WAYS.map(Some)).chain([(&mut bare, None)]);
         for (samples, way) in all {
             let (grown, released) = match way {
-                Some((_, how, threads)) => through_pool(bench, how, threads, bytes)?,
+                Some((_, way)) => through_pool(bench, way, bytes)?,
                 None => through_runtime(bench, bytes),
             };
             if round > 0 {
@@ -61,8 +67,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &grow,
             grown,
             (bench.bare.name("bare cudaHostAlloc"), alloc),
-            "the first allocation of a pool, by tN: registered, touched with N threads; allocate: \
-             PageLocking::Allocate; median of 3, in turns, the machine's memory touched before",
+            "the first allocation of a pool, by tN: registered, touched with N threads, \
+             parts: in parts of 64 MiB; allocate: PageLocking::Allocate; median of 3, in turns, the machine's memory touched before",
         );
         add(
             &release,
@@ -75,14 +81,10 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 /// Milliseconds for the first allocation of a pool, and for dropping the pool.
-fn through_pool(
-    bench: &Bench,
-    how: PageLocking,
-    threads: usize,
-    bytes: usize,
-) -> Result<(f64, f64)> {
+fn through_pool(bench: &Bench, (how, threads, part): Way, bytes: usize) -> Result<(f64, f64)> {
     let builder = PinnedPool::builder(&bench.device).max_bytes(2 * bytes);
-    let pool = builder.page_locking(how).growth_threads(threads).build()?;
+    let builder = builder.page_locking(how).growth_threads(threads).registration_bytes(part);
+    let pool = builder.build()?;
     let start = Instant::now();
     let buffer = pool.alloc::<u8>(bytes)?;
     let grown = milliseconds(start);

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pinlane::{PageLocking, PinnedPool, Result};
+use pinlane::{PageLocking, PinnedPool, PinnedPoolBuilder, Result};
 
 use super::common::figures::{Figure, Report};
 use super::common::timing::median;
@@ -19,18 +19,15 @@ const ROUNDS: usize = 5;
 /// Samples for which there is room; the longest of more than that still counts.
 const ROOM: usize = 4_000_000;
 
-/// How the pool grows, and with how many threads if not with its default.
-#[derive(Clone, Copy)]
-struct Growth {
-    how: PageLocking,
-    threads: Option<usize>,
-}
+/// How the pool grows.
+type Growth = fn(PinnedPoolBuilder) -> PinnedPoolBuilder;
 
-const GROWERS: [(&str, Option<Growth>); 4] = [
+const GROWERS: [(&str, Option<Growth>); 5] = [
     ("none", None),
-    ("register", Some(Growth { how: PageLocking::Register, threads: None })),
-    ("register.t4", Some(Growth { how: PageLocking::Register, threads: Some(4) })),
-    ("allocate", Some(Growth { how: PageLocking::Allocate, threads: None })),
+    ("register", Some(|pool| pool.page_locking(PageLocking::Register))),
+    ("register.t4", Some(|pool| pool.page_locking(PageLocking::Register).growth_threads(4))),
+    ("register.parts", Some(|pool| pool.registration_bytes(64 << 20).growth_threads(12))),
+    ("allocate", Some(|pool| pool.page_locking(PageLocking::Allocate))),
 ];
 
 /// What the other thread does meanwhile.
@@ -124,13 +121,8 @@ fn round(
     growth: Option<Growth>,
 ) -> Result<()> {
     let (bytes, _) = bench.large;
-    let mut builder = PinnedPool::builder(&bench.device).max_bytes(2 * bytes);
-    if let Some(Growth { how, threads }) = growth {
-        builder = builder.page_locking(how);
-        builder =
-            threads.into_iter().fold(builder, |builder, threads| builder.growth_threads(threads));
-    }
-    let pool = builder.build()?;
+    let builder = PinnedPool::builder(&bench.device).max_bytes(2 * bytes);
+    let pool = growth.map_or(builder.clone(), |growth| growth(builder)).build()?;
     let (ready, done) = (Gate::new(2), AtomicBool::new(false));
     thread::scope(|scope| {
         let other = scope.spawn(|| match victim {

@@ -165,6 +165,7 @@ fn what_has_been_free_for_long_goes_back() {
             drop(held);
             eventually("the rest is too", || page_locked(&emulator) == 0);
         }
+        eventually("the books say so", || pool.stats().committed_bytes == 0);
         assert_adds_up(&pool, &emulator);
     });
 }
