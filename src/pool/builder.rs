@@ -111,7 +111,8 @@ impl PinnedPoolBuilder {
 
     /// Makes the memory write-combined (`cudaHostAllocWriteCombined`): not kept in the processor's caches,
     /// which may help the device to read it. **The CPU reads it many times slower**, so it is for buffers
-    /// that the host only writes, front to back. Implies [`PageLocking::Allocate`]. Off if not set.
+    /// that the host only writes, front to back. Implies [`PageLocking::Allocate`];
+    /// blocks aligned to more than a page are ordinary memory all the same. Off if not set.
     pub fn write_combined(mut self, write_combined: bool) -> Self {
         self.growth.flags.write_combined = write_combined;
         self

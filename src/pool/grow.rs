@@ -173,6 +173,7 @@ fn register(
     fallbacks.small_pages = report.huge_pages_refused;
     fallbacks.other_node = report.numa_node_refused;
     let part = options.part;
+    let flags = HostFlags { write_combined: false, ..options.flags };
     let mut registered = 0;
     let all = pages.populate(options.threads, part, |range| {
         if range.start > 0 {
@@ -182,7 +183,7 @@ fn register(
         // only after they have been unregistered.
         unsafe {
             let start = pages.ptr().add(range.start);
-            driver.host_register(device, start, range.len(), options.flags)?;
+            driver.host_register(device, start, range.len(), flags)?;
         }
         registered = range.end;
         Ok(())

@@ -43,8 +43,8 @@ fn sixty_four_threads_share_three_blocks() {
         let rounds: Vec<AtomicUsize> = (0..THREADS).map(|_| AtomicUsize::new(0)).collect();
         let (ended, fewest) = (AtomicBool::new(false), AtomicUsize::new(0));
         thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (rig, start, rounds, ended, fewest) = (&rig, &start, &rounds, &ended, &fewest);
+            let (rig, start, rounds, ended, fewest) = (&rig, &start, &rounds, &ended, &fewest);
+            let threads: [_; THREADS] = std::array::from_fn(|thread| {
                 scope.spawn(move || {
                     start.wait();
                     for round in 0..ROUNDS {
@@ -57,8 +57,9 @@ fn sixty_four_threads_share_three_blocks() {
                         let least = rounds.iter().map(|rounds| rounds.load(Relaxed)).min();
                         fewest.store(least.unwrap(), Relaxed);
                     }
-                });
-            }
+                })
+            });
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         // First come, first served: nobody gets a second block before all who waited then have got one.
         // A thread that is not scheduled at all for a while may fall behind by some rounds.
