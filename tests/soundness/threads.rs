@@ -26,8 +26,8 @@ fn many_threads_wait_for_one_copy() {
             let ticket = rig.stream.download(&gpu, &mut back).unwrap();
             let ready = Barrier::new(THREADS + 1);
             thread::scope(|scope| {
-                for number in 0..THREADS {
-                    let (ready, ticket, back) = (&ready, &ticket, &back);
+                let (ready, ticket, back) = (&ready, &ticket, &back);
+                let threads: [_; THREADS] = std::array::from_fn(|number| {
                     scope.spawn(move || {
                         ready.wait();
                         match number % 3 {
@@ -36,10 +36,11 @@ fn many_threads_wait_for_one_copy() {
                             _ => while !ticket.is_done().unwrap() {},
                         }
                         assert_eq!(back.read().unwrap(), [3; LEN]);
-                    });
-                }
+                    })
+                });
                 ready.wait();
                 rig.release(&rig.stream);
+                threads.into_iter().for_each(|thread| thread.join().unwrap());
             });
             rig.assert_no_misuse();
         }
@@ -80,9 +81,11 @@ fn a_thousand_tickets_are_awaited() {
         let (one_by_one, at_once) = tickets.split_at(500);
         block_on(All(at_once.iter().cloned().map(Some).collect()));
         thread::scope(|scope| {
-            for tickets in one_by_one.chunks(100) {
-                scope.spawn(|| tickets.iter().for_each(|t| block_on(t.clone()).unwrap()));
-            }
+            let chunks = one_by_one.chunks(100);
+            let wait =
+                |tickets: &[Ticket]| tickets.iter().for_each(|t| block_on(t.clone()).unwrap());
+            let threads: Vec<_> = chunks.map(|chunk| scope.spawn(move || wait(chunk))).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         assert!(tickets.iter().all(|ticket| ticket.is_done().unwrap()));
     });
