@@ -12,7 +12,7 @@ fn main() -> pinlane::Result<()> {
     let mut gpu = device.alloc::<f32>(1 << 20)?;
     stream.upload(&host, &mut gpu)?; // returns at once
     stream.download(&gpu, &mut host)?; // returns at once
-    let sum: f32 = host.read()?.iter().sum(); // waits for that copy, and no longer
+    let sum: f32 = host.read()?.iter().sum(); // waits for that copy, not for the stream
     println!("{}: the sum is {sum}", device.name());
     Ok(()) // dropping anything, even in the middle of a copy, is fine
 }

@@ -33,7 +33,7 @@ int main() try {
   stream.download(gpu_sum, sum);
 
   std::fill_n(expected.begin(), 1000, 7u);
-  const auto result = host.read(); // waits for that copy, and no longer
+  const auto result = host.read(); // waits for that copy, not for the stream
   if (!std::equal(result.begin(), result.end(), expected.begin())) {
     std::fprintf(stderr, "the elements are wrong\n");
     return 1;

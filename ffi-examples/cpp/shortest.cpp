@@ -15,7 +15,7 @@ int main() try {
   auto gpu = device.alloc<float>(1 << 20);
   stream.upload(host, gpu);   // returns at once
   stream.download(gpu, host); // returns at once
-  auto out = host.read();     // waits for that copy, and no longer
+  auto out = host.read();     // waits for that copy, not for the stream
   std::printf("the sum is %g\n", std::accumulate(out.begin(), out.end(), 0.0));
 } catch (const pinlane::error &error) {
   std::fprintf(stderr, "%s\n", error.what());

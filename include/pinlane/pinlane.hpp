@@ -12,7 +12,7 @@
 ///   auto gpu = device.alloc<float>(n);
 ///   stream.upload(host, gpu);                          // returns at once
 ///   stream.download(gpu.slice(0, 8), host.slice(8, 8));
-///   float first = host.read()[8];                      // waits for that copy, and no longer
+///   float first = host.read()[8];                      // waits for that copy, not for the stream
 /// @endcode
 ///
 /// - **Ownership.** The types that own are move-only and free in their destructor, which neither blocks
