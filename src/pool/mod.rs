@@ -90,7 +90,8 @@ pub use stats::{ClassStats, GrowthFallbacks, PoolStats, Timing};
 /// An allocation takes the first of these that it finds: a free block that its thread keeps, one that all
 /// threads share, one that a device is done with, new memory, memory that free blocks of other sizes or
 /// other threads held, a block that a device will be done with. Requests that wait are served in the order in
-/// which they came. What differs is when they end without:
+/// which they came; where one needs more room than there is, it and the smaller ones behind it take turns, so
+/// that neither starves. What differs is when they end without:
 ///
 /// | | grows | waits for devices | waits for buffers to be dropped |
 /// |---|---|---|---|
