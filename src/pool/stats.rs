@@ -202,8 +202,7 @@ impl fmt::Display for PoolStats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "{:.1} of {:.1} MiB page-locked (peak {:.1}): {:.1} live, {:.1} cached, {:.1} in flight, \
-             {:.1} quarantined; \
+            "{} of {} page-locked (peak {}): {} live, {} cached, {} in flight, {} quarantined; \
              {} hits, {} misses, {} growths, {} waits, {} trims",
             in_units(self.committed_bytes),
             in_units(self.max_bytes),
@@ -222,5 +221,29 @@ impl fmt::Display for PoolStats {
             write!(f, "; {} requests wait", self.waiting)?;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_reads_well() {
+        let stats = PoolStats {
+            max_bytes: 64 << 20,
+            committed_bytes: (4 << 20) + (64 << 10),
+            peak_bytes: 5 << 20,
+            live_bytes: 4 << 20,
+            cached_bytes: 60 << 10,
+            hits: 3,
+            waiting: 2,
+            ..PoolStats::default()
+        };
+        assert_eq!(
+            stats.to_string(),
+            "4.1 MiB of 64 MiB page-locked (peak 5 MiB): 4 MiB live, 60 KiB cached, 0 bytes in flight, \
+             0 bytes quarantined; 3 hits, 0 misses, 0 growths, 0 waits, 0 trims; 2 requests wait"
+        );
     }
 }
