@@ -455,7 +455,7 @@ fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_sp
     const EACH: usize = 20;
     watched(|| {
         let rig = Rig::new(Execution::Eager, 0, 2 * EACH);
-        let hold = |uploads: bool| {
+        let hold = &|uploads: bool| {
             let (stream, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
             for _ in 0..5000 {
                 let held: Vec<_> = (0..EACH).map(|_| rig.pool.alloc(LEN).unwrap()).collect();
@@ -465,8 +465,9 @@ fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_sp
             }
         };
         thread::scope(|scope| {
-            scope.spawn(|| hold(true));
-            scope.spawn(|| hold(false));
+            // The scope by itself does not wait for what a thread does last.
+            let both = [true, false].map(|uploads| scope.spawn(move || hold(uploads)));
+            both.into_iter().for_each(|thread| thread.join().unwrap());
         });
         rig.assert_nothing_is_left();
     });
