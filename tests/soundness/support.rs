@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::driver::emulated::{Emulator, Execution, Usage};
 use pinlane::driver::{Call, RawStream};
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 
@@ -142,6 +142,14 @@ impl Rig {
         let Rig { emulator, device, pool, stream, .. } = self;
         drop((pool, stream, device));
         assert_eq!(emulator.findings(), []);
+        // A thread that is ending may be the one that ends the pool.
+        let all_gone = |usage: Usage| {
+            (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
+        };
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while !all_gone(emulator.usage()) && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(1));
+        }
         let usage = emulator.usage();
         assert_eq!((usage.host_bytes, usage.device_bytes), (0, 0), "{usage:?}");
         assert_eq!((usage.streams, usage.events), (0, 0), "{usage:?}");
