@@ -56,13 +56,18 @@ impl Counter {
     }
 
     #[inline]
+    fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    #[inline]
     fn add(&self, more: u64) {
-        self.0.store(self.get().wrapping_add(more), Ordering::Relaxed);
+        self.set(self.get().wrapping_add(more));
     }
 
     #[inline]
     fn sub(&self, less: u64) {
-        self.0.store(self.get().wrapping_sub(less), Ordering::Relaxed);
+        self.set(self.get().wrapping_sub(less));
     }
 }
 
@@ -201,7 +206,7 @@ impl Cache {
             let places = std::iter::repeat_with(MaybeUninit::uninit).take(shelf.limit as usize);
             // SAFETY: the caller's precondition.
             shelf.blocks.with_mut(|blocks| unsafe { *blocks = places.collect() });
-            shelf.places.add(shelf.limit);
+            shelf.places.set(shelf.limit);
         }
         let places = (shelf.places.get() - shelf.len.get()) as usize;
         places.min((self.max_bytes.saturating_sub(self.bytes.get()) / bytes as u64) as usize)
@@ -262,7 +267,7 @@ impl Cache {
     /// * The caller may touch the outbox (first invariant).
     pub(super) unsafe fn take_outbox(&self) -> Chain {
         for shelf in &self.shelves {
-            shelf.posted.sub(shelf.posted.get());
+            shelf.posted.set(0);
         }
         // SAFETY: the caller's precondition.
         let newest_first = self.outbox.with_mut(|outbox| unsafe { std::mem::take(&mut *outbox) });
@@ -280,8 +285,7 @@ impl Cache {
     pub(super) fn is_idle(&self) -> bool {
         let hits = self.hits();
         let idle = hits == self.seen_hits.get();
-        self.seen_hits.sub(self.seen_hits.get());
-        self.seen_hits.add(hits);
+        self.seen_hits.set(hits);
         idle
     }
 

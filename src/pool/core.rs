@@ -187,7 +187,9 @@ impl Core {
     /// whether to look at what other threads keep, too.
     pub(super) fn take_now(self: &Arc<Self>, size: Size, others: bool) -> Option<BlockRef> {
         let cache = self.own_cache();
-        self.post_all();
+        if let Some(cache) = &cache {
+            self.post_all(cache);
+        }
         if let Some(block) = self.take_shared(size, cache.as_ref()) {
             return Some(block);
         }
@@ -202,8 +204,7 @@ impl Core {
         if !state.queue.is_empty() || self.gate.is_closed() {
             return None;
         }
-        self.collect(&mut state);
-        self.gate.open();
+        self.collect_once(&mut state);
         state.store.take(size)
     }
 
@@ -291,8 +292,13 @@ impl Core {
     /// Closes the gate, and puts all that threads keep into the books. The caller opens it again, or does
     /// not.
     pub(super) fn collect(&self, state: &mut State) {
+        self.collect_from(state, |_| true);
+    }
+
+    /// As [`collect`](Self::collect), from some of the caches.
+    pub(super) fn collect_from(&self, state: &mut State, wanted: fn(&Cache) -> bool) {
         self.gate.close();
-        for cache in &state.caches {
+        for cache in state.caches.iter().filter(|cache| wanted(cache)) {
             cache.empty(&self.gate, |block| state.store.put(block));
             // SAFETY: under the pool's lock, the gate is closed, and `empty` waited for the lane.
             unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));

@@ -8,7 +8,6 @@
 //! registered in parts. A copy must not span two registrations (the runtime refuses it), and so a block
 //! knows its [seams](crate::memory::block), at which copies are split. Slabs of several blocks have none.
 
-use std::fmt;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
@@ -211,10 +210,4 @@ unsafe fn unregister(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize, part: 
         all &= unsafe { driver.host_unregister(ptr.add(start)) }.is_ok();
     }
     all
-}
-
-impl fmt::Debug for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Memory").field("ptr", &self.ptr).field("bytes", &self.bytes).finish()
-    }
 }

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::cache::Cache;
 use super::classes::Size;
 use super::core::{Core, State};
 use super::grow::page_lock;
@@ -230,24 +231,14 @@ impl Core {
             state.looked_at = now;
             return Step::Retire;
         }
-        self.collect_idle(state);
+        // What threads keep that have not allocated since the last time.
+        self.collect_from(state, Cache::is_idle);
         self.gate.open();
         let slabs = now.checked_sub(age).map(|before| state.take_empty(usize::MAX, Some(before)));
         match slabs {
             Some(slabs) if !slabs.is_empty() => Step::Release(slabs),
             _ if state.store.committed == 0 => Step::End,
             _ => Step::Sleep(Some(nap)),
-        }
-    }
-
-    /// Closes the gate, and puts what threads keep that have not allocated since the last time into the
-    /// books.
-    fn collect_idle(&self, state: &mut State) {
-        self.gate.close();
-        for cache in state.caches.iter().filter(|cache| cache.is_idle()) {
-            cache.empty(&self.gate, |block| state.store.put(block));
-            // SAFETY: under the pool's lock, the gate is closed, and `empty` waited for the lane.
-            unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
         }
     }
 

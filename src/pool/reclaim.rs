@@ -103,10 +103,11 @@ impl Core {
         None
     }
 
-    /// Brings what this thread has posted to the books.
-    pub(super) fn post_all(&self) {
-        let cache = local::get(self.id).filter(|cache| cache.has_posted(&self.gate));
-        let Some(cache) = cache else { return };
+    /// Brings what this thread has posted to the books; `cache` is its own.
+    pub(super) fn post_all(&self, cache: &Cache) {
+        if !cache.has_posted(&self.gate) {
+            return;
+        }
         let mut state = self.lock();
         // SAFETY: the owner's thread, under the pool's lock.
         let posted = unsafe { cache.take_outbox() };

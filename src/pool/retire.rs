@@ -23,7 +23,6 @@ pub(super) struct Parked {
     lots: Vec<Lot>,
     /// All that is in flight, what is being looked at outside the lock included.
     pub(super) blocks: usize,
-    pub(super) bytes: usize,
 }
 
 struct Lot {
@@ -34,7 +33,6 @@ struct Lot {
 impl Parked {
     pub(super) fn push(&mut self, stream: Arc<Timeline>, block: BlockRef) {
         self.blocks += 1;
-        self.bytes += block.bytes();
         self.lot(stream).push_back(block);
     }
 
@@ -45,12 +43,6 @@ impl Parked {
             self.lots.len() - 1
         });
         &mut self.lots[index].blocks
-    }
-
-    /// A block is not in flight any more.
-    pub(super) fn forget(&mut self, bytes: usize) {
-        self.blocks -= 1;
-        self.bytes -= bytes;
     }
 
     /// The streams that blocks are parked behind. Those that have no blocks any more leave the books; the

@@ -105,7 +105,6 @@ pub(super) struct Shelf {
     loose: Vec<BlockRef>,
     /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest run empty.
     with_free: BTreeSet<u32>,
-    pub(super) slabs: usize,
     pub(super) blocks: usize,
     pub(super) free: usize,
     pub(super) parked: usize,
@@ -119,7 +118,6 @@ impl Shelf {
             size,
             loose: Vec::new(),
             with_free: BTreeSet::new(),
-            slabs: 0,
             blocks: 0,
             free: 0,
             parked: 0,
@@ -272,14 +270,14 @@ impl Store {
     /// A parked block turned out to be used by another stream.
     pub(super) fn park_elsewhere(&mut self, block: BlockRef) {
         self.shelf_of(&block).parked -= 1;
-        self.parked.forget(block.bytes());
+        self.parked.blocks -= 1;
         self.park(block);
     }
 
     /// A parked block is free.
     pub(super) fn unpark(&mut self, block: BlockRef) {
         self.shelf_of(&block).parked -= 1;
-        self.parked.forget(block.bytes());
+        self.parked.blocks -= 1;
         self.put(block);
     }
 
@@ -289,7 +287,7 @@ impl Store {
         let shelf = self.shelf_of(&block);
         shelf.parked -= 1;
         shelf.quarantined += 1;
-        self.parked.forget(block.bytes());
+        self.parked.blocks -= 1;
     }
 
     /// Commits `bytes`, if the budget allows it.
@@ -343,7 +341,6 @@ impl Store {
         self.slabs[home as usize] = Some(slab);
         self.free_bytes += blocks * size.bytes;
         let shelf = &mut self.shelves[number];
-        shelf.slabs += 1;
         shelf.blocks += blocks;
         shelf.free += blocks;
         shelf.growths += 1;
@@ -376,7 +373,6 @@ impl Store {
             sum += free;
             self.free_bytes -= free;
             let shelf = &mut self.shelves[slab.shelf];
-            shelf.slabs -= 1;
             shelf.blocks -= slab.blocks();
             shelf.free -= slab.blocks();
             shelf.with_free.remove(&home);

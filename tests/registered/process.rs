@@ -1,0 +1,117 @@
+//! Host functions, the end of a process, and forks.
+
+use super::*;
+
+#[test]
+fn rule_08_a_host_function_registers_nothing_and_frees_elsewhere() {
+    on_machines(|rig| {
+        let (owner, drops) = counted(7);
+        let (registered, mut gpu) = (rig.device.register(owner).unwrap(), rig.gpu());
+        rig.stream.upload(&registered, &mut gpu).unwrap();
+        let device = rig.device.clone();
+        let ticket = rig.stream.launch_host(move || {
+            let refused = device.register(vec![1u8]).unwrap_err().error;
+            assert_eq!(refused.kind(), ErrorKind::Unsupported);
+            let refused = device.with_registered(&mut [1u8], |_| panic!("not registered"));
+            assert_eq!(refused.unwrap_err_kind(), ErrorKind::Unsupported);
+            let Refused { value, error } = registered.into_inner().unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            drop(value);
+        });
+        ticket.unwrap().wait().unwrap();
+        eventually("the owner is dropped", || drops() == 1);
+        assert_eq!(rig.contents(&gpu), [7; LEN]);
+        rig.assert_no_misuse();
+    });
+}
+
+const CHILD: &str = "PINLANE_TEST_REGISTERED";
+
+/// Runs one test of this module in a process of its own; `None` if this is that process.
+fn alone(test: &str) -> Option<std::process::Output> {
+    if std::env::var_os(CHILD).is_some() {
+        return None;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    let test = format!("process::{test}");
+    let arguments = [test.as_str(), "--exact", "--test-threads=1", "--nocapture"];
+    Some(command.args(arguments).env(CHILD, "1").output().unwrap())
+}
+
+#[test]
+fn rule_02_borrowed_memory_that_may_be_in_use_ends_the_process() {
+    use std::os::unix::process::ExitStatusExt;
+
+    let test = "rule_02_borrowed_memory_that_may_be_in_use_ends_the_process";
+    if let Some(output) = alone(test) {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
+        assert!(said.contains(&format!("{BYTES} borrowed bytes")), "{said}");
+        assert!(!said.contains("has returned"), "{said}");
+        return;
+    }
+    let rig = Rig::new(Execution::Lazy, 0, 1);
+    let (mut slice, gpu) = (vec![1; LEN], rig.gpu());
+    let ended = rig.device.with_registered(&mut slice, |view| {
+        rig.stall(&rig.stream);
+        rig.stream.download(&gpu, view).unwrap();
+        fail_forever(&rig, &WAITS);
+    });
+    eprintln!("has returned {ended:?}");
+}
+
+#[test]
+fn rule_14_a_forked_child_gets_borrowed_memory_back_and_leaks_the_rest() {
+    let test = "rule_14_a_forked_child_gets_borrowed_memory_back_and_leaks_the_rest";
+    if let Some(output) = alone(test) {
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.contains("1 passed"), "it ran: {said}");
+        return;
+    }
+    let rig = Rig::new(Execution::Lazy, 0, 2);
+    let (owner, drops) = counted(7);
+    let (registered, mut gpu) = (rig.device.register(owner).unwrap(), rig.gpu());
+    rig.stream.upload(&registered, &mut gpu).unwrap();
+    let mut slice = vec![1; LEN];
+    let mut child = 0;
+    let ended = rig.device.with_registered(&mut slice, |view| {
+        rig.stream.download(&gpu, view).unwrap();
+        // SAFETY: this process runs one test; the child takes no lock that another thread holds.
+        child = unsafe { libc::fork() };
+    });
+    if child == 0 {
+        // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
+        unsafe { libc::alarm(20) };
+        let refused = |error: pinlane::Error| error.kind() == ErrorKind::ForkedProcess;
+        let before = support::all_calls(&rig.emulator);
+        let checks = [
+            ended.is_err_and(refused),
+            rig.device.register(vec![1u8]).is_err_and(|refusal| refused(refusal.error)),
+            rig.device.register(Vec::<u8>::new()).is_err_and(|refusal| refused(refusal.error)),
+            rig.device.with_registered(&mut [1u8], |_| ()).is_err_and(refused),
+            match registered.into_inner() {
+                Ok(_) => false,
+                Err(Refused { value, error }) => {
+                    drop(value);
+                    refused(error)
+                }
+            },
+            drops() == 0,
+            support::all_calls(&rig.emulator) == before,
+        ];
+        let verdict = checks.iter().position(|&right| !right).map_or(0, |wrong| wrong as i32 + 1);
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(verdict) };
+    }
+    ended.unwrap();
+    let mut status = 0;
+    // SAFETY: `status` is a live `int` for the call to write.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status), "the child hung or crashed: status {status:#x}");
+    assert_eq!(libc::WEXITSTATUS(status), 0, "this check failed in the child");
+    assert_eq!(slice, [7; LEN]);
+    drop((registered, gpu));
+    assert_eq!(drops(), 1);
+    rig.assert_nothing_is_left();
+}
