@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::{
     Device, DeviceBuf, Error, ErrorKind, PageLocking, PinnedBuf, PinnedPool, Result, Stream,
@@ -314,10 +315,13 @@ impl Machine {
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ranges:x?}");
 
-        // A request that has been withdrawn may still be served.
+        // Memory for a request that has been withdrawn may still be on its way: committed, page-locked, and only
+        // then in the books.
         eventually("the pool is at rest", || {
             let (stats, usage) = (self.pool.stats(), self.emulator.usage());
+            let calls = [Call::HostRegister, Call::HostAlloc].map(|call| self.emulator.calls(call));
             stats.committed_bytes == usage.host_bytes
+                && stats.growths.count == calls.iter().sum::<u64>()
         });
         if self.waiting.is_empty() {
             let stats = assert_adds_up(&self.pool, &self.emulator);
