@@ -1,5 +1,6 @@
 //! Devices: opening one, a real GPU or an emulated one, and what it offers.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
@@ -24,6 +25,8 @@ pub(crate) struct DeviceInner {
     allocations: Arc<Timeline>,
     /// Device memory is freed in the order of this one, which waits for the memory's users.
     frees: Arc<Timeline>,
+    /// What the layer that moves data keeps for the device, of a type that it knows.
+    engine: OnceLock<Box<dyn Any + Send + Sync>>,
 }
 
 impl DeviceInner {
@@ -37,6 +40,10 @@ impl DeviceInner {
 
     pub(crate) fn frees(&self) -> &Arc<Timeline> {
         &self.frees
+    }
+
+    pub(crate) fn engine(&self) -> &OnceLock<Box<dyn Any + Send + Sync>> {
+        &self.engine
     }
 }
 
@@ -172,7 +179,8 @@ impl Device {
         }
         let allocations = create_stream(&context, StreamFlags::default())?;
         let frees = create_stream(&context, StreamFlags::default())?;
-        Ok(Device { inner: Arc::new(DeviceInner { context, allocations, frees }) })
+        let engine = OnceLock::new();
+        Ok(Device { inner: Arc::new(DeviceInner { context, allocations, frees, engine }) })
     }
 
     /// The device's number.

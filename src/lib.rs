@@ -80,3 +80,4 @@ pub use pool::{
 };
 pub use stream::{Stream, StreamOptions};
 pub use ticket::Ticket;
+pub use transfer::{CopyTeam, Staging};

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::device::{Device, adopt_stream, create_stream};
+use crate::device::{Device, DeviceInner, adopt_stream, create_stream};
 use crate::driver::{RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{as_host_function, discard_panic};
@@ -21,6 +21,7 @@ use crate::timeline::Timeline;
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) timeline: Arc<Timeline>,
+    pub(crate) device: Arc<DeviceInner>,
 }
 
 /// How a stream behaves; see [`Device::stream_with`].
@@ -52,13 +53,13 @@ impl Device {
     /// As for [`stream`](Self::stream).
     pub fn stream_with(&self, options: StreamOptions) -> Result<Stream> {
         let flags = StreamFlags { blocking: options.blocking, priority: options.priority };
-        Ok(Stream { timeline: create_stream(self.context(), flags)? })
+        Ok(self.stream_of(create_stream(self.context(), flags)?))
     }
 
     /// The legacy default stream of the device (`cudaStreamLegacy`, the handle 0).
     #[must_use]
     pub fn legacy_stream(&self) -> Stream {
-        Stream { timeline: adopt_stream(self.context(), RawStream::LEGACY) }
+        self.stream_of(adopt_stream(self.context(), RawStream::LEGACY))
     }
 
     /// The calling thread's default stream (`cudaStreamPerThread`). Work can be enqueued on it by this
@@ -66,7 +67,7 @@ impl Device {
     /// [`ErrorKind::WrongThread`].
     #[must_use]
     pub fn per_thread_stream(&self) -> Stream {
-        Stream { timeline: adopt_stream(self.context(), RawStream::PER_THREAD) }
+        self.stream_of(adopt_stream(self.context(), RawStream::PER_THREAD))
     }
 
     /// Borrows a `cudaStream_t` of somebody else. 0 and 1 are the legacy default stream, 2 is the
@@ -83,7 +84,11 @@ impl Device {
             0 => RawStream::LEGACY,
             handle => handle,
         };
-        Stream { timeline: adopt_stream(self.context(), handle) }
+        self.stream_of(adopt_stream(self.context(), handle))
+    }
+
+    fn stream_of(&self, timeline: Arc<Timeline>) -> Stream {
+        Stream { timeline, device: Arc::clone(&self.inner) }
     }
 }
 

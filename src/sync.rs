@@ -98,6 +98,10 @@ impl Condvar {
         MutexGuard::locked(result.unwrap_or_else(PoisonError::into_inner).0)
     }
 
+    pub(crate) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+
     pub(crate) fn notify_all(&self) {
         self.0.notify_all();
     }

@@ -198,7 +198,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         let range = range::resolve("DeviceBuf::slice_mut", range, self.len)?;
-        Ok(DeviceSliceMut { region: &mut self.region, range, element: PhantomData })
+        Ok(DeviceSliceMut { region: &self.region, range, element: PhantomData })
     }
 
     /// The whole buffer as a view.
@@ -210,7 +210,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// The whole buffer as a view that may be written.
     #[must_use]
     pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut { region: &mut self.region, range: 0..self.len, element: PhantomData }
+        DeviceSliceMut { region: &self.region, range: 0..self.len, element: PhantomData }
     }
 }
 
@@ -233,7 +233,8 @@ pub struct DeviceSlice<'a, T: Pod> {
 
 /// An exclusive view of a part of a [`DeviceBuf`].
 pub struct DeviceSliceMut<'a, T: Pod> {
-    region: &'a mut DeviceRegion,
+    /// Shared by views of disjoint ranges, which are exclusive each.
+    region: &'a DeviceRegion,
     range: Range<usize>,
     element: PhantomData<&'a mut [T]>,
 }
@@ -304,6 +305,18 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
         DeviceSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
+    /// Two views that are exclusive each: the elements before `middle`, and those from there on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::OutOfRange`] if `middle` is more than [`len`](Self::len).
+    pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
+        let first = range::within("DeviceSliceMut::split_at_mut", ..middle, &self.range)?;
+        let second = first.end..self.range.end;
+        let part = |range| DeviceSliceMut { region: self.region, range, element: PhantomData };
+        Ok((part(first), part(second)))
+    }
+
     /// The same view, shared.
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
@@ -323,6 +336,53 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.region.context
+    }
+}
+
+/// Device memory that a batch names, without its type: where it is, and whose uses to record.
+#[derive(Clone, Copy)]
+pub(crate) struct DeviceBytes<'a> {
+    region: &'a DeviceRegion,
+    start: usize,
+    bytes: usize,
+}
+
+impl<'a> DeviceBytes<'a> {
+    pub(crate) fn ptr(&self) -> DevicePtr {
+        self.region.ptr + self.start as DevicePtr
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn context(&self) -> &'a Arc<Context> {
+        &self.region.context
+    }
+
+    /// Tells the buffer from every other that there is.
+    pub(crate) fn home(&self) -> usize {
+        std::ptr::from_ref(self.region).addr()
+    }
+
+    /// A part of it, in bytes from its start.
+    pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'a> {
+        self.region.operand(self.start + part.start..self.start + part.end, access)
+    }
+}
+
+impl<'a, T: Pod> From<DeviceSlice<'a, T>> for DeviceBytes<'a> {
+    fn from(view: DeviceSlice<'a, T>) -> Self {
+        let range = in_bytes::<T>(&view.range);
+        DeviceBytes { region: view.region, start: range.start, bytes: range.len() }
+    }
+}
+
+/// The exclusive view goes in: what comes out is used as it was.
+impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
+    fn from(view: DeviceSliceMut<'a, T>) -> Self {
+        let range = in_bytes::<T>(&view.range);
+        DeviceBytes { region: view.region, start: range.start, bytes: range.len() }
     }
 }
 

@@ -207,6 +207,12 @@ impl Hazards {
         self.users.load(Ordering::Acquire).is_null()
     }
 
+    /// Whether there may be uses on other streams than this one. One load.
+    pub(crate) fn is_used_elsewhere(&self, stream: &Timeline) -> bool {
+        let users = self.users.load(Ordering::Acquire).cast_const();
+        !users.is_null() && !std::ptr::eq(users, stream)
+    }
+
     /// Whether all uses are known to be complete; those that are leave the list. Makes no driver call.
     #[inline]
     pub(crate) fn all_complete(&self) -> bool {

@@ -12,6 +12,7 @@ mod range;
 mod registered;
 mod registration;
 
+pub(crate) use device::DeviceBytes;
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub(crate) use pinned::PinnedRegion;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};

@@ -215,6 +215,23 @@ impl<T: Pod> PinnedBuf<T> {
     }
 }
 
+impl PinnedBuf<u8> {
+    /// A part of the buffer, to be used by whoever shares it; see [`wait_until_idle`](Self::wait_until_idle).
+    pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'_> {
+        self.region.operand(part, access)
+    }
+
+    /// Blocks until no device use of the buffer is pending.
+    pub(crate) fn wait_until_idle(&self) -> Result<()> {
+        self.region.settle("PinnedBuf::write", 0..self.len, Access::Write)
+    }
+
+    /// Whether no device use of the buffer is pending. Does not block.
+    pub(crate) fn is_idle(&self) -> Result<bool> {
+        Ok(self.region.block.hazards().poll(&(0..self.len), Access::Write)? == Poll::Done)
+    }
+}
+
 impl<T: Pod> fmt::Debug for PinnedBuf<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PinnedBuf").field("ptr", &self.as_ptr()).field("len", &self.len).finish()

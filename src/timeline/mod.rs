@@ -90,6 +90,8 @@ pub(crate) struct Timeline {
     next_sweep: AtomicU64,
     /// Tells this stream from every other that there is or was.
     id: u64,
+    /// If it is the next position: all that is pending here is moving data, behind nothing that may take long.
+    moving: AtomicU64,
     /// What later work here is ordered after already: of the stream of that number, what the fence says.
     after: Mutex<VecDeque<(u64, Fence)>>,
 }
@@ -120,6 +122,7 @@ impl Timeline {
             recorded: AtomicU64::new(0),
             open: AtomicU64::new(0),
             next_sweep: AtomicU64::new(advance::SWEEP_ABOVE / 2),
+            moving: AtomicU64::new(0),
         })
     }
 
@@ -205,6 +208,24 @@ impl Timeline {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// How many positions have been pushed.
+    pub(crate) fn recorded(&self) -> u64 {
+        self.recorded.load(Ordering::Acquire)
+    }
+
+    /// Whether what is pending here, if anything, is copies that are being made right now.
+    pub(crate) fn is_moving(&self) -> bool {
+        let recorded = self.recorded();
+        self.is_private()
+            && (self.retired.load(Ordering::Acquire) == recorded
+                || self.moving.load(Ordering::Relaxed) == recorded)
+    }
+
+    /// Notes that all positions below `below` are complete, or copies right behind those that are.
+    pub(crate) fn note_moving(&self, below: u64) {
+        self.moving.store(below, Ordering::Relaxed);
     }
 
     fn push(&self, mark: Mark<Arc<Event>>) -> u64 {

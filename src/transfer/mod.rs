@@ -8,3 +8,10 @@ mod copy;
 mod foreign;
 mod kernels;
 mod order;
+mod simd;
+mod slice;
+mod staging;
+mod team;
+
+pub use staging::Staging;
+pub use team::CopyTeam;

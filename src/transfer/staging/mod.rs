@@ -1,0 +1,219 @@
+//! Copies between ordinary memory and a device, through slots of page-locked memory.
+//!
+//! Ordinary memory cannot be copied asynchronously: the device would read what the operating system may
+//! move, and the caller change. So its bytes go through a small [`ring`] of page-locked slots. Several threads
+//! ([`team`](super::team)) copy between memory and slots while the copy engine works on other slots:
+//!
+//! ```text
+//!   threads   |fill 0|fill 1| fill 2   | fill 3        | fill 4 ...
+//!   device           |copy 0|copy 1|.. | copy 2    | copy 3        | ...
+//! ```
+//!
+//! The first slots of a copy are filled to a part only, each to twice the one before, so that the device
+//! begins early; and the last ones to less and less, so that it ends soon after the last byte was copied.
+//!
+//! # Invariants
+//!
+//! * An upload returns when all bytes have left the caller's memory; a download when all have arrived there.
+//! * Slots are only taken for a stream that has come to the copy: whatever was enqueued there before is
+//!   complete, or is itself a copy that is being made. So a stream that waits for something holds no slots, and
+//!   nobody who waits for slots waits for it.
+//! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is. An error in
+//!   the middle leaves unspecified bytes in the destination, and nothing else: slots are given back with their
+//!   uses, threads have left.
+
+mod download;
+mod entry;
+mod job;
+mod layout;
+mod ring;
+mod upload;
+
+use std::any::Any;
+
+pub(super) use self::entry::Entry;
+use self::ring::Ring;
+use super::order::wait_for_conflicts;
+use super::simd::Stores;
+use super::team;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Operand;
+use crate::pool::PinnedPool;
+use crate::stream::Stream;
+
+/// The page-locked memory through which copies of ordinary memory go: how much, and in which portions. One for
+/// each device; see [`Device::set_staging`].
+#[derive(Clone, Debug)]
+pub struct Staging {
+    pub(super) ring_bytes: usize,
+    pub(super) slot_bytes: usize,
+    pub(super) first_bytes: usize,
+    pub(super) unit_bytes: usize,
+    pub(super) direct_bytes: usize,
+}
+
+impl Default for Staging {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Staging {
+    /// The default: 16 slots of 4 MiB. They are page-locked one by one, when they are needed.
+    #[must_use]
+    pub fn new() -> Self {
+        Staging {
+            ring_bytes: 64 << 20,
+            slot_bytes: 4 << 20,
+            first_bytes: 128 << 10,
+            unit_bytes: 256 << 10,
+            direct_bytes: 64 << 10,
+        }
+    }
+
+    /// The most page-locked memory in bytes for large copies; small ones take up to half as much beside.
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// The largest portion in bytes that is given to the copy engine at once: what a slot holds.
+    #[must_use]
+    pub fn slot_bytes(mut self, bytes: usize) -> Self {
+        self.slot_bytes = bytes;
+        self
+    }
+
+    /// The first portion of a copy in bytes; each is twice the one before, up to a slot.
+    #[must_use]
+    pub fn first_bytes(mut self, bytes: usize) -> Self {
+        self.first_bytes = bytes;
+        self
+    }
+
+    /// The bytes that a thread copies at a time.
+    #[must_use]
+    pub fn unit_bytes(mut self, bytes: usize) -> Self {
+        self.unit_bytes = bytes;
+        self
+    }
+
+    /// Copies of at most this many bytes go through one block of page-locked memory, without the team.
+    #[must_use]
+    pub fn direct_bytes(mut self, bytes: usize) -> Self {
+        self.direct_bytes = bytes;
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let Staging { ring_bytes, slot_bytes, first_bytes, unit_bytes, .. } = *self;
+        let sound = slot_bytes >= 4096
+            && ring_bytes / slot_bytes >= 2
+            && ring_bytes / slot_bytes <= 4096
+            && (1024..=slot_bytes).contains(&first_bytes)
+            && unit_bytes >= 1024;
+        if sound {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidValue,
+            "Device::set_staging",
+            format!("{self:?}"),
+            "a slot has at least 4096 bytes, the ring 2 to 4096 slots, the first portion and a unit at least \
+             1024 bytes, the first portion at most those of a slot",
+        ))
+    }
+}
+
+impl Device {
+    /// Says how copies of ordinary memory are staged on this device, for all clones of the handle. Allocates
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that make no ring, and after the first such copy;
+    /// [`ForkedProcess`](ErrorKind::ForkedProcess).
+    pub fn set_staging(&self, options: Staging) -> Result<()> {
+        options.check()?;
+        let engine = Engine::new(self, options)?;
+        self.inner.engine().set(Box::new(engine)).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidValue,
+                "Device::set_staging",
+                "ordinary memory has been copied already",
+                "set the options right after Device::open",
+            )
+        })
+    }
+}
+
+/// What a device's copies of ordinary memory share.
+pub(super) struct Engine {
+    pub(super) options: Staging,
+    pub(super) pool: PinnedPool,
+    ring: Ring,
+}
+
+impl Engine {
+    fn new(device: &Device, options: Staging) -> Result<Self> {
+        let pool = PinnedPool::builder(device)
+            .max_bytes(options.ring_bytes + options.ring_bytes / 2)
+            .mapped(true)
+            .build()?;
+        let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
+        Ok(Engine { options, pool, ring })
+    }
+
+    /// The engine of the stream's device.
+    pub(super) fn of(stream: &Stream) -> Result<&Engine> {
+        let place = stream.device.engine();
+        if place.get().is_none() {
+            let device = Device { inner: stream.device.clone() };
+            // Somebody else may have been faster.
+            let _ = place.set(Box::new(Engine::new(&device, Staging::new())?));
+        }
+        let engine: &(dyn Any + Send + Sync) = &**place.get().expect("set above");
+        Ok(engine.downcast_ref().expect("only this module sets it"))
+    }
+
+    /// The portion that comes after `done` bytes, with `left` to go.
+    fn piece(&self, done: usize, left: usize) -> usize {
+        let Staging { slot_bytes, first_bytes, .. } = self.options;
+        // Doubling: what comes next is as much as all before.
+        let ramp = first_bytes.max(done);
+        let end = (left / 4).max(first_bytes).next_multiple_of(4096);
+        ramp.min(end).min(slot_bytes)
+    }
+
+    /// The bytes of a unit, so that a portion is work for everybody.
+    fn unit(&self, piece: usize, threads: usize) -> usize {
+        (piece / (2 * threads))
+            .next_multiple_of(4096)
+            .clamp(8 << 10, self.options.unit_bytes.max(8 << 10))
+    }
+}
+
+/// How many threads of the team are to help with a copy.
+fn helpers(bytes: usize) -> usize {
+    (bytes / (32 << 10)).min(team::size() - 1)
+}
+
+/// Blocks until the stream has come to a copy that conflicts with `operands`: what was enqueued before is
+/// complete, or a copy that is being made. Tells how many positions the stream has.
+fn reach(stream: &Stream, operation: &'static str, operands: &[Operand<'_>]) -> Result<u64> {
+    let timeline = &stream.timeline;
+    let elsewhere = |operand: &Operand<'_>| operand.hazards.is_used_elsewhere(timeline);
+    if timeline.is_moving() && !operands.iter().any(elsewhere) {
+        return Ok(timeline.recorded());
+    }
+    wait_for_conflicts(stream, operation, operands)?;
+    stream.record()?.wait()?;
+    Ok(timeline.recorded())
+}
+
+/// Which stores are best for that many bytes of ordinary memory.
+fn stores_to_memory(bytes: usize) -> Stores {
+    if bytes >= 1 << 20 { Stores::Streaming } else { Stores::Cached }
+}

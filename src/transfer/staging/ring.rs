@@ -1,0 +1,204 @@
+//! The slots through which ordinary memory goes: a few pieces of page-locked memory, used in turns.
+//!
+//! A slot is always in one of these hands, and only that one touches what is inside:
+//!
+//! ```text
+//!   free ----> opener ----> workers (units) ----> finisher ----> free, perhaps with a copy in flight
+//!              lays out     each its own bytes    the last worker: enqueues the copy, or is done
+//! ```
+//!
+//! # Invariants
+//!
+//! * A slot that [`take`](Ring::take) gives is no longer used by the device, and nobody else has it.
+//! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done); that one
+//!   call says so to one thread, which then has the slot alone.
+//! * There are never more than `limit` slots: whoever finds none waits, for the device or for another
+//!   caller. Nobody waits for a slot while workers wait for him, so all waits end.
+//! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is made only
+//!   when it is still in flight. So as few slots are in use as keep the link busy, and their lines stay
+//!   in the cache.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::layout::Layout;
+use crate::error::Result;
+use crate::memory::{DeviceBuf, PinnedBuf};
+use crate::pool::PinnedPool;
+use crate::sync::{Condvar, Mutex};
+
+pub(super) struct Slot {
+    index: usize,
+    host: OnceLock<PinnedBuf<u8>>,
+    /// As much memory on the device, for what is gathered there before it is copied. Made when needed.
+    pub(super) scratch: OnceLock<DeviceBuf<u8>>,
+    layout: UnsafeCell<Layout>,
+    units_left: AtomicUsize,
+}
+
+// SAFETY: `layout` is written only by the opener, who has the slot alone, and read by workers, who come
+// after `publish` and are gone before anybody has it alone again: the module's invariants. The rest is
+// `Sync`; the bytes of `host` are reached by address, each by one worker.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    pub(super) fn host(&self) -> &PinnedBuf<u8> {
+        self.host.get().expect("made before it is given out")
+    }
+
+    /// The address of a byte of the slot.
+    pub(super) fn address(&self, offset: usize) -> *mut u8 {
+        self.host().as_ptr().cast_mut().wrapping_add(offset)
+    }
+
+    /// # Safety
+    ///
+    /// * The caller has the slot alone: it has just taken it, or `unit_done` has told it so.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn layout_mut(&self) -> &mut Layout {
+        // SAFETY: the caller's precondition.
+        unsafe { &mut *self.layout.get() }
+    }
+
+    /// # Safety
+    ///
+    /// * The caller is a worker of the slot, between `publish` and its `unit_done`, or has it alone.
+    pub(super) unsafe fn layout(&self) -> &Layout {
+        // SAFETY: nobody writes: the caller's precondition and the module's invariants.
+        unsafe { &*self.layout.get() }
+    }
+
+    /// Lets workers in, for this many units. They learn of the slot by a lock.
+    pub(super) fn publish(&self, units: usize) {
+        self.units_left.store(units, Ordering::Relaxed);
+    }
+
+    /// Whether that was the last unit, so that the caller has the slot alone from now on.
+    pub(super) fn unit_done(&self) -> bool {
+        self.units_left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+pub(super) struct Ring {
+    slots: Box<[Slot]>,
+    slot_bytes: usize,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+struct State {
+    /// The one given back first is in front.
+    free: VecDeque<usize>,
+    /// Those that have no memory yet.
+    unmade: Vec<usize>,
+}
+
+impl Ring {
+    pub(super) fn new(slot_bytes: usize, limit: usize) -> Self {
+        let slot = |index| Slot {
+            index,
+            host: OnceLock::new(),
+            scratch: OnceLock::new(),
+            layout: UnsafeCell::default(),
+            units_left: AtomicUsize::new(0),
+        };
+        let state =
+            State { free: VecDeque::with_capacity(limit), unmade: (0..limit).rev().collect() };
+        Ring {
+            slots: (0..limit).map(slot).collect(),
+            slot_bytes,
+            state: Mutex::new(state),
+            freed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn slot_bytes(&self) -> usize {
+        self.slot_bytes
+    }
+
+    /// A slot that the device does not use. Blocks until there is one, or, if not `patient`, gives `None`
+    /// where it would.
+    pub(super) fn take(&self, pool: &PinnedPool, patient: bool) -> Result<Option<&Slot>> {
+        loop {
+            let oldest = self.state.lock().free.pop_front();
+            if let Some(index) = oldest {
+                return self.settle(&self.slots[index], pool, patient);
+            }
+            match self.make(pool) {
+                Ok(Some(new)) => return Ok(Some(new)),
+                Err(error) if self.is_empty() => return Err(error),
+                _ if !patient => return Ok(None),
+                _ => self.wait(),
+            }
+        }
+    }
+
+    /// A slot that was free; or a new one, or `None`, if the device still uses it.
+    fn settle<'r>(
+        &'r self,
+        slot: &'r Slot,
+        pool: &PinnedPool,
+        patient: bool,
+    ) -> Result<Option<&'r Slot>> {
+        let ready = slot.host().is_idle().and_then(|idle| {
+            if idle {
+                return Ok(Some(slot));
+            }
+            // If memory is short, the slots that there are do.
+            let new = self.make(pool).unwrap_or(None);
+            if new.is_none() && patient {
+                slot.host().wait_until_idle()?;
+                return Ok(Some(slot));
+            }
+            Ok(new)
+        });
+        match &ready {
+            Ok(Some(taken)) if taken.index == slot.index => {}
+            Ok(_) => self.put_back(|free| free.push_front(slot.index)),
+            Err(_) => self.give_back(slot),
+        }
+        ready
+    }
+
+    /// A slot more, if there may be one.
+    fn make(&self, pool: &PinnedPool) -> Result<Option<&Slot>> {
+        let Some(index) = self.state.lock().unmade.pop() else { return Ok(None) };
+        let slot = &self.slots[index];
+        match pool.alloc::<u8>(self.slot_bytes) {
+            Ok(memory) => {
+                slot.host.get_or_init(|| memory);
+                Ok(Some(slot))
+            }
+            Err(error) => {
+                self.state.lock().unmade.push(index);
+                self.freed.notify_all();
+                Err(error)
+            }
+        }
+    }
+
+    /// Whether no slot has memory.
+    fn is_empty(&self) -> bool {
+        self.state.lock().unmade.len() == self.slots.len()
+    }
+
+    /// Blocks until a slot comes back, or it turns out that none will.
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        while state.free.is_empty() && state.unmade.len() < self.slots.len() {
+            state = self.freed.wait(state);
+        }
+    }
+
+    /// Gives a slot back, with or without a copy in flight.
+    pub(super) fn give_back(&self, slot: &Slot) {
+        self.put_back(|free| free.push_back(slot.index));
+    }
+
+    fn put_back(&self, put: impl FnOnce(&mut VecDeque<usize>)) {
+        put(&mut self.state.lock().free);
+        self.freed.notify_one();
+    }
+}
