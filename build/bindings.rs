@@ -16,6 +16,7 @@ const FUNCTIONS: &str = "\
     cudaGetDeviceCount|cudaGetDevice|cudaSetDevice|cudaGetDeviceProperties(_v2)?|\
     cudaDeviceGetAttribute|cudaMemGetInfo|cudaDriverGetVersion|cudaRuntimeGetVersion|\
     cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
+    cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaMemPoolSetAttribute|cudaGetDriverEntryPoint|\
     cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|cudaMemsetAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
@@ -33,7 +34,10 @@ const CONSTANTS: &str = "\
 
 /// A newer runtime may return a number that these headers do not know. For a Rust `enum` that is
 /// undefined behaviour, so C's enums become newtypes.
-const ENUMS: &str = "cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)";
+const ENUMS: &str = "\
+    cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)|\
+    cudaDriverEntryPointQueryResult|cudaMemPoolAttr|cudaMemAccessFlags|cudaMemLocationType|\
+    cudaMemAllocationType|cudaMemAllocationHandleType";
 
 /// Writes the bindings to `out`, with the libclang in the file `libclang`.
 pub fn generate(

@@ -1,4 +1,4 @@
-// Fill, checksum, scatter, gather and busy: device code and its launchers, no policy.
+// Fill, checksum, scatter, gather, pull and busy: device code and its launchers, no policy.
 //
 // One idea carries the first four. A range of any alignment is laid over a grid of 16-byte vectors,
 // and everything is done a vector at a time:
@@ -399,6 +399,174 @@ dim3 copy_grid(uint64_t count) {
     return dim3(x, BLOCKS / x);
 }
 
+// ---- Pull ---------------------------------------------------------------------------------------
+
+// Reads over the bus are few and late: what counts is how many are under way, and that no byte is read
+// twice. So the grid here is the source's: whole aligned vectors are loaded, each once, and it is the
+// store to device memory that copes with any alignment.
+//
+// Each warp works on its own. It takes a span of items, reads their descriptors side by side, lays the
+// vectors of all of them end to end, and the lanes take them in turn, PULL_UNROLL at a time. Short items
+// thus keep as many loads in flight as long ones. The bytes in front of an item's first whole vector and
+// behind its last are laid end to end as well, as bytes.
+//
+// Where there are fewer items than warps, several warps share each item, and each reads its descriptor.
+constexpr unsigned PULL_UNROLL = 8;
+constexpr unsigned PULL_BLOCKS = 32;
+constexpr unsigned PULL_WARPS = PULL_BLOCKS * WARPS;
+
+// What a warp works on. `vectors` and `loose` count those of an item and of all before it in the span.
+struct Span {
+    pinlane_item items[WARP];
+    uint64_t vectors[WARP];
+    uint64_t loose[WARP];
+};
+
+// The bytes of an item that lie in front of its first whole vector.
+__device__ uint64_t head_of(const pinlane_item &item) {
+    const uint64_t head = -item.offset % VECTOR;
+    return head < item.bytes ? head : item.bytes;
+}
+
+__device__ uint64_t warp_scan(uint64_t value, unsigned lane) {
+    for (unsigned distance = 1; distance < WARP; distance *= 2) {
+        const uint64_t before = __shfl_up_sync(ALL_LANES, static_cast<Word>(value), distance);
+        if (lane >= distance) {
+            value += before;
+        }
+    }
+    return value;
+}
+
+// How many of the WARP ascending numbers in `ends` are at most `index`: the item that it lies in.
+__device__ unsigned find_item(const uint64_t *ends, uint64_t index) {
+    unsigned found = 0;
+    for (unsigned step = WARP / 2; step != 0; step /= 2) {
+        if (ends[found + step - 1] <= index) {
+            found += step;
+        }
+    }
+    return found;
+}
+
+// A vector to an address of any alignment.
+__device__ void store_anywhere(unsigned char *to, Vector vector) {
+    const unsigned skew = misalignment(to, VECTOR);
+    if (skew == 0) {
+        store(to, vector);
+    } else if (skew % 8 == 0) {
+        reinterpret_cast<Word *>(to)[0] = vector.word[0];
+        reinterpret_cast<Word *>(to)[1] = vector.word[1];
+    } else if (skew % 4 == 0) {
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+            reinterpret_cast<unsigned *>(to)[k] =
+                static_cast<unsigned>(vector.word[k / 2] >> (32 * (k % 2)));
+        }
+    } else {
+#pragma unroll
+        for (unsigned k = 0; k < VECTOR; ++k) {
+            to[k] = static_cast<unsigned char>(vector.word[k / 8] >> (8 * (k % 8)));
+        }
+    }
+}
+
+// One unit of a span: a whole vector, or a loose byte.
+struct Whole {
+    using Value = Vector;
+    static __device__ const uint64_t *ends(const Span &span) { return span.vectors; }
+    // Where the n-th unit of an item lies, in bytes from the item's start.
+    static __device__ uint64_t place(const pinlane_item &item, uint64_t n) {
+        return head_of(item) + n * VECTOR;
+    }
+    static __device__ Value read(const unsigned char *from) { return load<true>(from); }
+    static __device__ void write(unsigned char *to, Value value) { store_anywhere(to, value); }
+};
+
+struct Loose {
+    using Value = unsigned char;
+    static __device__ const uint64_t *ends(const Span &span) { return span.loose; }
+    static __device__ uint64_t place(const pinlane_item &item, uint64_t n) {
+        const uint64_t head = head_of(item);
+        return n < head ? n : n + (item.bytes - head) / VECTOR * VECTOR;
+    }
+    static __device__ Value read(const unsigned char *from) { return *from; }
+    static __device__ void write(unsigned char *to, Value value) { *to = value; }
+};
+
+// Copies the units of a span, of which this warp is number `mine` of `share`.
+template <class Unit>
+__device__ void pull_units(const Span &span, uint64_t mine, uint64_t share, unsigned lane) {
+    constexpr uint64_t ROUND = PULL_UNROLL * WARP;
+    const uint64_t *const ends = Unit::ends(span);
+    const uint64_t total = ends[WARP - 1];
+    for (uint64_t round = mine * ROUND; round < total; round += share * ROUND) {
+        typename Unit::Value values[PULL_UNROLL];
+        unsigned char *to[PULL_UNROLL];
+        // All loads before the first store, which waits for one.
+#pragma unroll
+        for (unsigned k = 0; k < PULL_UNROLL; ++k) {
+            const uint64_t index = round + k * WARP + lane;
+            to[k] = nullptr;
+            if (index < total) {
+                const unsigned owner = find_item(ends, index);
+                const pinlane_item &item = span.items[owner];
+                const uint64_t place = Unit::place(item, index - (owner == 0 ? 0 : ends[owner - 1]));
+                to[k] = reinterpret_cast<unsigned char *>(item.address + place);
+                values[k] = Unit::read(reinterpret_cast<const unsigned char *>(item.offset + place));
+            }
+        }
+#pragma unroll
+        for (unsigned k = 0; k < PULL_UNROLL; ++k) {
+            if (to[k] != nullptr) {
+                Unit::write(to[k], values[k]);
+            }
+        }
+    }
+}
+
+// `length` items a span, at most WARP; `share` warps a span.
+__global__ void __launch_bounds__(BLOCK)
+    pull_kernel(const pinlane_item *items, uint64_t count, unsigned length, unsigned share) {
+    __shared__ Span spans[WARPS];
+    const unsigned lane = threadIdx.x % WARP;
+    const unsigned warp = blockIdx.x * WARPS + threadIdx.x / WARP;
+    Span &span = spans[threadIdx.x / WARP];
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * WARPS / share * length;
+
+    if (warp >= gridDim.x * WARPS / share * share) {
+        return; // the last few, where `share` does not divide the warps
+    }
+    for (uint64_t first = static_cast<uint64_t>(warp / share) * length; first < count;
+         first += stride) {
+        const uint64_t left = count - first;
+        const unsigned here = left < length ? static_cast<unsigned>(left) : length;
+        // Word by word, with the lanes side by side: a lane that read its own item's three words would
+        // fetch each sector of the bus three times.
+        constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
+        const Word *const from = reinterpret_cast<const Word *>(items + first);
+        Word *const to = reinterpret_cast<Word *>(span.items);
+#pragma unroll
+        for (unsigned k = 0; k < WORDS; ++k) {
+            const unsigned n = k * WARP + lane;
+            to[n] = n < here * WORDS ? from[n] : 0;
+        }
+        __syncwarp();
+
+        const pinlane_item &mine = span.items[lane];
+        const uint64_t head = head_of(mine);
+        const uint64_t vectors = (mine.bytes - head) / VECTOR;
+        span.vectors[lane] = warp_scan(vectors, lane);
+        span.loose[lane] = warp_scan(mine.bytes - vectors * VECTOR, lane);
+        __syncwarp();
+
+        pull_units<Whole>(span, warp % share, share, lane);
+        pull_units<Loose>(span, warp % share, share, lane);
+        // The next span overwrites what other lanes may still read.
+        __syncwarp();
+    }
+}
+
 // ---- Busy ---------------------------------------------------------------------------------------
 
 __device__ uint64_t device_nanoseconds() {
@@ -470,6 +638,15 @@ extern "C" cudaError_t pinlane_launch_scatter(const void *packed, const pinlane_
 extern "C" cudaError_t pinlane_launch_gather(void *packed, const pinlane_item *items,
                                              uint64_t count, cudaStream_t stream) {
     return launch_copy<false>(packed, items, count, stream);
+}
+
+extern "C" cudaError_t pinlane_launch_pull(const pinlane_item *items, uint64_t count,
+                                           cudaStream_t stream) {
+    const uint64_t even = (count + PULL_WARPS - 1) / PULL_WARPS;
+    unsigned length = even < WARP ? static_cast<unsigned>(even) : WARP;
+    unsigned share = count == 0 || count > PULL_WARPS ? 1 : static_cast<unsigned>(PULL_WARPS / count);
+    void *arguments[] = {&items, &count, &length, &share};
+    return cudaLaunchKernel(pull_kernel, dim3(PULL_BLOCKS), dim3(BLOCK), arguments, 0, stream);
 }
 
 extern "C" cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream) {

@@ -17,10 +17,10 @@
 /* The longest pattern of a fill, in bytes. */
 #define PINLANE_MAX_PATTERN 64
 
-/* One part of a scatter or gather; `Item` in src/driver/mod.rs. */
+/* One part of a scatter, gather or pull; `Item` in src/driver/kernels.rs. */
 struct pinlane_item {
-    uint64_t offset;  /* where the part lies in the packed block */
-    uint64_t address; /* the part's own address */
+    uint64_t offset;  /* where the part lies in the packed block; pull: the source's address */
+    uint64_t address; /* the part's own address; pull: the destination's */
     uint64_t bytes;   /* its length; 0 is allowed */
 };
 
@@ -44,6 +44,12 @@ cudaError_t pinlane_launch_scatter(const void *packed, const struct pinlane_item
 /* Copies from each item's address to its part of `packed`. `items` lies in device memory. */
 cudaError_t pinlane_launch_gather(void *packed, const struct pinlane_item *items, uint64_t count,
                                   cudaStream_t stream);
+
+/* Copies each item's bytes from the address `offset` to `address`. The items, aligned to 8, and the
+ * sources lie in device memory or in host memory that the device can read at the host's addresses. Each
+ * byte of them is read once, so that it crosses the bus once. */
+cudaError_t pinlane_launch_pull(const struct pinlane_item *items, uint64_t count,
+                                cudaStream_t stream);
 
 /* Keeps one thread of one block spinning for this long. */
 cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream);

@@ -50,6 +50,8 @@ pub enum ErrorKind {
     InvalidHandle,
     /// A panic was caught at the C boundary.
     Panic,
+    /// A file could not be opened or read, or ended early.
+    Io,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
     Cuda,
 }

@@ -80,4 +80,7 @@ pub use pool::{
 };
 pub use stream::{Stream, StreamOptions};
 pub use ticket::Ticket;
-pub use transfer::{CopyTeam, Staging};
+pub use transfer::{
+    Choice, CopyItem, CopyTeam, DownloadItem, FileReader, HostSlice, HostSliceMut, Path, Plan,
+    Staging, UploadItem,
+};

@@ -74,6 +74,28 @@ impl Lab {
         unsafe { NonNull::slice_from_raw_parts(self.staging, length).as_ref() }.to_vec()
     }
 
+    /// A new page-locked block that holds `bytes`. The caller frees it.
+    fn pin(&self, bytes: &[u8]) -> NonNull<u8> {
+        let block = self
+            .driver
+            .host_alloc(self.stream.device, bytes.len().max(1), HostFlags::default())
+            .expect("a pinned block");
+        // SAFETY: the block is at least as long as `bytes`, and this function's own.
+        unsafe { block.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
+        block
+    }
+
+    /// What a page-locked block holds, once all work is done; frees it.
+    fn unpin(&self, block: NonNull<u8>, length: usize) -> Vec<u8> {
+        self.synchronize();
+        // SAFETY: from `pin`, with that many bytes; no work is pending; not used afterwards.
+        unsafe {
+            let bytes = NonNull::slice_from_raw_parts(block, length).as_ref().to_vec();
+            self.driver.host_free(block).expect("free");
+            bytes
+        }
+    }
+
     fn synchronize(&self) {
         // SAFETY: the stream is live.
         unsafe { self.driver.stream_synchronize(self.stream) }.expect("synchronize");
@@ -221,11 +243,7 @@ fn check_copy(direction: Direction, parts: &[Part], reverse: bool) -> Result<(),
     for item in &mut items {
         item.address += apart_block;
     }
-    let list: Vec<u8> = items
-        .iter()
-        .flat_map(|item| [item.offset, item.address, item.bytes])
-        .flat_map(u64::to_le_bytes)
-        .collect();
+    let list = bytes_of(&items);
     let list_block = lab.upload(&list);
 
     let start = packed_block + MARGIN as u64;
@@ -244,6 +262,52 @@ fn check_copy(direction: Direction, parts: &[Part], reverse: bool) -> Result<(),
     same(&lab.take(list_block, list.len()), &list)?;
     same(&lab.take(packed_block, packed.len()), &packed)?;
     same(&lab.take(apart_block, apart.len()), &apart)
+}
+
+fn bytes_of(items: &[Item]) -> Vec<u8> {
+    let words = items.iter().flat_map(|item| [item.offset, item.address, item.bytes]);
+    words.flat_map(u64::to_le_bytes).collect()
+}
+
+/// Where the items of a pull lie.
+#[derive(Clone, Copy, Debug)]
+enum Items {
+    OnHost,
+    OnDevice,
+}
+
+/// Pulls the parts, every third from device memory and the others from page-locked memory.
+fn check_pull(parts: &[Part], reverse: bool, place: Items) -> Result<(), TestCaseError> {
+    let (mut items, packed_length, apart_length) = lay_out(parts, reverse);
+    let list_length = items.len() * size_of::<Item>();
+    let lab = Lab::new(packed_length.max(apart_length).max(list_length));
+    let packed = noise(3, packed_length);
+    let mut apart = noise(4, apart_length);
+    let (near, far) = (lab.upload(&packed), lab.pin(&packed));
+    let apart_block = lab.upload(&apart);
+
+    for (index, item) in items.iter_mut().enumerate() {
+        let inside = range(MARGIN as u64 + item.offset, item.bytes);
+        apart[range(item.address, item.bytes)].copy_from_slice(&packed[inside]);
+        let start = if index % 3 == 0 { near } else { far.as_ptr().addr() as u64 };
+        item.offset += start + MARGIN as u64;
+        item.address += apart_block;
+    }
+    let list = bytes_of(&items);
+    let pinned_list = lab.pin(&list);
+    let list_block = lab.upload(&list);
+    let address = match place {
+        Items::OnHost => pinned_list.as_ptr().addr() as u64,
+        Items::OnDevice => list_block,
+    };
+    // SAFETY: live stream; the list has that many items, aligned as blocks are, and is complete; every
+    // part lies in its block, which stays allocated, and `lay_out` lets no two of them overlap.
+    unsafe { lab.driver.pull(lab.stream, address, items.len()) }.expect("pull");
+    same(&lab.take(apart_block, apart.len()), &apart)?;
+    same(&lab.take(near, packed.len()), &packed)?;
+    same(&lab.take(list_block, list.len()), &list)?;
+    same(&lab.unpin(far, packed.len()), &packed)?;
+    same(&lab.unpin(pinned_list, list.len()), &list)
 }
 
 proptest! {
@@ -272,6 +336,15 @@ proptest! {
     fn gather_copies_each_part_and_nothing_else_changes(parts in parts(), reverse: bool) {
         check_copy(Direction::Gather, &parts, reverse)?;
     }
+
+    #[test]
+    fn pull_copies_each_part_and_nothing_else_changes(
+        parts in parts(),
+        reverse: bool,
+        place in prop_oneof![Just(Items::OnHost), Just(Items::OnDevice)],
+    ) {
+        check_pull(&parts, reverse, place)?;
+    }
 }
 
 /// Source and destination at every distance from each other, in parts with whole vectors inside.
@@ -281,6 +354,7 @@ fn copies_cope_with_every_relative_alignment() {
         (0..16).flat_map(|a| (0..16).map(move |b| (a, b, 100 + (a * 7 + b * 3) % 48))).collect();
     check_copy(Direction::Scatter, &parts, false).unwrap();
     check_copy(Direction::Gather, &parts, true).unwrap();
+    check_pull(&parts, false, Items::OnHost).unwrap();
 }
 
 /// Thousands of short parts, and long ones among them that have to be shared by many blocks.
@@ -292,6 +366,20 @@ fn copies_cope_with_long_parts_among_many_short_ones() {
     parts[19_999].2 = 70_000;
     check_copy(Direction::Scatter, &parts, false).unwrap();
     check_copy(Direction::Gather, &parts, true).unwrap();
+    check_pull(&parts, false, Items::OnHost).unwrap();
+    check_pull(&parts, true, Items::OnDevice).unwrap();
+}
+
+/// A pull shares few parts among its warps, and many between them: on both sides of every change.
+#[test]
+fn pulls_cope_with_every_number_of_parts() {
+    for count in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 513, 8191, 8192, 8193] {
+        let part = |i: usize| (i % 7, i % 16, if i % 97 == 3 { 9001 } else { i * 31 % 600 });
+        let parts: Vec<Part> = (0..count).map(part).collect();
+        check_pull(&parts, count % 2 == 0, Items::OnHost).unwrap();
+    }
+    check_pull(&[(0, 3, LONG)], false, Items::OnHost).unwrap();
+    check_pull(&[], false, Items::OnHost).unwrap();
 }
 
 #[test]

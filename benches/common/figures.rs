@@ -1,41 +1,13 @@
 //! Figures, as a table and as the JSON that `docs/measured` keeps.
 
 use std::error::Error;
-use std::path::PathBuf;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-/// What the command line says.
-#[derive(Default)]
-pub struct Options {
-    json: Option<PathBuf>,
-    commit: Option<String>,
-    date: Option<String>,
-    only: Option<String>,
-    /// A short run, to see that everything works; its figures mean little.
-    pub quick: bool,
-}
+use super::machine::machine;
+use super::options::Options;
 
-impl Options {
-    pub fn from_args() -> Result<Self, Box<dyn Error>> {
-        let mut options = Options::default();
-        let mut args = std::env::args().skip(1);
-        while let Some(arg) = args.next() {
-            let mut value = || args.next().ok_or_else(|| format!("{arg} needs a value"));
-            match arg.as_str() {
-                "--json" => options.json = Some(value()?.into()),
-                "--commit" => options.commit = Some(value()?),
-                "--date" => options.date = Some(value()?),
-                "--only" => options.only = Some(value()?),
-                "--quick" => options.quick = true,
-                "--bench" => {} // cargo bench adds it
-                other => return Err(format!("unknown option {other}").into()),
-            }
-        }
-        Ok(options)
-    }
-}
-
+/// One figure beside what it is compared with. Names carry the size.
 pub struct Figure {
     pub name: String,
     pub value: f64,
@@ -48,15 +20,70 @@ pub struct Figure {
     pub method: &'static str,
 }
 
+impl Figure {
+    /// A figure of which less is better.
+    pub fn lower(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Figure {
+            name: name.into(),
+            value,
+            unit,
+            better: "lower",
+            reference: None,
+            samples: 1,
+            method: "",
+        }
+    }
+
+    /// A figure of which more is better.
+    pub fn higher(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
+        Figure { better: "higher", ..Figure::lower(name, value, unit) }
+    }
+
+    pub fn beside(self, reference: &'static str, value: f64) -> Self {
+        Figure { reference: Some((reference, value)), ..self }
+    }
+
+    pub fn by(self, method: &'static str, samples: usize) -> Self {
+        Figure { method, samples, ..self }
+    }
+
+    fn ratio(&self) -> Option<f64> {
+        self.reference.map(|(_, value)| self.value / value)
+    }
+
+    fn to_json(&self) -> Value {
+        let (reference, value) = self.reference.unzip();
+        json!({
+            "name": self.name,
+            "value": self.value,
+            "unit": self.unit,
+            "better": self.better,
+            "reference": reference,
+            "reference_value": value,
+            "ratio": self.ratio(),
+            "samples": self.samples,
+            "method": self.method,
+        })
+    }
+}
+
 pub struct Report {
-    device: String,
+    machine: Value,
     only: Option<String>,
     figures: Vec<Figure>,
+    /// What could not be measured here, and why.
+    skipped: Map<String, Value>,
 }
 
 impl Report {
+    /// A report on `device`, by its name.
     pub fn new(device: &str, options: &Options) -> Self {
-        Report { device: device.into(), only: options.only.clone(), figures: Vec::new() }
+        Report {
+            machine: machine(device),
+            only: options.value("only").map(str::to_owned),
+            figures: Vec::new(),
+            skipped: Map::new(),
+        }
     }
 
     /// Whether figures whose names start with `prefix` may be wanted.
@@ -72,74 +99,56 @@ impl Report {
         }
     }
 
+    /// The largest ratio of a figure whose name starts with `prefix` to its reference.
+    pub fn largest_ratio(&self, prefix: &str) -> Option<f64> {
+        let figures = self.figures.iter().filter(|figure| figure.name.starts_with(prefix));
+        figures.filter_map(Figure::ratio).max_by(f64::total_cmp)
+    }
+
+    /// Notes that figures cannot be measured on this machine.
+    pub fn skip(&mut self, name: &str, reason: impl Into<String>) {
+        self.skipped.insert(name.into(), reason.into().into());
+    }
+
+    /// A table. Each figure names a note below it, which has the method and the reference.
     pub fn print(&self) {
-        println!("on {}", self.device);
+        let said = |key: &str| self.machine[key].as_str().unwrap_or("none").to_owned();
+        println!("{}, driver {}, {}", said("gpu"), said("driver"), said("cpu"));
         println!(
-            "{:<32} {:>10} {:<6} {:>10} {:>7}",
-            "figure", "value", "unit", "reference", "ratio"
+            "figure                                        value unit    reference   ratio note"
         );
+        let mut notes = Vec::new();
         for figure in &self.figures {
-            let (reference, ratio) = match figure.reference {
-                Some((_, value)) => (format!("{value:.2}"), format!("{:.3}", figure.value / value)),
-                None => ("-".into(), "-".into()),
-            };
-            let Figure { name, value, unit, .. } = figure;
-            println!("{name:<32} {value:>10.2} {unit:<6} {reference:>10} {ratio:>7}");
+            let Figure { name, value, unit, method, .. } = figure;
+            let reference = figure.reference.map_or("-".into(), |(_, value)| format!("{value:.2}"));
+            let ratio = figure.ratio().map_or("-".into(), |ratio| format!("{ratio:.3}"));
+            let note = (*method, figure.reference.map(|(name, _)| name));
+            let known = notes.iter().position(|&other| other == note);
+            let number = known.unwrap_or_else(|| {
+                notes.push(note);
+                notes.len() - 1
+            });
+            println!("{name:<40} {value:>10.2} {unit:<6} {reference:>10} {ratio:>7} {number:>4}");
+        }
+        for (number, (method, reference)) in notes.into_iter().enumerate() {
+            println!("note {number}: {method}; reference: {}", reference.unwrap_or("none"));
+        }
+        for (name, reason) in &self.skipped {
+            println!("{name}: left out: {}", reason.as_str().unwrap_or_default());
         }
     }
 
+    /// Writes the file that `--json` names.
     pub fn write(&self, options: &Options) -> Result<(), Box<dyn Error>> {
-        let Some(path) = &options.json else { return Ok(()) };
+        let Some(path) = options.value("json") else { return Ok(()) };
         let report = json!({
-            "machine": self.machine(),
-            "commit": options.commit,
-            "date": options.date,
+            "machine": self.machine,
+            "commit": options.value("commit"),
+            "date": options.value("date"),
             "figures": self.figures.iter().map(Figure::to_json).collect::<Vec<_>>(),
+            "skipped": self.skipped,
         });
         std::fs::write(path, format!("{report:#}\n"))
-            .map_err(|error| format!("{}: {error}", path.display()).into())
-    }
-
-    fn machine(&self) -> Value {
-        let versions = pinlane::driver::cuda_runtime().and_then(|driver| driver.versions().ok());
-        let (driver, cuda) = versions.unwrap_or((0, 0));
-        let field = |file: &str, name: &str| {
-            let text = std::fs::read_to_string(file).unwrap_or_default();
-            let line = text.lines().find(|line| line.starts_with(name)).unwrap_or_default();
-            line.split_once(':').map_or(String::new(), |(_, value)| value.trim().to_owned())
-        };
-        let kibibytes = field("/proc/meminfo", "MemTotal");
-        let kibibytes = kibibytes.trim_end_matches(" kB").parse::<u64>().unwrap_or(0);
-        // The kernel module's own number, such as 580.159.04; CUDA tells only its API version.
-        let module = std::fs::read_to_string("/proc/driver/nvidia/version").unwrap_or_default();
-        let module = module.split_whitespace().find(|word| {
-            word.starts_with(|first: char| first.is_ascii_digit()) && word.contains('.')
-        });
-        json!({
-            "gpu": self.device,
-            "driver": module,
-            "driver_api": driver,
-            "cuda": cuda,
-            "cpu": field("/proc/cpuinfo", "model name"),
-            "cores": std::thread::available_parallelism().map_or(0, |cores| cores.get()),
-            "memory_gib": kibibytes >> 20,
-        })
-    }
-}
-
-impl Figure {
-    fn to_json(&self) -> Value {
-        let (reference, value) = self.reference.unzip();
-        json!({
-            "name": self.name,
-            "value": self.value,
-            "unit": self.unit,
-            "better": self.better,
-            "reference": reference,
-            "reference_value": value,
-            "ratio": value.map(|value| self.value / value),
-            "samples": self.samples,
-            "method": self.method,
-        })
+            .map_err(|error| format!("{path}: {error}").into())
     }
 }

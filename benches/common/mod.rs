@@ -1,7 +1,20 @@
-//! What the benchmarks share: figures and their report, the runtime's bare calls, and how time is taken.
+//! The harness: what every benchmark does in the same way.
+//!
+//! ```text
+//!   options   the command line             timing   medians, taken in turns; the host's clock
+//!   figures   a figure, the report         held     the device's clock, behind a kernel that holds it back
+//!   machine   what it was measured on      bare     the runtime's own calls: the ceilings
+//!   team      threads that start together  pageable the runtime's own calls on ordinary memory
+//! ```
 
 #![allow(dead_code)] // every benchmark uses a part
 
 pub mod bare;
+pub mod cuda;
 pub mod figures;
+pub mod held;
+mod machine;
+pub mod options;
+pub mod pageable;
+pub mod team;
 pub mod timing;

@@ -1,5 +1,6 @@
 //! How time is taken: medians, of measurements taken in turns where they are compared.
 
+use std::cell::RefCell;
 use std::time::Instant;
 
 use pinlane::Result;
@@ -31,6 +32,21 @@ pub fn medians<const N: usize>(
         }
     }
     Ok(samples.map(median))
+}
+
+/// A measurement of a subject: what it measured, in any unit.
+type Measurement<'a, S> = &'a dyn Fn(&mut S) -> Result<f64>;
+
+/// As [`medians`], of measurements that share a subject.
+pub fn medians_of<S, const N: usize>(
+    subject: &mut S,
+    count: usize,
+    measurements: [Measurement<'_, S>; N],
+) -> Result<[f64; N]> {
+    let subject = RefCell::new(subject);
+    let mut measurements = measurements.map(|measure| || measure(&mut subject.borrow_mut()));
+    let mut measurements = measurements.iter_mut();
+    medians(count, std::array::from_fn(|_| measurements.next().expect("N of them") as _))
 }
 
 /// How many operations take `shortest` seconds at least; `timed` does so many and gives the seconds.

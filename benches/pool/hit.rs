@@ -7,8 +7,8 @@ use std::time::Instant;
 use pinlane::{PinnedPool, Result};
 
 use super::common::figures::{Figure, Report};
+use super::common::team::Gate;
 use super::common::timing::{median, operations};
-use super::team::Gate;
 use super::{Bench, MIB, SMALL};
 
 pub const TABLE: usize = 1024;

@@ -8,7 +8,7 @@
 //!   remote   dropped by another thread             waste    rounding, on a mix of real sizes
 //!   copies   with a copy each; large copies        budget   64 threads and 3 blocks
 //!
-//!   team     threads that start together    ring   a queue    ticks   a fine clock
+//!   ring     a queue                          ticks    a fine clock
 //! ```
 //!
 //! The workloads are those of `benches/peers`, so that the figures stand beside the peers' of the same run.
@@ -26,12 +26,12 @@ mod remote;
 mod ring;
 mod single;
 mod stalls;
-mod team;
 mod ticks;
 mod waste;
 
 use common::bare::{self, Bare};
-use common::figures::{Options, Report};
+use common::figures::Report;
+use common::options::Options;
 use pinlane::{Device, PinnedPool, Result};
 
 const KIB: usize = 1 << 10;
@@ -66,7 +66,7 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let options = Options::from_args()?;
+    let options = Options::from_args(&[])?;
     let (device, bare) = bare::open()?;
     let mut report = Report::new(device.name(), &options);
     let bench = if options.quick {

@@ -7,9 +7,9 @@ use std::time::Instant;
 use pinlane::{PinnedBuf, Result};
 
 use super::common::figures::{Figure, Report};
+use super::common::team::Gate;
 use super::common::timing::{medians, operations};
 use super::ring::{ROOM, Ring};
-use super::team::Gate;
 use super::{Bench, SMALL};
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {

@@ -10,7 +10,7 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::team::Patience;
+use super::common::team::Patience;
 
 pub const ROOM: usize = 1024;
 

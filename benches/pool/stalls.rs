@@ -9,9 +9,9 @@ use std::time::Duration;
 use pinlane::{PageLocking, PinnedPool, PinnedPoolBuilder, Result};
 
 use super::common::figures::{Figure, Report};
+use super::common::team::Gate;
 use super::common::timing::median;
 use super::hit::WARM_UP;
-use super::team::Gate;
 use super::ticks::{Clock, Samples};
 use super::{Bench, SMALL};
 

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! ```text
-//!   file --read--> page-locked block --upload--> device        load.rs
-//!   file --read--> expected bytes  ==  checksum, download      verify.rs
+//!   file --read--> page-locked memory --upload--> device        load.rs
+//!   file --read--> expected bytes  ==  checksum, download       verify.rs
 //! ```
 //!
 //! The modules in reading order: [`load`] is the heart, and shows what the crate is for;
@@ -25,10 +25,9 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use indicatif::ProgressBar;
-use pinlane::{Device, PinnedPool};
+use pinlane::{CopyTeam, Device, Staging};
 
 use error::Result;
-use load::Lanes;
 use options::{Command, Options, Where};
 use report::Report;
 use tensor_file::TensorFile;
@@ -55,50 +54,42 @@ pub(crate) fn run(
         Command::Load(options) => options,
         Command::Help => return report::print(out, options::USAGE),
     };
-    let file = TensorFile::open(&options.file)?;
+    let file = TensorFile::open(&options.file, options.direct)?;
     let device = match options.device {
         Where::Any => Device::open_or_emulated()?,
         Where::Gpu(ordinal) => Device::open(ordinal)?,
         Where::Emulated => Device::emulated()?,
     };
-    let lanes = lanes(device, &file, &options)?;
+    configure(&device, &options)?;
+    let stream = device.stream()?;
 
     report::begin(bar, "loading", file.bytes());
-    let loaded = load::load(&file, &lanes, |bytes| bar.inc(bytes as u64))?;
+    let loaded = load::load(&file, &device, &stream, options.loads)?;
     report::begin(bar, "verifying", file.bytes());
-    let verified = verify::verify(&file, &loaded.tensors, &lanes, options.verify_all, |bytes| {
-        bar.inc(bytes as u64);
-    })?;
+    let checked = |bytes| bar.inc(bytes as u64);
+    let verified = verify::verify(&file, &loaded, &device, &stream, options.verify_all, checked)?;
     bar.finish_and_clear();
 
-    let report = Report {
-        file: &file,
-        device: lanes.device.name(),
-        loaded: &loaded,
-        verified: &verified,
-        streams: lanes.streams.len(),
-        block: lanes.block,
-        pool: lanes.pool.stats(),
-    };
+    let report =
+        Report { file: &file, device: device.name(), loaded: &loaded, verified: &verified };
     report::print(out, &report.to_string())?;
     options.json.as_deref().map_or(Ok(()), |path| report.write_json(path))
 }
 
-/// Makes the streams, and the pool that feeds them.
-///
-/// All blocks have one size, so that any free block serves any tensor, and a small file does not
-/// page-lock large blocks. The budget has room for two blocks a stream: one that is being filled, and
-/// one that is under way.
-fn lanes(device: Device, file: &TensorFile, options: &Options) -> Result<Lanes> {
-    let block = options
-        .chunk_bytes
-        .min(options.pool_bytes / (2 * options.streams))
-        .min(file.largest().map_or(0, |tensor| tensor.bytes))
-        .max(1);
-    Ok(Lanes {
-        pool: PinnedPool::builder(&device).max_bytes(options.pool_bytes).build()?,
-        streams: (0..options.streams).map(|_| device.stream()).collect::<Result<_, _>>()?,
-        block,
-        device,
-    })
+/// Tells the crate what the command line says. What it does not say is the crate's to choose.
+fn configure(device: &Device, options: &Options) -> Result<()> {
+    if let Some(threads) = options.threads {
+        CopyTeam::new().threads(threads).install()?;
+    }
+    if options.slot_bytes.is_none() && options.ring_bytes.is_none() {
+        return Ok(());
+    }
+    let mut staging = Staging::new();
+    if let Some(bytes) = options.slot_bytes {
+        staging = staging.slot_bytes(bytes).first_bytes((bytes / 16).clamp(1024, 256 << 10));
+    }
+    if let Some(bytes) = options.ring_bytes {
+        staging = staging.ring_bytes(bytes);
+    }
+    Ok(device.set_staging(staging)?)
 }

@@ -6,35 +6,31 @@ use std::path::{Path, PathBuf};
 use super::error::{Error, Result};
 
 pub const USAGE: &str = "\
-Loads a safetensors file to a device, tensor by tensor through page-locked memory, and verifies it.
+Loads a safetensors file to a device, all tensors in one job, and verifies it.
 
 usage: load_safetensors [OPTIONS] [FILE]
 
   FILE               the file; without one, examples/data/digits.safetensors
   --device N         GPU number N, or `emulated`; otherwise GPU 0 if there is one, else emulated
-  --streams N        upload on N streams, each fed by a thread of its own [4]
-  --chunk-bytes N    upload at most N bytes at a time [4194304]; less if the pool has no room for
-                     two chunks a stream, or if no tensor is that large
-  --pool-bytes N     page-lock at most N bytes [67108864], at least 4096 a stream
+  --direct           read past the page cache (O_DIRECT)
+  --loads N          load N times [2]; the first load also allocates and starts what the others find
+  --threads N        copy threads, beside the one that waits [one a core, 7 at most]
+  --slot-bytes N     upload at most N bytes at a time, at least 4096
+  --ring-bytes N     page-lock at most N bytes for them, at least two slots
   --verify-all       download and compare every tensor, not just one in eight and the largest
   --json PATH        write the totals to PATH as well
   --help             print this text
 
-The table has a row for each tensor. `ms` is the time from when a thread turned to the tensor, before
-it had a page-locked block to read into, until its last upload was seen complete; uploads are looked
-at in the order in which they were enqueued. GB/s is bytes / ms, a GB being 10^9 bytes. Tensors
-overlap, so the `ms` of all rows add up to more than the whole load.
-
-`loaded` is the time of the load from end to end: allocating on the device, page-locking, reading the
-file (from the disk, or from memory if the system has it there), uploading. It is not the speed of
-the bus. `verified` is taken after it and by itself.
+`loaded` is the first load from end to end: allocating on the device, page-locking, starting threads,
+reading the file (from the disk, or from memory if the system has it there), uploading, until all has
+arrived. `again` is the median of the other loads: reading and uploading. A GB is 10^9 bytes.
+`verified` is taken after them and by itself.
 
 Exit code: 0 if all is well, 1 if not, 2 if the command line is wrong.
 ";
 
-/// The least that the pool may be: a page.
-const LEAST_POOL_BYTES_A_STREAM: usize = 4096;
-const MOST_STREAMS: usize = 1024;
+const MOST_LOADS: usize = 1000;
+const MOST_THREADS: usize = 256;
 
 /// What to do.
 pub enum Command {
@@ -46,9 +42,11 @@ pub enum Command {
 pub struct Options {
     pub file: PathBuf,
     pub device: Where,
-    pub streams: usize,
-    pub chunk_bytes: usize,
-    pub pool_bytes: usize,
+    pub direct: bool,
+    pub loads: usize,
+    pub threads: Option<usize>,
+    pub slot_bytes: Option<usize>,
+    pub ring_bytes: Option<usize>,
     pub verify_all: bool,
     pub json: Option<PathBuf>,
 }
@@ -66,9 +64,11 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
     let mut options = Options {
         file: PathBuf::new(),
         device: Where::Any,
-        streams: 4,
-        chunk_bytes: 4 << 20,
-        pool_bytes: 64 << 20,
+        direct: false,
+        loads: 2,
+        threads: None,
+        slot_bytes: None,
+        ring_bytes: None,
         verify_all: false,
         json: None,
     };
@@ -80,12 +80,16 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
         match argument.to_str() {
             Some("--help" | "-h") => return Ok(Command::Help),
             Some("--device") => options.device = device(&value()?)?,
-            Some("--streams") => options.streams = number("--streams", &value()?, MOST_STREAMS)?,
-            Some("--chunk-bytes") => {
-                options.chunk_bytes = number("--chunk-bytes", &value()?, usize::MAX)?;
+            Some("--direct") => options.direct = true,
+            Some("--loads") => options.loads = number("--loads", &value()?, MOST_LOADS)?,
+            Some("--threads") => {
+                options.threads = Some(number("--threads", &value()?, MOST_THREADS)?);
             }
-            Some("--pool-bytes") => {
-                options.pool_bytes = number("--pool-bytes", &value()?, usize::MAX)?;
+            Some("--slot-bytes") => {
+                options.slot_bytes = Some(number("--slot-bytes", &value()?, usize::MAX)?);
+            }
+            Some("--ring-bytes") => {
+                options.ring_bytes = Some(number("--ring-bytes", &value()?, usize::MAX)?);
             }
             Some("--verify-all") => options.verify_all = true,
             Some("--json") => options.json = Some(value()?.into()),
@@ -98,12 +102,6 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
             }
             _ => file = Some(argument.into()),
         }
-    }
-    let least = options.streams * LEAST_POOL_BYTES_A_STREAM;
-    if options.pool_bytes < least {
-        let (pool, streams) = (options.pool_bytes, options.streams);
-        let message = format!("--pool-bytes {pool}: {streams} streams need at least {least}");
-        return Err(Error::Usage(message));
     }
     options.file = file.unwrap_or_else(digits);
     Ok(Command::Load(options))

@@ -6,7 +6,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use pinlane::PoolStats;
 use serde_json::{Value, json};
 
 use super::error::{Error, Result};
@@ -20,9 +19,6 @@ pub struct Report<'a> {
     pub device: &'a str,
     pub loaded: &'a Loaded,
     pub verified: &'a Verified,
-    pub streams: usize,
-    pub block: usize,
-    pub pool: PoolStats,
 }
 
 /// 10^9 bytes a second.
@@ -32,19 +28,16 @@ fn gb_per_s(bytes: usize, time: Duration) -> f64 {
 
 impl fmt::Display for Report<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const HEAD: [&str; 7] = ["tensor", "dtype", "shape", "bytes", "ms", "GB/s", "verified"];
-        let rows: Vec<[String; 7]> = (0..self.file.tensors().len()).map(|i| self.row(i)).collect();
-        let widths: [usize; 7] = std::array::from_fn(|column| {
+        const HEAD: [&str; 5] = ["tensor", "dtype", "shape", "bytes", "verified"];
+        let rows: Vec<[String; 5]> = (0..self.file.tensors().len()).map(|i| self.row(i)).collect();
+        let widths: [usize; 5] = std::array::from_fn(|column| {
             let cells = rows.iter().map(|row| row[column].chars().count());
             cells.max().unwrap_or(0).max(HEAD[column].len())
         });
-        let mut line = |cells: [&str; 7]| {
-            let [tensor, dtype, shape, bytes, ms, speed, verified] = cells;
-            let [w0, w1, w2, w3, w4, w5, _] = widths;
-            writeln!(
-                f,
-                "{tensor:w0$}  {dtype:w1$}  {shape:w2$}  {bytes:>w3$}  {ms:>w4$}  {speed:>w5$}  {verified}"
-            )
+        let mut line = |cells: [&str; 5]| {
+            let [tensor, dtype, shape, bytes, verified] = cells;
+            let [w0, w1, w2, w3, _] = widths;
+            writeln!(f, "{tensor:w0$}  {dtype:w1$}  {shape:w2$}  {bytes:>w3$}  {verified}")
         };
         line(HEAD)?;
         for row in &rows {
@@ -55,43 +48,55 @@ impl fmt::Display for Report<'_> {
 }
 
 impl Report<'_> {
-    fn row(&self, index: usize) -> [String; 7] {
+    fn row(&self, index: usize) -> [String; 5] {
         let tensor = &self.file.tensors()[index];
-        let time = self.loaded.times[index];
-        let or_dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".into());
         let verified = if self.verified.downloaded[index] { "checksum, bytes" } else { "checksum" };
         [
             printable(&tensor.name),
             format!("{:?}", tensor.dtype),
             format!("{:?}", tensor.shape),
             tensor.bytes.to_string(),
-            or_dash(time.map(|time| format!("{:.3}", time.as_secs_f64() * 1e3))),
-            or_dash(time.map(|time| format!("{:.3}", gb_per_s(tensor.bytes, time)))),
             verified.into(),
         ]
     }
 
     fn totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { file, device, loaded, verified, streams, block, pool } = self;
+        let Report { file, device, loaded, verified } = self;
         let (tensors, bytes) = (file.tensors().len(), file.bytes());
+        let way = if file.reader().is_direct() { "past" } else { "by way of" };
         writeln!(f)?;
         writeln!(f, "device    {device}")?;
-        writeln!(f, "file      {}", file.path().display())?;
+        writeln!(f, "file      {}, {way} the page cache", file.path().display())?;
         writeln!(
             f,
-            "loaded    {tensors} tensors, {bytes} bytes in {:.4} s: {:.2} GB/s end to end, on {streams} \
-             streams in blocks of {block} bytes",
-            loaded.elapsed.as_secs_f64(),
-            gb_per_s(bytes, loaded.elapsed),
+            "loaded    {tensors} tensors, {bytes} bytes in {:.4} s: {:.2} GB/s end to end, {:.4} s of \
+             it to allocate on the device",
+            loaded.first.as_secs_f64(),
+            gb_per_s(bytes, loaded.first),
+            loaded.allocation.as_secs_f64(),
         )?;
+        if let Some(again) = self.again() {
+            let (seconds, speed) = (again.as_secs_f64(), gb_per_s(bytes, again));
+            writeln!(
+                f,
+                "again     {} times, in {seconds:.4} s: {speed:.2} GB/s",
+                loaded.again.len()
+            )?;
+        }
         writeln!(
             f,
             "verified  {} checksums equal, {} tensors downloaded bit-exact in {:.4} s",
             verified.sums.len(),
             self.downloaded(),
             verified.elapsed.as_secs_f64(),
-        )?;
-        writeln!(f, "pool      {pool}")
+        )
+    }
+
+    /// The median of the loads but the first.
+    fn again(&self) -> Option<Duration> {
+        let mut times = self.loaded.again.clone();
+        times.sort_unstable();
+        times.get(times.len() / 2).copied()
     }
 
     fn downloaded(&self) -> usize {
@@ -107,32 +112,23 @@ impl Report<'_> {
     }
 
     fn json(&self) -> Value {
-        let (bytes, elapsed, pool) = (self.file.bytes(), self.loaded.elapsed, &self.pool);
+        let (bytes, loaded) = (self.file.bytes(), self.loaded);
+        let again = self.again();
         json!({
             "device": self.device,
             "file": self.file.path().to_string_lossy(),
+            "direct": self.file.reader().is_direct(),
             "tensors": self.file.tensors().len(),
             "bytes": bytes,
-            "load_seconds": elapsed.as_secs_f64(),
-            "load_gb_per_s": gb_per_s(bytes, elapsed),
+            "allocation_seconds": loaded.allocation.as_secs_f64(),
+            "first_load_seconds": loaded.first.as_secs_f64(),
+            "first_load_gb_per_s": gb_per_s(bytes, loaded.first),
+            "loads": 1 + loaded.again.len(),
+            "load_seconds": again.map(|time| time.as_secs_f64()),
+            "load_gb_per_s": again.map(|time| gb_per_s(bytes, time)),
             "verify_seconds": self.verified.elapsed.as_secs_f64(),
             "checksums_equal": self.verified.sums.len(),
             "downloaded_bit_exact": self.downloaded(),
-            "streams": self.streams,
-            "block_bytes": self.block,
-            "pool": {
-                "max_bytes": pool.max_bytes,
-                "committed_bytes": pool.committed_bytes,
-                "peak_bytes": pool.peak_bytes,
-                "live_bytes": pool.live_bytes,
-                "cached_bytes": pool.cached_bytes,
-                "in_flight_bytes": pool.in_flight_bytes,
-                "quarantined_bytes": pool.quarantined_bytes,
-                "hits": pool.hits,
-                "growths": pool.growths.count,
-                "waits": pool.waits.count,
-                "trims": pool.trims,
-            },
         })
     }
 }

@@ -1,5 +1,4 @@
-//! A safetensors file: the header is read and checked when it is opened, the tensors later, a piece at
-//! a time, from any thread.
+//! A safetensors file: the header is read and checked when it is opened, the tensors later.
 //!
 //! ```text
 //!   | length of the header: u64 | header: JSON | tensor | tensor | ... |
@@ -13,10 +12,10 @@
 //!   larger than the format allows, or than the file, is not read.
 
 use std::fs::File;
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use pinlane::FileReader;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
@@ -32,28 +31,23 @@ pub struct Tensor {
     pub shape: Vec<usize>,
     pub bytes: usize,
     /// The first byte in the file.
-    start: u64,
-}
-
-/// A part of a tensor, small enough for one page-locked block. Never empty.
-pub struct Piece {
-    /// The index of the tensor.
-    pub tensor: usize,
-    /// The bytes of the tensor.
-    pub range: Range<usize>,
+    pub start: u64,
 }
 
 /// An open file whose header makes sense.
 pub struct TensorFile {
     path: PathBuf,
+    /// For the header, and for the proof.
     file: File,
+    /// For the load.
+    reader: FileReader,
     /// In the order of their bytes.
     tensors: Vec<Tensor>,
 }
 
 impl TensorFile {
-    /// Opens the file and reads its header.
-    pub fn open(path: &Path) -> Result<TensorFile> {
+    /// Opens the file and reads its header. The tensors will be read past the page cache if `direct`.
+    pub fn open(path: &Path, direct: bool) -> Result<TensorFile> {
         let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
         let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
 
@@ -98,7 +92,8 @@ impl TensorFile {
             );
             return Err(fail(found, "fetch it again"));
         }
-        Ok(TensorFile { path: path.into(), file, tensors: tensors(&header, data_start) })
+        let reader = if direct { FileReader::open_direct(path)? } else { FileReader::open(path)? };
+        Ok(TensorFile { path: path.into(), file, reader, tensors: tensors(&header, data_start) })
     }
 
     /// The path, as given.
@@ -121,28 +116,15 @@ impl TensorFile {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
 
-    /// All tensors in pieces of at most `most` bytes, in the order of the file.
-    pub fn pieces(&self, most: usize) -> impl Iterator<Item = Piece> + Send {
-        (0..self.tensors.len()).flat_map(move |tensor| self.pieces_of(tensor, most))
+    /// What the tensors are loaded with.
+    pub fn reader(&self) -> &FileReader {
+        &self.reader
     }
 
-    /// One tensor in pieces of at most `most` bytes.
-    pub fn pieces_of(
-        &self,
-        tensor: usize,
-        most: usize,
-    ) -> impl Iterator<Item = Piece> + Send + use<> {
-        let bytes = self.tensors[tensor].bytes;
-        (0..bytes)
-            .step_by(most)
-            .map(move |start| Piece { tensor, range: start..bytes.min(start.saturating_add(most)) })
-    }
-
-    /// Reads a piece. `into` must be just as long.
-    pub fn read(&self, piece: &Piece, into: &mut [u8]) -> Result<()> {
-        assert_eq!(piece.range.len(), into.len());
-        let tensor = &self.tensors[piece.tensor];
-        self.file.read_exact_at(into, tensor.start + piece.range.start as u64).map_err(|error| {
+    /// Reads a tensor by the system's own means. `into` must be just as long.
+    pub fn read(&self, tensor: &Tensor, into: &mut [u8]) -> Result<()> {
+        assert_eq!(tensor.bytes, into.len());
+        self.file.read_exact_at(into, tensor.start).map_err(|error| {
             let found = format!("reading tensor {}: {error}", printable(&tensor.name));
             Error::file(&self.path, found, "was the file changed meanwhile?")
         })

@@ -9,10 +9,10 @@
 
 use std::time::{Duration, Instant};
 
-use pinlane::{DeviceBuf, checksum};
+use pinlane::{Device, Stream, checksum};
 
 use super::error::{Error, Result};
-use super::load::Lanes;
+use super::load::Loaded;
 use super::tensor_file::TensorFile;
 
 /// One in this many tensors is downloaded, and the largest.
@@ -31,36 +31,28 @@ pub struct Verified {
 /// Compares the tensors on the device with `file`; `checked` is told the bytes of each tensor.
 pub fn verify(
     file: &TensorFile,
-    loaded: &[DeviceBuf<u8>],
-    lanes: &Lanes,
+    loaded: &Loaded,
+    device: &Device,
+    stream: &Stream,
     all: bool,
     checked: impl Fn(usize),
 ) -> Result<Verified> {
     let start = Instant::now();
-    let sums = device_checksums(loaded, lanes)?;
+    let sums = device_checksums(file, loaded, device, stream)?;
     let is_largest = |tensor| file.largest().is_some_and(|largest| std::ptr::eq(largest, tensor));
     let tensors = file.tensors().iter().enumerate();
     let downloaded: Vec<bool> = tensors
         .map(|(index, tensor)| all || index % DOWNLOADED == 0 || is_largest(tensor))
         .collect();
 
-    let mut expected = Vec::new();
+    let (mut expected, mut found) = (Vec::new(), Vec::new());
     for (index, tensor) in file.tensors().iter().enumerate() {
-        let stream = &lanes.streams[index % lanes.streams.len()];
         expected.resize(tensor.bytes, 0);
-        for piece in file.pieces_of(index, lanes.block) {
-            let expected = &mut expected[piece.range.clone()];
-            if !downloaded[index] {
-                file.read(&piece, expected)?;
-                continue;
-            }
-            let mut block = lanes.pool.alloc::<u8>(lanes.block)?;
-            let mut host = block.slice_mut(..expected.len())?;
-            stream.download(loaded[index].slice(piece.range.clone())?, host.reborrow())?;
-            file.read(&piece, expected)?; // while the copy runs
-            let found = host.as_slice().read()?; // waits for the copy
-            if let Some(at) = expected.iter().zip(found).position(|(a, b)| a != b) {
-                let at = piece.range.start + at;
+        file.read(tensor, &mut expected)?;
+        if downloaded[index] {
+            found.resize(tensor.bytes, 0);
+            stream.download_slice(loaded.tensor(index)?, &mut found)?;
+            if let Some(at) = expected.iter().zip(&found).position(|(a, b)| a != b) {
                 return Err(Error::mismatch(tensor, format!("byte {at} differs")));
             }
         }
@@ -75,14 +67,17 @@ pub fn verify(
 }
 
 /// The checksum of every tensor, computed where the tensors are.
-fn device_checksums(loaded: &[DeviceBuf<u8>], lanes: &Lanes) -> Result<Vec<u64>> {
-    let mut sums = lanes.device.alloc::<u64>(loaded.len())?;
-    for (index, tensor) in loaded.iter().enumerate() {
-        let stream = &lanes.streams[index % lanes.streams.len()];
-        stream.checksum(tensor, sums.slice_mut(index..=index)?)?;
+fn device_checksums(
+    file: &TensorFile,
+    loaded: &Loaded,
+    device: &Device,
+    stream: &Stream,
+) -> Result<Vec<u64>> {
+    let mut host = vec![0; file.tensors().len()];
+    let mut sums = device.alloc::<u64>(host.len())?;
+    for index in 0..host.len() {
+        stream.checksum(loaded.tensor(index)?, sums.slice_mut(index..=index)?)?;
     }
-    // No stream need be waited for: the download is ordered after all those that wrote the sums.
-    let mut host = lanes.pool.alloc::<u64>(sums.len())?;
-    lanes.streams[0].download(&sums, &mut host)?;
-    Ok(host.read()?.to_vec())
+    stream.download_slice(&sums, &mut host)?;
+    Ok(host)
 }

@@ -458,6 +458,11 @@ typedef struct {
  */
 #define PINLANE_STATUS_TIMED_OUT 19
 
+/**
+ * A file could not be opened or read, or ended early.
+ */
+#define PINLANE_STATUS_IO 20
+
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus

@@ -52,6 +52,8 @@ pub const PINLANE_STATUS_PANIC: pinlane_status = 17;
 pub const PINLANE_STATUS_CUDA: pinlane_status = 18;
 /// What was waited for did not happen in time.
 pub const PINLANE_STATUS_TIMED_OUT: pinlane_status = 19;
+/// A file could not be opened or read, or ended early.
+pub const PINLANE_STATUS_IO: pinlane_status = 20;
 
 fn status_of(kind: ErrorKind) -> pinlane_status {
     match kind {
@@ -74,6 +76,7 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
         ErrorKind::Panic => PINLANE_STATUS_PANIC,
         ErrorKind::Cuda => PINLANE_STATUS_CUDA,
         ErrorKind::TimedOut => PINLANE_STATUS_TIMED_OUT,
+        ErrorKind::Io => PINLANE_STATUS_IO,
     }
 }
 
@@ -99,6 +102,7 @@ fn name_of(status: pinlane_status) -> &'static CStr {
         PINLANE_STATUS_PANIC => c"PINLANE_STATUS_PANIC",
         PINLANE_STATUS_CUDA => c"PINLANE_STATUS_CUDA",
         PINLANE_STATUS_TIMED_OUT => c"PINLANE_STATUS_TIMED_OUT",
+        PINLANE_STATUS_IO => c"PINLANE_STATUS_IO",
         _ => c"PINLANE_STATUS_UNKNOWN",
     }
 }
@@ -195,9 +199,8 @@ mod tests {
 
     #[test]
     fn every_status_has_its_own_name() {
-        let names: std::collections::BTreeSet<_> =
-            (0..=PINLANE_STATUS_TIMED_OUT).map(name_of).collect();
-        assert_eq!(names.len(), 20);
+        let names: std::collections::BTreeSet<_> = (0..=PINLANE_STATUS_IO).map(name_of).collect();
+        assert_eq!(names.len(), 21);
         assert_eq!(name_of(-1), c"PINLANE_STATUS_UNKNOWN");
     }
 }

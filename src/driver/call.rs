@@ -21,6 +21,12 @@ pub enum Call {
     CopyH2D,
     /// `cudaMemcpyAsync` from device to host
     CopyD2H,
+    /// `cudaMemcpyAsync` from pageable host memory to device
+    CopyPageableH2D,
+    /// `cudaMemcpyAsync` from device to pageable host memory
+    CopyPageableD2H,
+    /// `cuMemcpyBatchAsync`
+    CopyBatch,
     /// `cudaMemcpyAsync` within a device
     CopyD2D,
     /// `cudaMemcpyPeerAsync`
@@ -57,7 +63,11 @@ pub enum Call {
     PeerQuery,
     /// `cudaDeviceEnablePeerAccess`
     PeerEnable,
-    /// `cudaDeviceGetAttribute`, `cudaGetDeviceProperties`
+    /// `cudaMemPoolSetAccess`
+    PoolAccess,
+    /// `cudaMemPoolSetAttribute`
+    PoolKeep,
+    /// `cudaDeviceGetAttribute`, `cudaGetDeviceProperties`, and whether there are batches
     Attributes,
     /// `cudaMemGetInfo`
     MemoryInfo,
@@ -69,13 +79,15 @@ pub enum Call {
     Scatter,
     /// A launch of the gather kernel
     Gather,
+    /// A launch of the pull kernel
+    Pull,
     /// A launch of the busy kernel
     Busy,
 }
 
 impl Call {
     /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 33] = [
+    pub const ALL: [Call; 39] = [
         Call::HostAlloc,
         Call::HostFree,
         Call::HostRegister,
@@ -84,6 +96,9 @@ impl Call {
         Call::DeviceFree,
         Call::CopyH2D,
         Call::CopyD2H,
+        Call::CopyPageableH2D,
+        Call::CopyPageableD2H,
+        Call::CopyBatch,
         Call::CopyD2D,
         Call::CopyPeer,
         Call::Memset,
@@ -102,12 +117,15 @@ impl Call {
         Call::LaunchHost,
         Call::PeerQuery,
         Call::PeerEnable,
+        Call::PoolAccess,
+        Call::PoolKeep,
         Call::Attributes,
         Call::MemoryInfo,
         Call::Fill,
         Call::Checksum,
         Call::Scatter,
         Call::Gather,
+        Call::Pull,
         Call::Busy,
     ];
 }

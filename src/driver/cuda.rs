@@ -1,7 +1,7 @@
 //! The real runtime: each method of [`Driver`] is one call of the CUDA runtime.
 //!
-//! Nothing is decided, cached or retried here. What surrounds a call keeps the invariants of the seam,
-//! by way of [`thread`]:
+//! Nothing is decided, cached or retried here, but for what [`batch`] says of itself. What surrounds a
+//! call keeps the invariants of the seam, by way of [`thread`]:
 //!
 //! * The caller's last error is left as it was, by every method.
 //! * The current device is compared, and set and restored where it differs, where CUDA binds a call
@@ -14,7 +14,10 @@
 //! A thread that has not chosen a device has device 0, and CUDA may initialise that device when such a
 //! thread calls, whichever device the call is about.
 
+mod batch;
 mod convert;
+mod kernels;
+mod pool;
 mod thread;
 
 use std::ffi::{CStr, c_void};
@@ -25,17 +28,14 @@ use std::sync::{Arc, OnceLock};
 use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
 use self::thread::{call, call_here, on_device, relaxed};
 use super::{
-    Attribute, Capture, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Ordinal, Poll,
-    RawEvent, RawStream, StreamFlags,
+    Attribute, BatchAccess, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult,
+    HostFlags, HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
 use crate::sys;
 
 /// What [`Driver::host_alloc`] promises. CUDA promises no alignment of pinned memory.
 const PAGE: usize = 4096;
-
-/// The longest [`Driver::busy`].
-const MAX_BUSY_NANOSECONDS: u64 = 10_000_000_000;
 
 /// The CUDA runtime that this crate is linked with. It has no state of its own.
 pub(crate) struct CudaDriver(());
@@ -250,6 +250,46 @@ unsafe impl Driver for CudaDriver {
         unsafe { copy(stream, Address::host(dst), Address::device(src), bytes, kind) }
     }
 
+    unsafe fn copy_pageable_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        // CUDA tells page-locked memory from other by its address.
+        // SAFETY: the preconditions of this method are those of `copy`.
+        unsafe { self.copy_h2d(stream, dst, src, bytes) }
+    }
+
+    unsafe fn copy_pageable_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        // SAFETY: as for `copy_pageable_h2d`.
+        unsafe { self.copy_d2h(stream, dst, src, bytes) }
+    }
+
+    fn supports_batches(&self, _device: Ordinal) -> DriverResult<bool> {
+        batch::exist()
+    }
+
+    unsafe fn copy_batch(
+        &self,
+        stream: RawStream,
+        _kind: BatchKind,
+        access: BatchAccess,
+        copies: &[BatchCopy],
+    ) -> DriverResult<()> {
+        // CUDA tells the kinds of memory by their addresses.
+        // SAFETY: live stream, ranges valid until retired or read during the call, none overlapping a
+        // destination: promised by the caller.
+        unsafe { batch::copy(stream, access, copies) }
+    }
+
     unsafe fn copy_d2d(
         &self,
         stream: RawStream,
@@ -451,87 +491,11 @@ unsafe impl Driver for CudaDriver {
         }
     }
 
-    unsafe fn fill(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> DriverResult<()> {
-        let dst = Address::device(dst);
-        call_with_device(stream, move || {
-            // SAFETY: live stream, range valid until retired, 1 to 64 bytes of pattern: promised by
-            // the caller; the pattern is copied before the launcher returns.
-            unsafe {
-                sys::pinlane_launch_fill(
-                    dst.get(),
-                    bytes as u64,
-                    pattern.as_ptr(),
-                    pattern.len() as u32,
-                    stream_of(stream),
-                )
-            }
-        })
+    fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        pool::allow(owner, peer)
     }
 
-    unsafe fn checksum(
-        &self,
-        stream: RawStream,
-        src: DevicePtr,
-        bytes: usize,
-        out: DevicePtr,
-    ) -> DriverResult<()> {
-        let (src, out) = (Address::device(src), Address::device(out));
-        call_with_device(stream, move || {
-            // SAFETY: live stream, `src` and an aligned `out` apart from it, both valid until retired:
-            // promised by the caller.
-            unsafe {
-                let out = out.get().cast();
-                sys::pinlane_launch_checksum(src.get(), bytes as u64, out, stream_of(stream))
-            }
-        })
-    }
-
-    unsafe fn scatter(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()> {
-        let (packed, items) = (Address::device(packed), Address::device(items));
-        call_with_device(stream, move || {
-            // SAFETY: live stream; items in device memory, aligned to 8; every part valid until
-            // retired, no two of them overlapping: promised by the caller.
-            unsafe {
-                let items = items.get().cast();
-                sys::pinlane_launch_scatter(packed.get(), items, count as u64, stream_of(stream))
-            }
-        })
-    }
-
-    unsafe fn gather(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()> {
-        let (packed, items) = (Address::device(packed), Address::device(items));
-        call_with_device(stream, move || {
-            // SAFETY: as for `scatter`.
-            unsafe {
-                let items = items.get().cast();
-                sys::pinlane_launch_gather(packed.get(), items, count as u64, stream_of(stream))
-            }
-        })
-    }
-
-    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
-        let nanoseconds = nanoseconds.min(MAX_BUSY_NANOSECONDS);
-        call_with_device(stream, move || {
-            // SAFETY: live stream: promised by the caller. The kernel touches no memory.
-            unsafe { sys::pinlane_launch_busy(nanoseconds, stream_of(stream)) }
-        })
+    fn pool_keep(&self, device: Ordinal, bytes: u64) -> DriverResult<()> {
+        pool::keep(device, bytes)
     }
 }

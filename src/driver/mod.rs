@@ -1,4 +1,5 @@
-//! The seam: what the crate needs from a CUDA runtime, one method a CUDA call.
+//! The seam: what the crate needs from a CUDA runtime, one method a CUDA call, and its own
+//! [`Kernels`].
 //!
 //! Everything above this module is written against [`Driver`]; nothing above it can tell which
 //! driver it has. Two exist: `cuda`, a thin layer over the CUDA runtime, and [`emulated`], a CUDA
@@ -27,14 +28,18 @@ use std::sync::Arc;
 
 use crate::error::CudaCode;
 
+mod batch;
 mod call;
 #[cfg(pinlane_cuda)]
 pub(crate) mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
+mod kernels;
 pub mod reference;
 
+pub use batch::{BatchAccess, BatchCopy, BatchKind};
 pub use call::Call;
+pub use kernels::{Item, Kernels, MAX_PATTERN};
 
 /// The driver of the CUDA runtime, if this build has it. Makes no CUDA call.
 #[must_use]
@@ -128,6 +133,11 @@ pub enum Attribute {
     /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1 where
     /// the system knows no such thing. A runtime older than 12.2 refuses the question.
     HostNumaNode,
+    /// `cudaDevAttrUnifiedAddressing`: one address space for the host and all devices.
+    UnifiedAddressing,
+    /// `cudaDevAttrCanUseHostPointerForRegisteredMem`: registered memory has, on the device, the
+    /// address that it has on the host.
+    CanUseHostPointerForRegisteredMem,
 }
 
 /// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).
@@ -151,23 +161,8 @@ pub struct StreamFlags {
     pub priority: i32,
 }
 
-/// One part of a scatter or gather, 24 bytes, laid out as `pinlane_item` in `cuda/kernels.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-pub struct Item {
-    /// Where the part lies in the packed block, in bytes from its start.
-    pub offset: u64,
-    /// The part's own address.
-    pub address: DevicePtr,
-    /// The length in bytes; 0 is allowed.
-    pub bytes: u64,
-}
-
 /// A function for the runtime to call when a stream gets to it (`cudaHostFn_t`).
 pub type HostFunction = unsafe extern "C" fn(*mut c_void);
-
-/// The longest pattern of [`Driver::fill`], in bytes.
-pub const MAX_PATTERN: usize = 64;
 
 /// A CUDA runtime.
 ///
@@ -190,7 +185,7 @@ pub const MAX_PATTERN: usize = 64;
 ///   same CUDA runtime) and not destroyed;
 /// * **valid until retired**: the memory stays allocated, and is not accessed by the host in a
 ///   conflicting way, until the operation is complete on the device.
-pub unsafe trait Driver: Send + Sync {
+pub unsafe trait Driver: Kernels + Send + Sync {
     /// How many devices there are. `cudaGetDeviceCount`
     fn device_count(&self) -> DriverResult<i32>;
 
@@ -294,6 +289,71 @@ pub unsafe trait Driver: Send + Sync {
         dst: *mut u8,
         src: DevicePtr,
         bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Copies from ordinary host memory to the device. `cudaMemcpyAsync`
+    ///
+    /// May return before the source is read, or only when it and all earlier work of the stream is
+    /// done (rule 4). Wholly page-locked memory is allowed, and copied as by
+    /// [`copy_h2d`](Driver::copy_h2d).
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live and not capturing.
+    /// * `src .. src + bytes` is host memory, all of it in one page-locked block or none of it in any, and
+    ///   is valid until retired.
+    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
+    unsafe fn copy_pageable_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Copies from the device to ordinary host memory; otherwise as
+    /// [`copy_pageable_h2d`](Driver::copy_pageable_h2d). `cudaMemcpyAsync`
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live and not capturing.
+    /// * `dst .. dst + bytes` is host memory, all of it in one page-locked block or none of it in any, and
+    ///   is valid until retired; the host neither reads nor writes it until then.
+    /// * `src .. src + bytes` lies in one device allocation and is valid until retired.
+    unsafe fn copy_pageable_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()>;
+
+    /// Whether [`copy_batch`](Driver::copy_batch) works; it came with CUDA 12.8.
+    fn supports_batches(&self, device: Ordinal) -> DriverResult<bool>;
+
+    /// Makes many copies, in any order among themselves. The batch as a whole has its place in the
+    /// stream. `cuMemcpyBatchAsync`
+    ///
+    /// The legacy stream is refused with [`CudaCode::INVALID_VALUE`]; a capturing stream with
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], and its capture goes on; a driver that is too old with
+    /// [`CudaCode::NOT_SUPPORTED`]. A batch without a byte to copy is no operation, on any stream.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * Every copy keeps the preconditions of the method that copies one such range:
+    ///   [`copy_h2d`](Driver::copy_h2d), [`copy_d2h`](Driver::copy_d2h), [`copy_d2d`](Driver::copy_d2d),
+    ///   [`copy_pageable_h2d`](Driver::copy_pageable_h2d) or
+    ///   [`copy_pageable_d2h`](Driver::copy_pageable_d2h); addresses as [`BatchCopy`] says.
+    /// * No destination overlaps another destination, or any source, of the batch.
+    /// * [`BatchAccess::DuringCall`] only with sources in host memory, to which no pending operation writes;
+    ///   they need not be valid after the call.
+    unsafe fn copy_batch(
+        &self,
+        stream: RawStream,
+        kind: BatchKind,
+        access: BatchAccess,
+        copies: &[BatchCopy],
     ) -> DriverResult<()>;
 
     /// Copies within one device. `cudaMemcpyAsync`
@@ -439,74 +499,17 @@ pub unsafe trait Driver: Send + Sync {
 
     /// Lets `device` access the memory of `peer`; one direction only. Enabled already is success here
     /// (`cudaErrorPeerAccessAlreadyEnabled` is swallowed). `cudaDeviceEnablePeerAccess`
+    ///
+    /// Memory of [`device_alloc`](Driver::device_alloc) is not affected: see
+    /// [`pool_access`](Driver::pool_access).
     fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()>;
 
-    /// Kernel: repeats `pattern` over `dst .. dst + bytes`; a last partial pattern is cut off.
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
-    /// * `pattern` has 1 to [`MAX_PATTERN`] bytes.
-    unsafe fn fill(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> DriverResult<()>;
+    /// Lets kernels and copies of `peer` read and write the memory that
+    /// [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between the two
+    /// work without it, too, by a detour. `cudaMemPoolSetAccess`
+    fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()>;
 
-    /// Kernel: writes the [`checksum`](reference::checksum) of `src .. src + bytes` to the `u64` at
-    /// `out`.
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    /// * `src .. src + bytes` lies in one device allocation and is valid until retired; any alignment.
-    /// * `out .. out + 8` lies in device memory, aligned to 8, outside `src`, valid until retired.
-    unsafe fn checksum(
-        &self,
-        stream: RawStream,
-        src: DevicePtr,
-        bytes: usize,
-        out: DevicePtr,
-    ) -> DriverResult<()>;
-
-    /// Kernel: copies each item's part of the packed block to the item's address.
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    /// * `items` holds `count` [`Item`]s in device memory, aligned to 8, valid until retired.
-    /// * Every part `packed + offset .. + bytes` and every `address .. + bytes` lies in device memory
-    ///   that is valid until retired; any alignment.
-    /// * No two destinations overlap, and none overlaps the packed block or the items.
-    unsafe fn scatter(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()>;
-
-    /// Kernel: copies from each item's address to its part of the packed block.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`scatter`](Driver::scatter), with source and destination exchanged.
-    unsafe fn gather(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()>;
-
-    /// Kernel: keeps the stream busy for `nanoseconds` of device time, at most 10 s, touching no
-    /// memory.
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()>;
+    /// Lets [`device_alloc`](Driver::device_alloc) keep up to `bytes` of unused memory on `device` instead
+    /// of giving it back whenever something is synchronized. `cudaMemPoolSetAttribute`
+    fn pool_keep(&self, device: Ordinal, bytes: u64) -> DriverResult<()>;
 }

@@ -107,6 +107,19 @@ pub fn gather<E>(
     scatter(packed, items, |address, part, bytes| copy(part, address, bytes))
 }
 
+/// Copies from the address in each item's `offset` to the item's address: a [`scatter`] of the whole
+/// address space.
+///
+/// # Errors
+///
+/// What `copy` returns.
+pub fn pull<E>(
+    items: &[Item],
+    copy: impl FnMut(DevicePtr, u64, u64) -> Result<(), E>,
+) -> Result<(), E> {
+    scatter(0, items, copy)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

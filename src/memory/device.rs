@@ -343,17 +343,31 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceBytes<'a> {
     region: &'a DeviceRegion,
-    start: usize,
+    ptr: DevicePtr,
     bytes: usize,
+    /// Whether somebody else allocated it, so that two regions may overlap.
+    borrowed: bool,
 }
 
 impl<'a> DeviceBytes<'a> {
-    pub(crate) fn ptr(&self) -> DevicePtr {
-        self.region.ptr + self.start as DevicePtr
+    fn new(region: &'a DeviceRegion, range: Range<usize>) -> Self {
+        let ptr = region.ptr + range.start as DevicePtr;
+        DeviceBytes { region, ptr, bytes: range.len(), borrowed: region.owner.is_none() }
     }
 
+    #[inline]
+    pub(crate) fn ptr(&self) -> DevicePtr {
+        self.ptr
+    }
+
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.bytes
+    }
+
+    #[inline]
+    pub(crate) fn is_borrowed(&self) -> bool {
+        self.borrowed
     }
 
     pub(crate) fn context(&self) -> &'a Arc<Context> {
@@ -361,28 +375,27 @@ impl<'a> DeviceBytes<'a> {
     }
 
     /// Tells the buffer from every other that there is.
+    #[inline]
     pub(crate) fn home(&self) -> usize {
         std::ptr::from_ref(self.region).addr()
     }
 
-    /// A part of it, in bytes from its start.
-    pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'a> {
-        self.region.operand(self.start + part.start..self.start + part.end, access)
+    pub(crate) fn operand(&self, access: Access) -> Operand<'a> {
+        let start = (self.ptr - self.region.ptr) as usize;
+        self.region.operand(start..start + self.bytes, access)
     }
 }
 
 impl<'a, T: Pod> From<DeviceSlice<'a, T>> for DeviceBytes<'a> {
     fn from(view: DeviceSlice<'a, T>) -> Self {
-        let range = in_bytes::<T>(&view.range);
-        DeviceBytes { region: view.region, start: range.start, bytes: range.len() }
+        DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
     }
 }
 
 /// The exclusive view goes in: what comes out is used as it was.
 impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
     fn from(view: DeviceSliceMut<'a, T>) -> Self {
-        let range = in_bytes::<T>(&view.range);
-        DeviceBytes { region: view.region, start: range.start, bytes: range.len() }
+        DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
     }
 }
 

@@ -14,8 +14,8 @@ mod registration;
 
 pub(crate) use device::DeviceBytes;
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
-pub(crate) use pinned::PinnedRegion;
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
+pub(crate) use pinned::{PinnedBytes, PinnedRegion};
 pub(crate) use range::byte_count;
 pub use registered::{HostMemory, Refused, Registered};
 

@@ -238,6 +238,46 @@ impl<T: Pod> fmt::Debug for PinnedBuf<T> {
     }
 }
 
+/// Page-locked memory that a batch names, without its type: whose uses to record.
+#[derive(Clone, Copy)]
+pub(crate) struct PinnedBytes<'a>(&'a PinnedRegion);
+
+impl<'a> PinnedBytes<'a> {
+    /// The range `ptr .. ptr + bytes`, which lies in it.
+    pub(crate) fn operand(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
+        let start = ptr.addr() - self.0.ptr().as_ptr().addr();
+        self.0.operand(start..start + bytes, access)
+    }
+
+    /// The parts of that range that a copy each may cover, in bytes from its start.
+    pub(crate) fn parts(
+        &self,
+        ptr: *const u8,
+        bytes: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<> {
+        let start = ptr.addr() - self.0.ptr().as_ptr().addr();
+        let parts = self.0.block.parts(start..start + bytes);
+        parts.map(move |part| part.start - start..part.end - start)
+    }
+
+    pub(crate) fn is_same_block(&self, other: &PinnedBytes<'_>) -> bool {
+        std::ptr::eq(self.0, other.0)
+    }
+}
+
+impl<'a, T: Pod> PinnedSlice<'a, T> {
+    pub(crate) fn bytes(&self) -> PinnedBytes<'a> {
+        PinnedBytes(self.region)
+    }
+}
+
+impl<'a, T: Pod> PinnedSliceMut<'a, T> {
+    /// The exclusive view goes in: what comes out is used as it was.
+    pub(crate) fn into_bytes(self) -> PinnedBytes<'a> {
+        PinnedBytes(self.region)
+    }
+}
+
 /// A shared view of a part of a [`PinnedBuf`].
 pub struct PinnedSlice<'a, T: Pod> {
     region: &'a PinnedRegion,

@@ -4,14 +4,25 @@
 //! waits, on the device, for conflicting uses on other streams; the work is enqueued and fenced; the use
 //! is recorded in every buffer named.
 
+mod batch;
 mod copy;
+mod entry;
+mod file;
 mod foreign;
 mod kernels;
+mod machine;
 mod order;
+mod path;
+mod plan;
 mod simd;
 mod slice;
 mod staging;
 mod team;
+mod uses;
 
+pub use batch::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem};
+pub use file::FileReader;
+pub use path::Path;
+pub use plan::{Choice, Plan};
 pub use staging::Staging;
 pub use team::CopyTeam;

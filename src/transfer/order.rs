@@ -10,7 +10,7 @@ use crate::memory::Operand;
 use crate::memory::hazard::Access;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
-use crate::timeline::Fencing;
+use crate::timeline::{Fence, Fencing};
 
 /// Enqueues work on `stream`, ordered after every conflicting use of `operands`, and records it there.
 pub(super) fn ordered<R>(
@@ -82,8 +82,22 @@ pub(super) fn enqueue_and_record<R>(
     submit_and_record(stream, driver, operation, operands, Fencing::Own, enqueue, describe)
 }
 
-/// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
-/// recorded, whatever it gave and even if it panicked: it may have enqueued something.
+/// Enqueues a part of a larger operation, whose conflicts the stream waits for already, and records it as a
+/// use of `operands`; `noted` is told of the fence, to record it elsewhere.
+pub(super) fn portion(
+    stream: &Stream,
+    operation: &'static str,
+    operands: &[Operand<'_>],
+    enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
+    describe: impl FnOnce() -> String,
+    noted: impl FnOnce(Fence),
+) -> Result<Ticket> {
+    let driver = stream.timeline.open(operation)?;
+    let work = Work { stream, driver, operation, fencing: Fencing::Own };
+    let done = work.submit(operands, enqueue, describe, noted);
+    done.map(|((), ticket)| ticket)
+}
+
 #[inline]
 fn submit_and_record<R>(
     stream: &Stream,
@@ -94,21 +108,47 @@ fn submit_and_record<R>(
     enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     describe: impl FnOnce() -> String,
 ) -> Result<(R, Ticket)> {
-    let timeline = &stream.timeline;
-    let submission = timeline.submit_to(driver, operation, fencing, |driver, raw| {
-        Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
-    })?;
-    for operand in operands {
-        operand.hazards.note(timeline, submission.fence, &operand.range, operand.access);
+    let work = Work { stream, driver, operation, fencing };
+    work.submit(operands, enqueue, describe, |_| {})
+}
+
+/// Where work goes, and how it is fenced.
+struct Work<'a> {
+    stream: &'a Stream,
+    driver: &'a dyn Driver,
+    operation: &'static str,
+    fencing: Fencing,
+}
+
+impl Work<'_> {
+    /// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
+    /// recorded, and `noted` is told, whatever it gave and even if it panicked: it may have enqueued something.
+    #[inline]
+    fn submit<R>(
+        self,
+        operands: &[Operand<'_>],
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        describe: impl FnOnce() -> String,
+        noted: impl FnOnce(Fence),
+    ) -> Result<(R, Ticket)> {
+        let Work { stream, driver, operation, fencing } = self;
+        let timeline = &stream.timeline;
+        let submission = timeline.submit_to(driver, operation, fencing, |driver, raw| {
+            Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
+        })?;
+        for operand in operands {
+            operand.hazards.note(timeline, submission.fence, &operand.range, operand.access);
+        }
+        noted(submission.fence);
+        let value = match submission.value {
+            Ok(Ok(value)) => value,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(code) => Err(code),
+        };
+        let value = value.map_err(|code| timeline.context().error(code, operation, describe()))?;
+        submission.fenced?;
+        Ok((value, Ticket::new(Arc::clone(timeline), submission.fence.position)))
     }
-    let value = match submission.value {
-        Ok(Ok(value)) => value,
-        Ok(Err(panic)) => resume_unwind(panic),
-        Err(code) => Err(code),
-    };
-    let value = value.map_err(|code| timeline.context().error(code, operation, describe()))?;
-    submission.fenced?;
-    Ok((value, Ticket::new(Arc::clone(timeline), submission.fence.position)))
 }
 
 /// Objects of two drivers know nothing of each other's streams and memory.

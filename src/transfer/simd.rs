@@ -14,8 +14,9 @@
 use std::ptr;
 
 /// What becomes of the cache lines of the destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Stores {
+    #[default]
     Cached,
     Streaming,
 }

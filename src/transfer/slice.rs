@@ -2,8 +2,10 @@
 
 use bytemuck::Pod;
 
+use super::entry::{Entry, List};
 use super::order::{check_device, check_lengths};
-use super::staging::{Engine, Entry};
+use super::path::Path;
+use super::staging::Engine;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -40,7 +42,8 @@ impl Stream {
             staged.write()?.copy_from_slice(src);
             return self.upload(&staged, dst.reborrow());
         }
-        engine.upload(self, OPERATION, &[Entry::from_host(bytemuck::cast_slice(src), dst.into())])
+        let entry = Entry::from_host(bytemuck::cast_slice(src), dst.into());
+        engine.upload(self, OPERATION, List::all(&[entry]), Path::Copies)
     }
 
     /// Copies `src` on this stream's device to `dst`, ordinary memory, and returns when the data has arrived.
@@ -70,10 +73,7 @@ impl Stream {
             dst.copy_from_slice(staged.read()?);
             return Ok(());
         }
-        engine.download(
-            self,
-            OPERATION,
-            &[Entry::to_host(bytemuck::cast_slice_mut(dst), src.into())],
-        )
+        let entry = Entry::to_host(bytemuck::cast_slice_mut(dst), src.into());
+        engine.download(self, OPERATION, List::all(&[entry]), Path::Copies, &mut |_| {})
     }
 }

@@ -7,13 +7,13 @@
 //! ```text
 //!   caller                      team
 //!   run(3, work) ---- job ----> helper 1: work()
-//!     work()             `----> helper 2: work()
+//!     ours()             `----> helper 2: work()
 //!     (waits for those inside)  helper 3: came too late, does nothing
 //! ```
 //!
 //! # Invariants
 //!
-//! * **The caller is a worker too**: `work` gets done whatever the team does, also by a team of no threads, one
+//! * **The caller is a worker too**: the job gets done whatever the team does, also by a team of no threads, one
 //!   that is busy with other callers, or one whose threads could not be started.
 //! * **A job outlives its helpers.** `run` returns only when the job is off the list, so that nobody can
 //!   join, and everybody inside has left.
@@ -118,13 +118,14 @@ impl CopyTeam {
     }
 }
 
-/// Calls `work` on this thread and on up to `helpers` threads of the team at once, and returns when all
-/// calls have. `work` takes what there is to do in units, from a place that they share.
-pub(crate) fn run(helpers: usize, work: &(dyn Fn() + Sync)) {
+/// Calls `ours` on this thread and `work` on up to `helpers` threads of the team at once, and returns when all
+/// calls have. Both take what there is to do in units, from a place that they share; `ours` returns when there
+/// is nothing left.
+pub(crate) fn run(helpers: usize, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
     let team = if helpers == 0 { None } else { Some(current()) };
     match team {
-        Some(team) if team.options.threads > 0 => team.run(helpers, work),
-        _ => work(),
+        Some(team) if team.options.threads > 0 => team.run(helpers, work, ours),
+        _ => ours(),
     }
 }
 
@@ -217,7 +218,7 @@ impl Team {
         }
     }
 
-    fn run(&'static self, helpers: usize, work: &(dyn Fn() + Sync)) {
+    fn run(&'static self, helpers: usize, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
         if !self.started.swap(true, Ordering::AcqRel) {
             self.start();
         }
@@ -233,7 +234,7 @@ impl Team {
             caller: thread::current(),
         };
         self.open(&job);
-        let ours = catch_unwind(AssertUnwindSafe(work));
+        let ours = catch_unwind(AssertUnwindSafe(ours));
         self.close(&job);
         if let Err(panic) = ours {
             resume_unwind(panic);

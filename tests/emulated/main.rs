@@ -11,6 +11,7 @@ use std::ptr::NonNull;
 
 #[path = "../common/mod.rs"]
 mod common;
+mod copies;
 mod rig;
 
 use pinlane::driver::{HostFlags, Item, Poll, RawStream, reference};

@@ -29,7 +29,7 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
         let (driver, device) = driver();
         return test(&Rig { driver, device });
     }
-    let eager = Emulator::builder().memory_bytes(1 << 24);
+    let eager = Emulator::builder().devices(2).memory_bytes(1 << 24);
     let lazy = eager.clone().execution(Execution::Lazy);
     let lazy = (0..12).map(|seed| lazy.clone().seed(seed));
     for emulator in std::iter::once(eager).chain(lazy).map(|builder| builder.build()) {
@@ -69,7 +69,11 @@ impl Rig {
 
     /// Device memory that every stream may use.
     pub fn memory(&self) -> DevicePtr {
-        let stream = self.stream(false);
+        self.memory_of(self.device)
+    }
+
+    pub fn memory_of(&self, device: Ordinal) -> DevicePtr {
+        let stream = Rig { device, ..self.clone() }.stream(false);
         let ptr = unsafe { self.driver.device_alloc(stream, BYTES) }.unwrap();
         self.synchronize(stream);
         unsafe { self.driver.stream_destroy(stream) }.unwrap();

@@ -57,6 +57,10 @@ pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
         Attribute::ComputeCapabilityMajor => Attr::cudaDevAttrComputeCapabilityMajor,
         Attribute::ComputeCapabilityMinor => Attr::cudaDevAttrComputeCapabilityMinor,
         Attribute::ClockRate => Attr::cudaDevAttrClockRate,
+        Attribute::UnifiedAddressing => Attr::cudaDevAttrUnifiedAddressing,
+        Attribute::CanUseHostPointerForRegisteredMem => {
+            Attr::cudaDevAttrCanUseHostPointerForRegisteredMem
+        }
         // `cudaDevAttrHostNumaId`, by number: headers older than 12.2 do not name it.
         Attribute::HostNumaNode => sys::cudaDeviceAttr(134),
     }

@@ -6,7 +6,7 @@
 //! documents, and kill the capture.
 
 use super::finding::FindingKind;
-use super::host_memory::HostPtr;
+use super::host_memory::HostUse;
 use super::machine::Machine;
 use super::operation::{Action, Position};
 use super::slots::Key;
@@ -28,7 +28,7 @@ pub(super) struct Capturing {
     thread: u64,
     operations: usize,
     invalidated: bool,
-    held: Vec<(HostPtr, usize, u64)>,
+    held: Vec<(HostUse, u64)>,
 }
 
 impl Machine {
@@ -75,9 +75,9 @@ impl Machine {
             stream.capture = stream.capture.filter(|&of| of != capture);
         }
         let state = self.captures.remove(capture).expect("its streams outlive it");
-        for &(ptr, bytes, id) in &state.held {
+        for (host, id) in &state.held {
             // If the memory is gone, that was reported when it went.
-            let _ = self.host.end_use(ptr, bytes, id);
+            let _ = self.host.end_use(host, *id);
         }
         state
     }
@@ -105,9 +105,9 @@ impl Machine {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         }
         state.operations += 1;
-        if let Some((ptr, bytes, access)) = action.host_range() {
-            state.held.push((ptr, bytes, id));
-            self.host.begin_use(ptr, bytes, access, id);
+        for host in action.host_uses() {
+            state.held.push((*host, id));
+            self.host.begin_use(host, id);
         }
         if let Action::Mark { event } = *action
             && let Some(event) = self.events.get_mut(event)
@@ -153,8 +153,9 @@ impl Machine {
         }
     }
 
-    /// The same for an allocation or a free of device memory, which the driver's contract forbids.
-    pub(super) fn refuse_memory(&mut self, call: Call, key: Key) -> DriverResult<()> {
+    /// The same for what the driver's contract forbids: to allocate or free device memory, and to copy
+    /// pageable memory.
+    pub(super) fn refuse_in_capture(&mut self, call: Call, key: Key) -> DriverResult<()> {
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             let message = format!("{call:?} on {}, which is capturing", self.describe(key));
             self.findings.report(FindingKind::Capture, message);
@@ -191,7 +192,7 @@ impl Machine {
             .filter_map(|stream| stream.capture)
     }
 
-    fn is_legacy(&self, key: Key) -> bool {
+    pub(super) fn is_legacy(&self, key: Key) -> bool {
         self.devices.iter().any(|device| device.legacy == key)
     }
 

@@ -5,16 +5,17 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+use super::copies::bad_copy;
 use super::finding::FindingKind;
 use super::host_memory::{HostPtr, Refusal, Removal};
 use super::host_thread;
 use super::machine::Machine;
-use super::operation::{Action, HostCall, Pattern, Position};
+use super::operation::{Action, HostCall, Position, Transfer};
 use super::runtime::Shared;
 use super::slots::Key;
 use crate::driver::{
-    Attribute, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags, HostFunction, Ordinal,
-    Poll, RawEvent, RawStream, StreamFlags,
+    Attribute, BatchAccess, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult,
+    HostFlags, HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
 
@@ -60,7 +61,7 @@ impl Runtime {
     }
 
     #[inline]
-    fn on_stream<R>(
+    pub(super) fn on_stream<R>(
         &self,
         call: Call,
         stream: RawStream,
@@ -86,46 +87,20 @@ impl Runtime {
 
     /// Enqueues an operation on `size` bytes or items; none is no operation.
     #[inline]
-    fn enqueue(&self, stream: RawStream, size: usize, action: Action) -> DriverResult<()> {
+    pub(super) fn enqueue(
+        &self,
+        stream: RawStream,
+        size: usize,
+        action: Action,
+    ) -> DriverResult<()> {
         self.on_stream(action.call(), stream, |machine, key| {
-            if size == 0 {
-                return Ok(());
-            }
-            if let Some((ptr, bytes, _)) = action.host_range()
-                && !machine.host.is_page_locked(ptr, bytes)
-            {
-                let message = format!(
-                    "{:?} on {}: {bytes} bytes at {:#x} are not in one page-locked block",
-                    action.call(),
-                    machine.describe(key),
-                    ptr.address()
-                );
-                let kind = FindingKind::NotPageLocked;
-                return Err(machine.misuse(kind, message, CudaCode::INVALID_VALUE));
-            }
-            machine.submit(key, Vec::new(), action)
+            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
         })
     }
 
-    fn wait(&self, device: Ordinal, target: Option<Position>) -> DriverResult<()> {
+    pub(super) fn wait(&self, device: Ordinal, target: Option<Position>) -> DriverResult<()> {
         target.map_or(Ok(()), |target| self.shared.wait(device, target))
     }
-}
-
-/// What is wrong with a copy between two device ranges, each with the device it should be on.
-fn bad_copy(
-    machine: &Machine,
-    dst: (DevicePtr, Ordinal),
-    src: (DevicePtr, Ordinal),
-    bytes: usize,
-) -> Option<String> {
-    if dst.0.abs_diff(src.0) < bytes as u64 {
-        return Some(format!("{bytes} bytes at {:#x} and at {:#x} overlap", src.0, dst.0));
-    }
-    let misplaced = [src, dst].into_iter().find(|&(address, device)| {
-        machine.memory.device_of(address).is_some_and(|actual| actual != device)
-    });
-    misplaced.map(|(address, device)| format!("{address:#x} is not memory of device {device}"))
 }
 
 /// What a removal from the registry of host memory means to the caller.
@@ -179,6 +154,7 @@ unsafe impl Driver for Runtime {
                 Attribute::ComputeCapabilityMajor | Attribute::ComputeCapabilityMinor => 0,
                 Attribute::ClockRate => 1_000_000,
                 Attribute::HostNumaNode => -1,
+                Attribute::UnifiedAddressing | Attribute::CanUseHostPointerForRegisteredMem => 1,
             })
         })
     }
@@ -240,7 +216,7 @@ unsafe impl Driver for Runtime {
 
     unsafe fn device_alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
         self.on_stream(Call::DeviceAlloc, stream, |machine, key| {
-            machine.refuse_memory(Call::DeviceAlloc, key)?;
+            machine.refuse_in_capture(Call::DeviceAlloc, key)?;
             if bytes == 0 {
                 return Err(CudaCode::INVALID_VALUE);
             }
@@ -252,7 +228,7 @@ unsafe impl Driver for Runtime {
 
     unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
         self.on_stream(Call::DeviceFree, stream, |machine, key| {
-            machine.refuse_memory(Call::DeviceFree, key)?;
+            machine.refuse_in_capture(Call::DeviceFree, key)?;
             if let Err(violation) = machine.memory.retire(ptr) {
                 let message = format!("DeviceFree on {}: {violation}", machine.describe(key));
                 return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
@@ -268,8 +244,7 @@ unsafe impl Driver for Runtime {
         src: *const u8,
         bytes: usize,
     ) -> DriverResult<()> {
-        let src = HostPtr(src.cast_mut());
-        self.enqueue(stream, bytes, Action::CopyH2D { dst, src, bytes, fingerprint: None })
+        self.copy_host(Call::CopyH2D, stream, HostPtr(src.cast_mut()), dst, bytes)
     }
 
     unsafe fn copy_d2h(
@@ -279,7 +254,44 @@ unsafe impl Driver for Runtime {
         src: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.enqueue(stream, bytes, Action::CopyD2H { dst: HostPtr(dst), src, bytes })
+        self.copy_host(Call::CopyD2H, stream, HostPtr(dst), src, bytes)
+    }
+
+    unsafe fn copy_pageable_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.copy_host(Call::CopyPageableH2D, stream, HostPtr(src.cast_mut()), dst, bytes)
+    }
+
+    unsafe fn copy_pageable_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.copy_host(Call::CopyPageableD2H, stream, HostPtr(dst), src, bytes)
+    }
+
+    fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {
+        self.call(Call::Attributes, device, |machine| Ok(machine.batches))
+    }
+
+    unsafe fn copy_batch(
+        &self,
+        stream: RawStream,
+        kind: BatchKind,
+        access: BatchAccess,
+        copies: &[BatchCopy],
+    ) -> DriverResult<()> {
+        let target = self.on_stream(Call::CopyBatch, stream, |machine, key| {
+            machine.copy_batch(key, kind, access, copies)
+        })?;
+        self.wait(stream.device, target)
     }
 
     unsafe fn copy_d2d(
@@ -299,7 +311,8 @@ unsafe impl Driver for Runtime {
                 let message = format!("CopyD2D on {}: {message}", machine.describe(key));
                 return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
             }
-            machine.submit(key, Vec::new(), Action::CopyD2D { dst, src, bytes })
+            let copy = Transfer::Across { dst, src, bytes };
+            machine.submit(key, Vec::new(), Action::Copy(Call::CopyD2D, copy))
         })
     }
 
@@ -323,7 +336,7 @@ unsafe impl Driver for Runtime {
                 let message = format!("CopyPeer on {}: {message}", machine.describe(key));
                 return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
             }
-            let action = Action::CopyPeer { dst, src, bytes };
+            let action = Action::Copy(Call::CopyPeer, Transfer::Across { dst, src, bytes });
             if key != machine.devices[stream.device as usize].legacy {
                 return machine.submit(key, Vec::new(), action);
             }
@@ -484,60 +497,22 @@ unsafe impl Driver for Runtime {
     fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
         self.call(Call::PeerEnable, device, |machine| {
             machine.device(peer)?;
-            if device == peer {
-                return Err(CudaCode::INVALID_DEVICE);
-            }
-            let peers = &mut machine.device(device)?.peers;
-            if !peers.contains(&peer) {
-                peers.push(peer);
+            if device == peer { Err(CudaCode::INVALID_DEVICE) } else { Ok(()) }
+        })
+    }
+
+    fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        self.call(Call::PoolAccess, owner, |machine| {
+            let peers = &mut machine.device(peer)?.peers;
+            if owner != peer && !peers.contains(&owner) {
+                peers.push(owner);
             }
             Ok(())
         })
     }
 
-    unsafe fn fill(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        bytes: usize,
-        pattern: &[u8],
-    ) -> DriverResult<()> {
-        let pattern = Pattern::new(pattern).ok_or(CudaCode::INVALID_VALUE)?;
-        self.enqueue(stream, bytes, Action::Fill { dst, bytes, pattern })
-    }
-
-    unsafe fn checksum(
-        &self,
-        stream: RawStream,
-        src: DevicePtr,
-        bytes: usize,
-        out: DevicePtr,
-    ) -> DriverResult<()> {
-        // The checksum of nothing is written, too.
-        self.enqueue(stream, bytes.max(1), Action::Checksum { src, bytes, out })
-    }
-
-    unsafe fn scatter(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()> {
-        self.enqueue(stream, count, Action::Scatter { packed, items, count })
-    }
-
-    unsafe fn gather(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()> {
-        self.enqueue(stream, count, Action::Gather { packed, items, count })
-    }
-
-    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
-        self.enqueue(stream, 1, Action::Busy { nanoseconds })
+    fn pool_keep(&self, device: Ordinal, _bytes: u64) -> DriverResult<()> {
+        // What is unused takes no memory here.
+        self.call(Call::PoolKeep, device, |_| Ok(()))
     }
 }

@@ -5,25 +5,25 @@
 
 use super::device_memory::Violation;
 use super::finding::FindingKind;
-use super::host_memory::HostMemory;
+use super::host_memory::{HostMemory, HostUse};
 use super::machine::Machine;
-use super::operation::Action;
+use super::operation::{Action, Source, Transfer};
 use super::rng;
 use super::slots::Key;
-use crate::driver::{DevicePtr, Item, Ordinal, reference};
+use crate::driver::{Call, Ordinal, reference};
 use crate::error::CudaCode;
 
-const ITEM_BYTES: usize = size_of::<Item>();
-
 impl Machine {
-    /// Ends the claim of a queued operation on host memory. False if that memory went away meanwhile:
+    /// Ends the claims of a queued operation on host memory. False if some of that went away meanwhile:
     /// then the operation must not run, and the device is lost.
     pub(super) fn claim(&mut self, key: Key, id: u64, action: &Action) -> bool {
-        let Some((ptr, bytes, _)) = action.host_range() else { return true };
-        if self.host.end_use(ptr, bytes, id) {
-            return true;
+        let mut gone = None;
+        for host in action.host_uses() {
+            if !self.host.end_use(host, id) {
+                gone = Some((host.bytes, host.ptr.address()));
+            }
         }
-        let address = ptr.address();
+        let Some((bytes, address)) = gone else { return true };
         let violation = format!("{bytes} bytes at {address:#x} are not page-locked any more");
         self.fail(key, action, FindingKind::NotPageLocked, &violation, CudaCode::ILLEGAL_ADDRESS);
         false
@@ -32,10 +32,10 @@ impl Machine {
     /// Runs an operation. False if it lost the device.
     pub(super) fn execute(&mut self, key: Key, action: Action) -> bool {
         let device = self.streams.get(key).expect("runs an operation").device;
-        if let Action::Checksum { out, .. } = action
-            && out % 8 != 0
+        if let Action::Checksum { out: words, .. } | Action::Pull { items: words, .. } = action
+            && words % 8 != 0
         {
-            let violation = format!("the result's address {out:#x} is not aligned to 8");
+            let violation = format!("the address {words:#x} is not aligned to 8");
             let code = CudaCode::MISALIGNED_ADDRESS;
             self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);
             return false;
@@ -60,30 +60,14 @@ impl Machine {
 
     fn apply(&mut self, key: Key, device: Ordinal, action: &Action) -> Result<(), Violation> {
         match *action {
-            Action::CopyH2D { dst, src, bytes, fingerprint } => {
-                let target = self.memory.write(dst, bytes)?;
-                // SAFETY: the range was found page-locked when the copy was enqueued, and, if time has
-                // passed since, again by `claim`; the host does not write to it until the copy is
-                // retired, and all device work is under the machine's lock.
-                let source = unsafe { HostMemory::bytes(src, bytes) };
-                target.copy_from_slice(source);
-                if fingerprint.is_some_and(|earlier| earlier != rng::fingerprint(source)) {
-                    let message = format!(
-                        "the source of CopyH2D on {}, {bytes} bytes at {:#x}, was written to \
-                         before the copy was done",
-                        self.describe(key),
-                        src.address()
-                    );
-                    self.findings.report(FindingKind::SourceChanged, message);
+            Action::Copy(call, ref transfer) => self.transfer(key, call, transfer)?,
+            Action::Batch(ref transfers) => {
+                // Rule 8: in any order.
+                let mut order: Vec<&Transfer> = transfers.iter().collect();
+                self.rng.shuffle(&mut order);
+                for transfer in order {
+                    self.transfer(key, Call::CopyBatch, transfer)?;
                 }
-            }
-            Action::CopyD2H { dst, src, bytes } => {
-                let source = self.memory.read(src, bytes)?;
-                // SAFETY: as for the source of CopyH2D; the host does not access the range at all.
-                unsafe { HostMemory::write(dst, source) };
-            }
-            Action::CopyD2D { dst, src, bytes } | Action::CopyPeer { dst, src, bytes } => {
-                self.memory.copy(dst, src, bytes)?;
             }
             Action::Memset { dst, value, bytes } => self.memory.write(dst, bytes)?.fill(value),
             Action::Fill { dst, bytes, pattern } => {
@@ -108,6 +92,13 @@ impl Machine {
                 let items = self.items(device, items, count)?;
                 reference::gather(packed, &items, |dst, src, n| self.part(device, dst, src, n))?;
             }
+            Action::Pull { items, count, ref reads } => {
+                reads.iter().for_each(|read| self.check_source(key, Call::Pull, read));
+                let items = self.items_of_pull(device, items, count, reads)?;
+                reference::pull(&items, |dst, src, n| {
+                    self.part_of_pull(device, dst, src, n, reads)
+                })?;
+            }
             Action::Busy { nanoseconds } => {
                 self.devices[device as usize].busy_nanoseconds += nanoseconds;
             }
@@ -130,47 +121,49 @@ impl Machine {
         Ok(())
     }
 
+    fn transfer(&mut self, key: Key, call: Call, transfer: &Transfer) -> Result<(), Violation> {
+        match *transfer {
+            Transfer::In { dst, src: Source::Host(ref host) } => {
+                let target = self.memory.write(dst, host.bytes)?;
+                // SAFETY: the range was found page-locked when the copy was enqueued, and, if time has
+                // passed since, again by `claim`; or it is pageable, and the caller keeps it valid. The
+                // host does not write to it until the copy is retired, and all device work is under the
+                // machine's lock.
+                target.copy_from_slice(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
+                self.check_source(key, call, host);
+            }
+            Transfer::In { dst, src: Source::Taken(ref bytes) } => {
+                self.memory.write(dst, bytes.len())?.copy_from_slice(bytes);
+            }
+            Transfer::Out { ref dst, src } => {
+                let source = self.memory.read(src, dst.bytes)?;
+                // SAFETY: as for the source of a copy; the host does not access the range at all.
+                unsafe { HostMemory::write(dst.ptr, source) };
+            }
+            Transfer::Across { dst, src, bytes } => self.memory.copy(dst, src, bytes)?,
+        }
+        Ok(())
+    }
+
+    /// Reports a change of what an operation reads that was made while it was pending.
+    fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
+        let Some(earlier) = host.fingerprint else { return };
+        // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
+        if earlier != rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) }) {
+            let message = format!(
+                "the source of {call:?} on {}, {} bytes at {:#x}, was written to before the copy was \
+                 done",
+                self.describe(key),
+                host.bytes,
+                host.ptr.address()
+            );
+            self.findings.report(FindingKind::SourceChanged, message);
+        }
+    }
+
     /// The clock of a device: real time, and what its busy kernels would have taken.
     fn now(&self, device: Ordinal) -> u64 {
         let real = self.epoch.elapsed().as_nanos() as u64;
         real + self.devices[device as usize].busy_nanoseconds
-    }
-
-    /// Kernels reach the memory of their own device and of enabled peers; copies reach all.
-    fn reach(&self, device: Ordinal, address: DevicePtr) -> Result<(), Violation> {
-        match self.memory.device_of(address) {
-            Some(other)
-                if other != device && !self.devices[device as usize].peers.contains(&other) =>
-            {
-                Err(format!("{address:#x} is memory of device {other}, not enabled as a peer"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// The items of a scatter or gather.
-    fn items(
-        &self,
-        device: Ordinal,
-        items: DevicePtr,
-        count: usize,
-    ) -> Result<Vec<Item>, Violation> {
-        self.reach(device, items)?;
-        let bytes = count.checked_mul(ITEM_BYTES).ok_or("more items than fit an address space")?;
-        let items = self.memory.read(items, bytes)?;
-        Ok(items.chunks_exact(ITEM_BYTES).map(bytemuck::pod_read_unaligned).collect())
-    }
-
-    /// One part of a scatter or gather.
-    fn part(
-        &mut self,
-        device: Ordinal,
-        dst: DevicePtr,
-        src: DevicePtr,
-        bytes: u64,
-    ) -> Result<(), Violation> {
-        self.reach(device, dst)?;
-        self.reach(device, src)?;
-        self.memory.copy(dst, src, usize::try_from(bytes).unwrap_or(usize::MAX))
     }
 }

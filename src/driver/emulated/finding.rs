@@ -13,21 +13,23 @@ pub enum FindingKind {
     /// An operation touched device memory that is not allocated (yet, or any more), or that its device
     /// cannot reach.
     IllegalAddress,
-    /// A copy named host memory outside any one page-locked block.
+    /// A copy named host memory outside any one page-locked block; or, where that is allowed, memory that
+    /// is page-locked in part.
     NotPageLocked,
     /// Page-locked memory was freed or unregistered while a pending operation names it.
     FreedInFlight,
-    /// The host wrote to the source of a copy before the copy was done.
+    /// The host wrote to what a copy or kernel was to read before it had done so.
     SourceChanged,
     /// Memory was freed twice, or never came from the allocation function that matches.
     BadFree,
-    /// Source and destination of a copy overlap, or are not what the copy's kind says.
+    /// Source and destination of a copy overlap, or are not what the copy's kind says; or copies of one
+    /// batch depend on each other.
     BadCopy,
     /// A stream or event was used after its destruction, or on another device.
     BadHandle,
     /// A host function called the driver.
     CallInHostFunction,
-    /// Memory was allocated or freed on a capturing stream.
+    /// Memory was allocated or freed, or pageable memory copied, on a capturing stream.
     Capture,
 }
 

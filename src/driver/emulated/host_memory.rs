@@ -1,4 +1,4 @@
-//! Page-locked host memory: which ranges are, and which pending operations name them.
+//! Host memory: which of it is page-locked, and which pending operations name it.
 //!
 //! * Allocated blocks are real memory of the process, aligned to 4096 bytes and poisoned, never
 //!   uninitialised. They outlive the emulator unless they are freed: somebody may still hold a pointer.
@@ -42,6 +42,35 @@ pub(super) enum Access {
     Write,
 }
 
+/// A range of host memory that an operation names.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostUse {
+    pub(super) ptr: HostPtr,
+    pub(super) bytes: usize,
+    pub(super) access: Access,
+    /// In no page-locked block: nobody but the caller knows how long it stays.
+    pub(super) pageable: bool,
+    /// Of what is read: its contents when the operation was enqueued, where they may not change.
+    pub(super) fingerprint: Option<u64>,
+}
+
+impl HostUse {
+    /// Of page-locked memory.
+    pub(super) fn locked(ptr: HostPtr, bytes: usize, access: Access) -> Self {
+        HostUse { ptr, bytes, access, pageable: false, fingerprint: None }
+    }
+}
+
+/// How much of a range is page-locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cover {
+    /// All of it, by one block.
+    Whole,
+    /// Some of it, or all by several blocks, or by one that is freed.
+    Part,
+    None,
+}
+
 #[derive(Debug)]
 struct Use {
     operation: u64,
@@ -83,17 +112,19 @@ pub(super) enum Removal {
     InFlight(usize),
 }
 
-/// The registry of page-locked memory.
+/// The registry of page-locked memory, and of what is in use besides.
 #[derive(Debug)]
 pub(super) struct HostMemory {
     seed: u64,
     generation: u64,
     blocks: BTreeMap<usize, Block>,
+    /// Of memory in no block.
+    pageable: Vec<Use>,
 }
 
 impl HostMemory {
     pub(super) fn new(seed: u64) -> Self {
-        HostMemory { seed, generation: 0, blocks: BTreeMap::new() }
+        HostMemory { seed, generation: 0, blocks: BTreeMap::new(), pageable: Vec::new() }
     }
 
     /// Bytes and blocks that are page-locked, allocated and registered ones alike.
@@ -177,32 +208,58 @@ impl HostMemory {
         self.containing(ptr, bytes).is_some_and(|block| block.origin != Origin::Quarantined)
     }
 
+    pub(super) fn cover(&self, ptr: HostPtr, bytes: usize) -> Cover {
+        if self.is_page_locked(ptr, bytes) {
+            return Cover::Whole;
+        }
+        let before = self.blocks.range(..ptr.address().saturating_add(bytes)).next_back();
+        match before {
+            Some((&start, block)) if start + block.bytes > ptr.address() => Cover::Part,
+            _ => Cover::None,
+        }
+    }
+
+    /// The pointer to a range of page-locked memory, of which the caller has the address.
+    pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<HostPtr> {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address as usize));
+        let block = self.containing(ptr, bytes)?;
+        let locked = block.origin != Origin::Quarantined;
+        locked.then(|| HostPtr(block.ptr.0.with_addr(ptr.address())))
+    }
+
     /// Whether an operation that has not run yet uses some of the range that way.
     pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, access: Access) -> bool {
         let (start, end) = (ptr.address(), ptr.address() + bytes);
-        self.containing(ptr, bytes).is_some_and(|block| {
-            let mut uses = block.uses.iter();
-            uses.any(|u| u.start < end && start < u.end && u.access == access)
-        })
+        let block = self.containing(ptr, bytes);
+        let uses = block.map_or(&[][..], |block| &block.uses).iter().chain(&self.pageable);
+        uses.into_iter().any(|u| u.start < end && start < u.end && u.access == access)
     }
 
     /// Notes that `operation` will use the range.
-    pub(super) fn begin_use(&mut self, ptr: HostPtr, bytes: usize, access: Access, operation: u64) {
-        let start = ptr.address();
-        if let Some(block) = self.containing_mut(ptr, bytes) {
-            block.uses.push(Use { operation, start, end: start + bytes, access });
+    pub(super) fn begin_use(&mut self, host: &HostUse, operation: u64) {
+        let (start, access) = (host.ptr.address(), host.access);
+        let note = Use { operation, start, end: start + host.bytes, access };
+        if host.pageable {
+            self.pageable.push(note);
+        } else if let Some(block) = self.containing_mut(host.ptr, host.bytes) {
+            block.uses.push(note);
         }
     }
 
     /// Notes that `operation` has run or never will. False if the memory is not page-locked any more:
     /// then it must not be touched.
     #[must_use]
-    pub(super) fn end_use(&mut self, ptr: HostPtr, bytes: usize, operation: u64) -> bool {
-        let Some(block) = self.containing_mut(ptr, bytes) else { return false };
-        let at = block.uses.iter().position(|u| u.operation == operation);
+    pub(super) fn end_use(&mut self, host: &HostUse, operation: u64) -> bool {
+        let uses = if host.pageable {
+            &mut self.pageable
+        } else {
+            let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return false };
+            &mut block.uses
+        };
+        let at = uses.iter().position(|u| u.operation == operation);
         // A registration that went and came back does not know the operations of its predecessor.
         at.is_some_and(|at| {
-            block.uses.swap_remove(at);
+            uses.swap_remove(at);
             true
         })
     }
@@ -211,9 +268,9 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// * The range lies in page-locked memory, and nobody writes to it while the slice is used.
+    /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is used.
     pub(super) unsafe fn bytes<'a>(ptr: HostPtr, bytes: usize) -> &'a [u8] {
-        // SAFETY: page-locked memory is mapped and initialised; nobody writes meanwhile.
+        // SAFETY: the memory is mapped and initialised; nobody writes meanwhile.
         unsafe { std::slice::from_raw_parts(ptr.0, bytes) }
     }
 
@@ -221,9 +278,9 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// * The range of `source`'s length lies in page-locked memory, and nobody else accesses it.
+    /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses it.
     pub(super) unsafe fn write(ptr: HostPtr, source: &[u8]) {
-        // SAFETY: page-locked memory is mapped; device memory, where `source` lies, is storage of
+        // SAFETY: the memory is mapped; device memory, where `source` lies, is storage of
         // its own, so that the two cannot overlap.
         unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), ptr.0, source.len()) };
     }
@@ -235,7 +292,7 @@ impl HostMemory {
     /// * As for [`write`](Self::write).
     pub(super) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
         self.generation += 1;
-        // SAFETY: page-locked memory is mapped and initialised, and nobody else accesses it.
+        // SAFETY: the memory is mapped and initialised, and nobody else accesses it.
         let range = unsafe { std::slice::from_raw_parts_mut(ptr.0, bytes) };
         rng::fill_word(range, rng::poison(self.seed, self.generation));
     }
@@ -296,11 +353,12 @@ mod tests {
         let mut memory = HostMemory::new(3);
         let ptr = memory.allocate(0, 100).unwrap();
         let host = HostPtr(ptr.as_ptr());
-        memory.begin_use(host, 10, Access::Read, 1);
+        let read = HostUse::locked(host, 10, Access::Read);
+        memory.begin_use(&read, 1);
         // SAFETY: no reference into the block exists.
         assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::InFlight(1)));
         assert!(!memory.is_page_locked(host, 1));
-        assert!(memory.end_use(host, 10, 1), "the memory is still there");
+        assert!(memory.end_use(&read, 1), "the memory is still there");
         assert_eq!((memory.usage(), memory.quarantined()), ((0, 0), 1));
         // SAFETY: no reference into the block exists.
         assert_eq!(unsafe { memory.free(ptr) }, Err(Refusal::Mismatch));
@@ -331,11 +389,12 @@ mod tests {
         let mut memory = HostMemory::new(3);
         let ptr = memory.allocate(0, 100).unwrap();
         let at = |offset: usize| HostPtr(ptr.as_ptr().wrapping_add(offset));
-        memory.begin_use(at(10), 10, Access::Read, 1);
+        let read = HostUse::locked(at(10), 10, Access::Read);
+        memory.begin_use(&read, 1);
         assert!(memory.is_pending(at(19), 5, Access::Read));
         assert!(!memory.is_pending(at(20), 5, Access::Read));
         assert!(!memory.is_pending(at(19), 5, Access::Write));
-        assert!(memory.end_use(at(10), 10, 1));
+        assert!(memory.end_use(&read, 1));
         assert!(!memory.is_pending(at(0), 100, Access::Read));
         // SAFETY: no reference into the block exists.
         assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::Clean));

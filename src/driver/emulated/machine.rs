@@ -25,7 +25,7 @@ use super::capture::Capturing;
 use super::device_memory::DeviceMemory;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
-use super::host_memory::{Access, HostMemory};
+use super::host_memory::{Access, HostMemory, HostUse};
 use super::operation::{Action, HostCall, Operation, Position};
 use super::rng::{self, Rng};
 use super::slots::{Key, Slots};
@@ -62,6 +62,8 @@ pub(super) struct Machine {
     pub(super) host_work: bool,
     pub(super) waiters: usize,
     pub(super) epoch: Instant,
+    /// Whether there are batches of copies.
+    pub(super) batches: bool,
     operations: u64,
 }
 
@@ -70,7 +72,8 @@ pub(super) struct Device {
     pub(super) lost: Option<CudaCode>,
     pub(super) legacy: Key,
     pub(super) per_thread: HashMap<u64, Key>,
-    /// The devices whose memory this one's kernels may access.
+    /// The devices whose memory this one's kernels may access. All of it is memory of a pool, to which
+    /// `cudaMemPoolSetAccess` is the only key.
     pub(super) peers: Vec<Ordinal>,
     /// Time that busy kernels have taken, all of it imagined.
     pub(super) busy_nanoseconds: u64,
@@ -151,6 +154,7 @@ impl Machine {
             host_work: false,
             waiters: 0,
             epoch: Instant::now(),
+            batches: true,
             operations: 0,
         }
     }
@@ -291,8 +295,8 @@ impl Machine {
     #[cold]
     fn push(&mut self, key: Key, mut operation: Operation) {
         self.disturb(&mut operation.action);
-        if let Some((ptr, bytes, access)) = operation.action.host_range() {
-            self.host.begin_use(ptr, bytes, access, operation.id);
+        for host in operation.action.host_uses() {
+            self.host.begin_use(host, operation.id);
         }
         let is_host_function = matches!(operation.action, Action::HostFunction(_));
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
@@ -311,29 +315,31 @@ impl Machine {
         }
     }
 
-    /// Makes use of the freedom that CUDA has with a copy that has not run: the destination's contents
-    /// are indeterminate, and the source must stay as it is.
-    ///
-    /// Not if an operation ahead may rightly touch the range: one that is pending on it, or a host
-    /// function, of which nobody knows what it touches.
+    /// Makes use of the freedom that CUDA has with an operation that has not run: the contents of what it
+    /// writes are indeterminate, and what it reads must stay as it is.
     fn disturb(&mut self, action: &mut Action) {
-        if self.host_functions > 0 {
-            return;
+        for host in action.host_uses_mut() {
+            if !self.is_settled(host) {
+                continue;
+            }
+            let (ptr, bytes) = (host.ptr, host.bytes);
+            if host.access == Access::Read {
+                // SAFETY: the caller has checked that the range is page-locked, or says that it is valid;
+                // and the host does not write to what an operation reads until that is retired.
+                let contents = unsafe { HostMemory::bytes(ptr, bytes) };
+                host.fingerprint = Some(rng::fingerprint(contents));
+            } else {
+                // SAFETY: the same; and the host does not access what an operation writes at all.
+                unsafe { self.host.poison(ptr, bytes) };
+            }
         }
-        let Some((ptr, bytes, access)) = action.host_range() else { return };
-        let other = if access == Access::Read { Access::Write } else { Access::Read };
-        if self.host.is_pending(ptr, bytes, other) {
-            return;
-        }
-        if let Action::CopyH2D { fingerprint, .. } = action {
-            // SAFETY: the caller has checked that the range is page-locked, and the host does not write
-            // to the source of a copy until the copy is retired.
-            *fingerprint = Some(rng::fingerprint(unsafe { HostMemory::bytes(ptr, bytes) }));
-        } else {
-            // SAFETY: the caller has checked that the range is page-locked, and the host does not
-            // access the destination of a copy until the copy is retired.
-            unsafe { self.host.poison(ptr, bytes) };
-        }
+    }
+
+    /// Whether no operation that is pending may rightly touch the range in a conflicting way: one that
+    /// names it, or a host function, of which nobody knows what it touches.
+    pub(super) fn is_settled(&self, host: &HostUse) -> bool {
+        let other = if host.access == Access::Read { Access::Write } else { Access::Read };
+        self.host_functions == 0 && !self.host.is_pending(host.ptr, host.bytes, other)
     }
 
     /// The rules of the legacy default stream: its operations wait for all earlier work of the
@@ -396,9 +402,9 @@ impl Machine {
             dropped.extend(stream.queue.drain(..).skip(had));
         }
         for operation in dropped {
-            if let Some((ptr, bytes, _)) = operation.action.host_range() {
+            for host in operation.action.host_uses() {
                 // Whether the memory is still there does not matter: nobody will touch it.
-                let _ = self.host.end_use(ptr, bytes, operation.id);
+                let _ = self.host.end_use(host, operation.id);
             }
             self.host_functions -= usize::from(operation.action.call() == Call::LaunchHost);
         }

@@ -13,6 +13,7 @@
 //!                             host_thread: host functions              fault, finding, rng
 //!
 //!  machine: enqueue    schedule: when    execute: what    capture: what a graph capture forbids
+//!  copies: what the copies with choices (pageable, batches) come to
 //! ```
 //!
 //! # Invariants
@@ -39,6 +40,7 @@ use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 
 mod capture;
+mod copies;
 mod device_memory;
 mod driver;
 mod execute;
@@ -46,6 +48,7 @@ mod fault;
 mod finding;
 mod host_memory;
 mod host_thread;
+mod kernels;
 mod machine;
 mod operation;
 mod rng;
@@ -116,6 +119,7 @@ pub struct Builder {
     memory_bytes: usize,
     execution: Execution,
     seed: u64,
+    batches: bool,
     faults: Vec<Fault>,
 }
 
@@ -126,6 +130,7 @@ impl Default for Builder {
             memory_bytes: 4 << 30,
             execution: Execution::Eager,
             seed: 0,
+            batches: true,
             faults: Vec::new(),
         }
     }
@@ -157,6 +162,13 @@ impl Builder {
         self
     }
 
+    /// Whether the machine makes [batches](Driver::copy_batch) of copies, as drivers of CUDA 12.8 and
+    /// later do; it does unless said.
+    pub fn batches(mut self, batches: bool) -> Self {
+        self.batches = batches;
+        self
+    }
+
     /// Adds a fault, as [`Emulator::inject`] does.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
@@ -167,6 +179,7 @@ impl Builder {
     #[must_use]
     pub fn build(self) -> Emulator {
         let mut machine = Machine::new(self.devices, self.memory_bytes, self.execution, self.seed);
+        machine.batches = self.batches;
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
         Emulator {
             runtime: Arc::new(Runtime { shared: Arc::new(Shared::new(machine)) }),

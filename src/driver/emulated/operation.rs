@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::host_memory::{Access, HostPtr};
+use super::host_memory::HostUse;
 use super::slots::Key;
 use crate::driver::{Call, DevicePtr, HostFunction, MAX_PATTERN};
 
@@ -24,30 +24,12 @@ pub(super) struct Operation {
 }
 
 /// What an operation does. Ranges are never empty.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) enum Action {
-    /// `fingerprint` is that of the source when the copy was enqueued, where it may not change.
-    CopyH2D {
-        dst: DevicePtr,
-        src: HostPtr,
-        bytes: usize,
-        fingerprint: Option<u64>,
-    },
-    CopyD2H {
-        dst: HostPtr,
-        src: DevicePtr,
-        bytes: usize,
-    },
-    CopyD2D {
-        dst: DevicePtr,
-        src: DevicePtr,
-        bytes: usize,
-    },
-    CopyPeer {
-        dst: DevicePtr,
-        src: DevicePtr,
-        bytes: usize,
-    },
+    /// One copy, and the call that made it.
+    Copy(Call, Transfer),
+    /// Copies that run in any order.
+    Batch(Box<[Transfer]>),
     Memset {
         dst: DevicePtr,
         value: u8,
@@ -73,6 +55,12 @@ pub(super) enum Action {
         items: DevicePtr,
         count: usize,
     },
+    /// `reads` are the ranges of host memory that it is known to read: the items and their sources.
+    Pull {
+        items: u64,
+        count: usize,
+        reads: Box<[HostUse]>,
+    },
     Busy {
         nanoseconds: u64,
     },
@@ -90,6 +78,34 @@ pub(super) enum Action {
     /// Nothing but its waits.
     Join,
     HostFunction(HostCall),
+}
+
+/// The copy of one range.
+#[derive(Debug)]
+pub(super) enum Transfer {
+    In {
+        dst: DevicePtr,
+        src: Source,
+    },
+    Out {
+        dst: HostUse,
+        src: DevicePtr,
+    },
+    /// Within a device, or between two.
+    Across {
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    },
+}
+
+/// Where a copy to the device has its bytes from.
+#[derive(Debug)]
+pub(super) enum Source {
+    /// From host memory, when the copy runs.
+    Host(HostUse),
+    /// The bytes as they were at the call.
+    Taken(Box<[u8]>),
 }
 
 /// A host function and its argument.
@@ -126,15 +142,14 @@ impl Action {
     /// The call that enqueues such an operation.
     pub(super) fn call(&self) -> Call {
         match self {
-            Action::CopyH2D { .. } => Call::CopyH2D,
-            Action::CopyD2H { .. } => Call::CopyD2H,
-            Action::CopyD2D { .. } => Call::CopyD2D,
-            Action::CopyPeer { .. } => Call::CopyPeer,
+            Action::Copy(call, _) => *call,
+            Action::Batch(_) => Call::CopyBatch,
             Action::Memset { .. } => Call::Memset,
             Action::Fill { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
             Action::Scatter { .. } => Call::Scatter,
             Action::Gather { .. } => Call::Gather,
+            Action::Pull { .. } => Call::Pull,
             Action::Busy { .. } => Call::Busy,
             Action::Alloc { .. } => Call::DeviceAlloc,
             Action::Free { .. } => Call::DeviceFree,
@@ -144,12 +159,34 @@ impl Action {
         }
     }
 
-    /// The page-locked range that the operation names.
-    pub(super) fn host_range(&self) -> Option<(HostPtr, usize, Access)> {
-        match *self {
-            Action::CopyH2D { src, bytes, .. } => Some((src, bytes, Access::Read)),
-            Action::CopyD2H { dst, bytes, .. } => Some((dst, bytes, Access::Write)),
+    /// The ranges of host memory that the operation is known to use.
+    pub(super) fn host_uses(&self) -> impl Iterator<Item = &HostUse> {
+        let (transfers, reads): (&[Transfer], &[HostUse]) = match self {
+            Action::Copy(_, transfer) => (std::slice::from_ref(transfer), &[]),
+            Action::Batch(transfers) => (transfers, &[]),
+            Action::Pull { reads, .. } => (&[], reads),
+            _ => (&[], &[]),
+        };
+        let of_transfer = |transfer| match transfer {
+            &Transfer::In { src: Source::Host(ref host), .. } => Some(host),
+            Transfer::Out { dst, .. } => Some(dst),
             _ => None,
-        }
+        };
+        transfers.iter().filter_map(of_transfer).chain(reads)
+    }
+
+    pub(super) fn host_uses_mut(&mut self) -> impl Iterator<Item = &mut HostUse> {
+        let (transfers, reads): (&mut [Transfer], &mut [HostUse]) = match self {
+            Action::Copy(_, transfer) => (std::slice::from_mut(transfer), &mut []),
+            Action::Batch(transfers) => (transfers, &mut []),
+            Action::Pull { reads, .. } => (&mut [], reads),
+            _ => (&mut [], &mut []),
+        };
+        let of_transfer = |transfer| match transfer {
+            &mut Transfer::In { src: Source::Host(ref mut host), .. } => Some(host),
+            Transfer::Out { dst, .. } => Some(dst),
+            _ => None,
+        };
+        transfers.iter_mut().filter_map(of_transfer).chain(reads)
     }
 }

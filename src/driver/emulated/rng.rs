@@ -19,6 +19,13 @@ impl Rng {
         (((self.next() >> 32) * bound as u64) >> 32) as usize
     }
 
+    /// Puts the elements into any order.
+    pub(super) fn shuffle<T>(&mut self, elements: &mut [T]) {
+        for last in (1..elements.len()).rev() {
+            elements.swap(last, self.below(last + 1));
+        }
+    }
+
     /// True once in `n` times.
     pub(super) fn one_in(&mut self, n: usize) -> bool {
         self.below(n) == 0

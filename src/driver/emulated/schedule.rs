@@ -145,14 +145,15 @@ impl Machine {
     /// Runs the first operation of a stream, which is ready.
     fn step(&mut self, key: Key) {
         let stream = self.streams.get_mut(key).expect("has a first operation");
-        let operation = stream.queue.front().expect("has a first operation");
+        let operation = stream.queue.front_mut().expect("has a first operation");
         if let Action::HostFunction(call) = operation.action {
             stream.dispatched = true;
             self.host_ready.push_back((key, call));
             self.host_work = true;
             return;
         }
-        let (id, action) = (operation.id, operation.action);
+        // It keeps its place until it is complete; what stays behind does nothing.
+        let (id, action) = (operation.id, std::mem::replace(&mut operation.action, Action::Join));
         if self.claim(key, id, &action) && self.execute(key, action) {
             self.complete_first(key);
         }

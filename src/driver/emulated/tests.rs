@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
+mod copies;
+
 use super::*;
 use crate::driver::{Capture, DevicePtr, HostFlags, Poll, RawEvent, StreamFlags};
 
@@ -349,7 +351,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
 }
 
 #[test]
-fn copies_cross_devices_and_kernels_only_to_enabled_peers() {
+fn copies_cross_devices_and_kernels_only_to_open_pools() {
     for rig in [Rig::eager(), Rig::lazy(4)] {
         let (stream, near, far) = (rig.stream(0), rig.memory(0), rig.memory(1));
         let host = rig.host();
@@ -358,8 +360,8 @@ fn copies_cross_devices_and_kernels_only_to_enabled_peers() {
         rig.download(stream, host, far).unwrap();
         rig.synchronize(stream).unwrap();
         assert_eq!(bytes(host), [8; BYTES]);
-        rig.driver.enable_peer_access(0, 1).unwrap();
-        rig.driver.enable_peer_access(0, 1).unwrap();
+        rig.driver.pool_access(1, 0).unwrap();
+        rig.driver.pool_access(1, 0).unwrap();
         unsafe { rig.driver.fill(stream, far, BYTES, &[1]) }.unwrap();
         rig.synchronize(stream).unwrap();
         let other = rig.stream(1);

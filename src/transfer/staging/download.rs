@@ -4,59 +4,104 @@
 //! as each lands.
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use super::entry::Entry;
 use super::job::{self, Work};
-use super::layout::{Cursor, Sizes};
+use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, helpers, reach, stores_to_memory};
+use super::{Engine, helpers, stores_to_memory, total};
+use crate::driver::{
+    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
+};
 use crate::error::Result;
 use crate::memory::Operand;
 use crate::memory::hazard::Access;
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
-use crate::transfer::order::ordered;
+use crate::transfer::entry::List;
+use crate::transfer::order::{portion, wait_for_conflicts};
+use crate::transfer::path::Path;
 use crate::transfer::simd::Stores;
+use crate::transfer::uses::{Uses, Way};
 
-struct Download<'a> {
-    engine: &'a Engine,
-    stream: &'a Stream,
+struct Download<'e, 'a> {
+    engine: &'e Engine,
+    stream: &'e Stream,
     operation: &'static str,
-    entries: &'a [Entry<'a>],
+    list: List<'e, 'a>,
+    path: Path,
+    uses: &'e Uses<'e, 'a>,
+    bytes: usize,
     threads: usize,
     stores: Stores,
-    progress: Mutex<Progress<'a>>,
+    progress: Mutex<Progress<'e>>,
+    landed: &'e Landed,
 }
 
-struct Progress<'a> {
+struct Progress<'e> {
     cursor: Cursor,
     done: usize,
-    left: usize,
     /// Oldest in front; each with the ticket of its copy.
-    in_flight: VecDeque<(&'a Slot, Ticket)>,
+    in_flight: VecDeque<(&'e Slot, Ticket)>,
     submitted: u64,
 }
 
+/// Which entries have arrived: all before the end of the last portion of which, and of all before which,
+/// every byte has.
+#[derive(Default)]
+pub(super) struct Landed(Mutex<Portions>);
+
+#[derive(Default)]
+struct Portions {
+    /// The ends of portions that have arrived, by number from `first` on.
+    ends: VecDeque<Option<Cursor>>,
+    first: u64,
+    up_to: Cursor,
+}
+
+impl Landed {
+    fn note(&self, number: u64, end: Cursor) {
+        let mut portions = self.0.lock();
+        let at = (number - portions.first) as usize;
+        if portions.ends.len() <= at {
+            portions.ends.resize(at + 1, None);
+        }
+        portions.ends[at] = Some(end);
+        while let Some(Some(end)) = portions.ends.front().copied() {
+            portions.ends.pop_front();
+            portions.first += 1;
+            portions.up_to = end;
+        }
+    }
+
+    /// How many entries have arrived, from the first on.
+    fn count(&self, list: List<'_, '_>) -> usize {
+        let Cursor { entry, at } = self.0.lock().up_to;
+        let whole = entry < list.len() && at == list.get(entry).bytes();
+        entry + usize::from(whole)
+    }
+}
+
 impl Engine {
-    /// Copies the entries, and returns when they have arrived in host memory.
+    /// Copies entries to ordinary memory, and returns when they have arrived there. Meanwhile it calls `each`, on
+    /// this thread, with the number of every entry that has, in their order.
     pub(in crate::transfer) fn download(
         &self,
         stream: &Stream,
         operation: &'static str,
-        entries: &[Entry<'_>],
+        list: List<'_, '_>,
+        path: Path,
+        each: &mut dyn FnMut(usize),
     ) -> Result<()> {
-        let bytes = entries.iter().map(|entry| entry.device.len()).sum();
-        let operands: Vec<Operand<'_>> = entries
-            .iter()
-            .map(|entry| entry.device.operand(0..entry.device.len(), Access::Read))
-            .collect();
-        let before = reach(stream, operation, &operands)?;
+        let uses = Uses::new(stream, operation, list, Way::Down);
+        let before = uses.reach(stream)?;
+        let bytes = total(list);
         let helpers = helpers(bytes);
+        let landed = Landed::default();
         let progress = Progress {
             cursor: Cursor::default(),
             done: 0,
-            left: bytes,
             in_flight: VecDeque::with_capacity(8),
             submitted: 0,
         };
@@ -64,57 +109,55 @@ impl Engine {
             engine: self,
             stream,
             operation,
-            entries,
+            list,
+            path,
+            uses: &uses,
+            bytes,
             threads: helpers + 1,
             stores: stores_to_memory(bytes),
             progress: Mutex::new(progress),
+            landed: &landed,
         };
-        let result = job::run(&download, helpers);
+        let mut told = 0;
+        let mut panic = None;
+        // A panic of the caller's code waits until slots are given back and uses recorded.
+        let mut tell = |count: usize| {
+            while told < count && panic.is_none() {
+                told += 1;
+                panic = catch_unwind(AssertUnwindSafe(|| each(told - 1))).err();
+            }
+        };
+        let result = job::run(&download, helpers, &mut || tell(landed.count(list)));
         let mut progress = download.progress.lock();
         for (slot, _) in progress.in_flight.drain(..) {
             self.ring.give_back(slot);
         }
-        stream.timeline.note_moving(before + progress.submitted);
-        result
+        let submitted = progress.submitted;
+        drop(progress);
+        result?;
+        tell(list.len());
+        uses.record()?;
+        stream.timeline.note_moving(before + submitted + u64::from(submitted > 1));
+        panic.map_or(Ok(()), |panic| resume_unwind(panic))
     }
 }
 
-impl<'a> Download<'a> {
+impl<'e> Download<'e, '_> {
     /// Enqueues the next slot's copy.
-    fn enqueue(&self, progress: &mut Progress<'a>, slot: &'a Slot) -> Result<()> {
-        let piece = self.engine.piece(progress.done, progress.left);
-        let sizes = Sizes { piece, unit: self.engine.unit(piece, self.threads), items: false };
+    fn enqueue(&self, progress: &mut Progress<'e>, slot: &'e Slot) -> Result<()> {
+        let piece =
+            self.engine.download_piece(self.bytes, progress.done, self.bytes - progress.done);
+        let items = self.path.has_items();
+        let unit = self.engine.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { slot.layout_mut() };
-        layout.fill(&mut progress.cursor, self.entries, sizes);
-        let bytes: usize = layout.parts().iter().map(|part| part.bytes).sum();
-        progress.done += bytes;
-        progress.left -= bytes;
-
-        let mut operands = vec![slot.host().operand(0..layout.used(), Access::Write)];
-        operands.extend(
-            layout
-                .entries()
-                .map(|(entry, range)| self.entries[entry].device.operand(range, Access::Read)),
-        );
+        layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
+        layout.number = progress.submitted;
+        progress.done += layout.bytes();
         progress.submitted += 1;
-        let submitted = ordered(
-            self.stream,
-            self.operation,
-            &operands,
-            |driver, raw| {
-                layout.runs().try_for_each(|run| {
-                    let to = slot.address(run.slot.start);
-                    // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in one
-                    // allocation; the uses that `ordered` records keep both valid until retired; nobody
-                    // touches the slot's bytes before `open` has waited for the copy.
-                    unsafe { driver.copy_d2h(raw, to, run.device, run.slot.len()) }
-                })
-            },
-            || format!("copying {} bytes to the host", layout.used()),
-        );
+        let submitted = self.submit(slot, layout);
         match submitted {
-            Ok(((), ticket)) => {
+            Ok(ticket) => {
                 progress.in_flight.push_back((slot, ticket));
                 Ok(())
             }
@@ -124,12 +167,96 @@ impl<'a> Download<'a> {
             }
         }
     }
+
+    fn submit(&self, slot: &Slot, layout: &Layout) -> Result<Ticket> {
+        let whole = slot.host().operand(0..slot.host().len(), Access::Write);
+        let mut scratch = None;
+        let mut operands: Vec<Operand<'_>> = vec![whole];
+        if self.path.has_items() {
+            self.write_items(slot, layout)?;
+            scratch = Some(slot.scratch(self.stream)?);
+        }
+        if let Some(scratch) = scratch {
+            operands.push(scratch.operand(Access::Write));
+            wait_for_conflicts(self.stream, self.operation, &operands[1..])?;
+        }
+        let at = scratch.map_or(0, |scratch| scratch.ptr());
+        portion(
+            self.stream,
+            self.operation,
+            &operands,
+            |driver, raw| self.issue(driver, raw, slot, layout, at),
+            || format!("copying {} bytes to the host", layout.bytes()),
+            |fence| self.uses.add(fence),
+        )
+    }
+
+    fn issue(
+        &self,
+        driver: &dyn Driver,
+        raw: RawStream,
+        slot: &Slot,
+        layout: &Layout,
+        scratch: DevicePtr,
+    ) -> DriverResult<()> {
+        match self.path {
+            Path::Copies => layout.runs(&self.list).try_for_each(|run| {
+                let to = slot.address(run.slot.start);
+                // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in one
+                // allocation; the slot's use and the entries' (`Uses`) keep both valid until retired; nobody
+                // touches the slot's bytes before `open` has waited for the copy.
+                unsafe { driver.copy_d2h(raw, to, run.device, run.slot.len()) }
+            }),
+            Path::Batch => {
+                let copies: Vec<_> = layout
+                    .runs(&self.list)
+                    .map(|run| BatchCopy {
+                        dst: slot.address(run.slot.start).addr() as u64,
+                        src: run.device,
+                        bytes: run.slot.len(),
+                    })
+                    .collect();
+                // SAFETY: as above, for each; no two entries of the slot overlap.
+                unsafe { driver.copy_batch(raw, BatchKind::D2H, BatchAccess::StreamOrder, &copies) }
+            }
+            // A plan never says `Pull` here: kernels do not write to host memory.
+            Path::Packed | Path::Pull => {
+                let items = slot.address(layout.items_at()).addr() as u64;
+                // SAFETY: the stream is live. The items, complete and aligned to 8, lie in the slot, which is
+                // page-locked so that the device can use its addresses; the sources in the entries' device
+                // memory, the destinations in the scratch memory, as the slot is laid out; all stay valid as
+                // above.
+                unsafe { driver.pull(raw, items, layout.parts())? };
+                // SAFETY: as for the copies; the scratch memory is as long as the slot.
+                unsafe { driver.copy_d2h(raw, slot.address(0), scratch, layout.used()) }
+            }
+        }
+    }
+
+    /// Writes the items behind the place of the parts.
+    fn write_items(&self, slot: &Slot, layout: &Layout) -> Result<()> {
+        let scratch = slot.scratch(self.stream)?.ptr();
+        let items = slot.address(layout.items_at()).cast::<Item>();
+        for unit in 0..layout.units() {
+            for (number, part) in layout.unit(unit, &self.list) {
+                let item = Item {
+                    offset: part.device,
+                    address: scratch + part.offset as DevicePtr,
+                    bytes: part.bytes as u64,
+                };
+                // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is aligned; this
+                // thread has the slot alone, and the device is done with it.
+                unsafe { items.add(number).write(item) };
+            }
+        }
+        Ok(())
+    }
 }
 
-impl<'a> Work<'a> for Download<'a> {
-    fn open(&self) -> Result<Option<&'a Slot>> {
+impl<'e> Work<'e> for Download<'e, '_> {
+    fn open(&self) -> Result<Option<&'e Slot>> {
         let mut progress = self.progress.lock();
-        while progress.left > 0 {
+        while progress.done < self.bytes {
             // Only who has no slot waits for one.
             let patient = progress.in_flight.is_empty();
             let Some(slot) = self.engine.ring.take(&self.engine.pool, patient)? else { break };
@@ -144,23 +271,30 @@ impl<'a> Work<'a> for Download<'a> {
         Ok(Some(slot))
     }
 
-    fn unit(&self, slot: &'a Slot, unit: usize) -> Result<()> {
+    fn slot(&self, index: usize) -> &'e Slot {
+        self.engine.ring.slot(index)
+    }
+
+    fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
         // SAFETY: this thread is a worker of the slot.
-        for part in unsafe { slot.layout() }.unit(unit) {
+        for (_, part) in unsafe { slot.layout() }.unit(unit, &self.list) {
             let from = slot.address(part.offset);
-            // SAFETY: an entry of a download, and the part lies in it; its bytes are this worker's, on both
-            // sides, and the copy to the slot is complete (`open`).
-            unsafe { self.entries[part.entry].drain(part.at, from, part.bytes, self.stores) };
+            // SAFETY: an entry of a download, to ordinary memory, and the part lies in it; its bytes are this
+            // worker's, on both sides, and the copy to the slot is complete (`open`).
+            unsafe { self.list.get(part.entry).drain(part.at, from, part.bytes, self.stores) };
         }
         Ok(())
     }
 
-    fn finish(&self, slot: &'a Slot) -> Result<()> {
+    fn finish(&self, slot: &'e Slot) -> Result<()> {
+        // SAFETY: all units are done, so that this thread has the slot alone.
+        let layout = unsafe { slot.layout() };
+        self.landed.note(layout.number, layout.end());
         self.engine.ring.give_back(slot);
         Ok(())
     }
 
-    fn abandon(&self, slot: &'a Slot) {
+    fn abandon(&self, slot: &'e Slot) {
         self.engine.ring.give_back(slot);
     }
 }

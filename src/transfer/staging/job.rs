@@ -12,10 +12,11 @@
 //!   other jobs.
 //! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
 //! * After the first error no unit is given out; those given out are ended, and their slots given up.
+//! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
 //! * When [`run`] returns, no thread is in the job, and every slot has been finished or given up.
 
 use std::hint::spin_loop;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::ring::Slot;
 use crate::error::{Error, Result};
@@ -28,6 +29,9 @@ pub(super) trait Work<'r>: Sync {
     /// thread at a time, which has the slot alone.
     fn open(&self) -> Result<Option<&'r Slot>>;
 
+    /// The slot of that number.
+    fn slot(&self, index: usize) -> &'r Slot;
+
     /// Moves the bytes of one unit.
     fn unit(&self, slot: &'r Slot, unit: usize) -> Result<()>;
 
@@ -38,98 +42,122 @@ pub(super) trait Work<'r>: Sync {
     fn abandon(&self, slot: &'r Slot);
 }
 
-/// What is to be done next.
-enum Claim<'r> {
-    Unit(&'r Slot, usize),
-    Open,
-    /// Somebody is opening.
-    Wait(usize),
-    End,
-}
+/// What there is to do, in one word, so that a unit is taken by one exchange.
+///
+/// That a word may mean another round of the same slot does no harm: whoever exchanges it takes a unit of the
+/// round that is current then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
 
-struct State<'r> {
-    /// The slot whose units are given out: the next one, and how many there are.
-    current: Option<(&'r Slot, usize, usize)>,
-    opening: bool,
-    ended: bool,
-    error: Option<Error>,
-}
+impl Word {
+    /// No units, and nobody opens.
+    const IDLE: Word = Word(0);
+    const OPENING: Word = Word(1);
+    const ENDED: Word = Word(2);
 
-struct Job<'w, 'r, W> {
-    work: &'w W,
-    state: Mutex<State<'r>>,
-    /// Counts what those who wait for the opener wait for.
-    opened: AtomicUsize,
-}
-
-/// Does all of `work`, on this thread and on up to `helpers` others.
-pub(super) fn run<'r>(work: &impl Work<'r>, helpers: usize) -> Result<()> {
-    let state = State { current: None, opening: false, ended: false, error: None };
-    let job = Job { work, state: Mutex::new(state), opened: AtomicUsize::new(0) };
-    team::run(helpers, &|| job.take_part());
-    let mut state = job.state.lock();
-    state.error.take().map_or(Ok(()), Err)
-}
-
-impl<'r, W: Work<'r>> Job<'_, 'r, W> {
-    fn take_part(&self) {
-        loop {
-            match self.claim() {
-                Claim::Unit(slot, unit) => self.unit(slot, unit),
-                Claim::Open => self.open(),
-                Claim::Wait(seen) => self.wait_for_opener(seen),
-                Claim::End => return,
-            }
-        }
+    fn units(slot: &Slot, left: usize) -> Word {
+        Word((slot.index() as u64) << 32 | (left as u64) << 2)
     }
 
-    fn claim(&self) -> Claim<'r> {
-        let mut state = self.state.lock();
-        if let Some((slot, next, units)) = &mut state.current {
-            let claim = Claim::Unit(slot, *next);
-            *next += 1;
-            if next == units {
-                state.current = None;
+    fn slot(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    fn left(self) -> usize {
+        (self.0 as u32 >> 2) as usize
+    }
+
+    fn one_less(self) -> Word {
+        Word(self.0 - (1 << 2))
+    }
+}
+
+struct Job<'w, W> {
+    work: &'w W,
+    word: AtomicU64,
+    failed: AtomicBool,
+    error: Mutex<Option<Error>>,
+}
+
+/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `between` after each unit.
+pub(super) fn run<'r>(
+    work: &impl Work<'r>,
+    helpers: usize,
+    between: &mut dyn FnMut(),
+) -> Result<()> {
+    let job = Job {
+        work,
+        word: AtomicU64::new(Word::IDLE.0),
+        failed: AtomicBool::new(false),
+        error: Mutex::new(None),
+    };
+    team::run(helpers, &|| job.take_part(&mut || {}), &mut || job.take_part(between));
+    let error = job.error.lock().take();
+    error.map_or(Ok(()), Err)
+}
+
+impl<'r, W: Work<'r>> Job<'_, W> {
+    fn exchange(&self, old: Word, new: Word) -> bool {
+        self.word.compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn take_part(&self, between: &mut dyn FnMut()) {
+        let mut waits = 0u32;
+        loop {
+            let word = Word(self.word.load(Ordering::Acquire));
+            if word == Word::ENDED {
+                return;
             }
-            return claim;
-        }
-        if state.ended {
-            Claim::End
-        } else if state.opening {
-            Claim::Wait(self.opened.load(Ordering::Relaxed))
-        } else {
-            state.opening = true;
-            Claim::Open
+            if word == Word::OPENING {
+                waits += 1;
+                // An opener waits for the device for much less; or it lost its core.
+                if waits < 20_000 {
+                    spin_loop()
+                } else {
+                    std::thread::yield_now()
+                }
+                continue;
+            }
+            waits = 0;
+            if word.left() == 0 {
+                if self.exchange(word, Word::OPENING) {
+                    self.open();
+                }
+            } else if self.exchange(word, word.one_less()) {
+                self.unit(self.work.slot(word.slot()), word.left());
+                between();
+            }
         }
     }
 
     fn open(&self) {
-        let opened = self.work.open();
-        let mut state = self.state.lock();
-        state.opening = false;
-        match opened {
+        match self.work.open() {
             Ok(Some(slot)) => {
                 // SAFETY: just opened, so that this thread has it alone.
                 let units = unsafe { slot.layout() }.units();
                 slot.publish(units);
-                if state.ended {
-                    // Another thread failed meanwhile.
-                    drop(state);
+                let word = Word::units(slot, units);
+                let published = self.word.compare_exchange(
+                    Word::OPENING.0,
+                    word.0,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                if published.is_err() {
+                    // Another thread has failed meanwhile.
                     self.work.abandon(slot);
-                    state = self.state.lock();
-                } else {
-                    state.current = Some((slot, 0, units));
                 }
             }
-            Ok(None) => state.ended = true,
-            Err(error) => end(&mut state, error),
+            Ok(None) => self.word.store(Word::ENDED.0, Ordering::Release),
+            Err(error) => self.fail(error),
         }
-        self.opened.fetch_add(1, Ordering::Release);
-        drop(state);
     }
 
-    fn unit(&self, slot: &'r Slot, unit: usize) {
-        if let Err(error) = self.work.unit(slot, unit) {
+    /// `left` units, this one included, had not been given out before.
+    fn unit(&self, slot: &'r Slot, left: usize) {
+        // SAFETY: a unit was given out, so that this thread is a worker of the slot.
+        let units = unsafe { slot.layout() }.units();
+        if let Err(error) = self.work.unit(slot, units - left) {
             self.fail(error);
         }
         if slot.unit_done() {
@@ -138,45 +166,25 @@ impl<'r, W: Work<'r>> Job<'_, 'r, W> {
     }
 
     fn finish(&self, slot: &'r Slot) {
-        if self.state.lock().error.is_some() {
-            return self.work.abandon(slot);
-        }
-        if let Err(error) = self.work.finish(slot) {
+        if self.failed.load(Ordering::Acquire) {
+            self.work.abandon(slot);
+        } else if let Err(error) = self.work.finish(slot) {
             self.fail(error);
         }
     }
 
-    /// Notes an error. The units that nobody has are not done, and so count as done.
+    /// Ends the job; the first error is the one that is reported.
     fn fail(&self, error: Error) {
-        let mut state = self.state.lock();
-        let current = state.current.take();
-        end(&mut state, error);
-        drop(state);
-        let Some((slot, next, units)) = current else { return };
-        let mut alone = false;
-        for _ in next..units {
-            alone |= slot.unit_done();
-        }
-        if alone {
-            self.work.abandon(slot);
-        }
-    }
-
-    fn wait_for_opener(&self, seen: usize) {
-        let mut spins = 0u32;
-        while self.opened.load(Ordering::Acquire) == seen {
-            spins += 1;
-            if spins < 20_000 {
-                spin_loop();
-            } else {
-                std::thread::yield_now();
+        self.failed.store(true, Ordering::Release);
+        self.error.lock().get_or_insert(error);
+        let word = Word(self.word.swap(Word::ENDED.0, Ordering::AcqRel));
+        // The units that nobody has taken will not be done.
+        if word.left() > 0 {
+            let slot = self.work.slot(word.slot());
+            let last = (0..word.left()).fold(false, |last, _| slot.unit_done() || last);
+            if last {
+                self.work.abandon(slot);
             }
         }
     }
-}
-
-/// The first error is the one that is reported.
-fn end(state: &mut State<'_>, error: Error) {
-    state.ended = true;
-    state.error.get_or_insert(error);
 }

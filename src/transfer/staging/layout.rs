@@ -10,13 +10,37 @@
 //!   units     [   ][   ][   ]  [   ][   ][      ]  [   ][  ]      one worker each
 //! ```
 //!
-//! A part keeps the alignment of its device address to 16 bytes, so that a kernel can move it in vectors;
-//! entries that follow each other in one allocation follow each other in the slot, so that they are one run for
+//! A part keeps the alignment of its device address to 16 bytes, so that a kernel can move it in vectors; but
+//! what is read in blocks from a file keeps the place in its block, so that the disk can write to the slot. Entries
+//! that follow each other in one allocation follow each other in the slot, so that they are one run for
 //! the copy engine. No run crosses from one allocation to another, which `cudaMemcpyAsync` refuses.
+//!
+//! Only the units are kept. Whoever works on one walks its entries again, by the same rules: with thousands of
+//! entries a list of parts would take longer to write than its bytes to copy.
 
 use std::ops::Range;
 
 use crate::driver::{DevicePtr, Item};
+use crate::transfer::entry::List;
+use crate::transfer::file::BLOCK;
+use crate::transfer::simd::Stores;
+
+/// A list of entries, as far as the device is concerned.
+pub(super) trait Entries {
+    fn count(&self) -> usize;
+    fn place(&self, entry: usize) -> Place;
+}
+
+/// Where an entry lies on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Tells its allocation from others.
+    pub(super) home: usize,
+    pub(super) address: DevicePtr,
+    pub(super) bytes: usize,
+    /// Where it begins in a file that is read in blocks.
+    pub(super) blocks: Option<u64>,
+}
 
 /// Bytes of one entry in one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +54,7 @@ pub(super) struct Part {
     /// Where it begins on the device.
     pub(super) device: DevicePtr,
     /// Which allocation it lies in.
-    pub(super) home: usize,
+    home: usize,
 }
 
 /// Bytes that lie without a gap in the slot and on the device.
@@ -61,84 +85,137 @@ pub(super) struct Sizes {
 /// The fewest bytes of a part that is not the end of its entry.
 const LEAST: usize = 512;
 
+/// What one worker moves: from one place in the list to another.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    from: Cursor,
+    to: Cursor,
+    /// Where it begins in the slot.
+    offset: usize,
+    /// The number of its first part.
+    first: usize,
+}
+
 #[derive(Debug, Default)]
 pub(super) struct Layout {
-    parts: Vec<Part>,
-    /// Where each unit ends in `parts`.
-    units: Vec<usize>,
+    units: Vec<Unit>,
+    parts: usize,
+    bytes: usize,
     used: usize,
+    /// How much of the slot could be used.
+    piece: usize,
+    /// Which portion of the copy the slot holds.
+    pub(super) number: u64,
+    /// How the parts are written.
+    pub(super) stores: Stores,
+}
+
+impl Entries for List<'_, '_> {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn place(&self, entry: usize) -> Place {
+        let entry = self.get(entry);
+        let device = &entry.device;
+        let blocks = entry.in_blocks();
+        Place { home: device.home(), address: device.ptr(), bytes: device.len(), blocks }
+    }
+}
+
+impl Place {
+    /// What the bytes from `at` on are aligned to in a slot, and their distance from such a boundary. Few bytes
+    /// are not worth the gap that whole blocks leave before them.
+    #[inline]
+    fn alignment(&self, at: usize, piece: usize) -> (usize, u64) {
+        match self.blocks {
+            Some(start) if 4 * BLOCK <= piece.min(self.bytes - at) => (BLOCK, start + at as u64),
+            _ => (16, self.address + at as DevicePtr),
+        }
+    }
+}
+
+/// The next place of that alignment: right behind the part before, for what follows it on the device.
+#[inline]
+fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
+    used + (phase.wrapping_sub(used as u64) % align as u64) as usize
 }
 
 impl Layout {
-    /// Takes the next entries, given as device address and length, from `cursor` on; moves it.
+    /// Takes the next entries from `cursor` on, and moves it.
     pub(super) fn fill(
         &mut self,
         cursor: &mut Cursor,
         entries: &(impl Entries + ?Sized),
         sizes: Sizes,
     ) {
-        self.parts.clear();
         self.units.clear();
-        self.used = 0;
-        let (mut in_unit, mut end) = (0, None);
+        (self.parts, self.bytes, self.used) = (0, 0, 0);
+        self.piece = sizes.piece;
+        let mut in_unit = 0;
         while cursor.entry < entries.count() {
-            let Place { home, address, bytes } = entries.device(cursor.entry);
-            let left = bytes - cursor.at;
+            let place = entries.place(cursor.entry);
+            let left = place.bytes - cursor.at;
             if left == 0 {
                 *cursor = Cursor { entry: cursor.entry + 1, at: 0 };
                 continue;
             }
-            let device = address + cursor.at as DevicePtr;
-            let offset = if end == Some((home, device)) {
-                self.used
-            } else {
-                self.used.next_multiple_of(16) + (device % 16) as usize
-            };
-            let overhead = if sizes.items { (self.parts.len() + 2) * size_of::<Item>() } else { 0 };
+            let (align, phase) = place.alignment(cursor.at, sizes.piece);
+            let offset = offset_behind(self.used, (align, phase));
+            let overhead = if sizes.items { (self.parts + 2) * size_of::<Item>() } else { 0 };
             let room = sizes.piece.saturating_sub(offset + overhead);
-            if room < left.min(LEAST) && !self.parts.is_empty() {
+            if room < left.min(LEAST) && self.parts > 0 {
                 break;
             }
-            // A short entry is not cut for the sake of even units.
+            if in_unit == 0 {
+                self.units.push(Unit { from: *cursor, to: *cursor, offset, first: self.parts });
+            }
+            // A short entry is not cut for the sake of even units. What is cut ends its unit.
             let fair = if left <= sizes.unit { left } else { (sizes.unit - in_unit).max(LEAST) };
-            let bytes = fair.min(room.max(LEAST)).min(left);
-            self.parts.push(Part {
-                entry: cursor.entry,
-                at: cursor.at,
-                offset,
-                bytes,
-                device,
-                home,
-            });
-            self.used = offset + bytes;
-            end = Some((home, device + bytes as DevicePtr));
+            let mut bytes = fair.min(room.max(LEAST)).min(left);
+            if bytes < left && bytes > align {
+                bytes -= (offset + bytes) % align;
+            }
             cursor.at += bytes;
             in_unit += bytes;
-            if in_unit >= sizes.unit {
-                self.units.push(self.parts.len());
+            self.parts += 1;
+            self.bytes += bytes;
+            self.used = offset + bytes;
+            if let Some(unit) = self.units.last_mut() {
+                unit.to = *cursor;
+            }
+            if in_unit >= sizes.unit || bytes < left {
                 in_unit = 0;
             }
         }
-        if in_unit > 0 {
-            self.units.push(self.parts.len());
-        }
-    }
-
-    pub(super) fn parts(&self) -> &[Part] {
-        &self.parts
     }
 
     pub(super) fn units(&self) -> usize {
         self.units.len()
     }
 
-    /// The parts of a unit.
-    pub(super) fn unit(&self, unit: usize) -> &[Part] {
-        let start = if unit == 0 { 0 } else { self.units[unit - 1] };
-        &self.parts[start..self.units[unit]]
+    /// The parts of a unit, with their numbers in the slot.
+    pub(super) fn unit<'e, E: Entries + ?Sized>(
+        &self,
+        unit: usize,
+        entries: &'e E,
+    ) -> impl Iterator<Item = (usize, Part)> + use<'e, E> {
+        walk(self.units[unit], self.piece, entries)
     }
 
-    /// How many bytes of the slot the parts take.
+    /// How many parts there are.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// How many bytes of entries there are.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many bytes of the slot the parts take, with the gaps between them.
     pub(super) fn used(&self) -> usize {
         self.used
     }
@@ -149,8 +226,13 @@ impl Layout {
     }
 
     /// What a copy engine is told: as few runs as there can be.
-    pub(super) fn runs(&self) -> impl Iterator<Item = Run> {
-        let mut parts = self.parts.iter().peekable();
+    pub(super) fn runs<'e>(
+        &'e self,
+        entries: &'e (impl Entries + ?Sized),
+    ) -> impl Iterator<Item = Run> + 'e {
+        let walks = self.units.iter().flat_map(|&unit| walk(unit, self.piece, entries));
+        let parts = walks.map(|(_, part)| part);
+        let mut parts = parts.peekable();
         std::iter::from_fn(move || {
             let first = parts.next()?;
             let mut end = first.offset + first.bytes;
@@ -166,63 +248,76 @@ impl Layout {
         })
     }
 
-    /// The entries that have bytes in the slot, each with its range of bytes.
-    pub(super) fn entries(&self) -> impl Iterator<Item = (usize, Range<usize>)> {
-        let mut parts = self.parts.iter().peekable();
-        std::iter::from_fn(move || {
-            let first = parts.next()?;
-            let mut end = first.at + first.bytes;
-            while let Some(next) = parts.next_if(|next| next.entry == first.entry) {
-                end = next.at + next.bytes;
-            }
-            Some((first.entry, first.at..end))
-        })
+    /// The entry that the slot's last byte belongs to, and whether it is that entry's last.
+    pub(super) fn end(&self) -> Cursor {
+        self.units.last().map_or(Cursor::default(), |unit| unit.to)
     }
 }
 
-/// Where an entry lies on the device.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Place {
-    /// Tells its allocation from others.
-    pub(super) home: usize,
-    pub(super) address: DevicePtr,
-    pub(super) bytes: usize,
-}
-
-/// A list of device ranges.
-pub(super) trait Entries {
-    fn count(&self) -> usize;
-    fn device(&self, entry: usize) -> Place;
+/// Goes through a unit as [`Layout::fill`] did.
+fn walk<E: Entries + ?Sized>(
+    unit: Unit,
+    piece: usize,
+    entries: &E,
+) -> impl Iterator<Item = (usize, Part)> {
+    let Unit { from: mut at, to, mut offset, first: mut number } = unit;
+    std::iter::from_fn(move || {
+        while at.entry <= to.entry && at != to {
+            let place = entries.place(at.entry);
+            let stop = if at.entry == to.entry { to.at } else { place.bytes };
+            let bytes = stop - at.at;
+            let Cursor { entry, at: start } = at;
+            at = Cursor { entry: entry + 1, at: 0 };
+            if bytes == 0 {
+                continue;
+            }
+            offset = offset_behind(offset, place.alignment(start, piece));
+            let device = place.address + start as DevicePtr;
+            let part = Part { entry, at: start, offset, bytes, device, home: place.home };
+            offset += bytes;
+            number += 1;
+            return Some((number - 1, part));
+        }
+        None
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    struct List(Vec<(DevicePtr, usize)>);
+    struct Ranges(Vec<(DevicePtr, usize)>);
 
-    impl Entries for List {
+    impl Entries for Ranges {
         fn count(&self) -> usize {
             self.0.len()
         }
-        fn device(&self, entry: usize) -> Place {
+        fn place(&self, entry: usize) -> Place {
             let (address, bytes) = self.0[entry];
-            Place { home: 0, address, bytes }
+            Place { home: 0, address, bytes, blocks: None }
         }
     }
 
-    fn check(list: &List, sizes: Sizes) -> usize {
+    fn parts(layout: &Layout, list: &Ranges) -> Vec<Part> {
+        let units = (0..layout.units()).flat_map(|unit| layout.unit(unit, list));
+        let parts: Vec<_> = units.collect();
+        assert!(parts.iter().map(|part| part.0).eq(0..layout.parts()), "numbered in order");
+        parts.into_iter().map(|part| part.1).collect()
+    }
+
+    fn check(list: &Ranges, sizes: Sizes) -> usize {
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
         let mut done = vec![0; list.0.len()];
         let mut slots = 0;
         loop {
             layout.fill(&mut cursor, list, sizes);
-            if layout.parts().is_empty() {
+            let parts = parts(&layout, list);
+            if parts.is_empty() {
                 break;
             }
             slots += 1;
             let mut end = 0;
-            for part in layout.parts() {
+            for part in &parts {
                 assert_eq!(part.at, done[part.entry], "in order, without a gap");
                 assert!(part.offset >= end && part.bytes > 0 && part.bytes <= sizes.unit);
                 assert_eq!(part.device, list.0[part.entry].0 + part.at as u64);
@@ -230,14 +325,13 @@ mod tests {
                 done[part.entry] += part.bytes;
             }
             assert_eq!(layout.used(), end);
-            let items = layout.parts().len() * size_of::<Item>();
+            let items = parts.len() * size_of::<Item>();
             assert!(!sizes.items || layout.items_at() + items <= sizes.piece.max(LEAST + 64));
-            let units: Vec<_> = (0..layout.units()).flat_map(|unit| layout.unit(unit)).collect();
-            assert!(units.iter().copied().eq(layout.parts()), "each part is in one unit");
-            let in_runs: usize = layout.runs().map(|run| run.slot.len()).sum();
-            let in_parts: usize = layout.parts().iter().map(|part| part.bytes).sum();
-            let in_entries: usize = layout.entries().map(|(_, range)| range.len()).sum();
-            assert!(in_runs == in_parts && in_entries == in_parts);
+            let in_runs: usize = layout.runs(list).map(|run| run.slot.len()).sum();
+            let in_parts: usize = parts.iter().map(|part| part.bytes).sum();
+            assert!(in_runs == in_parts && layout.bytes() == in_parts);
+            let last = parts.last().expect("some");
+            assert_eq!(layout.end(), Cursor { entry: last.entry, at: last.at + last.bytes });
         }
         let lengths: Vec<_> = list.0.iter().map(|entry| entry.1).collect();
         assert_eq!(done, lengths, "every byte once");
@@ -250,23 +344,23 @@ mod tests {
         for (piece, unit) in sizes {
             for items in [false, true] {
                 let sizes = Sizes { piece, unit, items };
-                assert_eq!(check(&List(Vec::new()), sizes), 0);
-                assert_eq!(check(&List(vec![(7, 0), (9, 0)]), sizes), 0);
+                assert_eq!(check(&Ranges(Vec::new()), sizes), 0);
+                assert_eq!(check(&Ranges(vec![(7, 0), (9, 0)]), sizes), 0);
                 for length in [1, 511, 512, 513, piece - 1, piece, piece + 1, 3 * piece + 5] {
-                    check(&List(vec![(0x1003, length)]), sizes);
+                    check(&Ranges(vec![(0x1003, length)]), sizes);
                 }
                 let many = (0..1000).map(|i| (0x10000 + 512 * i, (i * 37 % 400) as usize));
-                check(&List(many.collect()), sizes);
+                check(&Ranges(many.collect()), sizes);
             }
         }
     }
 
     #[test]
     fn neighbours_are_one_run() {
-        let list = List((0..10).map(|i| (0x1000 + 100 * i, 100)).collect());
+        let list = Ranges((0..10).map(|i| (0x1000 + 100 * i, 100)).collect());
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
         layout.fill(&mut cursor, &list, Sizes { piece: 4096, unit: 300, items: false });
-        let runs: Vec<_> = layout.runs().collect();
+        let runs: Vec<_> = layout.runs(&list).collect();
         assert_eq!(runs, [Run { slot: 0..1000, device: 0x1000 }]);
         assert_eq!(layout.units(), 4);
     }
@@ -278,25 +372,67 @@ mod tests {
             fn count(&self) -> usize {
                 4
             }
-            fn device(&self, entry: usize) -> Place {
-                Place { home: entry / 2, address: 0x1000 + 64 * entry as u64, bytes: 64 }
+            fn place(&self, entry: usize) -> Place {
+                let address = 0x1000 + 64 * entry as u64;
+                Place { home: entry / 2, address, bytes: 64, blocks: None }
             }
         }
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
         layout.fill(&mut cursor, &Apart, Sizes { piece: 4096, unit: 4096, items: false });
-        let runs: Vec<_> = layout.runs().map(|run| (run.device, run.slot.len())).collect();
+        let runs: Vec<_> = layout.runs(&Apart).map(|run| (run.device, run.slot.len())).collect();
         assert_eq!(runs, [(0x1000, 128), (0x1080, 128)]);
     }
 
     #[test]
     fn parts_keep_the_alignment_of_their_device_address() {
-        let list = List((0..50).map(|i| (0x1000 + 171 * i, 90)).collect());
+        let list = Ranges((0..50).map(|i| (0x1000 + 171 * i, 90)).collect());
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
         layout.fill(&mut cursor, &list, Sizes { piece: 16384, unit: 1024, items: true });
         assert_eq!(cursor.entry, 50);
-        for part in layout.parts().iter().filter(|part| part.at == 0) {
+        for part in parts(&layout, &list).iter().filter(|part| part.at == 0) {
             assert_eq!(part.offset as u64 % 16, part.device % 16);
         }
         assert_eq!(layout.items_at() % align_of::<Item>(), 0);
+    }
+
+    #[test]
+    fn what_is_read_in_blocks_lies_and_ends_as_in_the_file() {
+        struct File(Vec<(u64, usize)>);
+        impl Entries for File {
+            fn count(&self) -> usize {
+                self.0.len()
+            }
+            fn place(&self, entry: usize) -> Place {
+                let (start, bytes) = self.0[entry];
+                Place { home: entry, address: 0x1007, bytes, blocks: Some(start) }
+            }
+        }
+        let block = BLOCK as u64;
+        for (piece, unit) in [(1024, 1024), (4 * BLOCK, BLOCK), (16 * BLOCK, 4 * BLOCK)] {
+            for start in [0, 1, 511, block - 1, block, 3 * block + 5] {
+                let file = File(vec![(start, 70_001), (start + 9, 300), (start + 7, 99_999)]);
+                let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+                let mut aligned = 0;
+                while cursor.entry < 3 {
+                    layout.fill(&mut cursor, &file, Sizes { piece, unit, items: false });
+                    assert!(layout.used() <= piece.max(LEAST + 16), "the slot is not left");
+                    let mut end = 0;
+                    for (_, part) in (0..layout.units()).flat_map(|unit| layout.unit(unit, &file)) {
+                        assert!(part.offset >= end, "parts do not overlap");
+                        end = part.offset + part.bytes;
+                        let (start, bytes) = file.0[part.entry];
+                        let (from, left) = (start + part.at as u64, bytes - part.at);
+                        if 4 * BLOCK <= left.min(piece) {
+                            assert_eq!(part.offset as u64 % block, from % block);
+                            let end = from + part.bytes as u64;
+                            assert!(part.bytes <= BLOCK || end % block == 0 || part.bytes == left);
+                            aligned += part.bytes;
+                        }
+                    }
+                    assert_eq!(end, layout.used());
+                }
+                assert_eq!(aligned > 100_000, piece >= 4 * BLOCK);
+            }
+        }
     }
 }

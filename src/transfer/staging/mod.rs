@@ -23,22 +23,22 @@
 //!   uses, threads have left.
 
 mod download;
-mod entry;
 mod job;
 mod layout;
 mod ring;
 mod upload;
 
 use std::any::Any;
+use std::sync::OnceLock;
 
-pub(super) use self::entry::Entry;
 use self::ring::Ring;
-use super::order::wait_for_conflicts;
+use super::entry::List;
+use super::machine::Machine;
 use super::simd::Stores;
 use super::team;
+use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Operand;
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
 
@@ -51,6 +51,7 @@ pub struct Staging {
     pub(super) first_bytes: usize,
     pub(super) unit_bytes: usize,
     pub(super) direct_bytes: usize,
+    pub(super) streaming_bytes: usize,
 }
 
 impl Default for Staging {
@@ -66,7 +67,8 @@ impl Staging {
         Staging {
             ring_bytes: 64 << 20,
             slot_bytes: 4 << 20,
-            first_bytes: 128 << 10,
+            first_bytes: 256 << 10,
+            streaming_bytes: 16 << 20,
             unit_bytes: 256 << 10,
             direct_bytes: 64 << 10,
         }
@@ -104,6 +106,16 @@ impl Staging {
     #[must_use]
     pub fn direct_bytes(mut self, bytes: usize) -> Self {
         self.direct_bytes = bytes;
+        self
+    }
+
+    /// How many bytes of an upload, from its start, are written past the cache. A device reads what cores have
+    /// just written out of their caches at half the speed at which it reads memory; later portions lie in the
+    /// ring for longer, and have left those caches when their turn comes. An upload of more than eight times as
+    /// much does without: what it gains at the start it would lose until the ring is full.
+    #[must_use]
+    pub fn streaming_bytes(mut self, bytes: usize) -> Self {
+        self.streaming_bytes = bytes;
         self
     }
 
@@ -154,6 +166,7 @@ pub(super) struct Engine {
     pub(super) options: Staging,
     pub(super) pool: PinnedPool,
     ring: Ring,
+    pub(super) machine: OnceLock<Machine>,
 }
 
 impl Engine {
@@ -163,7 +176,7 @@ impl Engine {
             .mapped(true)
             .build()?;
         let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
-        Ok(Engine { options, pool, ring })
+        Ok(Engine { options, pool, ring, machine: OnceLock::new() })
     }
 
     /// The engine of the stream's device.
@@ -178,13 +191,21 @@ impl Engine {
         Ok(engine.downcast_ref().expect("only this module sets it"))
     }
 
-    /// The portion that comes after `done` bytes, with `left` to go.
-    fn piece(&self, done: usize, left: usize) -> usize {
+    /// The portion of an upload that comes after `done` bytes, with `left` to go.
+    fn upload_piece(&self, done: usize, left: usize) -> usize {
         let Staging { slot_bytes, first_bytes, .. } = self.options;
-        // Doubling: what comes next is as much as all before.
+        // Doubling: as much as all before. Halving: what is left when the last byte has been copied is short.
         let ramp = first_bytes.max(done);
-        let end = (left / 4).max(first_bytes).next_multiple_of(4096);
+        let end = (left / 2).max(2 * first_bytes).next_multiple_of(4096);
         ramp.min(end).min(slot_bytes)
+    }
+
+    /// The portion of a download of `bytes` that comes after `done` bytes, with `left` to go.
+    fn download_piece(&self, bytes: usize, done: usize, left: usize) -> usize {
+        let Staging { slot_bytes, first_bytes, .. } = self.options;
+        let even = (bytes / 16).max(first_bytes).next_multiple_of(4096);
+        let end = (left / 4).max(first_bytes).next_multiple_of(4096);
+        first_bytes.max(done).min(even).min(end).min(slot_bytes)
     }
 
     /// The bytes of a unit, so that a portion is work for everybody.
@@ -195,22 +216,39 @@ impl Engine {
     }
 }
 
+/// How many threads copy that many bytes.
+pub(super) fn threads(bytes: usize) -> usize {
+    helpers(bytes) + 1
+}
+
 /// How many threads of the team are to help with a copy.
 fn helpers(bytes: usize) -> usize {
     (bytes / (32 << 10)).min(team::size() - 1)
 }
 
-/// Blocks until the stream has come to a copy that conflicts with `operands`: what was enqueued before is
-/// complete, or a copy that is being made. Tells how many positions the stream has.
-fn reach(stream: &Stream, operation: &'static str, operands: &[Operand<'_>]) -> Result<u64> {
-    let timeline = &stream.timeline;
-    let elsewhere = |operand: &Operand<'_>| operand.hazards.is_used_elsewhere(timeline);
-    if timeline.is_moving() && !operands.iter().any(elsewhere) {
-        return Ok(timeline.recorded());
+/// The bytes of all entries.
+fn total(list: List<'_, '_>) -> usize {
+    list.iter().map(|entry| entry.bytes()).sum()
+}
+
+impl Uses<'_, '_> {
+    /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts, is complete
+    /// or a copy that is being made. Tells how many positions the stream has.
+    fn reach(&self, stream: &Stream) -> Result<u64> {
+        let conflicts = self.wait_for_conflicts()?;
+        if conflicts || !stream.timeline.is_moving() {
+            stream.record()?.wait()?;
+        }
+        Ok(stream.timeline.recorded())
     }
-    wait_for_conflicts(stream, operation, operands)?;
-    stream.record()?.wait()?;
-    Ok(timeline.recorded())
+}
+
+impl Staging {
+    /// How a portion of an upload of `bytes` that comes after `done` bytes is written to its slot.
+    fn stores_to_slot(&self, bytes: usize, done: usize) -> Stores {
+        let short = bytes / 8 <= self.streaming_bytes;
+        if short && done < self.streaming_bytes { Stores::Streaming } else { Stores::Cached }
+    }
 }
 
 /// Which stores are best for that many bytes of ordinary memory.

@@ -24,16 +24,18 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::layout::Layout;
+use crate::device::Device;
 use crate::error::Result;
-use crate::memory::{DeviceBuf, PinnedBuf};
+use crate::memory::{DeviceBuf, DeviceBytes, PinnedBuf};
 use crate::pool::PinnedPool;
+use crate::stream::Stream;
 use crate::sync::{Condvar, Mutex};
 
 pub(super) struct Slot {
     index: usize,
     host: OnceLock<PinnedBuf<u8>>,
     /// As much memory on the device, for what is gathered there before it is copied. Made when needed.
-    pub(super) scratch: OnceLock<DeviceBuf<u8>>,
+    scratch: OnceLock<DeviceBuf<u8>>,
     layout: UnsafeCell<Layout>,
     units_left: AtomicUsize,
 }
@@ -44,8 +46,22 @@ pub(super) struct Slot {
 unsafe impl Sync for Slot {}
 
 impl Slot {
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
     pub(super) fn host(&self) -> &PinnedBuf<u8> {
         self.host.get().expect("made before it is given out")
+    }
+
+    /// The slot's memory on the device. Whoever has the slot has it too.
+    pub(super) fn scratch(&self, stream: &Stream) -> Result<DeviceBytes<'_>> {
+        if self.scratch.get().is_none() {
+            let device = Device { inner: stream.device.clone() };
+            let memory = device.alloc::<u8>(self.host().len())?;
+            self.scratch.get_or_init(|| memory);
+        }
+        Ok(self.scratch.get().expect("made above").as_slice().into())
     }
 
     /// The address of a byte of the slot.
@@ -114,8 +130,8 @@ impl Ring {
         }
     }
 
-    pub(super) fn slot_bytes(&self) -> usize {
-        self.slot_bytes
+    pub(super) fn slot(&self, index: usize) -> &Slot {
+        &self.slots[index]
     }
 
     /// A slot that the device does not use. Blocks until there is one, or, if not `patient`, gives `None`

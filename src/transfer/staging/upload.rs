@@ -1,26 +1,32 @@
-//! From ordinary memory to the device.
+//! From ordinary memory and files to the device.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::entry::Entry;
 use super::job::{self, Work};
-use super::layout::{Cursor, Sizes};
+use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, helpers, reach};
+use super::{Engine, helpers, total};
+use crate::driver::{
+    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
+};
 use crate::error::Result;
-use crate::memory::Operand;
 use crate::memory::hazard::Access;
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
-use crate::transfer::order::ordered;
-use crate::transfer::simd::Stores;
+use crate::transfer::entry::List;
+use crate::transfer::order::{portion, wait_for_conflicts};
+use crate::transfer::path::Path;
+use crate::transfer::uses::{Uses, Way};
 
-struct Upload<'a> {
-    engine: &'a Engine,
-    stream: &'a Stream,
+struct Upload<'e, 'a> {
+    engine: &'e Engine,
+    stream: &'e Stream,
     operation: &'static str,
-    entries: &'a [Entry<'a>],
+    list: List<'e, 'a>,
+    path: Path,
+    uses: &'e Uses<'e, 'a>,
+    bytes: usize,
     threads: usize,
     progress: Mutex<Progress>,
     submitted: AtomicU64,
@@ -29,100 +35,182 @@ struct Upload<'a> {
 struct Progress {
     cursor: Cursor,
     done: usize,
-    left: usize,
 }
 
 impl Engine {
-    /// Copies the entries, and returns when the host memory may be reused. The ticket is for all of them.
+    /// Copies entries of ordinary memory or files, and returns when those may be reused. The ticket is for all of
+    /// them.
     pub(in crate::transfer) fn upload(
         &self,
         stream: &Stream,
         operation: &'static str,
-        entries: &[Entry<'_>],
+        list: List<'_, '_>,
+        path: Path,
     ) -> Result<Ticket> {
-        let bytes = entries.iter().map(|entry| entry.device.len()).sum();
-        let operands: Vec<Operand<'_>> = entries
-            .iter()
-            .map(|entry| entry.device.operand(0..entry.device.len(), Access::Write))
-            .collect();
-        let before = reach(stream, operation, &operands)?;
+        let uses = Uses::new(stream, operation, list, Way::Up);
+        let before = uses.reach(stream)?;
+        let bytes = total(list);
         let helpers = helpers(bytes);
         let upload = Upload {
             engine: self,
             stream,
             operation,
-            entries,
+            list,
+            path,
+            uses: &uses,
+            bytes,
             threads: helpers + 1,
-            progress: Mutex::new(Progress { cursor: Cursor::default(), done: 0, left: bytes }),
+            progress: Mutex::new(Progress { cursor: Cursor::default(), done: 0 }),
             submitted: AtomicU64::new(0),
         };
-        job::run(&upload, helpers)?;
-        // One position behind them all.
-        let ticket = stream.record()?;
-        stream.timeline.note_moving(before + upload.submitted.into_inner() + 1);
+        let result = job::run(&upload, helpers, &mut || {});
+        let submitted = upload.submitted.load(Ordering::Relaxed);
+        result?;
+        let ticket = uses.record()?;
+        stream.timeline.note_moving(before + submitted + u64::from(submitted > 1));
         Ok(ticket)
     }
 }
 
-impl<'a> Work<'a> for Upload<'a> {
-    fn open(&self) -> Result<Option<&'a Slot>> {
+impl<'e> Upload<'e, '_> {
+    /// The items that a kernel reads lie behind the parts; each worker writes those of its own.
+    fn item(&self, layout: &Layout, slot: &Slot, number: usize) -> *mut Item {
+        slot.address(layout.items_at()).cast::<Item>().wrapping_add(number)
+    }
+
+    fn submit(&self, slot: &Slot, layout: &Layout) -> Result<()> {
+        let mut operands = vec![slot.host().operand(0..slot.host().len(), Access::Read)];
+        let mut scratch = 0;
+        if self.path == Path::Packed {
+            let memory = slot.scratch(self.stream)?;
+            operands.push(memory.operand(Access::Write));
+            wait_for_conflicts(self.stream, self.operation, &operands[1..])?;
+            scratch = memory.ptr();
+        }
+        let submitted = portion(
+            self.stream,
+            self.operation,
+            &operands,
+            |driver, raw| self.enqueue(driver, raw, slot, layout, scratch),
+            || format!("copying {} bytes from the host", layout.bytes()),
+            |fence| self.uses.add(fence),
+        );
+        submitted.map(drop)
+    }
+
+    fn enqueue(
+        &self,
+        driver: &dyn Driver,
+        raw: RawStream,
+        slot: &Slot,
+        layout: &Layout,
+        scratch: DevicePtr,
+    ) -> DriverResult<()> {
+        match self.path {
+            Path::Copies => layout.runs(&self.list).try_for_each(|run| {
+                let from = slot.address(run.slot.start);
+                // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in one
+                // allocation; the slot's use and the entries' (`Uses`) keep both valid until retired, and
+                // `Ring::take` keeps the host from writing the slot.
+                unsafe { driver.copy_h2d(raw, run.device, from, run.slot.len()) }
+            }),
+            Path::Batch => {
+                let copies: Vec<_> = layout
+                    .runs(&self.list)
+                    .map(|run| BatchCopy {
+                        dst: run.device,
+                        src: slot.address(run.slot.start).addr() as u64,
+                        bytes: run.slot.len(),
+                    })
+                    .collect();
+                // SAFETY: as above, for each; no two entries overlap.
+                unsafe { driver.copy_batch(raw, BatchKind::H2D, BatchAccess::StreamOrder, &copies) }
+            }
+            Path::Packed => {
+                let bytes = layout.items_at() + layout.parts() * size_of::<Item>();
+                // SAFETY: the stream is live; the slot and its scratch memory are as long, the latter is used on
+                // this stream, and both stay valid as above.
+                unsafe { driver.copy_h2d(raw, scratch, slot.address(0), bytes)? };
+                let items = scratch + layout.items_at() as DevicePtr;
+                // SAFETY: the items, which the copy before brings, and the sources lie in the scratch memory, the
+                // destinations in the entries' device memory, which do not overlap; all stay valid as above.
+                unsafe { driver.pull(raw, items, layout.parts()) }
+            }
+            Path::Pull => {
+                let items = self.item(layout, slot, 0).addr() as u64;
+                // SAFETY: the stream is live. The items, complete and aligned to 8, and the sources lie in the
+                // slot, which `host_alloc` or a registration whose addresses the device can use page-locked
+                // (`Machine::kernels`); the destinations in the entries' device memory, which do not overlap;
+                // all stay valid as above.
+                unsafe { driver.pull(raw, items, layout.parts()) }
+            }
+        }
+    }
+}
+
+impl<'e> Work<'e> for Upload<'e, '_> {
+    fn open(&self) -> Result<Option<&'e Slot>> {
         let mut progress = self.progress.lock();
-        if progress.left == 0 {
+        let left = self.bytes - progress.done;
+        if left == 0 {
             return Ok(None);
         }
-        let piece = self.engine.piece(progress.done, progress.left);
+        let piece = self.engine.upload_piece(progress.done, left);
         let slot = self.engine.ring.take(&self.engine.pool, true)?.expect("patience is rewarded");
-        let sizes = Sizes { piece, unit: self.engine.unit(piece, self.threads), items: false };
+        let items = self.path.has_items();
+        let unit = self.engine.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { slot.layout_mut() };
-        layout.fill(&mut progress.cursor, self.entries, sizes);
-        let bytes: usize = layout.parts().iter().map(|part| part.bytes).sum();
-        progress.done += bytes;
-        progress.left -= bytes;
+        if self.path == Path::Packed
+            && let Err(error) = slot.scratch(self.stream)
+        {
+            self.engine.ring.give_back(slot);
+            return Err(error);
+        }
+        layout.stores = self.engine.options.stores_to_slot(self.bytes, progress.done);
+        layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
+        progress.done += layout.bytes();
         Ok(Some(slot))
     }
 
-    fn unit(&self, slot: &'a Slot, unit: usize) -> Result<()> {
+    fn slot(&self, index: usize) -> &'e Slot {
+        self.engine.ring.slot(index)
+    }
+
+    fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
         // SAFETY: this thread is a worker of the slot.
-        for part in unsafe { slot.layout() }.unit(unit) {
+        let layout = unsafe { slot.layout() };
+        for (number, part) in layout.unit(unit, &self.list) {
             let to = slot.address(part.offset);
-            // SAFETY: an entry of an upload, and the part lies in it; the part's bytes of the slot are this
-            // worker's, and the device is done with the slot (`take`).
-            unsafe { self.entries[part.entry].fill(part.at, to, part.bytes, Stores::Cached) };
+            let entry = self.list.get(part.entry);
+            // SAFETY: an entry of an upload, of ordinary memory or a file, and the part lies in it; the part's
+            // bytes of the slot are initialised, as all of the pool's are, and this worker's, and the device is
+            // done with the slot (`Ring::take`).
+            unsafe { entry.fill(self.operation, part.at, to, part.bytes, layout.stores)? };
+            if self.path.has_items() {
+                let source = if self.path == Path::Pull {
+                    to.addr() as u64
+                } else {
+                    slot.scratch(self.stream)?.ptr() + part.offset as DevicePtr
+                };
+                let item = Item { offset: source, address: part.device, bytes: part.bytes as u64 };
+                // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), is aligned, and this
+                // worker's.
+                unsafe { self.item(layout, slot, number).write(item) };
+            }
         }
         Ok(())
     }
 
-    fn finish(&self, slot: &'a Slot) -> Result<()> {
+    fn finish(&self, slot: &'e Slot) -> Result<()> {
         // SAFETY: all units are done, so that this thread has the slot alone.
-        let layout = unsafe { slot.layout() };
-        let mut operands = vec![slot.host().operand(0..layout.used(), Access::Read)];
-        operands.extend(
-            layout
-                .entries()
-                .map(|(entry, range)| self.entries[entry].device.operand(range, Access::Write)),
-        );
-        let submitted = ordered(
-            self.stream,
-            self.operation,
-            &operands,
-            |driver, raw| {
-                layout.runs().try_for_each(|run| {
-                    let from = slot.address(run.slot.start);
-                    // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in the
-                    // device memory of entries that follow each other; the uses that `ordered` records keep
-                    // both valid until retired, and `take` keeps the host from writing the slot.
-                    unsafe { driver.copy_h2d(raw, run.device, from, run.slot.len()) }
-                })
-            },
-            || format!("copying {} bytes from the host", layout.used()),
-        );
+        let submitted = self.submit(slot, unsafe { slot.layout() });
         self.submitted.fetch_add(1, Ordering::Relaxed);
         self.engine.ring.give_back(slot);
-        submitted.map(drop)
+        submitted
     }
 
-    fn abandon(&self, slot: &'a Slot) {
+    fn abandon(&self, slot: &'e Slot) {
         self.engine.ring.give_back(slot);
     }
 }

@@ -1,0 +1,103 @@
+//! The other reference: the runtime's own calls on ordinary memory, which it stages itself.
+
+use std::sync::Arc;
+
+use pinlane::driver::{DevicePtr, Driver, RawStream};
+use pinlane::{Device, Result, Stream};
+
+use super::bare::Bare;
+use super::cuda::{self, Way};
+
+/// Calls that go to one stream.
+pub struct Pageable {
+    stream: Stream,
+    /// The emulated device's.
+    driver: Option<Arc<dyn Driver>>,
+}
+
+/// Which call of the runtime.
+#[derive(Clone, Copy)]
+pub enum Call {
+    /// `cudaMemcpyAsync`, and `cudaStreamSynchronize` after it
+    Async,
+    /// `cudaMemcpy`
+    Sync,
+}
+
+impl Pageable {
+    /// Another stream of the same runtime.
+    pub fn new(bare: &Bare, device: &Device) -> Result<Self> {
+        let driver = bare.is_emulated().then(|| bare.driver());
+        Ok(Pageable { stream: device.stream()?, driver })
+    }
+
+    /// The name of a call as a reference.
+    pub fn name(&self, call: Call) -> &'static str {
+        match (&self.driver, call) {
+            (Some(_), _) => "the emulated driver's own call",
+            (None, Call::Async) => "bare cudaMemcpyAsync from and to ordinary memory",
+            (None, Call::Sync) => "cudaMemcpy from and to ordinary memory",
+        }
+    }
+
+    /// Enqueues a copy. It may be complete when the call returns, and need not be.
+    ///
+    /// # Safety
+    ///
+    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize); `host`
+    ///   may be written if the copy goes there.
+    #[inline]
+    pub unsafe fn copy(&self, way: Way, host: *mut u8, device: DevicePtr, bytes: usize) {
+        let stream = &self.stream;
+        let Some(driver) = &self.driver else {
+            // SAFETY: the caller's preconditions; the stream is live.
+            return unsafe {
+                match way {
+                    Way::H2D => cuda::copy(device as *mut u8, host, bytes, way, stream),
+                    Way::D2H => cuda::copy(host, device as *const u8, bytes, way, stream),
+                }
+            };
+        };
+        let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
+        // SAFETY: as above.
+        let copied = unsafe {
+            match way {
+                Way::H2D => driver.copy_pageable_h2d(raw, device, host, bytes),
+                Way::D2H => driver.copy_pageable_d2h(raw, host, device, bytes),
+            }
+        };
+        copied.expect("the emulated device copies");
+    }
+
+    /// A whole copy: the data is there when it returns.
+    ///
+    /// # Safety
+    ///
+    /// * Both ranges are allocated and idle; `host` may be written if the copy goes there.
+    pub unsafe fn copy_and_wait(
+        &self,
+        call: Call,
+        way: Way,
+        host: *mut u8,
+        device: DevicePtr,
+        bytes: usize,
+    ) -> Result<()> {
+        if self.driver.is_none() && matches!(call, Call::Sync) {
+            // SAFETY: the caller's preconditions.
+            unsafe {
+                match way {
+                    Way::H2D => cuda::copy_and_wait(device as *mut u8, host, bytes, way),
+                    Way::D2H => cuda::copy_and_wait(host, device as *const u8, bytes, way),
+                }
+            }
+            return Ok(());
+        }
+        // SAFETY: the caller's preconditions; the copy is waited for.
+        unsafe { self.copy(way, host, device, bytes) };
+        self.synchronize()
+    }
+
+    pub fn synchronize(&self) -> Result<()> {
+        self.stream.synchronize()
+    }
+}

@@ -1,0 +1,126 @@
+#!/usr/bin/env python3
+"""What PyTorch, and TensorDict where it is installed, make of the transfers that this crate is measured with.
+
+A figure has the name of this crate's own, followed by how PyTorch was told to do it where there is more than one way.
+Every figure is end to end: from the call until the data is there, the result's allocation included, as a median.
+"""
+import json
+import statistics
+import sys
+import time
+
+FLOATS = 1_000_000  # 4,000,000 bytes
+SHORTEST, FEWEST, MOST = 0.4, 5, 200  # seconds, rounds
+
+METHOD = "from the call until the device is idle, host's clock, the result's allocation included; median"
+
+
+def say(**line):
+    print(json.dumps(line), flush=True)
+
+
+class Bench:
+    def __init__(self, torch):
+        self.torch, self.gpu = torch, torch.device("cuda:0")
+
+    def seconds(self, work):
+        """The median of enough rounds, after two that are not counted."""
+        rounds = []
+        for count in range(2 + MOST):
+            self.torch.cuda.synchronize()
+            start = time.perf_counter()
+            result = work()
+            self.torch.cuda.synchronize()
+            rounds.append(time.perf_counter() - start)
+            del result
+            if count >= 2 + FEWEST and sum(rounds) > SHORTEST:
+                break
+        return statistics.median(rounds[2:])
+
+    def figure(self, name, unit, work, convert, peer="torch"):
+        say(name=name, value=convert(self.seconds(work)), unit=unit, peer=peer, method=METHOD)
+
+    def single(self):
+        """One tensor."""
+        torch, gpu = self.torch, self.gpu
+        for size, floats in (("1gib", 1 << 28), ("64mib", 1 << 24), ("16mib", 1 << 22)):
+            tensor = torch.ones(floats)
+            rate = lambda seconds: 4 * floats / seconds / 1e9
+            self.figure(f"staged.h2d.{size}", "GB/s", lambda: tensor.to(gpu), rate)
+            there = tensor.to(gpu)
+            self.figure(f"staged.d2h.{size}", "GB/s", lambda: there.to("cpu"), rate)
+            self.figure(f"staged.d2h.{size}.into_tensor", "GB/s", lambda: tensor.copy_(there), rate)
+        micros = lambda seconds: seconds * 1e6
+        tensor, pinned = torch.ones(FLOATS), torch.ones(FLOATS).pin_memory()
+        there = tensor.to(gpu)
+        for suffix, work in (
+            ("", lambda: tensor.to(gpu)),
+            (".pin_memory", lambda: tensor.pin_memory().to(gpu)),
+            (".pin_memory_alone", lambda: tensor.pin_memory()),
+            (".pinned", lambda: pinned.to(gpu)),
+        ):
+            self.figure("staged.h2d.4mb" + suffix, "us", work, micros)
+        self.figure("staged.d2h.4mb", "us", lambda: there.to("cpu"), micros)
+
+    def many(self):
+        """Many tensors, small ones and large ones."""
+        micros, millis = (lambda seconds: seconds * 1e6), (lambda seconds: seconds * 1e3)
+        for count, floats in ((1000, 1000), (10_000, 64), (100, 64)):
+            self.batch("batch", f"{count}x{4 * floats}", count, floats, "us", micros)
+        self.batch("staged", "1000x4mb", 1000, FLOATS, "ms", millis)
+
+    def batch(self, family, shape, count, floats, unit, convert):
+        torch, gpu = self.torch, self.gpu
+        tensors = [torch.ones(floats) for _ in range(count)]
+        there = [tensor.to(gpu) for tensor in tensors]
+        up, down = f"{family}.h2d.{shape}", f"{family}.d2h.{shape}"
+        for name, work in (
+            (up, lambda: [tensor.to(gpu) for tensor in tensors]),
+            (f"{up}.non_blocking", lambda: [tensor.to(gpu, non_blocking=True) for tensor in tensors]),
+            (f"{up}.foreach", lambda: torch._foreach_copy_(there, tensors, non_blocking=True)),
+            (f"{up}.pin_memory", lambda: [tensor.pin_memory().to(gpu, non_blocking=True) for tensor in tensors]),
+            (down, lambda: [tensor.to("cpu") for tensor in there]),
+            (f"{down}.non_blocking", lambda: [tensor.to("cpu", non_blocking=True) for tensor in there]),
+        ):
+            self.figure(name, unit, work, convert)
+        self.tensordict(up, tensors, unit, convert)
+        pinned = [tensor.pin_memory() for tensor in tensors]
+        del tensors
+        up_pinned = f"batch.pinned.{shape}" if family == "batch" else f"{up}.pinned"
+        for name, work in (
+            (up_pinned, lambda: [tensor.to(gpu, non_blocking=True) for tensor in pinned]),
+            (f"{down}.into_pinned", lambda: [to.copy_(tensor, non_blocking=True) for to, tensor in zip(pinned, there)]),
+        ):
+            self.figure(name, unit, work, convert)
+
+    def tensordict(self, name, tensors, unit, convert):
+        try:
+            import tensordict
+        except ImportError as error:
+            return say(skipped={"tensordict": f"not installed: {error}"})
+        say(version={"tensordict": tensordict.__version__})
+        whole = tensordict.TensorDict({str(index): tensor for index, tensor in enumerate(tensors)})
+        for suffix, how in (
+            ("", {}),
+            (".threads4", {"non_blocking_pin": True, "num_threads": 4}),
+            (".threads8", {"non_blocking_pin": True, "num_threads": 8}),
+        ):
+            self.figure(name + suffix, unit, lambda: whole.to(self.gpu, **how), convert, peer="tensordict")
+
+
+def main():
+    try:
+        import torch
+    except ImportError as error:
+        sys.exit(f"no PyTorch: {error}")
+    if not torch.cuda.is_available():
+        sys.exit(f"PyTorch {torch.__version__} finds no GPU")
+    say(version={"torch": torch.__version__})
+    torch.ones(1, device="cuda")
+    bench = Bench(torch)
+    bench.single()
+    bench.many()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Programs that measure a peer, in processes of their own, and the lines that they print."""
+import json
+import os
+import subprocess
+from pathlib import Path
+
+
+class Missing(Exception):
+    """A peer cannot be measured here, or not to its end: why, and what it said until then."""
+
+    def __init__(self, reason, output=""):
+        super().__init__(reason)
+        self.output = output
+
+
+def command(arguments, seconds, environment=None):
+    """Runs a program and gives its standard output."""
+    arguments = [str(argument) for argument in arguments]
+    try:
+        done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds,
+                              env=dict(os.environ, **(environment or {})))
+    except FileNotFoundError:
+        raise Missing(f"no {arguments[0]}") from None
+    except subprocess.TimeoutExpired as expired:
+        output = (expired.stdout or b"").decode(errors="replace")
+        raise Missing(f"{Path(arguments[0]).name}: not done after {seconds} s", output) from None
+    if done.returncode != 0:
+        names = " ".join(Path(argument).name for argument in arguments)
+        raise Missing(f"{names}: status {done.returncode}\n{done.stderr[-4000:]}", done.stdout)
+    return done.stdout
+
+
+def lines(output):
+    """What a peer's program printed for us: a figure, {"version": {PEER: VERSION}} or {"skipped": {PEER: REASON}}."""
+    return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]

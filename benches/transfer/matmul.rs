@@ -1,0 +1,177 @@
+//! What a matrix product that fills the GPU loses while copies run.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use pinlane::{DeviceBuf, PinnedBuf, Result, Stream, Ticket};
+
+use super::common::figures::{Figure, Report};
+use super::common::held::Held;
+use super::common::timing::medians_of;
+use super::cublas::Cublas;
+use super::{Bench, MIB};
+
+const ORDER: i32 = 8192;
+const MATRIX: usize = 2 * (ORDER as usize) * (ORDER as usize);
+/// Products in a measurement.
+const PRODUCTS: usize = 16;
+/// The size of the copies.
+const BLOCK: usize = 64 * MIB;
+const SAMPLES: usize = 9;
+
+const METHOD: &str = "16 products of 8192 x 8192 in bfloat16, device time, while uploads and downloads of 64 MiB \
+                      of pinned memory run on two other streams from before the first to after the last; \
+                      median, in turns with the reference";
+const STAGED: &str =
+    "the same while another thread uploads an ordinary slice of 64 MiB over and over";
+
+struct Product {
+    cublas: Cublas,
+    stream: Stream,
+    held: Held,
+    factors: [DeviceBuf<u8>; 2],
+    result: DeviceBuf<u8>,
+}
+
+/// Copies both ways on streams of their own.
+struct Copies {
+    up: Stream,
+    down: Stream,
+    source: PinnedBuf<u8>,
+    target: PinnedBuf<u8>,
+    there: DeviceBuf<u8>,
+    here: DeviceBuf<u8>,
+    /// How many each way outlast a measurement.
+    count: usize,
+}
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    const NAME: &str = "overlap.matmul";
+    if !report.wants(NAME) {
+        return Ok(());
+    }
+    if bench.bare.is_emulated() {
+        report.skip(NAME, "the emulated device runs no kernels of other libraries");
+        return Ok(());
+    }
+    let cublas = match Cublas::open(bench.cublas.as_deref()) {
+        Ok(cublas) => cublas,
+        Err(reason) => {
+            report.skip(NAME, reason);
+            return Ok(());
+        }
+    };
+    let product = Product {
+        cublas,
+        stream: bench.device.stream()?,
+        held: Held::new(&bench.device, &bench.bare),
+        factors: [bench.device_memory(MATRIX)?, bench.device_memory(MATRIX)?],
+        result: bench.device_memory(MATRIX)?,
+    };
+    let pool = bench.pool()?;
+    let copies = Copies {
+        up: bench.device.stream()?,
+        down: bench.device.stream()?,
+        source: pool.alloc_zeroed(BLOCK)?,
+        target: pool.alloc_zeroed(BLOCK)?,
+        there: bench.device_memory(BLOCK)?,
+        here: bench.device_memory(BLOCK)?,
+        count: 32,
+    };
+    let [alone, beside_pinned, beside_staged] = medians_of(
+        &mut (product, copies),
+        SAMPLES,
+        [
+            &|(product, _)| product.seconds(),
+            &|(product, copies)| copies.during(|| product.seconds()),
+            &|(product, _)| beside_uploads(bench, || product.seconds()),
+        ],
+    )?;
+    for (suffix, time, method) in [("", beside_pinned, METHOD), (".staged", beside_staged, STAGED)]
+    {
+        let millis = |time: f64| time / PRODUCTS as f64 * 1e3;
+        report.add(
+            Figure::lower(format!("{NAME}{suffix}"), millis(time), "ms")
+                .beside("the products alone", millis(alone))
+                .by(method, SAMPLES),
+        );
+        report.add(
+            Figure::lower(format!("{NAME}_loss{suffix}"), time / alone - 1.0, "ratio")
+                .by("overlap.matmul over its reference, less 1", SAMPLES),
+        );
+    }
+    Ok(())
+}
+
+impl Product {
+    fn seconds(&mut self) -> Result<f64> {
+        let Product { cublas, stream, held, factors: [a, b], result } = self;
+        let factors = [a.as_device_ptr(), b.as_device_ptr()];
+        let to = result.as_device_ptr();
+        held.seconds(&[stream], || {
+            for _ in 0..PRODUCTS {
+                // SAFETY: the work is enqueued on the stream that is given, reads the two factors and writes
+                // the result, which have the size of such matrices, and captures nothing. It is of the
+                // device that was current when the library was opened: the first.
+                unsafe {
+                    stream.foreign(&[&*a, &*b], &mut [&mut *result], |raw| {
+                        cublas.multiply(raw, ORDER, factors, to);
+                    })?;
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+impl Copies {
+    /// Measures while copies run; a measurement that they do not outlast is thrown away.
+    fn during(&mut self, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
+        loop {
+            let last = self.enqueue()?;
+            let time = measure()?;
+            let lasted = !last[0].is_done()? && !last[1].is_done()?;
+            self.up.synchronize()?;
+            self.down.synchronize()?;
+            if lasted {
+                return Ok(time);
+            }
+            self.count *= 2;
+        }
+    }
+
+    /// The tickets of the last copies.
+    fn enqueue(&mut self) -> Result<[Ticket; 2]> {
+        for _ in 1..self.count {
+            self.up.upload(&self.source, &mut self.there)?;
+            self.down.download(&self.here, &mut self.target)?;
+        }
+        let up = self.up.upload(&self.source, &mut self.there)?;
+        Ok([up, self.down.download(&self.here, &mut self.target)?])
+    }
+}
+
+/// Measures while another thread uploads ordinary memory.
+fn beside_uploads(bench: &Bench, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
+    let (stop, running) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stream = bench.device.stream()?;
+    let mut gpu = bench.device_memory(BLOCK)?;
+    thread::scope(|scope| {
+        let uploads = scope.spawn(|| -> Result<()> {
+            let source = vec![1u8; BLOCK];
+            while !stop.load(Ordering::Relaxed) {
+                let uploaded = stream.upload_slice(&source, &mut gpu);
+                running.store(true, Ordering::Relaxed);
+                uploaded?;
+            }
+            stream.synchronize()
+        });
+        while !running.load(Ordering::Relaxed) {
+            thread::yield_now();
+        }
+        let time = measure();
+        stop.store(true, Ordering::Relaxed);
+        uploads.join().expect("no panic")?;
+        time
+    })
+}

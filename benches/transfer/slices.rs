@@ -1,0 +1,64 @@
+//! A thousand ordinary slices of a million floats: more than any cache holds.
+
+use pinlane::{DeviceBuf, Result, Stream};
+
+use super::ceiling::Ceiling;
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::timing::{medians_of, seconds};
+use super::{Bench, GIB, MIB, TENSOR};
+
+const LOOP: &str = "1000 ordinary slices of 4,000,000 bytes to a device buffer each, or back, a call for each, \
+                    until the data is there, host's clock; median, in turns with the reference";
+
+struct Slices {
+    stream: Stream,
+    host: Vec<Vec<u8>>,
+    gpu: Vec<DeviceBuf<u8>>,
+}
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let (count, shape, room) =
+        if bench.quick { (4, "4x4mb", 16 * MIB) } else { (1000, "1000x4mb", GIB) };
+    let names = ["h2d", "d2h"].map(|way| format!("staged.{way}.{shape}"));
+    if !names.iter().any(|name| report.wants(name)) {
+        return Ok(());
+    }
+    let samples = if bench.quick { 3 } else { 7 };
+    let mut slices = Slices {
+        stream: bench.device.stream()?,
+        host: vec![vec![1; TENSOR]; count],
+        gpu: (0..count).map(|_| bench.device_memory(TENSOR)).collect::<Result<_>>()?,
+    };
+    let ceiling = Ceiling::new(bench, room)?;
+    for (name, way) in names.into_iter().zip([Way::H2D, Way::D2H]) {
+        let [one_by_one, bare] = medians_of(
+            &mut slices,
+            samples,
+            [&|slices| slices.one_by_one(way), &|_| ceiling.copies(way, count, TENSOR)],
+        )?;
+        let reference =
+            bench.bare.name("1000 bare cudaMemcpyAsync, from or to 1 GiB of pinned memory");
+        report.add(
+            Figure::lower(format!("{name}.loop"), one_by_one * 1e3, "ms")
+                .beside(reference, bare * 1e3)
+                .by(LOOP, samples),
+        );
+    }
+    Ok(())
+}
+
+impl Slices {
+    fn one_by_one(&mut self, way: Way) -> Result<f64> {
+        let Slices { stream, host, gpu } = self;
+        seconds(|| {
+            for (host, gpu) in host.iter_mut().zip(gpu) {
+                match way {
+                    Way::H2D => drop(stream.upload_slice(host, gpu)?),
+                    Way::D2H => stream.download_slice(&*gpu, host)?,
+                }
+            }
+            stream.synchronize()
+        })
+    }
+}

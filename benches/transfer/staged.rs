@@ -1,0 +1,61 @@
+//! Copies from and to ordinary memory, beside what the link carries.
+
+use pinlane::Result;
+
+use super::ceiling::Ceiling;
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::timing::{medians, seconds};
+use super::{Bench, SIZES, TENSOR, rate};
+
+const METHOD: &str = "one ordinary slice, from the call until the data is there, host's clock; median, in \
+                      turns with the reference";
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    for (name, bytes) in SIZES {
+        let names = ["h2d", "d2h"].map(|way| format!("staged.{way}.{name}"));
+        if bench.has_time_for(bytes) && names.iter().any(|name| report.wants(name)) {
+            let ([up, down], ceilings, reference) = single(bench, bytes)?;
+            for ((name, time), ceiling) in names.into_iter().zip([up, down]).zip(ceilings) {
+                report.add(
+                    Figure::higher(name, rate(bytes, time), "GB/s")
+                        .beside(reference, rate(bytes, ceiling))
+                        .by(METHOD, bench.samples(bytes)),
+                );
+            }
+        }
+    }
+    let names = ["staged.h2d.4mb", "staged.d2h.4mb"];
+    if names.iter().any(|name| report.wants(name)) {
+        let ([up, down], ceilings, reference) = single(bench, TENSOR)?;
+        for ((name, time), ceiling) in names.into_iter().zip([up, down]).zip(ceilings) {
+            report.add(
+                Figure::lower(name, time * 1e6, "us")
+                    .beside(reference, ceiling * 1e6)
+                    .by(METHOD, bench.samples(TENSOR)),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Seconds for a slice up and down, for the ceiling's two, and the ceiling's name.
+fn single(bench: &Bench, bytes: usize) -> Result<([f64; 2], [f64; 2], &'static str)> {
+    let stream = bench.device.stream()?;
+    let (source, mut target) = (vec![1u8; bytes], vec![1u8; bytes]);
+    let mut gpu = bench.device_memory(bytes)?;
+    let ceiling = Ceiling::new(bench, bytes)?;
+    let [up, up_ceiling] = medians(
+        bench.samples(bytes),
+        [&mut || seconds(|| stream.upload_slice(&source, &mut gpu)?.wait()), &mut || {
+            ceiling.copy(Way::H2D, bytes)
+        }],
+    )?;
+    let [down, down_ceiling] = medians(
+        bench.samples(bytes),
+        [&mut || seconds(|| stream.download_slice(&gpu, &mut target)), &mut || {
+            ceiling.copy(Way::D2H, bytes)
+        }],
+    )?;
+    Ok(([up, down], [up_ceiling, down_ceiling], ceiling.name()))
+}

@@ -1,0 +1,121 @@
+//! Never slower than the runtime: ordinary memory of every size, beside the faster of the runtime's two
+//! calls on the same memory.
+
+use pinlane::{DeviceBuf, Result, Stream};
+
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::pageable::{Call, Pageable};
+use super::common::timing::{medians_of, seconds};
+use super::{Bench, KIB, MIB};
+
+pub const TABLE: &str = "staged.vs_driver";
+
+pub const WAYS: [(&str, Way); 2] = [("h2d", Way::H2D), ("d2h", Way::D2H)];
+
+const ODD: [usize; 9] = [3, 100, 1000, 4097, 50_001, 1_000_003, 4_000_000, 10_000_019, 100_000_007];
+/// Sizes that are copied from and to an odd address as well.
+const UNALIGNED: [usize; 5] = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB];
+
+const METHOD: &str = "one ordinary slice, from the call until the data is there, host's clock; median, in turns \
+                      with cudaMemcpyAsync + cudaStreamSynchronize and with cudaMemcpy, the faster of which is \
+                      the reference";
+
+/// A block of ordinary memory and one of the device, and the streams of the two who copy between them.
+pub struct Pair {
+    stream: Stream,
+    pageable: Pageable,
+    host: Vec<u8>,
+    gpu: DeviceBuf<u8>,
+}
+
+impl Pair {
+    pub fn new(bench: &Bench, bytes: usize) -> Result<Self> {
+        Ok(Pair {
+            stream: bench.device.stream()?,
+            pageable: Pageable::new(&bench.bare, &bench.device)?,
+            host: vec![1; bytes],
+            gpu: bench.device_memory(bytes)?,
+        })
+    }
+
+    /// Copies `bytes` from or to `offset` in the host's block, by this crate.
+    pub fn ours(&mut self, way: Way, offset: usize, bytes: usize) -> Result<()> {
+        let host = &mut self.host[offset..offset + bytes];
+        match way {
+            Way::H2D => self.stream.upload_slice(host, self.gpu.slice_mut(..bytes)?)?.wait(),
+            Way::D2H => self.stream.download_slice(self.gpu.slice(..bytes)?, host),
+        }
+    }
+
+    /// The same by the runtime.
+    pub fn theirs(&mut self, call: Call, way: Way, offset: usize, bytes: usize) -> Result<()> {
+        let host = self.host[offset..offset + bytes].as_mut_ptr();
+        // SAFETY: the host's range is borrowed exclusively. The device's is live and as long, and idle:
+        // every copy is complete when its call returns.
+        unsafe { self.pageable.copy_and_wait(call, way, host, self.gpu.as_device_ptr(), bytes) }
+    }
+
+    pub fn name(&self, call: Call) -> &'static str {
+        self.pageable.name(call)
+    }
+}
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    if !report.wants(TABLE) {
+        return Ok(());
+    }
+    let mut sizes: Vec<_> = (0..16).map(|power| (4usize.pow(power), 0)).collect();
+    sizes.extend(ODD.map(|bytes| (bytes, 0)));
+    sizes.extend(UNALIGNED.map(|bytes| (bytes, 1)));
+    sizes.retain(|&(bytes, _)| bench.has_time_for(bytes));
+    sizes.sort_unstable();
+    let room = sizes.iter().map(|&(bytes, offset)| bytes + offset).max().unwrap_or(0);
+    let mut pair = Pair::new(bench, room)?;
+    for (way_name, way) in WAYS {
+        for &(bytes, offset) in &sizes {
+            let place = if offset == 0 { "" } else { ".unaligned" };
+            let name = format!("{TABLE}.{way_name}.{bytes}{place}");
+            if !report.wants(&name) {
+                continue;
+            }
+            let samples = bench.samples(bytes);
+            let [ours, by_async, by_sync] = medians_of(
+                &mut pair,
+                samples,
+                [
+                    &|pair| seconds(|| pair.ours(way, offset, bytes)),
+                    &|pair| seconds(|| pair.theirs(Call::Async, way, offset, bytes)),
+                    &|pair| seconds(|| pair.theirs(Call::Sync, way, offset, bytes)),
+                ],
+            )?;
+            let (reference, theirs) = faster(&pair, by_async, by_sync);
+            report.add(
+                Figure::lower(name, ours * 1e6, "us")
+                    .beside(reference, theirs * 1e6)
+                    .by(METHOD, samples),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// The faster call, by the seconds that each took: its name and its seconds.
+pub fn faster(pair: &Pair, by_async: f64, by_sync: f64) -> (&'static str, f64) {
+    if by_async <= by_sync {
+        (pair.name(Call::Async), by_async)
+    } else {
+        (pair.name(Call::Sync), by_sync)
+    }
+}
+
+/// The largest ratio of the whole table, that of many threads included.
+pub fn worst(report: &mut Report) {
+    if let Some(ratio) = report.largest_ratio(TABLE) {
+        report.add(
+            Figure::lower(format!("{TABLE}.worst"), ratio, "ratio")
+                .beside("the faster of the runtime's calls", 1.0)
+                .by("the largest ratio of all figures of the table", 1),
+        );
+    }
+}

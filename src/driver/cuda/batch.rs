@@ -1,0 +1,185 @@
+//! Batches of copies: `cuMemcpyBatchAsync`, found at run time.
+//!
+//! The runtime's `cudaMemcpyBatchAsync` came with CUDA 12.8 and changed its signature with 13.0, so that a
+//! program linked to it runs with one of them and starts with none that is older. The driver's function
+//! has versions that stay: the one of 12.8 is asked for by number and declared here, so that the
+//! toolkit of the build does not matter.
+//!
+//! It is a call of the driver, not of the runtime: it does not make a thread's device current that has
+//! made no call yet.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::mem::transmute;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use super::call_with_device;
+use super::convert::stream_of;
+use super::thread::call;
+use crate::driver::{BatchAccess, BatchCopy, DriverResult, RawStream};
+use crate::error::CudaCode;
+use crate::sys;
+
+/// The version of CUDA whose signature [`CopyBatch`] is.
+const VERSION: c_int = 12_080;
+
+/// `CUresult`; its codes are those of `cudaError`, number by number, as far as these calls give them.
+type Code = c_uint;
+
+/// `CUDA_ERROR_INVALID_CONTEXT`: no device is current on the thread.
+const INVALID_CONTEXT: Code = 201;
+
+/// `CUmemLocation`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `CUmemcpyAttributes`
+#[repr(C)]
+struct Attributes {
+    source_access_order: c_int,
+    /// Hints, for managed memory only.
+    source: Location,
+    destination: Location,
+    flags: c_uint,
+}
+
+// As `CUmemcpyAttributes` of all versions so far.
+const _: () = assert!(size_of::<Attributes>() == 24);
+
+/// `PFN_cuGetProcAddress_v12000`: name, place for the function, version, flags, place for a status.
+type GetProcAddress = unsafe extern "C" fn(
+    *const c_char,
+    *mut *mut c_void,
+    c_int,
+    u64,
+    *mut sys::cudaDriverEntryPointQueryResult,
+) -> Code;
+
+/// `PFN_cuMemcpyBatchAsync_v12080`: destinations, sources, sizes, their number; attributes, the index of
+/// the first copy of each, their number; place for the index of a copy that failed; stream.
+type CopyBatch = unsafe extern "C" fn(
+    *mut u64,
+    *mut u64,
+    *mut usize,
+    usize,
+    *mut Attributes,
+    *mut usize,
+    usize,
+    *mut usize,
+    sys::cudaStream_t,
+) -> Code;
+
+/// Whether the driver has the function.
+pub(super) fn exist() -> DriverResult<bool> {
+    entry_point().map(|found| found.is_some())
+}
+
+/// The driver's function, or `None` if the driver is older than it.
+fn entry_point() -> DriverResult<Option<CopyBatch>> {
+    static FOUND: OnceLock<Option<CopyBatch>> = OnceLock::new();
+    if let Some(&found) = FOUND.get() {
+        return Ok(found);
+    }
+    // A failure is not kept: the driver may come up later.
+    let found = find()?;
+    Ok(*FOUND.get_or_init(|| found))
+}
+
+fn find() -> DriverResult<Option<CopyBatch>> {
+    let Some(lookup) = look_up_in_runtime(c"cuGetProcAddress")? else { return Ok(None) };
+    // SAFETY: all runtimes since 12.0 give the second version of this function, which this type is.
+    let lookup = unsafe { transmute::<*mut c_void, GetProcAddress>(lookup.0) };
+    let mut function = null_mut();
+    let name = c"cuMemcpyBatchAsync";
+    // SAFETY: a C string, a live place for the function, no status asked for.
+    let code = unsafe { lookup(name.as_ptr(), &mut function, VERSION, 0, null_mut()) };
+    // Not found, or a version newer than the driver: both mean that it has no such function.
+    if code != 0 || function.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the driver's function of this name and version has this signature.
+    Ok(Some(unsafe { transmute::<*mut c_void, CopyBatch>(function) }))
+}
+
+/// A pointer to code.
+struct Function(*mut c_void);
+
+// SAFETY: code may be called on any thread.
+unsafe impl Send for Function {}
+
+fn look_up_in_runtime(name: &CStr) -> DriverResult<Option<Function>> {
+    let mut function = Function(null_mut());
+    let mut status = sys::cudaDriverEntryPointQueryResult::cudaDriverEntryPointSymbolNotFound;
+    call(|| {
+        // The whole struct is borrowed, for it may change threads.
+        let place = &mut function;
+        // SAFETY: a C string, live places for the function and the status; default flags.
+        unsafe { sys::cudaGetDriverEntryPoint(name.as_ptr(), &mut place.0, 0, &mut status) }
+    })?;
+    Ok(Some(function).filter(|function| !function.0.is_null()))
+}
+
+/// `cuMemcpyBatchAsync` of all copies that are not empty.
+///
+/// # Safety
+///
+/// * `stream` is live.
+/// * All ranges are valid until retired, the sources of `DuringCall` until the return; destinations overlap
+///   nothing else.
+pub(super) unsafe fn copy(
+    stream: RawStream,
+    access: BatchAccess,
+    copies: &[BatchCopy],
+) -> DriverResult<()> {
+    let copies = || copies.iter().filter(|copy| copy.bytes != 0);
+    let mut destinations: Vec<u64> = copies().map(|copy| copy.dst).collect();
+    let mut sources: Vec<u64> = copies().map(|copy| copy.src).collect();
+    let mut sizes: Vec<usize> = copies().map(|copy| copy.bytes).collect();
+    if sizes.is_empty() {
+        return Ok(());
+    }
+    let function = entry_point()?.ok_or(CudaCode::NOT_SUPPORTED)?;
+    let nowhere = Location { kind: 0, id: 0 };
+    let mut attributes = Attributes {
+        source_access_order: match access {
+            BatchAccess::StreamOrder => 1,
+            BatchAccess::DuringCall => 2,
+        },
+        source: nowhere,
+        destination: nowhere,
+        flags: 0,
+    };
+    call_with_device(stream, move || {
+        let mut enqueue = || {
+            let (mut first, mut failed) = (0, 0);
+            // SAFETY: three live arrays of `sizes.len()` elements, one live set of attributes that
+            // begins with copy 0, a live place for an index; ranges and stream as promised by the caller.
+            unsafe {
+                function(
+                    destinations.as_mut_ptr(),
+                    sources.as_mut_ptr(),
+                    sizes.as_mut_ptr(),
+                    sizes.len(),
+                    &mut attributes,
+                    &mut first,
+                    1,
+                    &mut failed,
+                    stream_of(stream),
+                )
+            }
+        };
+        match enqueue() {
+            // Any call of the runtime would make the device current here: nothing of the caller's is.
+            // SAFETY: takes a number and checks it.
+            INVALID_CONTEXT => match unsafe { sys::cudaSetDevice(stream.device) } {
+                sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
+                code => code,
+            },
+            code => sys::cudaError(code),
+        }
+    })
+}

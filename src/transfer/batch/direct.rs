@@ -1,0 +1,148 @@
+//! Entries of page-locked memory: the device copies them as they are.
+
+use std::ops::Range;
+
+use crate::driver::{BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, RawStream};
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+use crate::transfer::entry::{Entry, List};
+use crate::transfer::order::portion;
+use crate::transfer::path::Path;
+use crate::transfer::staging::Engine;
+use crate::transfer::uses::{Uses, Way};
+
+impl Engine {
+    /// Enqueues the copies of page-locked entries to the device.
+    pub(super) fn direct_upload(
+        &self,
+        stream: &Stream,
+        operation: &'static str,
+        list: List<'_, '_>,
+        path: Path,
+    ) -> Result<Ticket> {
+        let uses = Uses::new(stream, operation, list, Way::Up);
+        uses.wait_for_conflicts()?;
+        let describe = || format!("copying {} page-locked entries to the device", list.len());
+        if path == Path::Pull {
+            let mut items = self.pool.alloc::<Item>(list.len())?;
+            let places = items.write()?.iter_mut();
+            for (item, entry) in places.zip(list.iter()) {
+                let (offset, address) = (entry.host().addr() as u64, entry.device.ptr());
+                *item = Item { offset, address, bytes: entry.bytes() as u64 };
+            }
+            let (at, count) = (items.as_ptr().addr() as u64, items.len());
+            let operands = [crate::memory::sealed::Sealed::reading(&items)];
+            // SAFETY: the stream is live. The items, complete and aligned, and the sources lie in page-locked
+            // memory that the device can address (`Machine::kernels`), the destinations in the entries' device
+            // memory, which do not overlap; the uses recorded here and by `Uses` keep all valid until retired.
+            let pull = |driver: &dyn Driver, raw| unsafe { driver.pull(raw, at, count) };
+            portion(stream, operation, &operands, pull, describe, |fence| uses.add(fence))?;
+        } else {
+            let copy =
+                |driver: &dyn Driver, raw| copies(driver, raw, list, 0..list.len(), path, Way::Up);
+            portion(stream, operation, &[], copy, describe, |fence| uses.add(fence))?;
+        }
+        uses.record()
+    }
+
+    /// Enqueues the copies of page-locked entries from the device, in portions of about `portion` bytes. Each
+    /// comes back as the number of the entry behind it, and its ticket.
+    pub(super) fn direct_download(
+        &self,
+        stream: &Stream,
+        operation: &'static str,
+        list: List<'_, '_>,
+        path: Path,
+        bytes: usize,
+    ) -> Result<Vec<(usize, Ticket)>> {
+        let uses = Uses::new(stream, operation, list, Way::Down);
+        uses.wait_for_conflicts()?;
+        let mut portions = Vec::new();
+        let mut start = 0;
+        while start < list.len() {
+            let mut size = 0;
+            let full = (start..list.len()).position(|n| {
+                size += list.get(n).bytes();
+                size >= bytes
+            });
+            let end = full.map_or(list.len(), |last| start + last + 1);
+            let copy =
+                |driver: &dyn Driver, raw| copies(driver, raw, list, start..end, path, Way::Down);
+            let describe = || format!("copying {} entries to page-locked memory", end - start);
+            let ticket = portion(stream, operation, &[], copy, describe, |fence| uses.add(fence))?;
+            portions.push((end, ticket));
+            start = end;
+        }
+        let last = uses.record()?;
+        if let Some(end) = portions.last_mut() {
+            end.1 = last;
+        }
+        Ok(portions)
+    }
+}
+
+/// One copy of a run, with its place in the blocks.
+struct Run<'e, 'a> {
+    first: &'e Entry<'a>,
+    bytes: usize,
+}
+
+fn copies(
+    driver: &dyn Driver,
+    raw: RawStream,
+    list: List<'_, '_>,
+    range: Range<usize>,
+    path: Path,
+    way: Way,
+) -> DriverResult<()> {
+    let mut batch = Vec::new();
+    let mut copy = |host: *mut u8, device: u64, bytes: usize| {
+        match (path, way) {
+            (Path::Batch, Way::Up) => {
+                batch.push(BatchCopy { dst: device, src: host.addr() as u64, bytes });
+                Ok(())
+            }
+            (Path::Batch, Way::Down) => {
+                batch.push(BatchCopy { dst: host.addr() as u64, src: device, bytes });
+                Ok(())
+            }
+            // SAFETY: the stream is live. The range lies in one registration (`parts`) and in one allocation;
+            // `Uses` keeps both valid until retired, and the host from touching them.
+            (_, Way::Up) => unsafe { driver.copy_h2d(raw, device, host, bytes) },
+            // SAFETY: as above.
+            (_, Way::Down) => unsafe { driver.copy_d2h(raw, host, device, bytes) },
+        }
+    };
+    for run in runs(list, range) {
+        let Some(pinned) = &run.first.pinned else { continue };
+        let (host, device) = (run.first.host(), run.first.device.ptr());
+        for part in pinned.parts(host, run.bytes) {
+            copy(host.wrapping_add(part.start), device + part.start as u64, part.len())?;
+        }
+    }
+    if path != Path::Batch || batch.is_empty() {
+        return Ok(());
+    }
+    let kind = if way == Way::Up { BatchKind::H2D } else { BatchKind::D2H };
+    // SAFETY: as above, for each; no two of them overlap.
+    unsafe { driver.copy_batch(raw, kind, BatchAccess::StreamOrder, &batch) }
+}
+
+/// Entries that follow each other on both sides are one copy.
+fn runs<'e, 'a>(list: List<'e, 'a>, range: Range<usize>) -> impl Iterator<Item = Run<'e, 'a>> {
+    let mut entries = range.map(move |n| list.get(n)).filter(|entry| entry.bytes() > 0).peekable();
+    std::iter::from_fn(move || {
+        let first = entries.next()?;
+        let (mut last, mut bytes) = (first, first.bytes());
+        while let Some(next) = entries.next_if(|next| {
+            last.device.ptr() + last.bytes() as u64 == next.device.ptr()
+                && last.device.home() == next.device.home()
+                && last.is_followed_by(next)
+        }) {
+            bytes += next.bytes();
+            last = next;
+        }
+        Some(Run { first, bytes })
+    })
+}

@@ -1,0 +1,245 @@
+//! Many copies by one call: thousands of small ones for about the price of one.
+//!
+//! The copies of a batch are unordered among themselves, and their destinations disjoint. A
+//! [plan](super::plan) is made for what there is, entries of ordinary memory apart from those of page-locked
+//! memory: the former go through the slots of [`staging`](super::staging), the latter as they are
+//! ([`direct`]).
+
+mod direct;
+mod item;
+mod on_device;
+
+pub use self::item::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem};
+
+use super::entry::{Entry, List};
+use super::path::Path;
+use super::plan::{Choice, Plan, Planner, Survey};
+use super::staging::{Engine, threads};
+use super::uses::Way;
+use crate::error::Result;
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+
+impl Stream {
+    /// Makes all the copies of `items`, from host memory, ordinary or page-locked, to this stream's device.
+    /// Returns when ordinary memory may be reused; the ticket says when all has arrived.
+    ///
+    /// Ordered as [`upload`](Self::upload); the items are unordered among themselves. With page-locked sources
+    /// only, the call does not wait for the stream; with ordinary ones it does, as
+    /// [`upload_slice`](Self::upload_slice).
+    ///
+    /// ```
+    /// use pinlane::{Device, UploadItem};
+    ///
+    /// let device = Device::open_or_emulated()?;
+    /// let stream = device.stream()?;
+    /// let weights: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32; 100]).collect();
+    /// let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>, _>>()?;
+    /// let pairs = weights.iter().zip(&mut gpu);
+    /// let mut items = pairs.map(|(w, g)| UploadItem::new(w, g)).collect::<Result<Vec<_>, _>>()?;
+    /// println!("{}", stream.plan_upload(&items)?);
+    /// stream.upload_batch(&mut items)?;
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload_slice`](Self::upload_slice); [`InvalidValue`](crate::ErrorKind::InvalidValue) if two
+    /// destinations in borrowed memory overlap. After an error of the runtime the contents of all destinations
+    /// are unspecified.
+    pub fn upload_batch(&self, items: &mut [UploadItem<'_>]) -> Result<Ticket> {
+        self.upload_items("Stream::upload_batch", items, None)
+    }
+
+    /// As [`upload_batch`](Self::upload_batch), by the way that the caller chooses.
+    ///
+    /// # Errors
+    ///
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if that way is not possible for these items; otherwise as
+    /// for `upload_batch`.
+    pub fn upload_batch_by(&self, path: Path, items: &mut [UploadItem<'_>]) -> Result<Ticket> {
+        self.upload_items("Stream::upload_batch_by", items, Some(path))
+    }
+
+    /// What [`upload_batch`](Self::upload_batch) would do with these items. Enqueues nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or what asking the device for its abilities gives.
+    pub fn plan_upload(&self, items: &[UploadItem<'_>]) -> Result<Plan> {
+        let survey = Survey::of(UploadItem::entries(items));
+        self.plan("Stream::plan_upload", Way::Up, &survey, None)
+    }
+
+    /// Makes all the copies of `items`, from this stream's device to host memory, ordinary or page-locked.
+    /// Returns when all that goes to ordinary memory has arrived; the ticket says when the rest has. Ordered as
+    /// [`upload`](Self::upload); the items are unordered among themselves.
+    ///
+    /// # Errors
+    ///
+    /// As for [`download_slice`](Self::download_slice).
+    pub fn download_batch(&self, items: &mut [DownloadItem<'_>]) -> Result<Ticket> {
+        self.download_items("Stream::download_batch", items, None, None)
+    }
+
+    /// As [`download_batch`](Self::download_batch), by the way that the caller chooses.
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload_batch_by`](Self::upload_batch_by).
+    pub fn download_batch_by(&self, path: Path, items: &mut [DownloadItem<'_>]) -> Result<Ticket> {
+        self.download_items("Stream::download_batch_by", items, Some(path), None)
+    }
+
+    /// As [`download_batch`](Self::download_batch), and calls `each` with the number and the bytes of every item
+    /// as it lands, on this thread, while others are still on their way. Returns when all have landed.
+    ///
+    /// Items of one kind of memory land in their order; those in page-locked memory come first. If `each` panics,
+    /// the copies are ended, and the panic goes on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`download_batch`](Self::download_batch). Items that `each` was called for have landed all the
+    /// same.
+    pub fn download_batch_each(
+        &self,
+        items: &mut [DownloadItem<'_>],
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let each: &mut dyn FnMut(usize, &[u8]) = &mut each;
+        self.download_items("Stream::download_batch_each", items, None, Some(each)).map(drop)
+    }
+
+    /// What [`download_batch`](Self::download_batch) would do with these items. Enqueues nothing.
+    ///
+    /// # Errors
+    ///
+    /// As for [`plan_upload`](Self::plan_upload).
+    pub fn plan_download(&self, items: &[DownloadItem<'_>]) -> Result<Plan> {
+        let survey = Survey::of(DownloadItem::entries(items));
+        self.plan("Stream::plan_download", Way::Down, &survey, None)
+    }
+
+    fn plan(
+        &self,
+        operation: &'static str,
+        way: Way,
+        survey: &Survey,
+        forced: Option<Path>,
+    ) -> Result<Plan> {
+        let engine = Engine::of(self)?;
+        let machine = engine.machine(self)?;
+        let planner = Planner {
+            machine,
+            batches: machine.batches_on(self),
+            threads: threads(survey.ordinary.bytes),
+            first: engine.options.first_bytes,
+        };
+        let by = |choice: Option<Choice>| match (choice, forced) {
+            (Some(choice), Some(path)) => choice.by(operation, path).map(Some),
+            (choice, _) => Ok(choice),
+        };
+        Ok(Plan {
+            ordinary: by(planner.staged(way, survey.ordinary))?,
+            direct: by(planner.pinned(way, survey.pinned))?,
+        })
+    }
+
+    fn upload_items(
+        &self,
+        operation: &'static str,
+        items: &mut [UploadItem<'_>],
+        forced: Option<Path>,
+    ) -> Result<Ticket> {
+        let entries = UploadItem::entries(items);
+        let survey = Survey::of(entries);
+        survey.check_overlaps(operation, entries)?;
+        let plan = self.plan(operation, Way::Up, &survey, forced)?;
+        let kinds = Kinds::of(entries, &plan);
+        let engine = Engine::of(self)?;
+        let mut ticket = None;
+        if let Some(choice) = plan.direct {
+            let list = kinds.pinned(entries);
+            ticket = Some(engine.direct_upload(self, operation, list, choice.path)?);
+        }
+        if let Some(choice) = plan.ordinary {
+            // Behind the others on the stream, so that its ticket is for all.
+            ticket = Some(engine.upload(self, operation, kinds.ordinary(entries), choice.path)?);
+        }
+        ticket.map_or_else(|| self.nothing(operation), Ok)
+    }
+
+    fn download_items(
+        &self,
+        operation: &'static str,
+        items: &mut [DownloadItem<'_>],
+        forced: Option<Path>,
+        mut each: Option<&mut dyn FnMut(usize, &[u8])>,
+    ) -> Result<Ticket> {
+        let entries = DownloadItem::entries(items);
+        let plan = self.plan(operation, Way::Down, &Survey::of(entries), forced)?;
+        let kinds = Kinds::of(entries, &plan);
+        let engine = Engine::of(self)?;
+        let mut ticket = self.nothing(operation)?;
+        let portion = if each.is_some() { PORTION } else { usize::MAX };
+        let mut tell = |number: usize| {
+            if let Some(each) = &mut each {
+                // SAFETY: the entry has landed, so that nobody writes to it, and is borrowed until the call
+                // returns.
+                each(number, unsafe { entries[number].landed() });
+            }
+        };
+        let mut landing = Vec::new();
+        if let Some(choice) = &plan.direct {
+            let list = kinds.pinned(entries);
+            landing = engine.direct_download(self, operation, list, choice.path, portion)?;
+            ticket = landing.last().map_or(ticket, |(_, last)| last.clone());
+        }
+        if portion < usize::MAX {
+            let list = kinds.pinned(entries);
+            let mut told = 0;
+            for (end, landed) in &landing {
+                landed.wait()?;
+                (told..*end).for_each(|n| tell(list.number(n)));
+                told = *end;
+            }
+        }
+        if let Some(choice) = plan.ordinary {
+            let list = kinds.ordinary(entries);
+            engine.download(self, operation, list, choice.path, &mut |n| tell(list.number(n)))?;
+        } else if plan.direct.is_none() {
+            (0..entries.len()).for_each(tell);
+        }
+        Ok(ticket)
+    }
+}
+
+/// How many bytes of page-locked items land at a time for a caller who is told.
+const PORTION: usize = 1 << 20;
+
+/// The numbers of the entries of either kind, if there are both.
+#[derive(Default)]
+struct Kinds {
+    ordinary: Option<Vec<u32>>,
+    pinned: Option<Vec<u32>>,
+}
+
+impl Kinds {
+    fn of(entries: &[Entry<'_>], plan: &Plan) -> Kinds {
+        if plan.ordinary.is_none() || plan.direct.is_none() {
+            // Those of the other kind, if any, are empty.
+            return Kinds::default();
+        }
+        let is_ordinary = |number: &u32| entries[*number as usize].pinned.is_none();
+        let (ordinary, pinned) = (0..entries.len() as u32).partition(is_ordinary);
+        Kinds { ordinary: Some(ordinary), pinned: Some(pinned) }
+    }
+
+    fn ordinary<'e, 'a>(&'e self, entries: &'e [Entry<'a>]) -> List<'e, 'a> {
+        self.ordinary.as_ref().map_or(List::all(entries), |chosen| List::of(entries, chosen))
+    }
+
+    fn pinned<'e, 'a>(&'e self, entries: &'e [Entry<'a>]) -> List<'e, 'a> {
+        self.pinned.as_ref().map_or(List::all(entries), |chosen| List::of(entries, chosen))
+    }
+}

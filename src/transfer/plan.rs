@@ -1,0 +1,261 @@
+//! Which way a batch takes, decided before anything is enqueued.
+//!
+//! The [`Survey`] counts what there is; the costs of [`Machine`] say what each way would take; the
+//! cheapest is taken. A [`Plan`] is the decision, to look at.
+
+use std::fmt;
+use std::time::Duration;
+
+use super::entry::Entry;
+use super::machine::{Costs, Machine};
+use super::path::Path;
+use super::uses::Way;
+use crate::error::{Error, ErrorKind, Result};
+
+/// How a batch will be made, and why; from [`Stream::plan_upload`](crate::Stream::plan_upload).
+///
+/// Entries of ordinary memory and page-locked ones take different ways, so that there are up to two choices.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Plan {
+    /// For the entries of ordinary memory, if there are any.
+    pub ordinary: Option<Choice>,
+    /// For those of page-locked memory, or of device memory, if there are any.
+    pub direct: Option<Choice>,
+}
+
+/// One way, and what the others would cost.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct Choice {
+    /// The way that is taken.
+    pub path: Path,
+    /// How long it should take, from the call until the data is there.
+    pub predicted: Duration,
+    /// All ways that are possible here, the cheapest first.
+    pub costs: Vec<(Path, Duration)>,
+    /// How many entries there are that are not empty.
+    pub entries: usize,
+    /// How many copies they are when those that follow each other are merged.
+    pub runs: usize,
+    /// How many bytes they have.
+    pub bytes: usize,
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let choices = [("ordinary memory", &self.ordinary), ("direct", &self.direct)];
+        let mut first = true;
+        for (name, choice) in choices {
+            let Some(choice) = choice else { continue };
+            if !std::mem::take(&mut first) {
+                writeln!(f)?;
+            }
+            let Choice { entries, runs, bytes, .. } = choice;
+            write!(f, "{name}: {entries} entries in {runs} runs, {bytes} bytes:")?;
+            for (path, time) in &choice.costs {
+                let taken = if *path == choice.path { "*" } else { "" };
+                write!(f, " {path}{taken} {:.1} us", time.as_secs_f64() * 1e6)?;
+            }
+        }
+        if first {
+            write!(f, "nothing to copy")?;
+        }
+        Ok(())
+    }
+}
+
+/// What one kind of entries comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Group {
+    pub(super) entries: usize,
+    pub(super) runs: usize,
+    pub(super) bytes: usize,
+}
+
+impl Group {
+    fn add(&mut self, bytes: usize, follows: bool) {
+        self.entries += 1;
+        self.runs += usize::from(!follows);
+        self.bytes += bytes;
+    }
+}
+
+/// What there is to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Survey {
+    pub(super) ordinary: Group,
+    pub(super) pinned: Group,
+    /// Somebody else's device memory is among it, so that ranges may overlap.
+    borrowed: bool,
+    /// The device ranges ascend.
+    ascending: bool,
+}
+
+impl Survey {
+    pub(super) fn of(entries: &[Entry<'_>]) -> Survey {
+        let mut survey = Survey { ascending: true, ..Survey::default() };
+        let mut before: Option<&Entry<'_>> = None;
+        for entry in entries.iter().filter(|entry| entry.bytes() > 0) {
+            let device = &entry.device;
+            survey.borrowed |= device.is_borrowed();
+            let mut follows = false;
+            if let Some(before) = before {
+                let end = before.device.ptr() + before.bytes() as u64;
+                survey.ascending &= end <= device.ptr();
+                follows = end == device.ptr() && before.device.home() == device.home();
+            }
+            match &entry.pinned {
+                None => survey.ordinary.add(entry.bytes(), follows),
+                Some(_) => {
+                    let both = before.is_some_and(|before| follows && before.is_followed_by(entry));
+                    survey.pinned.add(entry.bytes(), both);
+                }
+            }
+            before = Some(entry);
+        }
+        survey
+    }
+
+    /// Refuses destinations on the device that overlap. Those that this crate allocated cannot.
+    pub(super) fn check_overlaps(
+        &self,
+        operation: &'static str,
+        entries: &[Entry<'_>],
+    ) -> Result<()> {
+        if !self.borrowed || self.ascending {
+            return Ok(());
+        }
+        let ranges = entries.iter().map(|entry| (entry.device.ptr(), entry.bytes()));
+        check_disjoint(operation, ranges)
+    }
+}
+
+/// Refuses destinations that overlap: the parts of a batch are unordered.
+pub(crate) fn check_disjoint(
+    operation: &'static str,
+    ranges: impl Iterator<Item = (u64, usize)>,
+) -> Result<()> {
+    let mut sorted: Vec<_> = ranges.filter(|&(_, bytes)| bytes > 0).collect();
+    sorted.sort_unstable();
+    let clash = sorted.windows(2).find(|pair| pair[0].0 + pair[0].1 as u64 > pair[1].0);
+    clash.map_or(Ok(()), |pair| {
+        Err(Error::new(
+            ErrorKind::InvalidValue,
+            operation,
+            format!(
+                "two destinations overlap: {} bytes at {:#x} and {} bytes at {:#x}",
+                pair[0].1, pair[0].0, pair[1].1, pair[1].0
+            ),
+            "the copies of a batch are unordered: give each its own bytes",
+        ))
+    })
+}
+
+/// What a batch is planned for.
+pub(super) struct Planner<'m> {
+    pub(super) machine: &'m Machine,
+    /// Whether a batch call is possible on the stream.
+    pub(super) batches: bool,
+    /// How many threads copy host memory.
+    pub(super) threads: usize,
+    /// The first portion of a copy through slots; what follows overlaps.
+    pub(super) first: usize,
+}
+
+impl Planner<'_> {
+    /// Entries of ordinary memory, which go through slots.
+    pub(super) fn staged(&self, way: Way, group: Group) -> Option<Choice> {
+        let Costs { fixed, copy, batch_entry, kernel, kernel_entry, link, pull, .. } = self.costs();
+        let (bytes, entries, runs) = self.sizes(group);
+        let threads = self.threads as f64;
+        let host = (bytes / self.costs().thread + entries * self.costs().host_entry) / threads;
+        // The host's work and the device's overlap, but for the first portion.
+        let alone = (self.first as f64 / bytes).min(1.0);
+        let both = |device: f64| fixed + host.max(device) + host.min(device) * alone;
+        let kernels = kernel + entries * kernel_entry;
+        let wire = bytes / link;
+        let mut costs = vec![(Path::Copies, both(wire.max(runs * copy)))];
+        if self.batches {
+            costs.push((Path::Batch, both(wire.max(runs * batch_entry))));
+        }
+        if self.machine.kernels {
+            costs.push((Path::Packed, copy + kernels + both(wire)));
+            if way == Way::Up {
+                costs.push((Path::Pull, kernel + both(bytes / pull + entries * kernel_entry)));
+            }
+        }
+        choice(group, costs)
+    }
+
+    /// Entries of page-locked memory, which the device copies as they are.
+    pub(super) fn pinned(&self, way: Way, group: Group) -> Option<Choice> {
+        let Costs {
+            fixed, copy, batch_entry, kernel, kernel_entry, link, pull, host_entry, ..
+        } = self.costs();
+        let (bytes, entries, runs) = self.sizes(group);
+        let wire = bytes / link;
+        let mut costs = vec![(Path::Copies, fixed + wire.max(runs * copy))];
+        if self.batches {
+            costs.push((Path::Batch, fixed + wire.max(runs * batch_entry)));
+        }
+        if self.machine.kernels && way == Way::Up {
+            let list = entries * (host_entry / 4.0 + kernel_entry);
+            costs.push((Path::Pull, fixed + kernel + list + bytes / pull));
+        }
+        choice(group, costs)
+    }
+
+    /// Entries within the device.
+    pub(super) fn on_device(&self, group: Group) -> Option<Choice> {
+        let Costs { fixed, copy, batch_entry, kernel, kernel_entry, on_device, host_entry, .. } =
+            self.costs();
+        let (bytes, entries, runs) = self.sizes(group);
+        let memory = bytes / on_device;
+        let mut costs = vec![(Path::Copies, fixed + memory.max(runs * copy))];
+        if self.batches {
+            costs.push((Path::Batch, fixed + memory.max(runs * batch_entry)));
+        }
+        if self.machine.kernels {
+            let list = entries * (host_entry / 4.0 + kernel_entry);
+            costs.push((Path::Pull, fixed + kernel + list + memory));
+        }
+        choice(group, costs)
+    }
+
+    fn costs(&self) -> Costs {
+        self.machine.costs
+    }
+
+    fn sizes(&self, group: Group) -> (f64, f64, f64) {
+        (group.bytes.max(1) as f64, group.entries as f64, group.runs as f64)
+    }
+}
+
+fn choice(group: Group, costs: Vec<(Path, f64)>) -> Option<Choice> {
+    if group.entries == 0 {
+        return None;
+    }
+    let in_time = |(path, micros): (Path, f64)| (path, Duration::from_secs_f64(micros / 1e6));
+    let mut costs: Vec<_> = costs.into_iter().map(in_time).collect();
+    costs.sort_by_key(|&(_, time)| time);
+    let (path, predicted) = costs[0];
+    let Group { entries, runs, bytes } = group;
+    Some(Choice { path, predicted, costs, entries, runs, bytes })
+}
+
+impl Choice {
+    /// This choice with another way, if that is possible here.
+    pub(super) fn by(mut self, operation: &'static str, path: Path) -> Result<Choice> {
+        let Some(&(path, predicted)) = self.costs.iter().find(|cost| cost.0 == path) else {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                operation,
+                format!("the way \"{path}\" is not possible for {} entries here", self.entries),
+                "take one of those that the plan lists, or leave the choice to the planner",
+            ));
+        };
+        (self.path, self.predicted) = (path, predicted);
+        Ok(self)
+    }
+}
