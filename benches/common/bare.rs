@@ -25,7 +25,7 @@ enum Runtime {
 /// GPU 0, or the first of two emulated devices, and the way around this crate to it.
 pub fn open() -> Result<(Device, Bare)> {
     let (device, runtime) = if Device::available().is_empty() {
-        let machine = Emulator::builder().devices(2).build();
+        let machine = Emulator::builder().devices(2).memory_bytes(16 << 30).build();
         let driver = machine.driver();
         (Device::of_emulator(&machine, 0)?, Runtime::Emulated { machine, driver })
     } else {

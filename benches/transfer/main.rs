@@ -1,18 +1,19 @@
-//! What transfers cost: pinned and staged copies, overlap, peers.
+//! What transfers cost: pinned, staged and batched copies, files, overlap, peers.
 //!
 //! `cargo bench --bench transfer -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX] [--quick]
-//! [--cublas FILE]`
+//! [--cublas FILE] [--files FOLDER]`
 //!
 //! ```text
-//!   pinned    from and to page-locked memory     overlap   H2D, kernel and D2H at once
-//!   submit    what a tracked call costs
-//!   staged    from and to ordinary memory        matmul    what copies cost a matrix product
-//!   slices    many ordinary slices               peer      between two devices
-//!   versus    beside the runtime's own staging   emulated  the emulated device's own cost
-//!   threads   and by many threads at once
+//!   pinned    from and to page-locked memory     batch     many small copies at once
+//!   submit    what a tracked call costs          planner   whether it chooses the fastest way
+//!   staged    from and to ordinary memory        file      files that are in memory
+//!   slices    many ordinary slices               overlap   H2D, kernel and D2H at once
+//!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
+//!   threads   and by many threads at once        peer      between two devices
+//!                                                emulated  the emulated device's own cost
 //!
 //!   ceiling   a bare copy of the same bytes      cublas    the library of that product
-//!   tuning    staging other than by default
+//!   blocks    what batches are measured on       tuning    staging other than by default
 //! ```
 //!
 //! Every figure stands beside its reference from the same run, taken in turns with it, so that both meet
@@ -24,15 +25,19 @@
 //! nothing about copies. `--quick` shows that everything works; its figures mean little, and large sizes
 //! are left out.
 
+mod batch;
+mod blocks;
 mod ceiling;
 #[path = "../common/mod.rs"]
 mod common;
 mod cublas;
 mod emulated;
+mod file;
 mod matmul;
 mod overlap;
 mod peer;
 mod pinned;
+mod planner;
 mod slices;
 mod staged;
 mod submit;
@@ -65,6 +70,8 @@ struct Bench {
     quick: bool,
     /// Where cuBLAS is.
     cublas: Option<String>,
+    /// Where files that are measured lie meanwhile.
+    files: Option<String>,
 }
 
 impl Bench {
@@ -110,12 +117,18 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let options = Options::from_args(&[&["cublas"][..], &tuning::OPTIONS].concat())?;
+    let own = ["cublas", file::FOLDER, file::FIRST_LOAD];
+    let options = Options::from_args(&[&own[..], &tuning::OPTIONS].concat())?;
     let (device, bare) = bare::open()?;
     tuning::apply(&options, &device)?;
+    if let Some(path) = options.value(file::FIRST_LOAD) {
+        return file::first_load(&device, path);
+    }
     let mut report = Report::new(device.name(), &options);
-    let cublas = options.value("cublas").map(str::to_owned);
-    let bench = Bench { fills: device.stream()?, device, bare, quick: options.quick, cublas };
+    let said = |name| options.value(name).map(str::to_owned);
+    let (cublas, files) = (said("cublas"), said(file::FOLDER));
+    let bench =
+        Bench { fills: device.stream()?, device, bare, quick: options.quick, cublas, files };
     pinned::run(&bench, &mut report)?;
     submit::run(&bench, &mut report)?;
     staged::run(&bench, &mut report)?;
@@ -123,6 +136,9 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     versus::run(&bench, &mut report)?;
     threads::run(&bench, &mut report)?;
     versus::worst(&mut report);
+    batch::run(&bench, &mut report)?;
+    planner::run(&bench, &mut report)?;
+    file::run(&bench, &mut report)?;
     overlap::run(&bench, &mut report)?;
     matmul::run(&bench, &mut report)?;
     peer::run(&bench, &mut report)?;

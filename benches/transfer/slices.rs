@@ -1,6 +1,6 @@
 //! A thousand ordinary slices of a million floats: more than any cache holds.
 
-use pinlane::{DeviceBuf, Result, Stream};
+use pinlane::{DeviceBuf, DownloadItem, Result, Stream, UploadItem};
 
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
@@ -8,6 +8,9 @@ use super::common::figures::{Figure, Report};
 use super::common::timing::{medians_of, seconds};
 use super::{Bench, GIB, MIB, TENSOR};
 
+const BATCH: &str = "1000 ordinary slices of 4,000,000 bytes to a device buffer each, or back, in one batch \
+                     whose list was made before, until the data is there, host's clock; median, in turns \
+                     with the reference";
 const LOOP: &str = "1000 ordinary slices of 4,000,000 bytes to a device buffer each, or back, a call for each, \
                     until the data is there, host's clock; median, in turns with the reference";
 
@@ -32,23 +35,47 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     };
     let ceiling = Ceiling::new(bench, room)?;
     for (name, way) in names.into_iter().zip([Way::H2D, Way::D2H]) {
-        let [one_by_one, bare] = medians_of(
+        let [batch, one_by_one, bare] = medians_of(
             &mut slices,
             samples,
-            [&|slices| slices.one_by_one(way), &|_| ceiling.copies(way, count, TENSOR)],
+            [&|slices| slices.batch(way), &|slices| slices.one_by_one(way), &|_| {
+                ceiling.copies(way, count, TENSOR)
+            }],
         )?;
         let reference =
             bench.bare.name("1000 bare cudaMemcpyAsync, from or to 1 GiB of pinned memory");
-        report.add(
-            Figure::lower(format!("{name}.loop"), one_by_one * 1e3, "ms")
-                .beside(reference, bare * 1e3)
-                .by(LOOP, samples),
-        );
+        for (name, time, method) in
+            [(format!("{name}.loop"), one_by_one, LOOP), (name, batch, BATCH)]
+        {
+            report.add(
+                Figure::lower(name, time * 1e3, "ms")
+                    .beside(reference, bare * 1e3)
+                    .by(method, samples),
+            );
+        }
     }
     Ok(())
 }
 
 impl Slices {
+    fn batch(&mut self, way: Way) -> Result<f64> {
+        let Slices { stream, host, gpu } = self;
+        match way {
+            Way::H2D => {
+                let pairs = host.iter().zip(gpu);
+                let items = pairs.map(|(from, to)| UploadItem::new(&from[..], to));
+                let mut items = items.collect::<Result<Vec<_>>>()?;
+                seconds(|| stream.upload_batch(&mut items)?.wait())
+            }
+            Way::D2H => {
+                let pairs = gpu.iter().zip(host);
+                let items = pairs.map(|(from, to)| DownloadItem::new(from, &mut to[..]));
+                let mut items = items.collect::<Result<Vec<_>>>()?;
+                seconds(|| stream.download_batch(&mut items)?.wait())
+            }
+        }
+    }
+
     fn one_by_one(&mut self, way: Way) -> Result<f64> {
         let Slices { stream, host, gpu } = self;
         seconds(|| {

@@ -1,6 +1,6 @@
 //! How ordinary memory is staged in this run, where it is not by the defaults: `--threads N --cores A,B,..
-//! --ring N --slot N --first N --unit N --direct N`, sizes in bytes. For finding the defaults; figures to be
-//! kept are taken with them.
+//! --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. For finding the defaults;
+//! figures to be kept are taken with them.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -9,7 +9,8 @@ use pinlane::{CopyTeam, Device, Staging};
 
 use super::common::options::Options;
 
-pub const OPTIONS: [&str; 7] = ["threads", "cores", "ring", "slot", "first", "unit", "direct"];
+pub const OPTIONS: [&str; 8] =
+    ["threads", "cores", "ring", "slot", "first", "unit", "direct", "streaming"];
 
 pub fn apply(options: &Options, device: &Device) -> Result<(), Box<dyn Error>> {
     if OPTIONS.iter().all(|name| options.value(name).is_none()) {
@@ -23,12 +24,13 @@ pub fn apply(options: &Options, device: &Device) -> Result<(), Box<dyn Error>> {
         team = team.cores(cores.split(',').map(usize::from_str).collect::<Result<Vec<_>, _>>()?);
     }
     type Setter = fn(Staging, usize) -> Staging;
-    let setters: [(&str, Setter); 5] = [
+    let setters: [(&str, Setter); 6] = [
         ("ring", Staging::ring_bytes),
         ("slot", Staging::slot_bytes),
         ("first", Staging::first_bytes),
         ("unit", Staging::unit_bytes),
         ("direct", Staging::direct_bytes),
+        ("streaming", Staging::streaming_bytes),
     ];
     let mut staging = Staging::new();
     for (name, set) in setters {

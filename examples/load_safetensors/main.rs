@@ -76,7 +76,7 @@ pub(crate) fn run(
     options.json.as_deref().map_or(Ok(()), |path| report.write_json(path))
 }
 
-/// Tells the crate what the command line says. What it does not say is the crate's to choose.
+/// Tells the crate what the command line says.
 fn configure(device: &Device, options: &Options) -> Result<()> {
     if let Some(threads) = options.threads {
         CopyTeam::new().threads(threads).install()?;

@@ -14,7 +14,7 @@ usage: load_safetensors [OPTIONS] [FILE]
   --device N         GPU number N, or `emulated`; otherwise GPU 0 if there is one, else emulated
   --direct           read past the page cache (O_DIRECT)
   --loads N          load N times [2]; the first load also allocates and starts what the others find
-  --threads N        copy threads, beside the one that waits [one a core, 7 at most]
+  --threads N        read with N threads beside the caller's own [so that all cores read]
   --slot-bytes N     upload at most N bytes at a time, at least 4096
   --ring-bytes N     page-lock at most N bytes for them, at least two slots
   --verify-all       download and compare every tensor, not just one in eight and the largest
@@ -30,7 +30,8 @@ Exit code: 0 if all is well, 1 if not, 2 if the command line is wrong.
 ";
 
 const MOST_LOADS: usize = 1000;
-const MOST_THREADS: usize = 256;
+/// The most that the crate takes.
+pub const MOST_THREADS: usize = 256;
 
 /// What to do.
 pub enum Command {

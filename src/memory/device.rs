@@ -381,8 +381,19 @@ impl<'a> DeviceBytes<'a> {
     }
 
     pub(crate) fn operand(&self, access: Access) -> Operand<'a> {
+        self.region.operand(self.range(), access)
+    }
+
+    #[inline]
+    pub(crate) fn hazards(&self) -> &'a Hazards {
+        &self.region.hazards
+    }
+
+    /// Its bytes, counted from the start of the buffer.
+    #[inline]
+    pub(crate) fn range(&self) -> Range<usize> {
         let start = (self.ptr - self.region.ptr) as usize;
-        self.region.operand(start..start + self.bytes, access)
+        start..start + self.bytes
     }
 }
 

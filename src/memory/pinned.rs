@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 use bytemuck::Pod;
 
 use super::block::BlockRef;
-use super::hazard::Access;
+use super::hazard::{Access, Hazards};
 use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
 use crate::context::Context;
@@ -243,10 +243,16 @@ impl<T: Pod> fmt::Debug for PinnedBuf<T> {
 pub(crate) struct PinnedBytes<'a>(&'a PinnedRegion);
 
 impl<'a> PinnedBytes<'a> {
-    /// The range `ptr .. ptr + bytes`, which lies in it.
-    pub(crate) fn operand(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
+    /// Bytes `ptr .. ptr + bytes`, which lie in it, counted from the start of the block.
+    #[inline]
+    pub(crate) fn range(&self, ptr: *const u8, bytes: usize) -> Range<usize> {
         let start = ptr.addr() - self.0.ptr().as_ptr().addr();
-        self.0.operand(start..start + bytes, access)
+        start..start + bytes
+    }
+
+    #[inline]
+    pub(crate) fn hazards(&self) -> &'a Hazards {
+        self.0.block.hazards()
     }
 
     /// The parts of that range that a copy each may cover, in bytes from its start.
@@ -255,9 +261,14 @@ impl<'a> PinnedBytes<'a> {
         ptr: *const u8,
         bytes: usize,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let start = ptr.addr() - self.0.ptr().as_ptr().addr();
-        let parts = self.0.block.parts(start..start + bytes);
+        let range = self.range(ptr, bytes);
+        let start = range.start;
+        let parts = self.0.block.parts(range);
         parts.map(move |part| part.start - start..part.end - start)
+    }
+
+    pub(crate) fn context(&self) -> &'a Context {
+        self.0.context()
     }
 
     pub(crate) fn is_same_block(&self, other: &PinnedBytes<'_>) -> bool {

@@ -23,8 +23,9 @@
 //!   are all those positions. Two threads may submit at once; nothing is assumed about who comes
 //!   first, and so a position says nothing about the one before it, unless it covers it.
 //! * **Every pending position can be waited for.** By its own event; or by the first later one that
-//!   covers it; or, if there is none, by one that whoever waits records there and then, a position of
-//!   its own without an operation; or, if that fails, by the whole stream (soundness rule 7).
+//!   covers it; or, if nothing lies behind it on a private stream, by that stream; or by an event that
+//!   whoever waits records there and then, a position of its own without an operation; or, if that fails, by
+//!   the whole stream (soundness rule 7).
 //! * **A group is small.** Behind a position and up to its event there are at most seven
 //!   small copies, and those that other threads enqueue at the same moment. Whatever may take longer,
 //!   another operation or a wait for another stream, closes the open group first.
@@ -263,6 +264,16 @@ impl Timeline {
 
     /// What there is to wait for at `position`; `None` if it is complete.
     fn target(&self, position: u64, operation: &'static str) -> Result<Option<Target>> {
+        self.target_for(position, operation, true)
+    }
+
+    /// `host` says that the host waits, and may wait for the stream as well.
+    fn target_for(
+        &self,
+        position: u64,
+        operation: &'static str,
+        host: bool,
+    ) -> Result<Option<Target>> {
         if self.is_retired(position) {
             return Ok(None);
         }
@@ -273,6 +284,11 @@ impl Timeline {
             }
             if let Some((fence, event)) = marks.event_for(position) {
                 return Ok(Some(Target::Event(fence, event)));
+            }
+            // Nothing lies behind it: the stream itself tells, without another event. Nobody else can
+            // enqueue there what takes long, but by this crate and at this moment.
+            if host && self.is_private() && position + 1 == marks.end() {
+                return Ok(Some(Target::Stream(marks.end())));
             }
         }
         if let Some(fence) = self.fence(self.open(operation)?, operation) {
@@ -342,7 +358,7 @@ impl Timeline {
             return Ok(());
         }
         const CALL: &str = "cudaStreamWaitEvent";
-        match producer.target(position, CALL)? {
+        match producer.target_for(position, CALL, false)? {
             None => Ok(()),
             Some(Target::Event(fence, event)) => {
                 let driver = self.context.driver(CALL)?;

@@ -1,12 +1,20 @@
 //! What is copied: a range of host memory or of a file, and one on a device.
 
 use std::marker::PhantomData;
+use std::ops::Range;
 
 use super::file::FileReader;
 use super::simd::{self, Stores};
 use crate::error::Result;
-use crate::memory::hazard::Access;
-use crate::memory::{DeviceBytes, Operand, PinnedBytes};
+use crate::memory::hazard::Hazards;
+use crate::memory::{DeviceBytes, PinnedBytes};
+
+/// One of the two sides of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Host,
+    Device,
+}
 
 /// The bytes `host .. host + device.len()` of host memory, ordinary or page-locked, and as many on the device;
 /// or as many of a file.
@@ -67,14 +75,13 @@ impl<'a> Entry<'a> {
         self.host
     }
 
-    /// The device memory, whole.
-    pub(super) fn on_device(&self, access: Access) -> Operand<'a> {
-        self.device.operand(access)
-    }
-
-    /// The host memory, whole, if it is tracked.
-    pub(super) fn on_host(&self, access: Access) -> Option<Operand<'a>> {
-        self.pinned.map(|pinned| pinned.operand(self.host, self.bytes(), access))
+    /// Calls `with` for the buffers that the entry names: the device's, and the host's, if it is tracked.
+    #[inline]
+    pub(super) fn for_buffers(&self, mut with: impl FnMut(Side, &'a Hazards, Range<usize>)) {
+        with(Side::Device, self.device.hazards(), self.device.range());
+        if let Some(pinned) = self.pinned {
+            with(Side::Host, pinned.hazards(), pinned.range(self.host, self.bytes()));
+        }
     }
 
     /// Where its bytes begin in a file that is read in blocks.

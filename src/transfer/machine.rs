@@ -44,13 +44,13 @@ impl Costs {
     /// Of an H100 on PCIe 5 with a host of the same age.
     pub(super) const DEFAULT: Costs = Costs {
         fixed: 8.0,
-        copy: 2.4,
-        batch_entry: 1.5,
-        kernel: 4.0,
+        copy: 2.7,
+        batch_entry: 1.3,
+        kernel: 6.0,
         kernel_entry: 0.002,
-        link: 54_000.0,
-        pull: 46_000.0,
-        on_device: 1_000_000.0,
+        link: 54_500.0,
+        pull: 49_000.0,
+        on_device: 400_000.0,
         thread: 8_000.0,
         host_entry: 0.05,
     };

@@ -161,66 +161,69 @@ pub(super) struct Planner<'m> {
     pub(super) threads: usize,
     /// The first portion of a copy through slots; what follows overlaps.
     pub(super) first: usize,
+    /// The largest portion.
+    pub(super) portion: usize,
 }
 
 impl Planner<'_> {
     /// Entries of ordinary memory, which go through slots.
     pub(super) fn staged(&self, way: Way, group: Group) -> Option<Choice> {
-        let Costs { fixed, copy, batch_entry, kernel, kernel_entry, link, pull, .. } = self.costs();
-        let (bytes, entries, runs) = self.sizes(group);
+        let (bytes, entries, _) = self.sizes(group);
         let threads = self.threads as f64;
         let host = (bytes / self.costs().thread + entries * self.costs().host_entry) / threads;
         // The host's work and the device's overlap, but for the first portion.
         let alone = (self.first as f64 / bytes).min(1.0);
-        let both = |device: f64| fixed + host.max(device) + host.min(device) * alone;
-        let kernels = kernel + entries * kernel_entry;
-        let wire = bytes / link;
-        let mut costs = vec![(Path::Copies, both(wire.max(runs * copy)))];
-        if self.batches {
-            costs.push((Path::Batch, both(wire.max(runs * batch_entry))));
-        }
-        if self.machine.kernels {
-            costs.push((Path::Packed, copy + kernels + both(wire)));
-            if way == Way::Up {
-                costs.push((Path::Pull, kernel + both(bytes / pull + entries * kernel_entry)));
-            }
-        }
-        choice(group, costs)
+        let both = |device: f64| host.max(device) + host.min(device) * alone;
+        let fixed = self.costs().fixed;
+        choice(group, self.device_costs(way, group), |device| fixed + both(device))
     }
 
     /// Entries of page-locked memory, which the device copies as they are.
     pub(super) fn pinned(&self, way: Way, group: Group) -> Option<Choice> {
-        let Costs {
-            fixed, copy, batch_entry, kernel, kernel_entry, link, pull, host_entry, ..
-        } = self.costs();
-        let (bytes, entries, runs) = self.sizes(group);
-        let wire = bytes / link;
-        let mut costs = vec![(Path::Copies, fixed + wire.max(runs * copy))];
-        if self.batches {
-            costs.push((Path::Batch, fixed + wire.max(runs * batch_entry)));
-        }
-        if self.machine.kernels && way == Way::Up {
-            let list = entries * (host_entry / 4.0 + kernel_entry);
-            costs.push((Path::Pull, fixed + kernel + list + bytes / pull));
-        }
-        choice(group, costs)
+        let costs = self.device_costs(way, group);
+        let in_place = |&(path, _): &(Path, f64)| path != Path::Packed;
+        let fixed = self.costs().fixed;
+        choice(group, costs.into_iter().filter(in_place).collect(), |device| fixed + device)
     }
 
     /// Entries within the device.
     pub(super) fn on_device(&self, group: Group) -> Option<Choice> {
-        let Costs { fixed, copy, batch_entry, kernel, kernel_entry, on_device, host_entry, .. } =
-            self.costs();
+        let Costs { copy, batch_entry, kernel, kernel_entry, on_device, .. } = self.costs();
         let (bytes, entries, runs) = self.sizes(group);
         let memory = bytes / on_device;
-        let mut costs = vec![(Path::Copies, fixed + memory.max(runs * copy))];
+        let mut costs = vec![(Path::Copies, memory + runs * copy)];
         if self.batches {
-            costs.push((Path::Batch, fixed + memory.max(runs * batch_entry)));
+            costs.push((Path::Batch, BATCH_CALL + memory + runs * batch_entry));
         }
         if self.machine.kernels {
-            let list = entries * (host_entry / 4.0 + kernel_entry);
-            costs.push((Path::Pull, fixed + kernel + list + memory));
+            costs.push((Path::Pull, kernel + entries * kernel_entry + memory));
         }
-        choice(group, costs)
+        let fixed = self.costs().fixed;
+        choice(group, costs, |device| fixed + device)
+    }
+
+    /// What the ways cost the device. One copy more costs its time beside the bytes': the copy engine pauses
+    /// between two.
+    fn device_costs(&self, way: Way, group: Group) -> Vec<(Path, f64)> {
+        let Costs { copy, batch_entry, kernel, kernel_entry, link, pull: rate, on_device, .. } =
+            self.costs();
+        let (bytes, entries, runs) = self.sizes(group);
+        let wire = bytes / link;
+        let ease = if way == Way::Down { DOWN } else { 1.0 };
+        let mut costs = vec![(Path::Copies, wire + runs * copy * ease)];
+        if self.batches {
+            costs.push((Path::Batch, BATCH_CALL + wire + runs * batch_entry * ease));
+        }
+        if self.machine.kernels {
+            let kernels = kernel + entries * kernel_entry;
+            let portions = (bytes / self.portion as f64).max(3.0);
+            let packed = portions * (kernel + copy) + entries * kernel_entry + wire;
+            costs.push((Path::Packed, packed + bytes / on_device));
+            if way == Way::Up {
+                costs.push((Path::Pull, kernels + bytes / rate));
+            }
+        }
+        costs
     }
 
     fn costs(&self) -> Costs {
@@ -232,11 +235,17 @@ impl Planner<'_> {
     }
 }
 
-fn choice(group: Group, costs: Vec<(Path, f64)>) -> Option<Choice> {
+/// What a batch call costs beside its entries, in microseconds.
+const BATCH_CALL: f64 = 1.5;
+/// How much less one more copy costs on the way down.
+const DOWN: f64 = 0.85;
+
+/// The cheapest of `costs`, each completed by `whole`.
+fn choice(group: Group, costs: Vec<(Path, f64)>, whole: impl Fn(f64) -> f64) -> Option<Choice> {
     if group.entries == 0 {
         return None;
     }
-    let in_time = |(path, micros): (Path, f64)| (path, Duration::from_secs_f64(micros / 1e6));
+    let in_time = |(path, device)| (path, Duration::from_secs_f64(whole(device) / 1e6));
     let mut costs: Vec<_> = costs.into_iter().map(in_time).collect();
     costs.sort_by_key(|&(_, time)| time);
     let (path, predicted) = costs[0];

@@ -6,6 +6,7 @@ use super::entry::{Entry, List};
 use super::order::{check_device, check_lengths};
 use super::path::Path;
 use super::staging::Engine;
+use super::team::Task;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -43,7 +44,7 @@ impl Stream {
             return self.upload(&staged, dst.reborrow());
         }
         let entry = Entry::from_host(bytemuck::cast_slice(src), dst.into());
-        engine.upload(self, OPERATION, List::all(&[entry]), Path::Copies)
+        engine.upload(self, OPERATION, List::all(&[entry]), Path::Copies, Task::Copying)
     }
 
     /// Copies `src` on this stream's device to `dst`, ordinary memory, and returns when the data has arrived.

@@ -34,8 +34,10 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::Process;
 use crate::sync::{Condvar, Mutex};
 
-/// The most copy threads that are of use, the caller's included: eight saturate a PCIe 5 link.
-const MAX_THREADS: usize = 8;
+/// The most threads that are of use for copying memory, the caller's included: eight saturate a PCIe 5 link.
+const COPYING: usize = 8;
+/// The same for reading files, where a thread spends most of its time in the operating system.
+const READING: usize = 16;
 
 /// How the process's copy threads are to be: how many, where, and how long they stay awake.
 ///
@@ -44,6 +46,7 @@ const MAX_THREADS: usize = 8;
 #[derive(Clone, Debug)]
 pub struct CopyTeam {
     threads: usize,
+    copying: usize,
     cores: Vec<usize>,
     spin: Duration,
 }
@@ -55,13 +58,14 @@ impl Default for CopyTeam {
 }
 
 impl CopyTeam {
-    /// The default: as many threads as there are cores, at most eight with the caller's own, wherever the
-    /// system puts them, awake for 200 us after each copy.
+    /// The default: as many threads as there are cores, at most 16 with the caller's own, of which at most eight
+    /// copy memory, wherever the system puts them, awake for 200 us after each copy.
     #[must_use]
     pub fn new() -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         CopyTeam {
-            threads: cores.min(MAX_THREADS) - 1,
+            threads: cores.min(READING) - 1,
+            copying: COPYING - 1,
             cores: Vec::new(),
             spin: Duration::from_micros(200),
         }
@@ -71,6 +75,13 @@ impl CopyTeam {
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
+        self
+    }
+
+    /// How many of them copy memory; the others only read files.
+    #[must_use]
+    pub fn copying(mut self, threads: usize) -> Self {
+        self.copying = threads;
         self
     }
 
@@ -129,9 +140,17 @@ pub(crate) fn run(helpers: usize, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut
     }
 }
 
-/// How many threads work on a copy at most, the caller's included.
-pub(crate) fn size() -> usize {
-    current().options.threads + 1
+/// How many threads work on a copy at most, beside the caller's.
+pub(crate) fn helpers(task: Task) -> usize {
+    let CopyTeam { threads, copying, .. } = current().options;
+    if task == Task::Reading { threads } else { threads.min(copying) }
+}
+
+/// What a job is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Task {
+    Copying,
+    Reading,
 }
 
 /// The team; none before the first use. Teams are few and never freed: a thread may be about to look at one.
@@ -157,22 +176,26 @@ fn replace(team: Team) -> &'static Team {
     team
 }
 
+/// Helpers that copy, and those that read only.
+const KINDS: [usize; 2] = [0, 1];
+
 struct Team {
     options: CopyTeam,
     process: Process,
     /// Helpers start with the first job.
     started: AtomicBool,
     dismissed: AtomicBool,
-    /// How many seats the open jobs have; read by spinning helpers.
-    seats: AtomicUsize,
+    /// How many seats the open jobs have, for helpers that copy, and for those that read only: more than the
+    /// former are not woken for a copy. Read by spinning helpers.
+    seats: [AtomicUsize; 2],
     state: Mutex<State>,
-    work: Condvar,
+    work: [Condvar; 2],
 }
 
 #[derive(Default)]
 struct State {
     jobs: Vec<JobPtr>,
-    asleep: usize,
+    asleep: [usize; 2],
 }
 
 /// A job on the list. It is there until its caller takes it off, and alive for as long.
@@ -185,8 +208,8 @@ unsafe impl Send for JobPtr {}
 struct Job {
     /// With the lifetime taken away; the job is on the list, or has somebody inside, only within `run`.
     work: *const (dyn Fn() + Sync),
-    /// How many more may join; changed under the lock.
-    seats: AtomicUsize,
+    /// How many more may join of either kind; changed under the lock.
+    seats: [AtomicUsize; 2],
     inside: AtomicUsize,
     panicked: AtomicBool,
     caller: thread::Thread,
@@ -199,9 +222,9 @@ impl Team {
             process: Process::current(),
             started: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
-            seats: AtomicUsize::new(0),
+            seats: Default::default(),
             state: Mutex::new(State::default()),
-            work: Condvar::new(),
+            work: [Condvar::new(), Condvar::new()],
         }
     }
 
@@ -213,7 +236,7 @@ impl Team {
             // With fewer threads, or none, callers do more themselves.
             let _ = helper.spawn(move || {
                 core.inspect(|&core| pin_to(core));
-                self.help();
+                self.help(usize::from(number >= self.options.copying));
             });
         }
     }
@@ -222,13 +245,17 @@ impl Team {
         if !self.started.swap(true, Ordering::AcqRel) {
             self.start();
         }
+        let copying = self.options.copying;
         let job = Job {
             // SAFETY: only the lifetime changes; nobody calls it once `run` has returned, because the job is
             // off the list by then, and nobody inside.
             work: unsafe {
                 std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work)
             },
-            seats: AtomicUsize::new(helpers),
+            seats: [
+                AtomicUsize::new(helpers.min(copying)),
+                AtomicUsize::new(helpers.saturating_sub(copying)),
+            ],
             inside: AtomicUsize::new(0),
             panicked: AtomicBool::new(false),
             caller: thread::current(),
@@ -245,11 +272,16 @@ impl Team {
     fn open(&self, job: &Job) {
         let mut state = self.state.lock();
         state.jobs.push(JobPtr(job));
-        self.seats.fetch_add(job.seats.load(Ordering::Relaxed), Ordering::Release);
         let asleep = state.asleep;
+        for kind in KINDS {
+            let seats = job.seats[kind].load(Ordering::Relaxed);
+            self.seats[kind].fetch_add(seats, Ordering::Release);
+        }
         drop(state);
-        if asleep > 0 {
-            self.work.notify_all();
+        for kind in KINDS {
+            if asleep[kind] > 0 && job.seats[kind].load(Ordering::Relaxed) > 0 {
+                self.work[kind].notify_all();
+            }
         }
     }
 
@@ -257,7 +289,10 @@ impl Team {
         {
             let mut state = self.state.lock();
             state.jobs.retain(|open| *open != JobPtr(job));
-            self.seats.fetch_sub(job.seats.swap(0, Ordering::Relaxed), Ordering::Relaxed);
+            for kind in KINDS {
+                let seats = job.seats[kind].swap(0, Ordering::Relaxed);
+                self.seats[kind].fetch_sub(seats, Ordering::Relaxed);
+            }
         }
         // Those inside are in their last unit.
         let mut spins = 0;
@@ -272,26 +307,26 @@ impl Team {
     }
 
     /// A seat in an open job, if there is one. The oldest job comes first.
-    fn take_seat(&self, state: &State) -> Option<JobPtr> {
+    fn take_seat(&self, state: &State, kind: usize) -> Option<JobPtr> {
         let open = state.jobs.iter().find(|open| {
             // SAFETY: on the list, so alive.
-            unsafe { &*open.0 }.seats.load(Ordering::Relaxed) > 0
+            unsafe { &*open.0 }.seats[kind].load(Ordering::Relaxed) > 0
         })?;
         // SAFETY: as above.
         let job = unsafe { &*open.0 };
-        job.seats.fetch_sub(1, Ordering::Relaxed);
-        self.seats.fetch_sub(1, Ordering::Relaxed);
+        job.seats[kind].fetch_sub(1, Ordering::Relaxed);
+        self.seats[kind].fetch_sub(1, Ordering::Relaxed);
         job.inside.fetch_add(1, Ordering::Relaxed);
         Some(*open)
     }
 
     /// A helper's life.
-    fn help(&self) {
+    fn help(&self, kind: usize) {
         while !self.dismissed.load(Ordering::Acquire) {
-            if !self.spin_for_work() {
-                self.sleep();
+            if !self.spin_for_work(kind) {
+                self.sleep(kind);
             }
-            let seat = self.take_seat(&self.state.lock());
+            let seat = self.take_seat(&self.state.lock(), kind);
             if let Some(JobPtr(job)) = seat {
                 // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
                 let job = unsafe { &*job };
@@ -309,11 +344,11 @@ impl Team {
     }
 
     /// Whether there is a seat before the time for spinning is over.
-    fn spin_for_work(&self) -> bool {
+    fn spin_for_work(&self, kind: usize) -> bool {
         let start = Instant::now();
         loop {
             for _ in 0..64 {
-                if self.seats.load(Ordering::Acquire) > 0 {
+                if self.seats[kind].load(Ordering::Acquire) > 0 {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -324,12 +359,14 @@ impl Team {
         }
     }
 
-    fn sleep(&self) {
+    fn sleep(&self, kind: usize) {
         let mut state = self.state.lock();
-        while self.seats.load(Ordering::Acquire) == 0 && !self.dismissed.load(Ordering::Acquire) {
-            state.asleep += 1;
-            state = self.work.wait(state);
-            state.asleep -= 1;
+        while self.seats[kind].load(Ordering::Acquire) == 0
+            && !self.dismissed.load(Ordering::Acquire)
+        {
+            state.asleep[kind] += 1;
+            state = self.work[kind].wait(state);
+            state.asleep[kind] -= 1;
         }
     }
 
@@ -337,7 +374,7 @@ impl Team {
     fn dismiss(&self) {
         let _state = self.state.lock();
         self.dismissed.store(true, Ordering::Release);
-        self.work.notify_all();
+        self.work.iter().for_each(Condvar::notify_all);
     }
 }
 

@@ -15,9 +15,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::entry::List;
-use super::order::{check_device, wait_for_conflicts};
-use super::team;
+use super::entry::{Entry, List, Side};
+use super::order::{check_device, check_driver, wait_for_conflicts};
+use super::team::{self, Task};
 use crate::error::{Error, Result};
 use crate::memory::Operand;
 use crate::memory::hazard::Access;
@@ -34,12 +34,11 @@ pub(super) enum Way {
 }
 
 impl Way {
-    fn on_device(self) -> Access {
-        if self == Way::Up { Access::Write } else { Access::Read }
-    }
-
-    fn on_host(self) -> Access {
-        if self == Way::Up { Access::Read } else { Access::Write }
+    fn access(self, side: Side) -> Access {
+        match (self, side) {
+            (Way::Up, Side::Device) | (Way::Down, Side::Host) => Access::Write,
+            (Way::Up, Side::Host) | (Way::Down, Side::Device) => Access::Read,
+        }
     }
 }
 
@@ -66,37 +65,39 @@ impl<'e, 'a> Uses<'e, 'a> {
         Uses { stream, operation, list, way, fences: Mutex::default() }
     }
 
-    /// The operands of an entry.
-    fn of(&self, n: usize) -> impl Iterator<Item = Operand<'a>> + use<'a> {
-        let entry = self.list.get(n);
-        let device = entry.on_device(self.way.on_device());
-        [Some(device), entry.on_host(self.way.on_host())].into_iter().flatten()
-    }
-
     /// Checks that all belong to the stream's device, and makes the stream wait, on the device, for what
     /// conflicts. Whether there was anything to wait for.
     pub(super) fn wait_for_conflicts(&self) -> Result<bool> {
         let timeline = &self.stream.timeline;
-        let conflicting: Mutex<Vec<Operand<'a>>> = Mutex::default();
+        let ours = timeline.context();
+        let conflicting: Mutex<Vec<Operand<'e>>> = Mutex::default();
         let strange: Mutex<Option<Error>> = Mutex::default();
         self.for_all(&|n| {
-            let device = self.list.get(n).device.context();
-            if !Arc::ptr_eq(device, timeline.context())
-                && let Err(error) = check_device(self.operation, self.stream, &[device])
-            {
+            let entry = self.list.get(n);
+            if let Err(error) = self.check(entry) {
                 strange.lock().get_or_insert(error);
             }
-            for operand in self.of(n) {
-                if operand.hazards.is_used_elsewhere(timeline) {
-                    conflicting.lock().push(operand);
+            entry.for_buffers(|side, hazards, range| {
+                if hazards.is_used_elsewhere(timeline) {
+                    let access = self.way.access(side);
+                    conflicting.lock().push(Operand { context: ours, hazards, range, access });
                 }
-            }
+            });
         });
         let strange = strange.lock().take();
         strange.map_or(Ok(()), Err)?;
         let conflicting = std::mem::take(&mut *conflicting.lock());
         wait_for_conflicts(self.stream, self.operation, &conflicting)?;
         Ok(!conflicting.is_empty())
+    }
+
+    fn check(&self, entry: &Entry<'_>) -> Result<()> {
+        let ours = self.stream.timeline.context();
+        let device = entry.device.context();
+        if !Arc::ptr_eq(device, ours) {
+            check_device(self.operation, self.stream, &[device])?;
+        }
+        entry.pinned.map_or(Ok(()), |pinned| check_driver(self.operation, ours, pinned.context()))
     }
 
     /// Notes that a portion has been enqueued.
@@ -122,22 +123,27 @@ impl<'e, 'a> Uses<'e, 'a> {
     }
 
     fn for_all(&self, work: &(dyn Fn(usize) + Sync)) {
-        let count = self.list.len();
-        if count < SHARE_FROM {
-            return (0..count).for_each(work);
-        }
-        let next = AtomicUsize::new(0);
-        let share = || {
-            loop {
-                let start = next.fetch_add(CHUNK, Ordering::Relaxed);
-                if start >= count {
-                    return;
-                }
-                (start..(start + CHUNK).min(count)).for_each(work);
-            }
-        };
-        team::run(count / CHUNK, &share, &mut || share());
+        share(self.list.len(), work);
     }
+}
+
+/// Calls `work` with every number below `count`, on several threads if they are many.
+pub(super) fn share(count: usize, work: &(dyn Fn(usize) + Sync)) {
+    if count < SHARE_FROM {
+        return (0..count).for_each(work);
+    }
+    let next = AtomicUsize::new(0);
+    let part = || {
+        loop {
+            let start = next.fetch_add(CHUNK, Ordering::Relaxed);
+            if start >= count {
+                return;
+            }
+            (start..(start + CHUNK).min(count)).for_each(work);
+        }
+    };
+    let helpers = (count / CHUNK).min(team::helpers(Task::Copying));
+    team::run(helpers, &part, &mut || part());
 }
 
 impl Drop for Uses<'_, '_> {
@@ -145,14 +151,15 @@ impl Drop for Uses<'_, '_> {
         let fences = std::mem::take(self.fences.get_mut());
         let timeline = &self.stream.timeline;
         self.for_all(&|n| {
-            for operand in self.of(n) {
+            self.list.get(n).for_buffers(|side, hazards, range| {
+                let access = self.way.access(side);
                 for &fence in &fences {
-                    operand.hazards.note(timeline, fence, &operand.range, operand.access);
+                    hazards.note(timeline, fence, &range, access);
                 }
-                if operand.access == Access::Write && fences.len() == 1 {
-                    operand.hazards.supersede(timeline, &operand.range);
+                if access == Access::Write && fences.len() == 1 {
+                    hazards.supersede(timeline, &range);
                 }
-            }
+            });
         });
     }
 }

@@ -173,6 +173,7 @@ fn rule_15_an_error_is_told_once() {
         rig.emulator.inject(Fault::once(call, CudaCode::UNKNOWN));
         let results = [
             rig.stream.upload(&host, &mut gpu).and_then(|ticket| ticket.wait()),
+            rig.stream.record().and_then(|ticket| ticket.wait()),
             rig.stream.record().and_then(|ticket| ticket.is_done().map(drop)),
             rig.stream.synchronize(),
         ];

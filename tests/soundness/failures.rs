@@ -8,6 +8,10 @@ use crate::support::{BLOCK, LEN, Rig, on_lazy_machines, watched};
 
 const ANY: CudaCode = CudaCode::UNKNOWN;
 
+/// Every call that waits or asks.
+const WAITS: [Call; 4] =
+    [Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize, Call::StreamQuery];
+
 fn fail_forever(emulator: &Emulator, calls: &[Call]) {
     calls.iter().for_each(|&call| emulator.inject(Fault::forever(call, ANY)));
 }
@@ -18,7 +22,7 @@ fn rule_04_a_failed_wait_gives_no_contents_and_quarantines_the_block() {
         let (mut host, gpu) = (rig.host(1), rig.gpu());
         let lost = host.as_ptr();
         rig.stream.download(&gpu, &mut host).unwrap();
-        fail_forever(&rig.emulator, &[Call::EventSynchronize, Call::EventQuery]);
+        fail_forever(&rig.emulator, &WAITS);
         for _ in 0..2 {
             assert_eq!(host.read().unwrap_err().cuda_code(), Some(ANY));
             assert_eq!(host.write().unwrap_err().cuda_code(), Some(ANY));
@@ -50,7 +54,7 @@ fn rule_04_an_error_that_passes_is_asked_again() {
     on_lazy_machines(1, |rig| {
         let (mut host, mut gpu) = (rig.host(1), rig.gpu());
         rig.stream.upload(&host, &mut gpu).unwrap();
-        rig.emulator.inject(Fault::once(Call::EventSynchronize, ANY));
+        rig.emulator.inject(Fault::once(Call::StreamSynchronize, ANY));
         host.write().unwrap_err();
         host.write().unwrap().fill(2);
         assert_eq!(rig.contents(&gpu), [1; LEN]);
@@ -67,10 +71,10 @@ fn rule_04_one_failure_does_not_cut_the_other_waits_short() {
         for (stream, gpu) in streams.iter().zip(&mut gpus) {
             stream.upload(&host, gpu).unwrap();
         }
-        let before = rig.emulator.calls(Call::EventSynchronize);
-        rig.emulator.inject(Fault::once(Call::EventSynchronize, ANY));
+        let before = rig.emulator.calls(Call::StreamSynchronize);
+        rig.emulator.inject(Fault::once(Call::StreamSynchronize, ANY));
         host.write().unwrap_err();
-        assert_eq!(rig.emulator.calls(Call::EventSynchronize) - before, 3);
+        assert_eq!(rig.emulator.calls(Call::StreamSynchronize) - before, 3);
     });
 }
 

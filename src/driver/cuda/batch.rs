@@ -26,8 +26,9 @@ const VERSION: c_int = 12_080;
 /// `CUresult`; its codes are those of `cudaError`, number by number, as far as these calls give them.
 type Code = c_uint;
 
-/// `CUDA_ERROR_INVALID_CONTEXT`: no device is current on the thread.
-const INVALID_CONTEXT: Code = 201;
+/// What the call gives where no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
+/// `CUDA_ERROR_INVALID_CONTEXT`. Either way nothing was enqueued.
+const PERHAPS_NO_CONTEXT: [Code; 2] = [1, 201];
 
 /// `CUmemLocation`
 #[repr(C)]
@@ -175,10 +176,12 @@ pub(super) unsafe fn copy(
         match enqueue() {
             // Any call of the runtime would make the device current here: nothing of the caller's is.
             // SAFETY: takes a number and checks it.
-            INVALID_CONTEXT => match unsafe { sys::cudaSetDevice(stream.device) } {
-                sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
-                code => code,
-            },
+            code if PERHAPS_NO_CONTEXT.contains(&code) => {
+                match unsafe { sys::cudaSetDevice(stream.device) } {
+                    sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
+                    code => code,
+                }
+            }
             code => sys::cudaError(code),
         }
     })

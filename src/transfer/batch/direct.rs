@@ -10,7 +10,7 @@ use crate::transfer::entry::{Entry, List};
 use crate::transfer::order::portion;
 use crate::transfer::path::Path;
 use crate::transfer::staging::Engine;
-use crate::transfer::uses::{Uses, Way};
+use crate::transfer::uses::{Uses, Way, share};
 
 impl Engine {
     /// Enqueues the copies of page-locked entries to the device.
@@ -26,11 +26,7 @@ impl Engine {
         let describe = || format!("copying {} page-locked entries to the device", list.len());
         if path == Path::Pull {
             let mut items = self.pool.alloc::<Item>(list.len())?;
-            let places = items.write()?.iter_mut();
-            for (item, entry) in places.zip(list.iter()) {
-                let (offset, address) = (entry.host().addr() as u64, entry.device.ptr());
-                *item = Item { offset, address, bytes: entry.bytes() as u64 };
-            }
+            write_items(items.write()?, list);
             let (at, count) = (items.as_ptr().addr() as u64, items.len());
             let operands = [crate::memory::sealed::Sealed::reading(&items)];
             // SAFETY: the stream is live. The items, complete and aligned, and the sources lie in page-locked
@@ -80,6 +76,26 @@ impl Engine {
         }
         Ok(portions)
     }
+}
+
+/// Writes what the kernel reads: an item for each entry.
+fn write_items(items: &mut [Item], list: List<'_, '_>) {
+    struct Places(*mut Item);
+    // SAFETY: used by several threads for different places only.
+    unsafe impl Sync for Places {}
+    impl Places {
+        fn at(&self, n: usize) -> *mut Item {
+            self.0.wrapping_add(n)
+        }
+    }
+    assert_eq!(items.len(), list.len());
+    let places = Places(items.as_mut_ptr());
+    share(list.len(), &|n| {
+        let entry = list.get(n);
+        let (offset, address) = (entry.host().addr() as u64, entry.device.ptr());
+        // SAFETY: `n` is below the length, and each is written by one thread.
+        unsafe { places.at(n).write(Item { offset, address, bytes: entry.bytes() as u64 }) };
+    });
 }
 
 /// One copy of a run, with its place in the blocks.

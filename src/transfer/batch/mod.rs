@@ -14,7 +14,8 @@ pub use self::item::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem
 use super::entry::{Entry, List};
 use super::path::Path;
 use super::plan::{Choice, Plan, Planner, Survey};
-use super::staging::{Engine, threads};
+use super::staging::{Engine, helpers};
+use super::team::Task;
 use super::uses::Way;
 use crate::error::Result;
 use crate::stream::Stream;
@@ -106,8 +107,7 @@ impl Stream {
         items: &mut [DownloadItem<'_>],
         mut each: impl FnMut(usize, &[u8]),
     ) -> Result<()> {
-        let each: &mut dyn FnMut(usize, &[u8]) = &mut each;
-        self.download_items("Stream::download_batch_each", items, None, Some(each)).map(drop)
+        self.download_items("Stream::download_batch_each", items, None, Some(&mut each)).map(drop)
     }
 
     /// What [`download_batch`](Self::download_batch) would do with these items. Enqueues nothing.
@@ -132,8 +132,9 @@ impl Stream {
         let planner = Planner {
             machine,
             batches: machine.batches_on(self),
-            threads: threads(survey.ordinary.bytes),
+            threads: 1 + helpers(survey.ordinary.bytes, Task::Copying),
             first: engine.options.first_bytes,
+            portion: engine.options.slot_bytes,
         };
         let by = |choice: Option<Choice>| match (choice, forced) {
             (Some(choice), Some(path)) => choice.by(operation, path).map(Some),
@@ -164,7 +165,13 @@ impl Stream {
         }
         if let Some(choice) = plan.ordinary {
             // Behind the others on the stream, so that its ticket is for all.
-            ticket = Some(engine.upload(self, operation, kinds.ordinary(entries), choice.path)?);
+            ticket = Some(engine.upload(
+                self,
+                operation,
+                kinds.ordinary(entries),
+                choice.path,
+                Task::Copying,
+            )?);
         }
         ticket.map_or_else(|| self.nothing(operation), Ok)
     }
@@ -174,7 +181,7 @@ impl Stream {
         operation: &'static str,
         items: &mut [DownloadItem<'_>],
         forced: Option<Path>,
-        mut each: Option<&mut dyn FnMut(usize, &[u8])>,
+        mut each: Option<Each<'_>>,
     ) -> Result<Ticket> {
         let entries = DownloadItem::entries(items);
         let plan = self.plan(operation, Way::Down, &Survey::of(entries), forced)?;
@@ -213,6 +220,9 @@ impl Stream {
         Ok(ticket)
     }
 }
+
+/// Who is told of each item that lands.
+type Each<'f> = &'f mut dyn FnMut(usize, &[u8]);
 
 /// How many bytes of page-locked items land at a time for a caller who is told.
 const PORTION: usize = 1 << 20;

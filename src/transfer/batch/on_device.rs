@@ -40,7 +40,7 @@ impl Stream {
         let engine = Engine::of(self)?;
         let machine = engine.machine(self)?;
         let batches = machine.batches_on(self);
-        let planner = Planner { machine, batches, threads: 1, first: 0 };
+        let planner = Planner { machine, batches, threads: 1, first: 0, portion: usize::MAX };
         let path = match planner.on_device(group) {
             None => return self.nothing(OPERATION),
             Some(choice) if here => choice.path,

@@ -13,7 +13,7 @@ use crate::transfer::entry::{Entry, List};
 use crate::transfer::order::check_device;
 use crate::transfer::path::Path;
 use crate::transfer::staging::Engine;
-use crate::transfer::team;
+use crate::transfer::team::{self, Task};
 
 /// What a thread reads at a time into page-locked memory: much for a call, little for a thread that is late.
 const UNIT: usize = 512 << 10;
@@ -80,7 +80,7 @@ impl Stream {
             Entry::from_file(file, offset, dst.into())
         };
         let entries: Vec<Entry<'_>> = ranges.into_iter().map(entry).collect();
-        engine.upload(self, operation, List::all(&entries), Path::Copies)
+        engine.upload(self, operation, List::all(&entries), Path::Copies, Task::Reading)
     }
 
     /// Few bytes, through one block of page-locked memory. All are read before the first is enqueued.
@@ -147,7 +147,7 @@ impl FileReader {
                 }
             }
         };
-        team::run((bytes / UNIT).min(team::size() - 1), &work, &mut || work());
+        team::run((bytes / UNIT).min(team::helpers(Task::Reading)), &work, &mut || work());
         let failed = failure.lock().take();
         failed.map_or(Ok(()), Err)
     }

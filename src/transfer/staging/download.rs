@@ -23,6 +23,7 @@ use crate::transfer::entry::List;
 use crate::transfer::order::{portion, wait_for_conflicts};
 use crate::transfer::path::Path;
 use crate::transfer::simd::Stores;
+use crate::transfer::team::Task;
 use crate::transfer::uses::{Uses, Way};
 
 struct Download<'e, 'a> {
@@ -97,7 +98,7 @@ impl Engine {
         let uses = Uses::new(stream, operation, list, Way::Down);
         let before = uses.reach(stream)?;
         let bytes = total(list);
-        let helpers = helpers(bytes);
+        let helpers = helpers(bytes, Task::Copying);
         let landed = Landed::default();
         let progress = Progress {
             cursor: Cursor::default(),
@@ -145,8 +146,12 @@ impl Engine {
 impl<'e> Download<'e, '_> {
     /// Enqueues the next slot's copy.
     fn enqueue(&self, progress: &mut Progress<'e>, slot: &'e Slot) -> Result<()> {
-        let piece =
-            self.engine.download_piece(self.bytes, progress.done, self.bytes - progress.done);
+        let piece = self.engine.download_piece(
+            self.path,
+            self.bytes,
+            progress.done,
+            self.bytes - progress.done,
+        );
         let items = self.path.has_items();
         let unit = self.engine.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.

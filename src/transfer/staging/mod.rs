@@ -34,8 +34,9 @@ use std::sync::OnceLock;
 use self::ring::Ring;
 use super::entry::List;
 use super::machine::Machine;
+use super::path::Path;
 use super::simd::Stores;
-use super::team;
+use super::team::{self, Task};
 use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
@@ -61,12 +62,12 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// The default: 16 slots of 4 MiB. They are page-locked one by one, when they are needed.
+    /// The default: 8 slots of 8 MiB. They are page-locked one by one, when they are needed.
     #[must_use]
     pub fn new() -> Self {
         Staging {
             ring_bytes: 64 << 20,
-            slot_bytes: 4 << 20,
+            slot_bytes: 8 << 20,
             first_bytes: 256 << 10,
             streaming_bytes: 16 << 20,
             unit_bytes: 256 << 10,
@@ -191,18 +192,27 @@ impl Engine {
         Ok(engine.downcast_ref().expect("only this module sets it"))
     }
 
-    /// The portion of an upload that comes after `done` bytes, with `left` to go.
-    fn upload_piece(&self, done: usize, left: usize) -> usize {
+    /// The portion of an upload of `bytes` that comes after `done` bytes, with `left` to go.
+    fn upload_piece(&self, path: Path, bytes: usize, done: usize, left: usize) -> usize {
         let Staging { slot_bytes, first_bytes, .. } = self.options;
         // Doubling: as much as all before. Halving: what is left when the last byte has been copied is short.
-        let ramp = first_bytes.max(done);
-        let end = (left / 2).max(2 * first_bytes).next_multiple_of(4096);
+        let mut ramp = first_bytes.max(done);
+        let mut end = left / 2;
+        if path.has_items() {
+            // A kernel takes a few microseconds to begin and to end.
+            ramp = ramp.max(bytes / 3);
+            end = left;
+        }
+        let end = end.max(2 * first_bytes).next_multiple_of(4096);
         ramp.min(end).min(slot_bytes)
     }
 
     /// The portion of a download of `bytes` that comes after `done` bytes, with `left` to go.
-    fn download_piece(&self, bytes: usize, done: usize, left: usize) -> usize {
+    fn download_piece(&self, path: Path, bytes: usize, done: usize, left: usize) -> usize {
         let Staging { slot_bytes, first_bytes, .. } = self.options;
+        if path.has_items() {
+            return (bytes / 4).max(first_bytes).next_multiple_of(4096).min(slot_bytes);
+        }
         let even = (bytes / 16).max(first_bytes).next_multiple_of(4096);
         let end = (left / 4).max(first_bytes).next_multiple_of(4096);
         first_bytes.max(done).min(even).min(end).min(slot_bytes)
@@ -216,14 +226,9 @@ impl Engine {
     }
 }
 
-/// How many threads copy that many bytes.
-pub(super) fn threads(bytes: usize) -> usize {
-    helpers(bytes) + 1
-}
-
 /// How many threads of the team are to help with a copy.
-fn helpers(bytes: usize) -> usize {
-    (bytes / (32 << 10)).min(team::size() - 1)
+pub(super) fn helpers(bytes: usize, task: Task) -> usize {
+    (bytes / (32 << 10)).min(team::helpers(task))
 }
 
 /// The bytes of all entries.

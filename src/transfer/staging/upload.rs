@@ -17,6 +17,7 @@ use crate::ticket::Ticket;
 use crate::transfer::entry::List;
 use crate::transfer::order::{portion, wait_for_conflicts};
 use crate::transfer::path::Path;
+use crate::transfer::team::Task;
 use crate::transfer::uses::{Uses, Way};
 
 struct Upload<'e, 'a> {
@@ -46,11 +47,12 @@ impl Engine {
         operation: &'static str,
         list: List<'_, '_>,
         path: Path,
+        task: Task,
     ) -> Result<Ticket> {
         let uses = Uses::new(stream, operation, list, Way::Up);
         let before = uses.reach(stream)?;
         let bytes = total(list);
-        let helpers = helpers(bytes);
+        let helpers = helpers(bytes, task);
         let upload = Upload {
             engine: self,
             stream,
@@ -155,7 +157,7 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         if left == 0 {
             return Ok(None);
         }
-        let piece = self.engine.upload_piece(progress.done, left);
+        let piece = self.engine.upload_piece(self.path, self.bytes, progress.done, left);
         let slot = self.engine.ring.take(&self.engine.pool, true)?.expect("patience is rewarded");
         let items = self.path.has_items();
         let unit = self.engine.unit(piece, self.threads);

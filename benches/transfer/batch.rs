@@ -1,0 +1,91 @@
+//! Many small copies at once, beside what the link carries and beside a loop of the runtime's calls.
+
+use pinlane::Result;
+
+use super::Bench;
+use super::blocks::{Blocks, Kind};
+use super::ceiling::Ceiling;
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::pageable::Pageable;
+use super::common::timing::{medians_of, seconds};
+
+const SHAPES: [(&str, usize, usize); 3] =
+    [("1000x4000", 1000, 4000), ("10000x256", 10_000, 256), ("100x256", 100, 256)];
+
+const KINDS: [(&str, Kind); 4] = [
+    ("h2d", Kind::Ordinary(Way::H2D)),
+    ("d2h", Kind::Ordinary(Way::D2H)),
+    ("pinned", Kind::Pinned(Way::H2D)),
+    ("pinned_d2h", Kind::Pinned(Way::D2H)),
+];
+
+const OURS: &str = "one batch whose list was made before, a block of the host's and a device buffer for each \
+                    item, from the call until the data is there, host's clock; median, in turns with the \
+                    reference: the same bytes in one copy";
+const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one cudaStreamSynchronize, host's \
+                    clock; median, in turns with the batch";
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let samples = if bench.quick { 3 } else { 31 };
+    for (shape, count, bytes) in SHAPES {
+        let names = KINDS.map(|(kind, _)| format!("batch.{kind}.{shape}"));
+        let loops = KINDS.map(|(kind, _)| format!("batch.driver.{kind}.{shape}"));
+        if !names.iter().chain(&loops).any(|name| report.wants(name)) {
+            continue;
+        }
+        let mut blocks = Blocks::new(bench, count, bytes)?;
+        let pageable = Pageable::new(&bench.bare, &bench.device)?;
+        let ceiling = Ceiling::new(bench, count * bytes)?;
+        for ((name, by_loop), (_, kind)) in names.into_iter().zip(loops).zip(KINDS) {
+            let [ours, theirs, bare] = medians_of(
+                &mut blocks,
+                samples,
+                [
+                    &|blocks| blocks.batch(kind, count, None),
+                    &|blocks| match kind {
+                        Kind::Ordinary(way) => ordinary_loop(blocks, &pageable, way),
+                        Kind::Pinned(way) => pinned_loop(blocks, bench, way),
+                    },
+                    &|_| ceiling.copy(kind.way(), count * bytes),
+                ],
+            )?;
+            for (name, time, method) in [(name, ours, OURS), (by_loop, theirs, LOOP)] {
+                report.add(
+                    Figure::lower(name, time * 1e6, "us")
+                        .beside(ceiling.name(), bare * 1e6)
+                        .by(method, samples),
+                );
+            }
+        }
+    }
+    Ok(())
+}
+
+fn ordinary_loop(blocks: &mut Blocks, pageable: &Pageable, way: Way) -> Result<f64> {
+    seconds(|| {
+        for (host, gpu) in blocks.host.iter_mut().zip(&blocks.gpu) {
+            let (bytes, host) = (host.len(), host.as_mut_ptr());
+            // SAFETY: the two blocks are live and as long, and all are borrowed exclusively. They are idle: the
+            // other measurements are complete, and these copies are waited for below.
+            unsafe { pageable.copy(way, host, gpu.as_device_ptr(), bytes) };
+        }
+        pageable.synchronize()
+    })
+}
+
+fn pinned_loop(blocks: &mut Blocks, bench: &Bench, way: Way) -> Result<f64> {
+    seconds(|| {
+        for (host, gpu) in blocks.pinned.iter().zip(&blocks.gpu) {
+            let (bytes, host, gpu) = (host.len(), host.as_ptr(), gpu.as_device_ptr());
+            // SAFETY: as in `ordinary_loop`.
+            unsafe {
+                match way {
+                    Way::H2D => bench.bare.upload(gpu, host, bytes),
+                    Way::D2H => bench.bare.download(host.cast_mut(), gpu, bytes),
+                }
+            }
+        }
+        bench.bare.synchronize()
+    })
+}

@@ -1,0 +1,209 @@
+//! Files that are in memory, brought to the device: what loading a model costs when nothing comes from a disk.
+//!
+//! A safetensors file of tensors of 32 MiB, as that of the peers (`benches/peers/loaders.py`). A load is all
+//! that a program does: opening the file, reading its header, allocating device memory, copying. The first load
+//! is that of a fresh process, which is this program once more.
+
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use pinlane::{Device, DeviceBuf, FileReader, Stream};
+use serde_json::{Map, Value, json};
+
+use super::ceiling::Ceiling;
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::timing::{median, medians, seconds};
+use super::{Bench, GIB, MIB, rate};
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+/// The option that makes this program load one file, and print the seconds.
+pub const FIRST_LOAD: &str = "first-load";
+/// The option that names the folder for the files.
+pub const FOLDER: &str = "files";
+
+const FRESH_PROCESSES: usize = 3;
+
+const METHOD: &str = "a safetensors file of tensors of 32 MiB, in the page cache or in tmpfs, from opening it \
+                      until every tensor is in device memory of its own; median, in turns with the reference";
+const FIRST: &str =
+    "the first such load of a process that has opened the device; median of 3 processes";
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    let full: &[_] = &[("8g6", 256, 32 * MIB), ("134m", 4, 32 * MIB)];
+    let shapes = if bench.quick { &[("2m", 2, MIB)] } else { full };
+    for &(shape, count, bytes) in shapes {
+        let name = format!("file.h2d.{shape}");
+        if !report.wants(&name) {
+            continue;
+        }
+        let folder = match folder(bench.files.as_deref(), count * bytes) {
+            Ok(folder) => folder,
+            Err(reason) => {
+                report.skip(&name, reason);
+                continue;
+            }
+        };
+        let path = folder.join(format!("pinlane-bench-{}-{shape}.safetensors", std::process::id()));
+        let file = Temporary::create(path, count, bytes)?;
+        measure(bench, report, &name, &file.0, (count, bytes))?;
+    }
+    Ok(())
+}
+
+fn measure(
+    bench: &Bench,
+    report: &mut Report,
+    name: &str,
+    path: &Path,
+    (count, bytes): (usize, usize),
+) -> Result<()> {
+    let samples = if bench.quick { 3 } else { 7 };
+    let mut first = Vec::new();
+    for _ in 0..FRESH_PROCESSES {
+        first.push(in_fresh_process(path)?);
+    }
+    let stream = bench.device.stream()?;
+    let ceiling = Ceiling::new(bench, GIB.min(count * bytes))?;
+    let mut failure = None;
+    let [ours, bare] = medians(
+        samples,
+        [
+            &mut || {
+                let mut loaded = Ok(Vec::new());
+                let time = seconds(|| {
+                    loaded = load(&bench.device, &stream, path);
+                    Ok(())
+                });
+                if let Err(error) = loaded {
+                    failure.get_or_insert(error);
+                }
+                time
+            },
+            &mut || ceiling.copies(Way::H2D, count, bytes),
+        ],
+    )?;
+    if let Some(failure) = failure {
+        return Err(failure);
+    }
+    let (total, reference) =
+        (count * bytes, bench.bare.name("as many bare cudaMemcpyAsync, pinned"));
+    for (name, time, method, samples) in [
+        (name.to_owned(), ours, METHOD, samples),
+        (format!("{name}.first"), median(first), FIRST, FRESH_PROCESSES),
+    ] {
+        report.add(
+            Figure::higher(name, rate(total, time), "GB/s")
+                .beside(reference, rate(total, bare))
+                .by(method, samples),
+        );
+    }
+    Ok(())
+}
+
+/// Loads every tensor of a file into device memory of its own.
+fn load(device: &Device, stream: &Stream, path: &Path) -> Result<Vec<DeviceBuf<u8>>> {
+    let ranges = ranges(path)?;
+    let file = FileReader::open(path)?;
+    let allocate = |&(_, bytes): &(u64, usize)| device.alloc::<u8>(bytes);
+    let mut tensors = ranges.iter().map(allocate).collect::<pinlane::Result<Vec<_>>>()?;
+    let places = ranges.iter().map(|&(offset, _)| offset).zip(&mut tensors);
+    stream.upload_file_ranges(&file, places)?.wait()?;
+    Ok(tensors)
+}
+
+/// Where the tensors lie: the place in the file and the bytes of each.
+fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
+    let mut file = File::open(path)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let mut header = vec![0; usize::try_from(u64::from_le_bytes(length))?];
+    file.read_exact(&mut header)?;
+    let start = 8 + header.len() as u64;
+    let header: Map<String, Value> = serde_json::from_slice(&header)?;
+    let mut ranges = Vec::with_capacity(header.len());
+    for tensor in header.values() {
+        let offset = |index: usize| tensor["data_offsets"][index].as_u64().ok_or("no offsets");
+        let (from, to) = (offset(0)?, offset(1)?);
+        ranges.push((start + from, usize::try_from(to - from)?));
+    }
+    ranges.sort_unstable(); // in the order of the file
+    Ok(ranges)
+}
+
+/// What a process does that was started for a first load.
+pub fn first_load(device: &Device, path: &str) -> Result<()> {
+    let stream = device.stream()?;
+    let start = Instant::now();
+    load(device, &stream, Path::new(path))?;
+    println!("{}", start.elapsed().as_secs_f64());
+    Ok(())
+}
+
+fn in_fresh_process(path: &Path) -> Result<f64> {
+    let mut command = Command::new(std::env::current_exe()?);
+    let done = command.arg(format!("--{FIRST_LOAD}")).arg(path).output()?;
+    let (said, error) =
+        (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
+    said.trim().parse().map_err(|_| format!("a first load said {said:?}: {error}").into())
+}
+
+/// Where a file of so many bytes fits, in memory if possible.
+fn folder(named: Option<&str>, bytes: usize) -> std::result::Result<PathBuf, String> {
+    let places = match named {
+        Some(folder) => vec![PathBuf::from(folder)],
+        None => vec![PathBuf::from("/dev/shm"), std::env::temp_dir()],
+    };
+    let roomy = |place: &&PathBuf| free_bytes(place) > bytes as u64 + (bytes as u64) / 8;
+    let reason = || format!("no room for {bytes} bytes in {places:?}; name a folder by --{FOLDER}");
+    places.iter().find(roomy).cloned().ok_or_else(reason)
+}
+
+/// 0 where nothing can be written.
+fn free_bytes(folder: &Path) -> u64 {
+    let Ok(path) = CString::new(folder.as_os_str().as_encoded_bytes()) else { return 0 };
+    // SAFETY: the path is a C string; zeroes are a valid `statvfs`, and the call may write it.
+    unsafe {
+        let mut system: libc::statvfs = std::mem::zeroed();
+        let written = libc::access(path.as_ptr(), libc::W_OK) == 0
+            && libc::statvfs(path.as_ptr(), &mut system) == 0;
+        if written { system.f_bavail * system.f_frsize } else { 0 }
+    }
+}
+
+/// A file that is removed when the measurement ends, however it does.
+struct Temporary(PathBuf);
+
+impl Temporary {
+    /// A safetensors file. Its contents are the same for every tensor, and no zeroes.
+    fn create(path: PathBuf, count: usize, bytes: usize) -> Result<Self> {
+        let mut header = Map::new();
+        for index in 0..count {
+            let offsets = [index * bytes, (index + 1) * bytes];
+            let tensor = json!({"dtype": "U8", "shape": [bytes], "data_offsets": offsets});
+            header.insert(format!("layers.{index}.weight"), tensor);
+        }
+        let mut header = Value::from(header).to_string();
+        while header.len() % 8 != 0 {
+            header.push(' ');
+        }
+        let contents: Vec<u8> = (0..bytes).map(|index| (index % 251) as u8).collect();
+        let file = Temporary(path);
+        let mut out = File::create(&file.0)?;
+        out.write_all(&(header.len() as u64).to_le_bytes())?;
+        out.write_all(header.as_bytes())?;
+        (0..count).try_for_each(|_| out.write_all(&contents))?;
+        Ok(file)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}

@@ -1,0 +1,95 @@
+//! Whether the planner is right: its choice beside every way that is possible, over a grid of counts and sizes.
+
+use pinlane::{Path, Result};
+
+use super::blocks::{Blocks, Kind};
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::timing::median;
+use super::{Bench, KIB, MIB};
+
+const GRID: &str = "batch.planner";
+
+const SIZES: [usize; 6] = [64, 256, 4000, 16 * KIB, 128 * KIB, MIB];
+const COUNTS: [usize; 6] = [1, 10, 100, 1000, 4000, 10_000];
+/// The most bytes of a batch.
+const MOST: usize = 128 * MIB;
+
+const KINDS: [(&str, Kind); 4] = [
+    ("h2d", Kind::Ordinary(Way::H2D)),
+    ("d2h", Kind::Ordinary(Way::D2H)),
+    ("pinned_h2d", Kind::Pinned(Way::H2D)),
+    ("pinned_d2h", Kind::Pinned(Way::D2H)),
+];
+
+const METHOD: &str = "a batch made as the planner chooses, from the call until the data is there, host's clock; \
+                      median, in turns with the same batch by each way that is possible, the fastest of which \
+                      is the reference";
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    if !report.wants(GRID) {
+        return Ok(());
+    }
+    let (most, samples) = if bench.quick { (MIB, 1) } else { (MOST, 31) };
+    for bytes in SIZES {
+        let counts = COUNTS.into_iter().filter(|count| count * bytes <= most);
+        let mut blocks = Blocks::new(bench, counts.clone().max().unwrap_or(1), bytes)?;
+        for count in counts {
+            for (kind_name, kind) in KINDS {
+                let name = format!("{GRID}.{kind_name}.{count}x{bytes}");
+                if !report.wants(&name) {
+                    continue;
+                }
+                let (ours, path, best) = cell(&mut blocks, kind, count, samples)?;
+                report.add(
+                    Figure::lower(name, ours * 1e6, "us")
+                        .beside(reference(path), best * 1e6)
+                        .by(METHOD, samples),
+                );
+            }
+        }
+    }
+    if let Some(ratio) = report.largest_ratio(GRID) {
+        report.add(
+            Figure::lower(format!("{GRID}.worst"), ratio, "ratio")
+                .beside("the fastest way", 1.0)
+                .by("the largest ratio of the grid", samples),
+        );
+    }
+    Ok(())
+}
+
+/// The planner's seconds, and the fastest way with its own.
+fn cell(blocks: &mut Blocks, kind: Kind, count: usize, samples: usize) -> Result<(f64, Path, f64)> {
+    let plan = blocks.plan(kind, count)?;
+    let choice = plan.ordinary.or(plan.direct).expect("the blocks are not empty");
+    let ways: Vec<_> = choice.costs.iter().map(|&(path, _)| path).collect();
+    let mut ours = Vec::new();
+    let mut theirs = vec![Vec::new(); ways.len()];
+    // In turns, after a round that is thrown away.
+    for round in 0..=samples {
+        let sample = blocks.batch(kind, count, None)?;
+        if round > 0 {
+            ours.push(sample);
+        }
+        for (&path, times) in ways.iter().zip(&mut theirs) {
+            let sample = blocks.batch(kind, count, Some(path))?;
+            if round > 0 {
+                times.push(sample);
+            }
+        }
+    }
+    let times = ways.into_iter().zip(theirs.into_iter().map(median));
+    let (path, best) = times.min_by(|a, b| a.1.total_cmp(&b.1)).expect("one way at least");
+    Ok((median(ours), path, best))
+}
+
+fn reference(path: Path) -> &'static str {
+    match path {
+        Path::Copies => "the fastest way, by copies",
+        Path::Batch => "the fastest way, by the batch call",
+        Path::Packed => "the fastest way, packed",
+        Path::Pull => "the fastest way, by the pull kernel",
+        _ => "the fastest way, by another",
+    }
+}
