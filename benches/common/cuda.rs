@@ -7,7 +7,7 @@ pub use linked::*;
 pub use missing::*;
 
 /// Which way `cudaMemcpy` and its kin copy.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     H2D = 1,
     D2H = 2,

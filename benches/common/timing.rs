@@ -16,18 +16,19 @@ pub fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Medians of measurements taken in turns, so that all meet the same machine, after one of each that is
-/// thrown away.
+/// Medians of measurements taken in turns, so that all meet the same machine: a few of each, of which the first is
+/// thrown away, so that caches, clocks and threads are as a program has them that does one thing.
 pub fn medians<const N: usize>(
     count: usize,
     mut measurements: [&mut dyn FnMut() -> Result<f64>; N],
 ) -> Result<[f64; N]> {
-    let mut samples: [Vec<f64>; N] = std::array::from_fn(|_| Vec::new());
-    for round in 0..=count {
+    let burst = (count / 4).clamp(1, 8);
+    let mut samples: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(count + burst));
+    while samples[0].len() < count {
         for (measure, samples) in measurements.iter_mut().zip(&mut samples) {
-            let sample = measure()?;
-            if round > 0 {
-                samples.push(sample);
+            measure()?;
+            for _ in 0..burst {
+                samples.push(measure()?);
             }
         }
     }

@@ -3,7 +3,7 @@
 use pinlane::Result;
 
 use super::Bench;
-use super::blocks::{Blocks, Kind};
+use super::blocks::{Blocks, Kind, Place};
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
@@ -20,21 +20,23 @@ const KINDS: [(&str, Kind); 4] = [
     ("pinned_d2h", Kind::Pinned(Way::D2H)),
 ];
 
-const OURS: &str = "one batch whose list was made before, a block of the host's and a device buffer for each \
-                    item, from the call until the data is there, host's clock; median, in turns with the \
+const OURS: &str = "one batch whose list was made before, a block of the host's for each item, on the device \
+                    views of one buffer, or a buffer for each (.apart), from the call until the data is there, host's clock; median, in turns with the \
                     reference: the same bytes in one copy";
 const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one cudaStreamSynchronize, host's \
                     clock; median, in turns with the batch";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
-    for (shape, count, bytes) in SHAPES {
-        let names = KINDS.map(|(kind, _)| format!("batch.{kind}.{shape}"));
-        let loops = KINDS.map(|(kind, _)| format!("batch.driver.{kind}.{shape}"));
+    let places = [("", Place::Together), (".apart", Place::Apart)];
+    let shapes = SHAPES.into_iter().flat_map(|shape| places.map(|place| (shape, place)));
+    for ((shape, count, bytes), (suffix, place)) in shapes {
+        let names = KINDS.map(|(kind, _)| format!("batch.{kind}.{shape}{suffix}"));
+        let loops = KINDS.map(|(kind, _)| format!("batch.driver.{kind}.{shape}{suffix}"));
         if !names.iter().chain(&loops).any(|name| report.wants(name)) {
             continue;
         }
-        let mut blocks = Blocks::new(bench, count, bytes)?;
+        let mut blocks = Blocks::new(bench, count, bytes, place)?;
         let pageable = Pageable::new(&bench.bare, &bench.device)?;
         let ceiling = Ceiling::new(bench, count * bytes)?;
         for ((name, by_loop), (_, kind)) in names.into_iter().zip(loops).zip(KINDS) {
@@ -64,11 +66,12 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 
 fn ordinary_loop(blocks: &mut Blocks, pageable: &Pageable, way: Way) -> Result<f64> {
     seconds(|| {
-        for (host, gpu) in blocks.host.iter_mut().zip(&blocks.gpu) {
-            let (bytes, host) = (host.len(), host.as_mut_ptr());
+        for block in 0..blocks.host.len() {
+            let (gpu, _) = blocks.addresses(block);
+            let host = &mut blocks.host[block];
             // SAFETY: the two blocks are live and as long, and all are borrowed exclusively. They are idle: the
             // other measurements are complete, and these copies are waited for below.
-            unsafe { pageable.copy(way, host, gpu.as_device_ptr(), bytes) };
+            unsafe { pageable.copy(way, host.as_mut_ptr(), gpu, host.len()) };
         }
         pageable.synchronize()
     })
@@ -76,8 +79,8 @@ fn ordinary_loop(blocks: &mut Blocks, pageable: &Pageable, way: Way) -> Result<f
 
 fn pinned_loop(blocks: &mut Blocks, bench: &Bench, way: Way) -> Result<f64> {
     seconds(|| {
-        for (host, gpu) in blocks.pinned.iter().zip(&blocks.gpu) {
-            let (bytes, host, gpu) = (host.len(), host.as_ptr(), gpu.as_device_ptr());
+        for block in 0..blocks.host.len() {
+            let (bytes, (gpu, host)) = (blocks.host[block].len(), blocks.addresses(block));
             // SAFETY: as in `ordinary_loop`.
             unsafe {
                 match way {

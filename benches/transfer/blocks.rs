@@ -1,7 +1,9 @@
 //! What batches are measured on: as many blocks of one size on the host, ordinary and page-locked, as on the
 //! device.
 
-use pinlane::{DeviceBuf, DownloadItem, Path, PinnedBuf, Plan, Result, Stream, UploadItem};
+use pinlane::{
+    DeviceBuf, DeviceSliceMut, DownloadItem, Path, PinnedBuf, Plan, Result, Stream, UploadItem,
+};
 
 use super::Bench;
 use super::common::cuda::Way;
@@ -21,22 +23,51 @@ impl Kind {
     }
 }
 
+/// Whether the blocks are buffers of their own, or views of one: of page-locked memory with gaps between them,
+/// so that no two are one copy.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    Apart,
+    Together,
+}
+
+const GAP: usize = 64;
+
 pub struct Blocks {
     stream: Stream,
+    bytes: usize,
+    stride: usize,
     pub host: Vec<Vec<u8>>,
-    pub pinned: Vec<PinnedBuf<u8>>,
-    pub gpu: Vec<DeviceBuf<u8>>,
+    pinned: Vec<PinnedBuf<u8>>,
+    gpu: Vec<DeviceBuf<u8>>,
 }
 
 impl Blocks {
-    pub fn new(bench: &Bench, count: usize, bytes: usize) -> Result<Self> {
+    pub fn new(bench: &Bench, count: usize, bytes: usize, place: Place) -> Result<Self> {
         let pool = bench.pool()?;
+        let (stride, buffers) = match place {
+            Place::Apart => (bytes, count),
+            Place::Together => (bytes.next_multiple_of(GAP) + GAP, 1),
+        };
+        let each = count / buffers;
         Ok(Blocks {
             stream: bench.device.stream()?,
+            bytes,
+            stride,
             host: vec![vec![1; bytes]; count],
-            pinned: (0..count).map(|_| pool.alloc_zeroed(bytes)).collect::<Result<_>>()?,
-            gpu: (0..count).map(|_| bench.device_memory(bytes)).collect::<Result<_>>()?,
+            pinned: (0..buffers)
+                .map(|_| pool.alloc_zeroed(each * stride))
+                .collect::<Result<_>>()?,
+            gpu: (0..buffers).map(|_| bench.device_memory(each * bytes)).collect::<Result<_>>()?,
         })
+    }
+
+    /// The block on the device and the page-locked one, by address.
+    pub fn addresses(&self, block: usize) -> (u64, *const u8) {
+        let each = self.host.len() / self.gpu.len();
+        let (buffer, at) = (block / each, block % each);
+        let gpu = self.gpu[buffer].as_device_ptr() + (at * self.bytes) as u64;
+        (gpu, self.pinned[buffer].as_ptr().wrapping_add(at * self.stride))
     }
 
     /// Seconds for a batch of the first `count` blocks, by `path` or as the planner chooses: from the call until
@@ -71,28 +102,66 @@ impl Blocks {
     }
 
     fn uploads(&mut self, kind: Kind, count: usize) -> Result<Vec<UploadItem<'_>>> {
-        let gpu = self.gpu.iter_mut().take(count);
+        let mut gpu = device_blocks(&mut self.gpu, self.bytes)?.into_iter().take(count);
+        let (bytes, stride) = (self.bytes, self.stride);
         match kind {
             Kind::Ordinary(_) => {
                 self.host.iter().zip(gpu).map(|(from, to)| UploadItem::new(&from[..], to)).collect()
             }
             Kind::Pinned(_) => {
-                self.pinned.iter().zip(gpu).map(|(from, to)| UploadItem::new(from, to)).collect()
+                let mut items = Vec::with_capacity(count);
+                for buffer in &self.pinned {
+                    for at in (0..buffer.len()).step_by(stride) {
+                        let Some(to) = gpu.next() else { break };
+                        items.push(UploadItem::new(buffer.slice(at..at + bytes)?, to)?);
+                    }
+                }
+                Ok(items)
             }
         }
     }
 
     fn downloads(&mut self, kind: Kind, count: usize) -> Result<Vec<DownloadItem<'_>>> {
-        let gpu = self.gpu.iter().take(count);
+        let bytes = self.bytes;
+        let gpu = self.gpu.iter().flat_map(|buffer| {
+            (0..buffer.len()).step_by(bytes).map(move |at| buffer.slice(at..at + bytes))
+        });
+        let gpu = gpu.take(count);
         match kind {
             Kind::Ordinary(_) => {
                 let pairs = gpu.zip(&mut self.host);
-                pairs.map(|(from, to)| DownloadItem::new(from, &mut to[..])).collect()
+                pairs.map(|(from, to)| DownloadItem::new(from?, &mut to[..])).collect()
             }
             Kind::Pinned(_) => {
-                let pairs = gpu.zip(&mut self.pinned);
-                pairs.map(|(from, to)| DownloadItem::new(from, to)).collect()
+                let mut pinned = Vec::with_capacity(self.host.len());
+                for buffer in &mut self.pinned {
+                    let mut rest = buffer.as_slice_mut();
+                    while !rest.is_empty() {
+                        let (part, behind) = rest.split_at_mut(self.stride)?;
+                        pinned.push(part.split_at_mut(bytes)?.0);
+                        rest = behind;
+                    }
+                }
+                let pairs = gpu.zip(pinned);
+                pairs.map(|(from, to)| DownloadItem::new(from?, to)).collect()
             }
         }
     }
+}
+
+/// All blocks on the device.
+fn device_blocks(
+    buffers: &mut [DeviceBuf<u8>],
+    bytes: usize,
+) -> Result<Vec<DeviceSliceMut<'_, u8>>> {
+    let mut blocks = Vec::new();
+    for buffer in buffers {
+        let mut rest = buffer.as_slice_mut();
+        while !rest.is_empty() {
+            let (block, behind) = rest.split_at_mut(bytes)?;
+            blocks.push(block);
+            rest = behind;
+        }
+    }
+    Ok(blocks)
 }

@@ -1,6 +1,8 @@
 //! Never slower than the runtime: ordinary memory of every size, beside the faster of the runtime's two
 //! calls on the same memory.
 
+use std::time::Instant;
+
 use pinlane::{DeviceBuf, Result, Stream};
 
 use super::common::cuda::Way;
@@ -18,8 +20,10 @@ const ODD: [usize; 9] = [3, 100, 1000, 4097, 50_001, 1_000_003, 4_000_000, 10_00
 const UNALIGNED: [usize; 5] = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB];
 
 const METHOD: &str = "one ordinary slice, from the call until the data is there, host's clock; median, in turns \
-                      with cudaMemcpyAsync + cudaStreamSynchronize and with cudaMemcpy, the faster of which is \
-                      the reference";
+                      with cudaMemcpyAsync + cudaStreamSynchronize and, on the way down, with cudaMemcpy, the \
+                      faster of which is the reference";
+const RETURNED: &str = "the same, until the call returns: the source may then be reused, and the data may still be on \
+                        its way; reference: cudaMemcpy, which promises as much";
 
 /// A block of ordinary memory and one of the device, and the streams of the two who copy between them.
 pub struct Pair {
@@ -46,6 +50,19 @@ impl Pair {
             Way::H2D => self.stream.upload_slice(host, self.gpu.slice_mut(..bytes)?)?.wait(),
             Way::D2H => self.stream.download_slice(self.gpu.slice(..bytes)?, host),
         }
+    }
+
+    /// Seconds until the host's memory may be reused; the copy is then waited for.
+    fn until_reusable(&mut self, way: Way, offset: usize, bytes: usize) -> Result<f64> {
+        let host = &mut self.host[offset..offset + bytes];
+        if way == Way::D2H {
+            return Ok(0.0);
+        }
+        let start = Instant::now();
+        let ticket = self.stream.upload_slice(host, self.gpu.slice_mut(..bytes)?)?;
+        let time = start.elapsed().as_secs_f64();
+        ticket.wait()?;
+        Ok(time)
     }
 
     /// The same by the runtime.
@@ -80,21 +97,33 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                 continue;
             }
             let samples = bench.samples(bytes);
-            let [ours, by_async, by_sync] = medians_of(
+            let [ours, by_async, by_sync, returned] = medians_of(
                 &mut pair,
                 samples,
                 [
                     &|pair| seconds(|| pair.ours(way, offset, bytes)),
                     &|pair| seconds(|| pair.theirs(Call::Async, way, offset, bytes)),
                     &|pair| seconds(|| pair.theirs(Call::Sync, way, offset, bytes)),
+                    &|pair| pair.until_reusable(way, offset, bytes),
                 ],
             )?;
-            let (reference, theirs) = faster(&pair, by_async, by_sync);
+            // An upload by cudaMemcpy returns when the source may be reused, not when the data is there.
+            let (reference, theirs) = match way {
+                Way::H2D => (pair.name(Call::Async), by_async),
+                Way::D2H => faster(&pair, by_async, by_sync),
+            };
             report.add(
-                Figure::lower(name, ours * 1e6, "us")
+                Figure::lower(name.clone(), ours * 1e6, "us")
                     .beside(reference, theirs * 1e6)
                     .by(METHOD, samples),
             );
+            if way == Way::H2D {
+                report.add(
+                    Figure::lower(name + ".returned", returned * 1e6, "us")
+                        .beside(pair.name(Call::Sync), by_sync * 1e6)
+                        .by(RETURNED, samples),
+                );
+            }
         }
     }
     Ok(())

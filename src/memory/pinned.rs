@@ -199,7 +199,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
         let range = range::resolve("PinnedBuf::slice_mut", range, self.len)?;
-        Ok(PinnedSliceMut { region: &mut self.region, range, element: PhantomData })
+        Ok(PinnedSliceMut { region: &self.region, range, element: PhantomData })
     }
 
     /// The whole buffer as a view.
@@ -211,7 +211,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// The whole buffer as a view that may be written.
     #[must_use]
     pub fn as_slice_mut(&mut self) -> PinnedSliceMut<'_, T> {
-        PinnedSliceMut { region: &mut self.region, range: 0..self.len, element: PhantomData }
+        PinnedSliceMut { region: &self.region, range: 0..self.len, element: PhantomData }
     }
 }
 
@@ -298,7 +298,8 @@ pub struct PinnedSlice<'a, T: Pod> {
 
 /// An exclusive view of a part of a [`PinnedBuf`].
 pub struct PinnedSliceMut<'a, T: Pod> {
-    region: &'a mut PinnedRegion,
+    /// Shared by views of disjoint ranges, which are exclusive each.
+    region: &'a PinnedRegion,
     range: Range<usize>,
     element: PhantomData<&'a mut [T]>,
 }
@@ -407,6 +408,18 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
         let range = range::within("PinnedSliceMut::slice_mut", range, &self.range)?;
         Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })
+    }
+
+    /// Two views that are exclusive each: the elements before `middle`, and those from there on.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::OutOfRange`] if `middle` is more than [`len`](Self::len).
+    pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
+        let first = range::within("PinnedSliceMut::split_at_mut", ..middle, &self.range)?;
+        let second = first.end..self.range.end;
+        let part = |range| PinnedSliceMut { region: self.region, range, element: PhantomData };
+        Ok((part(first), part(second)))
     }
 
     /// The same view, shared.

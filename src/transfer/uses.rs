@@ -12,6 +12,7 @@
 //! * All is recorded whatever happens: [`Uses`] does it when it drops. Without a fence behind them all, the
 //!   portions' own are recorded.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -20,7 +21,7 @@ use super::order::{check_device, check_driver, wait_for_conflicts};
 use super::team::{self, Task};
 use crate::error::{Error, Result};
 use crate::memory::Operand;
-use crate::memory::hazard::Access;
+use crate::memory::hazard::{Access, Hazards};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
@@ -72,12 +73,13 @@ impl<'e, 'a> Uses<'e, 'a> {
         let ours = timeline.context();
         let conflicting: Mutex<Vec<Operand<'e>>> = Mutex::default();
         let strange: Mutex<Option<Error>> = Mutex::default();
-        self.for_all(&|n| {
-            let entry = self.list.get(n);
-            if let Err(error) = self.check(entry) {
-                strange.lock().get_or_insert(error);
+        share(self.list.len(), &|part| {
+            for n in part.clone() {
+                if let Err(error) = self.check(self.list.get(n)) {
+                    strange.lock().get_or_insert(error);
+                }
             }
-            entry.for_buffers(|side, hazards, range| {
+            self.for_buffers(part, |side, hazards, range| {
                 if hazards.is_used_elsewhere(timeline) {
                     let access = self.way.access(side);
                     conflicting.lock().push(Operand { context: ours, hazards, range, access });
@@ -122,15 +124,40 @@ impl<'e, 'a> Uses<'e, 'a> {
         Ok(Ticket::new(timeline.clone(), last.position))
     }
 
-    fn for_all(&self, work: &(dyn Fn(usize) + Sync)) {
-        share(self.list.len(), work);
+    /// Calls `with` for the buffers of these entries. Views of one buffer that come one after the other are one
+    /// range: the buffer's list would merge them all the same, at a price for each.
+    fn for_buffers(
+        &self,
+        part: Range<usize>,
+        mut with: impl FnMut(Side, &'e Hazards, Range<usize>),
+    ) {
+        let mut current: [Option<(&'e Hazards, Range<usize>)>; 2] = [None, None];
+        for n in part {
+            self.list.get(n).for_buffers(|side, hazards, range| {
+                match &mut current[side as usize] {
+                    Some((same, hull)) if std::ptr::eq(*same, hazards) => {
+                        *hull = hull.start.min(range.start)..hull.end.max(range.end);
+                    }
+                    place => {
+                        if let Some((before, hull)) = place.replace((hazards, range)) {
+                            with(side, before, hull);
+                        }
+                    }
+                }
+            });
+        }
+        for (last, side) in current.into_iter().zip([Side::Host, Side::Device]) {
+            if let Some((hazards, hull)) = last {
+                with(side, hazards, hull);
+            }
+        }
     }
 }
 
-/// Calls `work` with every number below `count`, on several threads if they are many.
-pub(super) fn share(count: usize, work: &(dyn Fn(usize) + Sync)) {
+/// Calls `work` with ranges that make up all numbers below `count`, on several threads if they are many.
+pub(super) fn share(count: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
     if count < SHARE_FROM {
-        return (0..count).for_each(work);
+        return work(0..count);
     }
     let next = AtomicUsize::new(0);
     let part = || {
@@ -139,7 +166,7 @@ pub(super) fn share(count: usize, work: &(dyn Fn(usize) + Sync)) {
             if start >= count {
                 return;
             }
-            (start..(start + CHUNK).min(count)).for_each(work);
+            work(start..(start + CHUNK).min(count));
         }
     };
     let helpers = (count / CHUNK).min(team::helpers(Task::Copying));
@@ -150,8 +177,8 @@ impl Drop for Uses<'_, '_> {
     fn drop(&mut self) {
         let fences = std::mem::take(self.fences.get_mut());
         let timeline = &self.stream.timeline;
-        self.for_all(&|n| {
-            self.list.get(n).for_buffers(|side, hazards, range| {
+        share(self.list.len(), &|part| {
+            self.for_buffers(part, |side, hazards, range| {
                 let access = self.way.access(side);
                 for &fence in &fences {
                     hazards.note(timeline, fence, &range, access);

@@ -90,11 +90,13 @@ fn write_items(items: &mut [Item], list: List<'_, '_>) {
     }
     assert_eq!(items.len(), list.len());
     let places = Places(items.as_mut_ptr());
-    share(list.len(), &|n| {
-        let entry = list.get(n);
-        let (offset, address) = (entry.host().addr() as u64, entry.device.ptr());
-        // SAFETY: `n` is below the length, and each is written by one thread.
-        unsafe { places.at(n).write(Item { offset, address, bytes: entry.bytes() as u64 }) };
+    share(list.len(), &|part| {
+        for n in part {
+            let entry = list.get(n);
+            let (offset, address) = (entry.host().addr() as u64, entry.device.ptr());
+            // SAFETY: `n` is below the length, and each is written by one thread.
+            unsafe { places.at(n).write(Item { offset, address, bytes: entry.bytes() as u64 }) };
+        }
     });
 }
 

@@ -26,6 +26,9 @@ use crate::transfer::simd::Stores;
 use crate::transfer::team::Task;
 use crate::transfer::uses::{Uses, Way};
 
+/// How many slots are enqueued for each that is waited for.
+const AHEAD: usize = 2;
+
 struct Download<'e, 'a> {
     engine: &'e Engine,
     stream: &'e Stream,
@@ -261,7 +264,11 @@ impl<'e> Download<'e, '_> {
 impl<'e> Work<'e> for Download<'e, '_> {
     fn open(&self) -> Result<Option<&'e Slot>> {
         let mut progress = self.progress.lock();
-        while progress.done < self.bytes {
+        // Not all at once: the first is to be unpacked while the device copies the others.
+        for _ in 0..AHEAD {
+            if progress.done == self.bytes {
+                break;
+            }
             // Only who has no slot waits for one.
             let patient = progress.in_flight.is_empty();
             let Some(slot) = self.engine.ring.take(&self.engine.pool, patient)? else { break };

@@ -140,7 +140,8 @@ impl Place {
 /// The next place of that alignment: right behind the part before, for what follows it on the device.
 #[inline]
 fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
-    used + (phase.wrapping_sub(used as u64) % align as u64) as usize
+    // A power of two.
+    used + (phase.wrapping_sub(used as u64) & (align as u64 - 1)) as usize
 }
 
 impl Layout {
@@ -425,7 +426,11 @@ mod tests {
                         if 4 * BLOCK <= left.min(piece) {
                             assert_eq!(part.offset as u64 % block, from % block);
                             let end = from + part.bytes as u64;
-                            assert!(part.bytes <= BLOCK || end % block == 0 || part.bytes == left);
+                            assert!(
+                                part.bytes <= BLOCK
+                                    || end.is_multiple_of(block)
+                                    || part.bytes == left
+                            );
                             aligned += part.bytes;
                         }
                     }

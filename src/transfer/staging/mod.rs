@@ -213,7 +213,7 @@ impl Engine {
         if path.has_items() {
             return (bytes / 4).max(first_bytes).next_multiple_of(4096).min(slot_bytes);
         }
-        let even = (bytes / 16).max(first_bytes).next_multiple_of(4096);
+        let even = (bytes / 16).max(8 * first_bytes).next_multiple_of(4096);
         let end = (left / 4).max(first_bytes).next_multiple_of(4096);
         first_bytes.max(done).min(even).min(end).min(slot_bytes)
     }
