@@ -6,6 +6,7 @@
 //! that failed, and a message that names sizes, devices and the remedy.
 
 use std::fmt;
+use std::sync::Arc;
 
 /// The result of a pinlane call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -52,6 +53,8 @@ pub enum ErrorKind {
     Panic,
     /// A file could not be opened or read, or ended early.
     Io,
+    /// The caller's own code, which made a batch to be copied, failed; what it gave is the error's source.
+    Producer,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
     Cuda,
 }
@@ -157,6 +160,7 @@ struct Inner {
     operation: &'static str,
     context: String,
     remedy: &'static str,
+    source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
 impl Error {
@@ -168,7 +172,8 @@ impl Error {
         context: impl Into<String>,
         remedy: &'static str,
     ) -> Self {
-        Error(Box::new(Inner { kind, cuda: None, operation, context: context.into(), remedy }))
+        let context = context.into();
+        Error(Box::new(Inner { kind, cuda: None, operation, context, remedy, source: None }))
     }
 
     /// An error that the CUDA runtime (or the emulated device) reported for `operation`.
@@ -185,7 +190,15 @@ impl Error {
             operation,
             context: context.into(),
             remedy,
+            source: None,
         }))
+    }
+
+    /// The same error, with what it comes from.
+    #[cold]
+    pub(crate) fn with_source(mut self, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
+        self.0.source = Some(source.into());
+        self
     }
 
     /// The same error, for a code of the CUDA runtime that this crate knows more about than
@@ -277,4 +290,8 @@ impl fmt::Debug for Error {
     }
 }
 
-impl std::error::Error for Error {}
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_deref().map(|source| source as _)
+    }
+}

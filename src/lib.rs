@@ -81,6 +81,10 @@ pub use pool::{
 pub use stream::{Stream, StreamOptions};
 pub use ticket::Ticket;
 pub use transfer::{
-    Choice, CopyItem, CopyTeam, DownloadItem, FileReader, HostSlice, HostSliceMut, Path, Plan,
-    Staging, UploadItem,
+    Calibration, Choice, CopyItem, CopyTeam, DownloadItem, FileReader, HostSlice, HostSliceMut,
+    Path, Plan, Staging, UploadItem,
+};
+pub use transfer::{
+    DeviceBatch, DeviceBatches, Elements, FillBatch, FillBlock, HostBatch, HostSlices,
+    IntoHostBatch, Prefetch, Progress, Space,
 };

@@ -10,7 +10,7 @@
 //!   slices    many ordinary slices               overlap   H2D, kernel and D2H at once
 //!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
 //!   threads   and by many threads at once        peer      between two devices
-//!                                                emulated  the emulated device's own cost
+//!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
 //!
 //!   ceiling   a bare copy of the same bytes      cublas    the library of that product
 //!   blocks    what batches are measured on       tuning    staging other than by default
@@ -38,6 +38,7 @@ mod overlap;
 mod peer;
 mod pinned;
 mod planner;
+mod prefetch;
 mod slices;
 mod staged;
 mod submit;
@@ -138,6 +139,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     versus::worst(&mut report);
     batch::run(&bench, &mut report)?;
     planner::run(&bench, &mut report)?;
+    prefetch::run(&bench, &mut report)?;
     file::run(&bench, &mut report)?;
     overlap::run(&bench, &mut report)?;
     matmul::run(&bench, &mut report)?;

@@ -73,7 +73,8 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
         ErrorKind::DeviceLost => PINLANE_STATUS_DEVICE_LOST,
         ErrorKind::Busy => PINLANE_STATUS_BUSY,
         ErrorKind::InvalidHandle => PINLANE_STATUS_INVALID_HANDLE,
-        ErrorKind::Panic => PINLANE_STATUS_PANIC,
+        // No C function runs a producer.
+        ErrorKind::Panic | ErrorKind::Producer => PINLANE_STATUS_PANIC,
         ErrorKind::Cuda => PINLANE_STATUS_CUDA,
         ErrorKind::TimedOut => PINLANE_STATUS_TIMED_OUT,
         ErrorKind::Io => PINLANE_STATUS_IO,

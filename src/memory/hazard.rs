@@ -85,6 +85,50 @@ impl Use {
     }
 }
 
+/// Some uses, which stand for all that they absorbed; those of up to four streams take no memory.
+#[derive(Default)]
+pub(crate) struct Pending {
+    few: [Option<Use>; 4],
+    more: Vec<Use>,
+}
+
+impl Pending {
+    fn add(&mut self, new: &Use) {
+        for place in &mut self.few {
+            let Some(old) = place else {
+                *place = Some(new.clone());
+                return;
+            };
+            if old.absorb(&new.stream, new.fence, &new.range, new.access) {
+                return;
+            }
+        }
+        self.more.push(new.clone());
+    }
+
+    fn of<'u>(uses: impl Iterator<Item = &'u Use>) -> Self {
+        let mut all = Pending::default();
+        uses.for_each(|new| all.add(new));
+        all
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Use> {
+        self.few.iter().flatten().chain(&self.more)
+    }
+}
+
+impl IntoIterator for Pending {
+    type Item = Use;
+    type IntoIter = std::iter::Chain<
+        std::iter::Flatten<std::array::IntoIter<Option<Use>, 4>>,
+        std::vec::IntoIter<Use>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.few.into_iter().flatten().chain(self.more)
+    }
+}
+
 /// In place of one stream; no object has this address.
 const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
 
@@ -158,20 +202,16 @@ impl Hazards {
         range: &Range<usize>,
         access: Access,
         stream: &Timeline,
-    ) -> Vec<Use> {
+    ) -> Pending {
         let users = self.users.load(Ordering::Acquire).cast_const();
         if users.is_null() || std::ptr::eq(users, stream) {
-            return Vec::new();
+            return Pending::default();
         }
-        self.lock()
-            .iter()
-            .filter(|old| {
-                old.conflicts(range, access)
-                    && !std::ptr::eq(Arc::as_ptr(&old.stream), stream)
-                    && !old.is_retired()
-            })
-            .cloned()
-            .collect()
+        Pending::of(self.lock().iter().filter(|old| {
+            old.conflicts(range, access)
+                && !std::ptr::eq(Arc::as_ptr(&old.stream), stream)
+                && !old.is_retired()
+        }))
     }
 
     /// Blocks until the host may access `range`. Waits for every conflicting use before it reports the
@@ -196,9 +236,9 @@ impl Hazards {
     }
 
     /// The uses that `range` would have to wait for. Makes no driver call.
-    pub(crate) fn pending(&self, range: &Range<usize>, access: Access) -> Vec<Use> {
+    pub(crate) fn pending(&self, range: &Range<usize>, access: Access) -> Pending {
         let conflicting = |old: &&Use| old.conflicts(range, access) && !old.is_retired();
-        self.lock().iter().filter(conflicting).cloned().collect()
+        Pending::of(self.lock().iter().filter(conflicting))
     }
 
     /// Whether there are no uses, as far as is known without looking. One load.
@@ -268,9 +308,9 @@ impl Hazards {
 }
 
 /// Blocks until every use is complete, and only then reports the first failure.
-pub(crate) fn wait_for_all(uses: &[Use]) -> Result<()> {
+fn wait_for_all(uses: &Pending) -> Result<()> {
     let mut result = Ok(());
-    for pending in uses {
+    for pending in uses.iter() {
         let waited = pending.stream.wait(pending.fence.position);
         result = result.and(waited);
     }
@@ -278,9 +318,9 @@ pub(crate) fn wait_for_all(uses: &[Use]) -> Result<()> {
 }
 
 /// Whether every use is complete; a failure outweighs a use that is pending. Does not block.
-pub(crate) fn poll_all(uses: &[Use]) -> Result<Poll> {
+fn poll_all(uses: &Pending) -> Result<Poll> {
     let mut result = Ok(Poll::Done);
-    for pending in uses {
+    for pending in uses.iter() {
         match pending.stream.poll(pending.fence.position) {
             Ok(Poll::Done) => {}
             Ok(Poll::NotReady) => result = result.map(|_| Poll::NotReady),

@@ -1,12 +1,13 @@
 //! What a machine and a device can do, and how fast: what plans are made of.
 
+use super::calibration;
 use super::staging::Engine;
 use crate::driver::{Attribute, RawStream};
 use crate::error::Result;
 use crate::stream::Stream;
 
-/// What the planner knows. Times in microseconds, rates in bytes a microsecond (1000 are 1 GB/s).
-#[derive(Clone, Debug)]
+/// What the planner knows.
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Machine {
     /// `cudaMemcpyBatchAsync` is there.
     pub(super) batches: bool,
@@ -15,53 +16,69 @@ pub(super) struct Machine {
     pub(super) costs: Costs,
 }
 
-/// The costs of the steps of a batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Costs {
-    /// The call and the completion of anything.
-    pub(super) fixed: f64,
-    /// One `cudaMemcpyAsync` among many.
-    pub(super) copy: f64,
-    /// One entry of a `cudaMemcpyBatchAsync`.
-    pub(super) batch_entry: f64,
-    /// A kernel launch, and how much later than a copy it ends.
-    pub(super) kernel: f64,
-    /// One entry more in a kernel's list.
-    pub(super) kernel_entry: f64,
-    /// The copy engine.
-    pub(super) link: f64,
-    /// A kernel that reads page-locked memory.
-    pub(super) pull: f64,
-    /// A kernel that copies within the device.
-    pub(super) on_device: f64,
-    /// One thread that copies host memory.
-    pub(super) thread: f64,
-    /// One entry for the thread that copies it.
-    pub(super) host_entry: f64,
-}
+/// Declares the costs once, with the names that a file has for them.
+macro_rules! costs {
+    ($($(#[$doc:meta])* $name:ident = $default:literal,)*) => {
+        /// The costs of the steps of a batch. Times in microseconds, rates in bytes a microsecond (1000 are
+        /// 1 GB/s).
+        #[derive(Clone, Copy, Debug, PartialEq)]
+        pub(super) struct Costs {
+            $($(#[$doc])* pub(super) $name: f64,)*
+        }
 
-impl Costs {
-    /// Of an H100 on PCIe 5 with a host of the same age.
-    pub(super) const DEFAULT: Costs = Costs {
-        fixed: 8.0,
-        copy: 2.7,
-        batch_entry: 1.3,
-        kernel: 6.0,
-        kernel_entry: 0.002,
-        link: 54_500.0,
-        pull: 49_000.0,
-        on_device: 400_000.0,
-        thread: 8_000.0,
-        host_entry: 0.05,
+        impl Costs {
+            /// Of an H100 on PCIe 5 with a host of the same age.
+            pub(super) const DEFAULT: Costs = Costs { $($name: $default,)* };
+
+            /// Name and value of each.
+            pub(super) fn values(&self) -> Vec<(&'static str, f64)> {
+                vec![$((stringify!($name), self.$name)),*]
+            }
+
+            /// The value of that name.
+            pub(super) fn value_mut(&mut self, name: &str) -> Option<&mut f64> {
+                $(if name == stringify!($name) {
+                    return Some(&mut self.$name);
+                })*
+                None
+            }
+        }
     };
 }
 
+costs! {
+    /// The call and the completion of anything.
+    fixed = 8.0,
+    /// One `cudaMemcpyAsync` among many.
+    copy = 2.7,
+    /// One entry of a `cudaMemcpyBatchAsync`.
+    batch_entry = 1.3,
+    /// A kernel launch, and how much later than a copy it ends.
+    kernel = 6.0,
+    /// One entry more in a kernel's list.
+    kernel_entry = 0.002,
+    /// The copy engine.
+    link = 54_500.0,
+    /// A kernel that reads page-locked memory.
+    pull = 49_000.0,
+    /// A kernel that copies within the device.
+    on_device = 400_000.0,
+    /// One thread that copies host memory.
+    thread = 8_000.0,
+    /// One entry for the thread that copies it.
+    host_entry = 0.05,
+    /// How many threads are of use for copying host memory.
+    threads = 8.0,
+}
+
 impl Engine {
-    /// What is known of the device. Asks the driver once.
-    pub(super) fn machine(&self, stream: &Stream) -> Result<&Machine> {
-        if let Some(known) = self.machine.get() {
+    /// What is known of the device. Asks the driver, and looks for a calibration, once.
+    pub(super) fn machine(&self, stream: &Stream) -> Result<Machine> {
+        let mut known = self.machine.lock();
+        if let Some(known) = *known {
             return Ok(known);
         }
+        drop(known);
         let context = stream.timeline.context();
         let driver = context.driver("Stream::upload_batch")?;
         let has = |attribute| {
@@ -71,9 +88,17 @@ impl Engine {
             batches: driver.supports_batches(context.ordinal()).unwrap_or(false),
             kernels: has(Attribute::UnifiedAddressing)
                 && has(Attribute::CanUseHostPointerForRegisteredMem),
-            costs: Costs::DEFAULT,
+            costs: calibration::load(context, driver),
         };
-        Ok(self.machine.get_or_init(|| found))
+        known = self.machine.lock();
+        Ok(*known.get_or_insert(found))
+    }
+
+    /// Plans by these costs from now on.
+    pub(super) fn set_costs(&self, costs: Costs) {
+        if let Some(machine) = &mut *self.machine.lock() {
+            machine.costs = costs;
+        }
     }
 }
 

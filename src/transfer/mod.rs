@@ -5,6 +5,7 @@
 //! is recorded in every buffer named.
 
 mod batch;
+mod calibration;
 mod copy;
 mod entry;
 mod file;
@@ -14,6 +15,7 @@ mod machine;
 mod order;
 mod path;
 mod plan;
+mod prefetch;
 mod simd;
 mod slice;
 mod staging;
@@ -21,8 +23,10 @@ mod team;
 mod uses;
 
 pub use batch::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem};
+pub use calibration::Calibration;
 pub use file::FileReader;
 pub use path::Path;
 pub use plan::{Choice, Plan};
+pub use prefetch::*;
 pub use staging::Staging;
 pub use team::CopyTeam;

@@ -153,8 +153,8 @@ pub(crate) fn check_disjoint(
 }
 
 /// What a batch is planned for.
-pub(super) struct Planner<'m> {
-    pub(super) machine: &'m Machine,
+pub(super) struct Planner {
+    pub(super) machine: Machine,
     /// Whether a batch call is possible on the stream.
     pub(super) batches: bool,
     /// How many threads copy host memory.
@@ -165,7 +165,7 @@ pub(super) struct Planner<'m> {
     pub(super) portion: usize,
 }
 
-impl Planner<'_> {
+impl Planner {
     /// Entries of ordinary memory, which go through slots.
     pub(super) fn staged(&self, way: Way, group: Group) -> Option<Choice> {
         let (bytes, entries, _) = self.sizes(group);

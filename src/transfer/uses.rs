@@ -53,7 +53,46 @@ pub(super) struct Uses<'e, 'a> {
     operation: &'static str,
     list: List<'e, 'a>,
     way: Way,
-    fences: Mutex<Vec<Fence>>,
+    fences: Mutex<Fences>,
+}
+
+/// The fences of portions, those that a later one stands for left out.
+#[derive(Default)]
+struct Fences {
+    count: usize,
+    few: [Option<Fence>; 4],
+    more: Vec<Fence>,
+}
+
+impl Fences {
+    fn add(&mut self, fence: Fence) {
+        self.count += 1;
+        for place in &mut self.few {
+            match place.map(|old| old.covering(fence)) {
+                None => {
+                    *place = Some(fence);
+                    return;
+                }
+                Some(Some(covering)) => {
+                    *place = Some(covering);
+                    return;
+                }
+                Some(None) => {}
+            }
+        }
+        self.more.push(fence);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Fence> {
+        self.few.iter().flatten().chain(&self.more).copied()
+    }
+
+    /// The one that stands for all, if there is one.
+    fn only(&self) -> Option<Fence> {
+        let mut all = self.iter();
+        let first = all.next();
+        if all.next().is_none() { first } else { None }
+    }
 }
 
 impl<'e, 'a> Uses<'e, 'a> {
@@ -104,24 +143,30 @@ impl<'e, 'a> Uses<'e, 'a> {
 
     /// Notes that a portion has been enqueued.
     pub(super) fn add(&self, fence: Fence) {
-        self.fences.lock().push(fence);
+        self.fences.lock().add(fence);
     }
 
-    /// Takes a fence behind all portions, and records it in all entries.
-    pub(super) fn record(self) -> Result<Ticket> {
+    /// Records in all entries a fence behind all portions, which is taken if none of theirs is. Gives its ticket,
+    /// and how many were taken.
+    pub(super) fn record(self) -> Result<(Ticket, u64)> {
         let timeline = &self.stream.timeline;
-        let (last, count) = {
+        let (only, count) = {
             let fences = self.fences.lock();
-            (fences.last().copied(), fences.len())
+            (fences.only(), fences.count)
         };
-        let Some(mut last) = last else { return Ok(Ticket::done()) };
-        if count > 1 {
-            let submission = timeline.submit(self.operation, |_, _| Ok(()))?;
-            *self.fences.lock() = vec![submission.fence];
-            submission.fenced?;
-            last = submission.fence;
-        }
-        Ok(Ticket::new(timeline.clone(), last.position))
+        let (last, taken) = match only {
+            Some(only) => (only, 0),
+            None if count == 0 => return Ok((Ticket::done(), 0)),
+            None => {
+                let submission = timeline.submit(self.operation, |_, _| Ok(()))?;
+                let mut all = Fences::default();
+                all.add(submission.fence);
+                *self.fences.lock() = all;
+                submission.fenced?;
+                (submission.fence, 1)
+            }
+        };
+        Ok((Ticket::new(timeline.clone(), last.position), taken))
     }
 
     /// Calls `with` for the buffers of these entries. Views of one buffer that come one after the other are one
@@ -180,10 +225,10 @@ impl Drop for Uses<'_, '_> {
         share(self.list.len(), &|part| {
             self.for_buffers(part, |side, hazards, range| {
                 let access = self.way.access(side);
-                for &fence in &fences {
+                for fence in fences.iter() {
                     hazards.note(timeline, fence, &range, access);
                 }
-                if access == Access::Write && fences.len() == 1 {
+                if access == Access::Write && fences.only().is_some() {
                     hazards.supersede(timeline, &range);
                 }
             });

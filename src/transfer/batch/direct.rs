@@ -39,7 +39,7 @@ impl Engine {
                 |driver: &dyn Driver, raw| copies(driver, raw, list, 0..list.len(), path, Way::Up);
             portion(stream, operation, &[], copy, describe, |fence| uses.add(fence))?;
         }
-        uses.record()
+        Ok(uses.record()?.0)
     }
 
     /// Enqueues the copies of page-locked entries from the device, in portions of about `portion` bytes. Each
@@ -70,7 +70,7 @@ impl Engine {
             portions.push((end, ticket));
             start = end;
         }
-        let last = uses.record()?;
+        let (last, _) = uses.record()?;
         if let Some(end) = portions.last_mut() {
             end.1 = last;
         }

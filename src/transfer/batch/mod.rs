@@ -14,7 +14,7 @@ pub use self::item::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem
 use super::entry::{Entry, List};
 use super::path::Path;
 use super::plan::{Choice, Plan, Planner, Survey};
-use super::staging::{Engine, helpers};
+use super::staging::Engine;
 use super::team::Task;
 use super::uses::Way;
 use crate::error::Result;
@@ -132,7 +132,7 @@ impl Stream {
         let planner = Planner {
             machine,
             batches: machine.batches_on(self),
-            threads: 1 + helpers(survey.ordinary.bytes, Task::Copying),
+            threads: 1 + engine.helpers(self, survey.ordinary.bytes, Task::Copying)?,
             first: engine.options.first_bytes,
             portion: engine.options.slot_bytes,
         };

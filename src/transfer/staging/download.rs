@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, helpers, stores_to_memory, total};
+use super::{Engine, stores_to_memory, total};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
@@ -101,7 +101,7 @@ impl Engine {
         let uses = Uses::new(stream, operation, list, Way::Down);
         let before = uses.reach(stream)?;
         let bytes = total(list);
-        let helpers = helpers(bytes, Task::Copying);
+        let helpers = self.helpers(stream, bytes, Task::Copying)?;
         let landed = Landed::default();
         let progress = Progress {
             cursor: Cursor::default(),
@@ -140,8 +140,8 @@ impl Engine {
         drop(progress);
         result?;
         tell(list.len());
-        uses.record()?;
-        stream.timeline.note_moving(before + submitted + u64::from(submitted > 1));
+        let (_, fences) = uses.record()?;
+        stream.timeline.note_moving(before + submitted + fences);
         panic.map_or(Ok(()), |panic| resume_unwind(panic))
     }
 }

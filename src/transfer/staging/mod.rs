@@ -29,7 +29,6 @@ mod ring;
 mod upload;
 
 use std::any::Any;
-use std::sync::OnceLock;
 
 use self::ring::Ring;
 use super::entry::List;
@@ -42,6 +41,7 @@ use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
+use crate::sync::Mutex;
 
 /// The page-locked memory through which copies of ordinary memory go: how much, and in which portions. One for
 /// each device; see [`Device::set_staging`].
@@ -69,7 +69,7 @@ impl Staging {
             ring_bytes: 64 << 20,
             slot_bytes: 8 << 20,
             first_bytes: 256 << 10,
-            streaming_bytes: 16 << 20,
+            streaming_bytes: 64 << 20,
             unit_bytes: 256 << 10,
             direct_bytes: 64 << 10,
         }
@@ -110,10 +110,9 @@ impl Staging {
         self
     }
 
-    /// How many bytes of an upload, from its start, are written past the cache. A device reads what cores have
-    /// just written out of their caches at half the speed at which it reads memory; later portions lie in the
-    /// ring for longer, and have left those caches when their turn comes. An upload of more than eight times as
-    /// much does without: what it gains at the start it would lose until the ring is full.
+    /// Uploads of at most this many bytes are written to their slots past the cache. A device reads what cores have
+    /// just written out of their caches at half the speed at which it reads memory. Longer uploads gain by
+    /// waiting: their portions are given to the device later, when they have left those caches.
     #[must_use]
     pub fn streaming_bytes(mut self, bytes: usize) -> Self {
         self.streaming_bytes = bytes;
@@ -167,7 +166,7 @@ pub(super) struct Engine {
     pub(super) options: Staging,
     pub(super) pool: PinnedPool,
     ring: Ring,
-    pub(super) machine: OnceLock<Machine>,
+    pub(super) machine: Mutex<Option<Machine>>,
 }
 
 impl Engine {
@@ -177,7 +176,7 @@ impl Engine {
             .mapped(true)
             .build()?;
         let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
-        Ok(Engine { options, pool, ring, machine: OnceLock::new() })
+        Ok(Engine { options, pool, ring, machine: Mutex::default() })
     }
 
     /// The engine of the stream's device.
@@ -218,17 +217,21 @@ impl Engine {
         first_bytes.max(done).min(even).min(end).min(slot_bytes)
     }
 
+    /// How many threads of the team are to help with a copy.
+    pub(super) fn helpers(&self, stream: &Stream, bytes: usize, task: Task) -> Result<usize> {
+        let most = match task {
+            Task::Copying => (self.machine(stream)?.costs.threads as usize).saturating_sub(1),
+            Task::Reading => usize::MAX,
+        };
+        Ok((bytes / (32 << 10)).min(team::helpers(task)).min(most))
+    }
+
     /// The bytes of a unit, so that a portion is work for everybody.
     fn unit(&self, piece: usize, threads: usize) -> usize {
         (piece / (2 * threads))
             .next_multiple_of(4096)
             .clamp(8 << 10, self.options.unit_bytes.max(8 << 10))
     }
-}
-
-/// How many threads of the team are to help with a copy.
-pub(super) fn helpers(bytes: usize, task: Task) -> usize {
-    (bytes / (32 << 10)).min(team::helpers(task))
 }
 
 /// The bytes of all entries.
@@ -249,12 +252,24 @@ impl Uses<'_, '_> {
 }
 
 impl Staging {
-    /// How a portion of an upload of `bytes` that comes after `done` bytes is written to its slot.
-    fn stores_to_slot(&self, bytes: usize, done: usize) -> Stores {
-        let short = bytes / 8 <= self.streaming_bytes;
-        if short && done < self.streaming_bytes { Stores::Streaming } else { Stores::Cached }
+    /// How an upload of `bytes` is written to its slots.
+    fn stores_to_slot(&self, bytes: usize) -> Stores {
+        if bytes <= self.streaming_bytes { Stores::Streaming } else { Stores::Cached }
+    }
+
+    /// How many filled slots an upload keeps back, after `done` bytes.
+    fn hold(&self, bytes: usize, done: usize) -> usize {
+        if bytes <= self.streaming_bytes || done == bytes {
+            return 0;
+        }
+        HOLD.min(done / (HOLD_AFTER * self.slot_bytes))
     }
 }
+
+/// The most filled slots that are kept back: as much as eight cores' private caches hold.
+const HOLD: usize = 2;
+/// One more is kept back after so many slots, so that the device is not idle at the start.
+const HOLD_AFTER: usize = 4;
 
 /// Which stores are best for that many bytes of ordinary memory.
 fn stores_to_memory(bytes: usize) -> Stores {

@@ -1,15 +1,17 @@
 //! From ordinary memory and files to the device.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, helpers, total};
+use super::{Engine, total};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
 use crate::error::Result;
+use crate::memory::Operand;
 use crate::memory::hazard::Access;
 use crate::stream::Stream;
 use crate::sync::Mutex;
@@ -30,7 +32,24 @@ struct Upload<'e, 'a> {
     bytes: usize,
     threads: usize,
     progress: Mutex<Progress>,
+    held: Mutex<Held<'e>>,
     submitted: AtomicU64,
+}
+
+/// Filled slots that are not yet the device's: see [`Staging::streaming_bytes`](super::Staging).
+///
+/// Whoever waits for a slot keeps none back: another upload may do the same.
+#[derive(Default)]
+struct Held<'e> {
+    slots: VecDeque<&'e Slot>,
+    limit: usize,
+}
+
+impl<'e> Held<'e> {
+    /// The oldest, if there are more than are kept back.
+    fn due(&mut self) -> Option<&'e Slot> {
+        if self.slots.len() > self.limit { self.slots.pop_front() } else { None }
+    }
 }
 
 struct Progress {
@@ -52,7 +71,7 @@ impl Engine {
         let uses = Uses::new(stream, operation, list, Way::Up);
         let before = uses.reach(stream)?;
         let bytes = total(list);
-        let helpers = helpers(bytes, task);
+        let helpers = self.helpers(stream, bytes, task)?;
         let upload = Upload {
             engine: self,
             stream,
@@ -63,13 +82,16 @@ impl Engine {
             bytes,
             threads: helpers + 1,
             progress: Mutex::new(Progress { cursor: Cursor::default(), done: 0 }),
+            held: Mutex::default(),
             submitted: AtomicU64::new(0),
         };
         let result = job::run(&upload, helpers, &mut || {});
         let submitted = upload.submitted.load(Ordering::Relaxed);
+        // After an error some may be left.
+        upload.held.lock().slots.drain(..).for_each(|slot| self.ring.give_back(slot));
         result?;
-        let ticket = uses.record()?;
-        stream.timeline.note_moving(before + submitted + u64::from(submitted > 1));
+        let (ticket, fences) = uses.record()?;
+        stream.timeline.note_moving(before + submitted + fences);
         Ok(ticket)
     }
 }
@@ -80,19 +102,53 @@ impl<'e> Upload<'e, '_> {
         slot.address(layout.items_at()).cast::<Item>().wrapping_add(number)
     }
 
-    fn submit(&self, slot: &Slot, layout: &Layout) -> Result<()> {
-        let mut operands = vec![slot.host().operand(0..slot.host().len(), Access::Read)];
-        let mut scratch = 0;
-        if self.path == Path::Packed {
-            let memory = slot.scratch(self.stream)?;
-            operands.push(memory.operand(Access::Write));
-            wait_for_conflicts(self.stream, self.operation, &operands[1..])?;
-            scratch = memory.ptr();
+    /// A slot; what is kept back is submitted before this waits for one.
+    fn take_slot(&self) -> Result<&'e Slot> {
+        let Engine { ring, pool, .. } = self.engine;
+        if let Some(slot) = ring.take(pool, false)? {
+            return Ok(slot);
         }
+        self.held.lock().limit = 0;
+        self.submit_due()?;
+        Ok(ring.take(pool, true)?.expect("patience is rewarded"))
+    }
+
+    /// Submits the slots that are not kept back any longer.
+    fn submit_due(&self) -> Result<()> {
+        loop {
+            let due = self.held.lock().due();
+            let Some(slot) = due else { return Ok(()) };
+            self.submit_and_give_back(slot)?;
+        }
+    }
+
+    /// All units of the slot are done, and this thread has it alone.
+    fn submit_and_give_back(&self, slot: &'e Slot) -> Result<()> {
+        // SAFETY: this thread has the slot alone.
+        let submitted = self.submit(slot, unsafe { slot.layout() });
+        self.submitted.fetch_add(1, Ordering::Relaxed);
+        self.engine.ring.give_back(slot);
+        submitted
+    }
+
+    fn submit(&self, slot: &Slot, layout: &Layout) -> Result<()> {
+        let whole = || slot.host().operand(0..slot.host().len(), Access::Read);
+        let (one, two);
+        let mut scratch = 0;
+        let operands: &[Operand<'_>] = if self.path == Path::Packed {
+            let memory = slot.scratch(self.stream)?;
+            scratch = memory.ptr();
+            two = [whole(), memory.operand(Access::Write)];
+            wait_for_conflicts(self.stream, self.operation, &two[1..])?;
+            &two
+        } else {
+            one = [whole()];
+            &one
+        };
         let submitted = portion(
             self.stream,
             self.operation,
-            &operands,
+            operands,
             |driver, raw| self.enqueue(driver, raw, slot, layout, scratch),
             || format!("copying {} bytes from the host", layout.bytes()),
             |fence| self.uses.add(fence),
@@ -158,7 +214,7 @@ impl<'e> Work<'e> for Upload<'e, '_> {
             return Ok(None);
         }
         let piece = self.engine.upload_piece(self.path, self.bytes, progress.done, left);
-        let slot = self.engine.ring.take(&self.engine.pool, true)?.expect("patience is rewarded");
+        let slot = self.take_slot()?;
         let items = self.path.has_items();
         let unit = self.engine.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.
@@ -169,9 +225,12 @@ impl<'e> Work<'e> for Upload<'e, '_> {
             self.engine.ring.give_back(slot);
             return Err(error);
         }
-        layout.stores = self.engine.options.stores_to_slot(self.bytes, progress.done);
+        layout.stores = self.engine.options.stores_to_slot(self.bytes);
         layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
         progress.done += layout.bytes();
+        let hold = self.engine.options.hold(self.bytes, progress.done);
+        drop(progress);
+        self.held.lock().limit = hold;
         Ok(Some(slot))
     }
 
@@ -205,11 +264,15 @@ impl<'e> Work<'e> for Upload<'e, '_> {
     }
 
     fn finish(&self, slot: &'e Slot) -> Result<()> {
-        // SAFETY: all units are done, so that this thread has the slot alone.
-        let submitted = self.submit(slot, unsafe { slot.layout() });
-        self.submitted.fetch_add(1, Ordering::Relaxed);
-        self.engine.ring.give_back(slot);
-        submitted
+        {
+            let mut held = self.held.lock();
+            if held.limit == 0 && held.slots.is_empty() {
+                drop(held);
+                return self.submit_and_give_back(slot);
+            }
+            held.slots.push_back(slot);
+        }
+        self.submit_due()
     }
 
     fn abandon(&self, slot: &'e Slot) {

@@ -1,0 +1,97 @@
+//! What the consumer gets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::copy::Copied;
+use super::shelf::{Set, Shelf};
+use crate::error::Result;
+use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::ticket::Ticket;
+
+/// A batch on the device, from [`DeviceBatches`](super::DeviceBatches).
+///
+/// Work on the stream that the batches were made for is ordered after the copy, also work that this crate does
+/// not know of; work on other streams if it uses the views, as with any buffer.
+///
+/// Dropping it does not wait. Its memory then serves a later batch, behind all that the consumer's stream has been
+/// given by then, and all uses of the views. Keep it for as long as other streams are given its addresses
+/// without [`Stream::foreign`](crate::Stream::foreign).
+pub struct DeviceBatch {
+    number: u64,
+    ticket: Ticket,
+    /// There until drop.
+    set: Option<Set>,
+    shelf: Arc<Shelf>,
+}
+
+impl DeviceBatch {
+    pub(super) fn new(copied: Copied, shelf: &Arc<Shelf>) -> Self {
+        let Copied { number, ticket, set } = copied;
+        DeviceBatch { number, ticket, set: Some(set), shelf: shelf.clone() }
+    }
+
+    fn set(&self) -> &Set {
+        self.set.as_ref().expect("there until drop")
+    }
+
+    /// The batch's place in the order in which the producer gave them, from 0.
+    #[must_use]
+    pub fn index(&self) -> u64 {
+        self.number
+    }
+
+    /// Knows when the batch is on the device. The consumer's stream waits for it anyway.
+    #[must_use]
+    pub fn ticket(&self) -> &Ticket {
+        &self.ticket
+    }
+
+    /// The names of the slices and their sizes in bytes, in the order in which the batch named them.
+    pub fn names(&self) -> impl ExactSizeIterator<Item = (&str, usize)> {
+        self.set().parts.as_slice().iter().map(|part| (part.name.as_str(), part.bytes))
+    }
+
+    /// The slice of that name, on the device.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if there is none, or its bytes are no whole number of
+    /// elements.
+    pub fn slice<T: Pod>(&self, name: &str) -> Result<DeviceSlice<'_, T>> {
+        let Set { parts, buffer } = self.set();
+        let part = parts.get("DeviceBatch::slice", name)?;
+        buffer.slice(part.start..part.end())?.cast()
+    }
+
+    /// The slice of that name, on the device, to be written.
+    ///
+    /// # Errors
+    ///
+    /// As for [`slice`](Self::slice).
+    pub fn slice_mut<T: Pod>(&mut self, name: &str) -> Result<DeviceSliceMut<'_, T>> {
+        let Set { parts, buffer } = self.set.as_mut().expect("there until drop");
+        let part = parts.get("DeviceBatch::slice_mut", name)?;
+        buffer.slice_mut(part.start..part.end())?.cast()
+    }
+}
+
+impl Drop for DeviceBatch {
+    fn drop(&mut self) {
+        if let Some(set) = self.set.take() {
+            self.shelf.give_back(set);
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<_> = self.names().collect();
+        f.debug_struct("DeviceBatch")
+            .field("index", &self.number)
+            .field("slices", &names)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,159 @@
+//! The consumer's end.
+
+use std::fmt;
+use std::future::poll_fn;
+use std::iter::FusedIterator;
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::batch::DeviceBatch;
+use super::core::{Core, Head, Outcome};
+use super::progress::Progress;
+use super::shelf::Shelf;
+use crate::error::{Error, ErrorKind, Result};
+use crate::stream::Stream;
+
+const NEXT: &str = "DeviceBatches::next";
+
+/// Batches on the device, made ahead by other threads: an iterator, and its asynchronous form.
+///
+/// [`next`](Iterator::next) blocks until the next batch is on its way, and makes the stream wait, on the device,
+/// until it is there. What went wrong with a batch takes its place:
+///
+/// * An error of the producer or of a copy is an `Err`; the next call gives the next batch. Errors of the
+///   producer are of the kind [`Producer`](crate::ErrorKind::Producer), with what it gave as their source.
+/// * A panic in the producer, or in a batch's own code, goes on in the call that would have given the batch. The
+///   iteration has then ended.
+/// * So is an error of the runtime when the stream is made to wait. But where the stream may not be used, because
+///   it is being captured or is another thread's, or from inside a host function, the batch is kept for the next
+///   call.
+///
+/// Dropping it ends the workers, each as soon as it comes back from the producer or from a copy; it waits for
+/// none of them. One whose producer never returns is left behind with the producer. Device batches live on.
+pub struct DeviceBatches {
+    core: Arc<Core>,
+    shelf: Arc<Shelf>,
+    stream: Stream,
+    progress: Progress,
+    ended: bool,
+}
+
+impl DeviceBatches {
+    pub(super) fn new(
+        core: Arc<Core>,
+        shelf: Arc<Shelf>,
+        stream: Stream,
+        progress: Progress,
+    ) -> Self {
+        DeviceBatches { core, shelf, stream, progress, ended: false }
+    }
+
+    /// The counters; clones of them live on their own.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.progress.clone()
+    }
+
+    /// As [`next`](Iterator::next), for an asynchronous task: waiting for the workers does not block. Dropping
+    /// the future loses nothing.
+    pub fn next_async(&mut self) -> impl Future<Output = Option<Result<DeviceBatch>>> + Send {
+        poll_fn(|task| self.poll_next(task))
+    }
+
+    /// As [`next_async`](Self::next_async), for implementors of streams.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the producer, in its place.
+    pub fn poll_next(&mut self, task: &mut Context<'_>) -> Poll<Option<Result<DeviceBatch>>> {
+        match self.begin() {
+            Ok(true) => match self.core.poll(task.waker()) {
+                Head::Pending => Poll::Pending,
+                head => Poll::Ready(self.finish(head)),
+            },
+            Ok(false) => Poll::Ready(None),
+            Err(error) => Poll::Ready(Some(Err(error))),
+        }
+    }
+
+    /// Whether the iteration goes on. In a forked child, where the lock may be held for ever, it ends.
+    fn begin(&mut self) -> Result<bool> {
+        if self.ended {
+            return Ok(false);
+        }
+        let process = self.stream.timeline.context().check_process(NEXT);
+        self.ended = process.is_err();
+        process.map(|()| true)
+    }
+
+    fn finish(&mut self, head: Head) -> Option<Result<DeviceBatch>> {
+        let ticket = match head {
+            Head::Ready(ticket) => ticket,
+            Head::End | Head::Pending => {
+                self.ended = true;
+                return None;
+            }
+        };
+        let ordered = ticket.map_or(Ok(()), |ticket| self.stream.wait_for(&ticket));
+        if ordered.as_ref().is_err_and(is_callers_doing) {
+            return ordered.err().map(Err);
+        }
+        match self.core.take()? {
+            Outcome::Batch(copied) => {
+                if let Err(error) = ordered {
+                    return Some(Err(error));
+                }
+                self.progress.count_yielded();
+                Some(Ok(DeviceBatch::new(copied, &self.shelf)))
+            }
+            Outcome::Failed(error) => Some(Err(error)),
+            Outcome::Panicked(payload) => {
+                self.ended = true;
+                self.core.stop();
+                resume_unwind(payload)
+            }
+        }
+    }
+}
+
+/// Whether a call may succeed at another moment, or on another thread.
+fn is_callers_doing(error: &Error) -> bool {
+    use ErrorKind::{StreamCapturing, Unsupported, WrongThread};
+    matches!(error.kind(), StreamCapturing | Unsupported | WrongThread)
+}
+
+impl Iterator for DeviceBatches {
+    type Item = Result<DeviceBatch>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        match self.begin() {
+            Ok(true) => {
+                let head = self.core.wait();
+                self.finish(head)
+            }
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
+        }
+    }
+}
+
+impl FusedIterator for DeviceBatches {}
+
+impl Drop for DeviceBatches {
+    fn drop(&mut self) {
+        if self.stream.timeline.context().is_current() {
+            self.shelf.close();
+            self.core.stop();
+        }
+    }
+}
+
+impl fmt::Debug for DeviceBatches {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceBatches")
+            .field("stream", &self.stream)
+            .field("progress", &self.progress)
+            .finish_non_exhaustive()
+    }
+}

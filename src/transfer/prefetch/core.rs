@@ -1,0 +1,219 @@
+//! The slots between workers and consumer: who may pull, what is ready, who is asleep.
+//!
+//! ```text
+//!            head                 next
+//!              |                    |
+//!   ... taken [3: ready][4: -][5: ready] [6: nobody has pulled yet]      depth 3: nobody may
+//! ```
+//!
+//! A batch has the number of its pull. Ordered, what became of number `n` goes into slot `n % depth`; otherwise
+//! into the slot after the one filled last. Either way the consumer takes the slots in turns.
+//!
+//! # Invariants
+//!
+//! * `head <= next <= head + depth`, so that no two batches share a slot.
+//! * `pulling` is the one worker's that has the producer. Once `ended`, nobody pulls again.
+//! * The lock is held for a few instructions; what leaves a slot is dropped without it, wakers are called without
+//!   it.
+
+use std::any::Any;
+use std::task::Waker;
+
+use super::copy::Copied;
+use crate::error::Error;
+use crate::process::call_user;
+use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::ticket::Ticket;
+
+/// What became of a batch.
+pub(super) enum Outcome {
+    Batch(Copied),
+    Failed(Error),
+    Panicked(Box<dyn Any + Send>),
+}
+
+/// What the consumer finds where the next batch is to be.
+pub(super) enum Head {
+    /// The copy to wait for; none for a failure.
+    Ready(Option<Ticket>),
+    Pending,
+    End,
+}
+
+pub(super) struct Core {
+    ordered: bool,
+    state: Mutex<State>,
+    /// There may be something to pull.
+    room: Condvar,
+    /// There may be something to take.
+    ready: Condvar,
+}
+
+struct State {
+    slots: Box<[Option<Outcome>]>,
+    /// The number of the next to be taken.
+    head: u64,
+    /// The number of the next to be pulled.
+    next: u64,
+    /// How many have been delivered.
+    delivered: u64,
+    pulling: bool,
+    ended: bool,
+    stopped: bool,
+    waker: Option<Waker>,
+}
+
+impl State {
+    fn at(&self, number: u64) -> usize {
+        (number % self.slots.len() as u64) as usize
+    }
+
+    fn head(&self) -> Head {
+        match &self.slots[self.at(self.head)] {
+            Some(Outcome::Batch(batch)) => Head::Ready(Some(batch.ticket.clone())),
+            Some(_) => Head::Ready(None),
+            None if self.stopped || (self.ended && self.head == self.next) => Head::End,
+            None => Head::Pending,
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn new(depth: usize, ordered: bool) -> Self {
+        let state = State {
+            slots: (0..depth).map(|_| None).collect(),
+            head: 0,
+            next: 0,
+            delivered: 0,
+            pulling: false,
+            ended: false,
+            stopped: false,
+            waker: None,
+        };
+        Core { ordered, state: Mutex::new(state), room: Condvar::new(), ready: Condvar::new() }
+    }
+
+    /// For a worker: blocks until it may have the producer. `false`: there is nothing more to pull.
+    pub(super) fn claim(&self) -> bool {
+        let mut state = self.state.lock();
+        loop {
+            if state.ended || state.stopped {
+                return false;
+            }
+            if !state.pulling && state.next < state.head + state.slots.len() as u64 {
+                state.pulling = true;
+                return true;
+            }
+            state = self.room.wait(state);
+        }
+    }
+
+    /// The worker has pulled a batch, which gets a number, and let go of the producer.
+    pub(super) fn pulled(&self, is_last: bool) -> u64 {
+        let mut state = self.state.lock();
+        let number = state.next;
+        state.next += 1;
+        state.pulling = false;
+        state.ended |= is_last;
+        drop(state);
+        if is_last {
+            self.room.notify_all();
+        } else {
+            self.room.notify_one();
+        }
+        number
+    }
+
+    /// The last batch that was pulled is not to be delivered.
+    pub(super) fn withdraw(&self) {
+        let mut state = self.state.lock();
+        state.next -= 1;
+        self.wake_consumer(state);
+    }
+
+    /// Nothing more is pulled.
+    pub(super) fn end(&self) {
+        let mut state = self.state.lock();
+        state.ended = true;
+        state.pulling = false;
+        self.wake_consumer(state);
+        self.room.notify_all();
+    }
+
+    /// Puts what became of a batch into its place.
+    pub(super) fn deliver(&self, number: u64, outcome: Outcome) {
+        let mut state = self.state.lock();
+        if state.stopped {
+            drop(state);
+            return call_user(move || drop(outcome));
+        }
+        let place = if self.ordered { number } else { state.delivered };
+        state.delivered += 1;
+        let at = state.at(place);
+        state.slots[at] = Some(outcome);
+        self.wake_consumer(state);
+    }
+
+    fn wake_consumer(&self, mut state: MutexGuard<'_, State>) {
+        let waker = state.waker.take();
+        drop(state);
+        self.ready.notify_one();
+        if let Some(waker) = waker {
+            call_user(|| waker.wake());
+        }
+    }
+
+    /// For the consumer: blocks until there is something, or the end.
+    pub(super) fn wait(&self) -> Head {
+        let mut state = self.state.lock();
+        loop {
+            match state.head() {
+                Head::Pending => state = self.ready.wait(state),
+                head => return head,
+            }
+        }
+    }
+
+    /// For the consumer: as [`wait`](Self::wait), but if nothing is ready the waker is called once there is.
+    pub(super) fn poll(&self, waker: &Waker) -> Head {
+        // A waker is the executor's code, so that it is cloned and dropped without the lock.
+        let waker = waker.clone();
+        let mut state = self.state.lock();
+        let head = state.head();
+        let unused = match head {
+            Head::Pending => state.waker.replace(waker),
+            _ => Some(waker),
+        };
+        drop(state);
+        drop(unused);
+        head
+    }
+
+    /// For the consumer: takes what is ready.
+    pub(super) fn take(&self) -> Option<Outcome> {
+        let mut state = self.state.lock();
+        let at = state.at(state.head);
+        let outcome = state.slots[at].take();
+        state.head += u64::from(outcome.is_some());
+        drop(state);
+        self.room.notify_one();
+        outcome
+    }
+
+    /// Nobody will take anything any more: workers end, and what is ready is dropped.
+    pub(super) fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopped = true;
+        let slots = std::mem::take(&mut state.slots);
+        let waker = state.waker.take();
+        // Slots may be asked for until the last worker has seen the end.
+        state.slots = Box::new([None]);
+        drop(state);
+        self.room.notify_all();
+        call_user(move || drop((slots, waker)));
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.state.lock().stopped
+    }
+}

@@ -1,0 +1,267 @@
+//! What a batch is on the host: named slices, of memory that is there or of room to be written.
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error as StdError;
+use std::hash::BuildHasher;
+use std::sync::Arc;
+
+use bytemuck::Pod;
+
+use super::parts::Parts;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::byte_count;
+
+/// What goes wrong in the producer's own code.
+type Failure = Box<dyn StdError + Send + Sync>;
+
+/// A batch in host memory. Implemented for one slice (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, arrays and
+/// `&'static [T]`, named `"0"`), for tuples of those (`"0"`, `"1"`, ...), and for maps from names to slices.
+///
+/// ```
+/// use pinlane::{HostBatch, HostSlices};
+///
+/// struct Samples {
+///     images: Vec<f32>,
+///     labels: Vec<i64>,
+/// }
+///
+/// impl HostBatch for Samples {
+///     fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+///         slices.slice("images", &self.images);
+///         slices.slice("labels", &self.labels);
+///     }
+/// }
+/// ```
+pub trait HostBatch {
+    /// Names every slice of the batch. Called once, by a worker.
+    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>);
+
+    /// Writes the slices that [`visit`](Self::visit) has [reserved](HostSlices::reserve). Called once, by the same
+    /// worker, if there are any.
+    ///
+    /// # Errors
+    ///
+    /// The consumer gets the error in the batch's place, as the source of an [`Error`] of the kind
+    /// [`Producer`](ErrorKind::Producer).
+    fn fill(&mut self, _block: &mut FillBlock<'_>) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        Ok(())
+    }
+}
+
+/// What a producer gives: a [`HostBatch`]; or a `Result` of one, whose error the consumer gets in its place.
+pub trait IntoHostBatch {
+    /// What it becomes.
+    type Batch: HostBatch;
+
+    /// Makes the batch. Called by a worker, outside of the producer: several do so at once.
+    ///
+    /// # Errors
+    ///
+    /// As for [`HostBatch::fill`].
+    fn into_batch(self) -> Result<Self::Batch, Box<dyn StdError + Send + Sync>>;
+}
+
+impl<B: HostBatch> IntoHostBatch for B {
+    type Batch = B;
+
+    fn into_batch(self) -> Result<B, Failure> {
+        Ok(self)
+    }
+}
+
+impl<B: HostBatch, E: Into<Failure>> IntoHostBatch for Result<B, E> {
+    type Batch = B;
+
+    fn into_batch(self) -> Result<B, Failure> {
+        self.map_err(Into::into)
+    }
+}
+
+/// The slices of a batch, as [`HostBatch::visit`] names them.
+#[derive(Debug, Default)]
+pub struct HostSlices<'a> {
+    pub(super) parts: Parts,
+    /// As many as parts; `None` for those that are to be filled.
+    pub(super) sources: Vec<Option<&'a [u8]>>,
+    /// The first thing that was wrong.
+    pub(super) error: Option<Error>,
+}
+
+impl<'a> HostSlices<'a> {
+    /// A slice of ordinary memory. A second slice of the same name makes the batch an error.
+    pub fn slice<T: Pod>(&mut self, name: &str, slice: &'a [T]) {
+        self.push(name, size_of_val(slice), Some(bytemuck::cast_slice(slice)));
+    }
+
+    /// Page-locked room for `len` elements, which [`HostBatch::fill`] writes. Names are as for
+    /// [`slice`](Self::slice).
+    pub fn reserve<T: Pod>(&mut self, name: &str, len: usize) {
+        match byte_count::<T>("HostSlices::reserve", len) {
+            Ok(bytes) => self.push(name, bytes, None),
+            Err(error) => drop(self.error.get_or_insert(error)),
+        }
+    }
+
+    fn push(&mut self, name: &str, bytes: usize, source: Option<&'a [u8]>) {
+        match self.parts.push(name, bytes) {
+            Ok(()) => self.sources.push(source),
+            Err(error) => drop(self.error.get_or_insert(error)),
+        }
+    }
+
+    /// Whether a worker has to call [`HostBatch::fill`].
+    pub(super) fn has_reserved(&self) -> bool {
+        self.sources.iter().any(Option::is_none)
+    }
+}
+
+/// The page-locked memory of a batch while [`HostBatch::fill`] writes it.
+#[derive(Debug)]
+pub struct FillBlock<'a> {
+    pub(super) parts: &'a Parts,
+    /// As many as the parts span.
+    pub(super) bytes: &'a mut [u8],
+}
+
+impl FillBlock<'_> {
+    /// The elements of the slice that was reserved by this name. Their contents are unspecified at first.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](ErrorKind::InvalidValue) if the batch has no such slice, or its bytes are no whole
+    /// number of elements.
+    pub fn slice_mut<T: Pod>(&mut self, name: &str) -> Result<&mut [T]> {
+        const OPERATION: &str = "FillBlock::slice_mut";
+        let part = self.parts.get(OPERATION, name)?;
+        bytemuck::try_cast_slice_mut(&mut self.bytes[part.start..part.end()]).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidValue,
+                OPERATION,
+                format!("{} bytes as elements of {}", part.bytes, size_of::<T>()),
+                "use the element type that the slice was reserved for",
+            )
+        })
+    }
+}
+
+/// Room for a slice in a [`FillBatch`].
+#[derive(Clone, Debug)]
+pub struct Space {
+    name: Cow<'static, str>,
+    bytes: Option<usize>,
+}
+
+impl Space {
+    /// For `len` elements. A size that overflows makes the batch an error.
+    pub fn of<T: Pod>(name: impl Into<Cow<'static, str>>, len: usize) -> Self {
+        Space { name: name.into(), bytes: len.checked_mul(size_of::<T>()) }
+    }
+}
+
+/// A batch that a closure writes straight into page-locked memory, on a worker's thread.
+///
+/// ```
+/// use pinlane::{FillBatch, Space};
+///
+/// let batch = FillBatch::new([Space::of::<f32>("x", 1000), Space::of::<u8>("y", 10)], |block| {
+///     block.slice_mut::<f32>("x")?.fill(0.5);
+///     block.slice_mut::<u8>("y")?.fill(1);
+///     Ok::<(), pinlane::Error>(())
+/// });
+/// # let _ = batch;
+/// ```
+#[derive(Debug)]
+pub struct FillBatch<const N: usize, F> {
+    spaces: [Space; N],
+    fill: Option<F>,
+}
+
+impl<const N: usize, F, E> FillBatch<N, F>
+where
+    F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
+    E: Into<Failure>,
+{
+    /// A batch of these slices, which `fill` is to write. Whatever it leaves has unspecified contents.
+    #[must_use]
+    pub fn new(spaces: [Space; N], fill: F) -> Self {
+        FillBatch { spaces, fill: Some(fill) }
+    }
+}
+
+impl<const N: usize, F, E> HostBatch for FillBatch<N, F>
+where
+    F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
+    E: Into<Failure>,
+{
+    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+        for space in &self.spaces {
+            slices.reserve::<u8>(&space.name, space.bytes.unwrap_or(usize::MAX));
+        }
+    }
+
+    fn fill(&mut self, block: &mut FillBlock<'_>) -> Result<(), Failure> {
+        self.fill.take().map_or(Ok(()), |fill| fill(block).map_err(Into::into))
+    }
+}
+
+/// A slice of elements, whoever owns it.
+pub trait Elements {
+    #[doc(hidden)]
+    fn show<'a>(&'a self, name: &str, slices: &mut HostSlices<'a>);
+}
+
+macro_rules! slices {
+    ($([$($generics:tt)*] $type:ty;)*) => {$(
+        impl<$($generics)*> Elements for $type {
+            fn show<'a>(&'a self, name: &str, slices: &mut HostSlices<'a>) {
+                slices.slice::<T>(name, self);
+            }
+        }
+
+        impl<$($generics)*> HostBatch for $type {
+            fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+                self.show("0", slices);
+            }
+        }
+    )*};
+}
+
+slices! {
+    [T: Pod] Vec<T>;
+    [T: Pod] Box<[T]>;
+    [T: Pod] Arc<[T]>;
+    [T: Pod] &'static [T];
+    [T: Pod, const N: usize] [T; N];
+}
+
+macro_rules! tuples {
+    ($(($($slice:ident $name:literal),+))*) => {$(
+        impl<$($slice: Elements),+> HostBatch for ($($slice,)+) {
+            fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+                #[allow(non_snake_case)]
+                let ($($slice,)+) = self;
+                $($slice.show($name, slices);)+
+            }
+        }
+    )*};
+}
+
+tuples! {
+    (A "0")
+    (A "0", B "1")
+    (A "0", B "1", C "2")
+    (A "0", B "1", C "2", D "3")
+}
+
+impl<K: AsRef<str>, S: Elements> HostBatch for BTreeMap<K, S> {
+    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+        self.iter().for_each(|(name, slice)| slice.show(name.as_ref(), slices));
+    }
+}
+
+impl<K: AsRef<str>, S: Elements, H: BuildHasher> HostBatch for HashMap<K, S, H> {
+    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+        self.iter().for_each(|(name, slice)| slice.show(name.as_ref(), slices));
+    }
+}

@@ -1,0 +1,173 @@
+//! A pipeline from host batches to device batches: other threads pull, copy ahead, and hand over in order.
+//!
+//! ```text
+//!   producer ---> worker 1, 2, ..          slots (depth)           consumer
+//!   next()        pinned block or ring,    [3][4][ ]  ---------->  next(): its stream waits
+//!   one at a      device copy on a                                 for the copy, on the device
+//!   time          stream of its own           ^
+//!                     ^                       |
+//!                     `---- shelf <-----------+--- a dropped DeviceBatch: buffers, with their uses
+//! ```
+//!
+//! ```text
+//!   host     what a batch is            worker   a thread's life: pull, copy, deliver
+//!   parts    what lies where in it      copy     one batch's way to the device
+//!   core     the slots, and who waits   shelf    device memory between two batches
+//!   batches  the consumer's end         batch    what the consumer gets       progress   counters
+//! ```
+//!
+//! # Invariants
+//!
+//! * At most `depth` batches are ready or in the making: a worker pulls only when one of as many slots will be
+//!   free for what it makes. Nothing grows behind a consumer that is slow.
+//! * The producer is in the hands of one worker at a time, and so are its batches. No lock is held while its
+//!   code runs, or the driver's.
+//! * What became of a batch, also an error or a panic, takes the batch's place.
+//! * Device memory is used again only behind all that the consumer's stream had been given when the batch was
+//!   dropped, and behind every use that the buffer knows of: the device waits, by the buffer's uses.
+//! * Dropping either end waits for nobody. Whatever a worker still holds is dropped by that worker.
+
+mod batch;
+mod batches;
+mod copy;
+mod core;
+mod host;
+mod parts;
+mod progress;
+mod shelf;
+mod worker;
+
+use std::sync::Arc;
+
+pub use batch::DeviceBatch;
+pub use batches::DeviceBatches;
+pub use host::{Elements, FillBatch, FillBlock, HostBatch, HostSlices, IntoHostBatch, Space};
+pub use progress::Progress;
+
+use self::core::Core;
+use self::shelf::Shelf;
+use self::worker::Pipeline;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pool::PinnedPool;
+use crate::stream::Stream;
+
+const START: &str = "Prefetch::start";
+const MOST_DEPTH: usize = 1 << 16;
+const MOST_WORKERS: usize = 256;
+
+/// Copies batches to a device ahead of their use: options; [`start`](Self::start) gives the iterator.
+///
+/// ```
+/// use pinlane::{Device, PinnedPool, Prefetch};
+///
+/// let device = Device::open_or_emulated()?;
+/// let pool = PinnedPool::builder(&device).max_bytes(64 << 20).build()?;
+/// let stream = device.stream()?;
+///
+/// // Any iterator of batches: here two slices each, of ordinary memory.
+/// let loader = (0..10u32).map(|i| (vec![i as f32; 1000], vec![i; 10]));
+/// let mut sums = device.alloc::<u64>(10)?;
+/// for batch in Prefetch::new(loader, &pool, &stream).depth(3).start()? {
+///     let batch = batch?;
+///     let samples = batch.slice::<f32>("0")?; // on the device, in the stream's order
+///     let at = batch.index() as usize;
+///     stream.checksum(samples, sums.slice_mut(at..at + 1)?)?;
+/// } // dropped, the batch's device memory serves a later one
+/// # Ok::<(), pinlane::Error>(())
+/// ```
+///
+/// A batch is anything that names slices ([`HostBatch`]), or that is written by a closure straight into
+/// page-locked memory ([`FillBatch`]).
+#[derive(Debug)]
+#[must_use = "nothing is copied before `start`"]
+pub struct Prefetch<I> {
+    batches: I,
+    pool: PinnedPool,
+    stream: Stream,
+    depth: usize,
+    workers: usize,
+    ordered: bool,
+    drop_last: bool,
+}
+
+impl<I> Prefetch<I>
+where
+    I: Iterator + Send + 'static,
+    I::Item: IntoHostBatch + Send,
+{
+    /// Options for copying what `batches` gives to the device of `stream`, for work on that stream.
+    ///
+    /// Batches that are filled, and those of a few KiB, go through blocks of `pool`. Each worker keeps two, of the
+    /// size of a batch, until it ends; one if there is no room for more, and with room for none the batch is an
+    /// error. Larger slices of ordinary memory go as by [`Stream::upload_slice`].
+    pub fn new(
+        batches: impl IntoIterator<IntoIter = I>,
+        pool: &PinnedPool,
+        stream: &Stream,
+    ) -> Self {
+        Prefetch {
+            batches: batches.into_iter(),
+            pool: pool.clone(),
+            stream: stream.clone(),
+            depth: 3,
+            workers: 2,
+            ordered: true,
+            drop_last: false,
+        }
+    }
+
+    /// How many batches may be ready or in the making, those that the consumer holds not counted; 3 unless
+    /// said, 1 to 65536.
+    pub fn depth(mut self, batches: usize) -> Self {
+        self.depth = batches;
+        self
+    }
+
+    /// How many threads pull, fill and copy; 2 unless said, which saturate the link since large copies have
+    /// the [copy team](crate::CopyTeam)'s help. More are of use when filling or
+    /// [`into_batch`](IntoHostBatch::into_batch) takes long. 1 to 256.
+    pub fn workers(mut self, threads: usize) -> Self {
+        self.workers = threads;
+        self
+    }
+
+    /// Whether batches come in the producer's order, as they do unless said; or each as soon as it is ready.
+    pub fn ordered(mut self, ordered: bool) -> Self {
+        self.ordered = ordered;
+        self
+    }
+
+    /// Whether the last batch is dropped if it has fewer bytes than the first. No by default. The producer is
+    /// then pulled one batch further ahead, since only its end tells which one was the last.
+    pub fn drop_last(mut self, drop_last: bool) -> Self {
+        self.drop_last = drop_last;
+        self
+    }
+
+    /// Starts the threads, which begin to copy. Does not wait for the first batch.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for a depth or number of workers out of range;
+    /// [`StreamCapturing`](ErrorKind::StreamCapturing), [`ForkedProcess`](ErrorKind::ForkedProcess);
+    /// [`Unsupported`](ErrorKind::Unsupported) if no thread can be started; what
+    /// `cudaStreamCreateWithPriority` reports.
+    pub fn start(self) -> Result<DeviceBatches> {
+        if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
+            return Err(Error::new(
+                ErrorKind::InvalidValue,
+                START,
+                format!("depth {} with {} workers", self.depth, self.workers),
+                "use a depth of 1 to 65536 and 1 to 256 workers",
+            ));
+        }
+        self.stream.timeline.open(START)?;
+        let Prefetch { batches, pool, stream, depth, workers, ordered, drop_last } = self;
+        let (core, progress) = (Arc::new(Core::new(depth, ordered)), Progress::default());
+        let shelf = Arc::new(Shelf::new(&stream, depth));
+        // Dropped by an error below, it stops the workers that have started.
+        let consumer = DeviceBatches::new(core.clone(), shelf.clone(), stream, progress.clone());
+        Pipeline::start(batches, drop_last, core, progress, &shelf, &pool, workers)?;
+        Ok(consumer)
+    }
+}

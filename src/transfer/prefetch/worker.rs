@@ -1,0 +1,185 @@
+//! The threads: each pulls a batch when it is its turn, copies it, delivers it, and begins again.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread;
+
+use super::START;
+use super::copy::Copier;
+use super::core::{Core, Outcome};
+use super::host::IntoHostBatch;
+use super::progress::Progress;
+use super::shelf::Shelf;
+use crate::error::{Error, ErrorKind, Result};
+use crate::pool::PinnedPool;
+use crate::process::call_user;
+use crate::sync::{Condvar, Mutex};
+
+/// What the workers of a pipeline share.
+pub(super) struct Pipeline<I: Iterator> {
+    core: Arc<Core>,
+    progress: Progress,
+    /// `None` while a worker pulls, and after the end.
+    source: Mutex<Option<Source<I>>>,
+    /// There if a last batch may be dropped.
+    first: Option<FirstBytes>,
+}
+
+/// The producer, and what has been pulled from it only to see whether it goes on.
+struct Source<I: Iterator> {
+    batches: I,
+    held: Option<I::Item>,
+}
+
+enum Pulled<T> {
+    Batch { item: T, is_last: bool },
+    End,
+    Panicked(Box<dyn Any + Send>),
+}
+
+impl<I> Pipeline<I>
+where
+    I: Iterator + Send + 'static,
+    I::Item: IntoHostBatch + Send,
+{
+    /// Starts so many workers, or as many as there are threads to be had, but one at least.
+    pub(super) fn start(
+        batches: I,
+        drop_last: bool,
+        core: Arc<Core>,
+        progress: Progress,
+        shelf: &Arc<Shelf>,
+        pool: &PinnedPool,
+        workers: usize,
+    ) -> Result<()> {
+        let pipeline = Arc::new(Pipeline {
+            core,
+            progress,
+            source: Mutex::new(Some(Source { batches, held: None })),
+            first: drop_last.then(FirstBytes::default),
+        });
+        for number in 0..workers {
+            let copier = Copier::new(shelf, pool, &pipeline.progress)?;
+            let pipeline = pipeline.clone();
+            let thread = thread::Builder::new().name(format!("pinlane-prefetch-{number}"));
+            if let Err(error) = thread.spawn(move || pipeline.work(copier)) {
+                if number > 0 {
+                    break;
+                }
+                return Err(Error::new(
+                    ErrorKind::Unsupported,
+                    START,
+                    format!("no thread could be started: {error}"),
+                    "raise the limit on threads",
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn work(&self, mut copier: Copier) {
+        while self.core.claim() {
+            match self.pull() {
+                Pulled::Batch { item, is_last } => {
+                    self.progress.count_produced();
+                    let number = self.core.pulled(is_last);
+                    self.make(&mut copier, number, is_last, item);
+                }
+                Pulled::End => self.core.end(),
+                Pulled::Panicked(payload) => {
+                    let number = self.core.pulled(true);
+                    self.core.deliver(number, Outcome::Panicked(payload));
+                }
+            }
+        }
+        self.drop_source();
+    }
+
+    /// The next batch; nobody else has the producer.
+    fn pull(&self) -> Pulled<I::Item> {
+        let Some(mut source) = self.source.lock().take() else { return Pulled::End };
+        let look_ahead = self.first.is_some();
+        let pulled = catch_unwind(AssertUnwindSafe(|| {
+            let item = source.held.take().or_else(|| source.batches.next());
+            if look_ahead && item.is_some() {
+                source.held = source.batches.next();
+            }
+            let is_last = look_ahead && source.held.is_none();
+            item.map(|item| (item, is_last))
+        }));
+        let goes_on = matches!(pulled, Ok(Some((_, false))));
+        *self.source.lock() = Some(source);
+        if !goes_on {
+            self.drop_source();
+        }
+        match pulled {
+            Ok(Some((item, is_last))) => Pulled::Batch { item, is_last },
+            Ok(None) => Pulled::End,
+            Err(payload) => Pulled::Panicked(payload),
+        }
+    }
+
+    /// The producer's own code runs, without the lock.
+    fn drop_source(&self) {
+        let source = self.source.lock().take();
+        call_user(move || drop(source));
+    }
+
+    /// Copies a batch, and delivers what became of it.
+    fn make(&self, copier: &mut Copier, number: u64, is_last: bool, item: I::Item) {
+        if self.core.is_stopped() {
+            return call_user(move || drop(item));
+        }
+        let first = self.first.as_ref().filter(|_| number == 0 || is_last);
+        let made = catch_unwind(AssertUnwindSafe(|| {
+            copier.copy(number, item, |bytes| match first {
+                Some(first) if number == 0 => {
+                    first.set(Some(bytes));
+                    true
+                }
+                Some(first) => first.get().is_none_or(|first| bytes >= first),
+                None => true,
+            })
+        }));
+        if let Some(first) = first.filter(|_| number == 0) {
+            first.set(None);
+        }
+        match made {
+            Ok(Ok(Some(copied))) => self.core.deliver(number, Outcome::Batch(copied)),
+            Ok(Ok(None)) => self.core.withdraw(),
+            Ok(Err(error)) => self.core.deliver(number, Outcome::Failed(error)),
+            Err(payload) => {
+                self.core.end();
+                self.core.deliver(number, Outcome::Panicked(payload));
+            }
+        }
+    }
+}
+
+/// How many bytes the first batch has, for the worker that has the last.
+#[derive(Default)]
+struct FirstBytes {
+    /// The inner `None`: nobody will ever know, because the batch failed.
+    known: Mutex<Option<Option<usize>>>,
+    changed: Condvar,
+}
+
+impl FirstBytes {
+    /// What is set first counts.
+    fn set(&self, bytes: Option<usize>) {
+        self.known.lock().get_or_insert(bytes);
+        self.changed.notify_all();
+    }
+
+    /// Blocks until another worker has looked at the first batch.
+    fn get(&self) -> Option<usize> {
+        let mut known = self.known.lock();
+        loop {
+            match *known {
+                Some(bytes) => return bytes,
+                None => known = self.changed.wait(known),
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! A pipeline that has warmed up allocates nothing: counted in a process of its own, by its allocator.
+//!
+//! Not counted are the lists in which the emulated device notes, for each wait between two streams, what is waited
+//! for; and events, of which a stream has as many as were ever pending.
+
+#![cfg(feature = "emulated")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+
+use pinlane::driver::Call;
+use pinlane::driver::emulated::Emulator;
+use pinlane::{CopyTeam, Device, FillBatch, IntoHostBatch, PinnedPool, Prefetch, Space};
+
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: the system's allocator, with a counter beside it.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, SeqCst);
+        // SAFETY: the caller's preconditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, ptr: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, SeqCst);
+        // SAFETY: the caller's preconditions.
+        unsafe { System.realloc(ptr, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, ptr: *mut u8, layout: Layout) {
+        // SAFETY: the caller's preconditions.
+        unsafe { System.dealloc(ptr, layout) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+const WARM: usize = 1500;
+const COUNTED: usize = 300;
+
+/// How often a pipeline of these batches allocates once it is warm. Memory of the device and page-locked memory it must
+/// not allocate at all.
+fn allocated<I>(batches: I) -> u64
+where
+    I: Iterator + Send + 'static,
+    I::Item: IntoHostBatch + Send,
+{
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).expect("an emulated device");
+    let pool = PinnedPool::builder(&device).max_bytes(4 << 20).build().expect("no faults");
+    let stream = device.stream().expect("no faults");
+    let mut sums = device.alloc::<u64>(1).expect("room");
+    let mut prefetch = Prefetch::new(batches, &pool, &stream).start().expect("no faults");
+    let mut run = |batches: usize| {
+        for number in 0..batches {
+            let batch = prefetch.next().expect("endless").expect("no faults");
+            let slice = batch.slice::<u8>("0").expect("a slice");
+            stream.checksum(slice, &mut sums).expect("no faults");
+            // As a program does that looks at its results: events come back.
+            if number % 8 == 7 {
+                stream.synchronize().expect("no faults");
+            }
+        }
+    };
+    let count = || {
+        let memory = [Call::DeviceAlloc, Call::HostAlloc, Call::HostRegister];
+        let not_ours = [Call::StreamWaitEvent, Call::EventCreate];
+        let calls = |list: &[Call]| list.iter().map(|&call| emulator.calls(call)).sum::<u64>();
+        (calls(&memory), ALLOCATIONS.load(SeqCst) - calls(&not_ours))
+    };
+    run(WARM);
+    let before = count();
+    run(COUNTED);
+    let after = count();
+    assert_eq!(after.0, before.0, "memory of the device or page-locked memory");
+    after.1.saturating_sub(before.1)
+}
+
+/// Lists that grow with the most that was ever pending may grow once more; what grew with every batch, or with
+/// every tenth, would be far more.
+const ALMOST_NOTHING: u64 = COUNTED as u64 / 10;
+
+#[test]
+fn a_warm_pipeline_allocates_nothing() {
+    CopyTeam::new().threads(2).install().expect("two threads");
+    let small: Arc<[u8]> = vec![7; 1000].into();
+    let few = std::iter::repeat_with(move || small.clone());
+    let count = allocated(few);
+    assert!(count < ALMOST_NOTHING, "{count}, of slices that are gathered");
+
+    let filled = std::iter::repeat_with(|| {
+        FillBatch::new([Space::of::<u8>("0", 100_000), Space::of::<f32>("y", 10)], |block| {
+            block.slice_mut::<u8>("0")?.fill(1);
+            Ok::<(), pinlane::Error>(())
+        })
+    });
+    let count = allocated(filled);
+    assert!(count < ALMOST_NOTHING, "{count}, of reserved slices");
+
+    let large: Arc<[u8]> = vec![7; 1 << 20].into();
+    let much = std::iter::repeat_with(move || (large.clone(), [1u32; 4]));
+    // The staged copy itself takes short lists: some for each of its portions, of which there are five here.
+    let count = allocated(much);
+    assert!(count < 15 * COUNTED as u64, "{count}, of slices that are staged");
+}
