@@ -21,14 +21,14 @@ const KINDS: [(&str, Kind); 4] = [
 ];
 
 const OURS: &str = "one batch whose list was made before, a block of the host's for each item, on the device \
-                    views of one buffer, or a buffer for each (.apart), from the call until the data is there, host's clock; median, in turns with the \
+                    views of one buffer with gaps, without (.adjacent), or a buffer for each (.apart), from the call until the data is there, host's clock; median, in turns with the \
                     reference: the same bytes in one copy";
 const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one cudaStreamSynchronize, host's \
                     clock; median, in turns with the batch";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
-    let places = [("", Place::Together), (".apart", Place::Apart)];
+    let places = [("", Place::Gaps), (".adjacent", Place::Adjacent), (".apart", Place::Apart)];
     let shapes = SHAPES.into_iter().flat_map(|shape| places.map(|place| (shape, place)));
     for ((shape, count, bytes), (suffix, place)) in shapes {
         let names = KINDS.map(|(kind, _)| format!("batch.{kind}.{shape}{suffix}"));

@@ -23,12 +23,15 @@ impl Kind {
     }
 }
 
-/// Whether the blocks are buffers of their own, or views of one: of page-locked memory with gaps between them,
-/// so that no two are one copy.
+/// How the blocks lie, those on the device and the page-locked ones.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
+    /// Buffers of their own.
     Apart,
-    Together,
+    /// Views of one buffer, with gaps between them, so that no two are one copy.
+    Gaps,
+    /// The same without gaps on the device.
+    Adjacent,
 }
 
 const GAP: usize = 64;
@@ -37,6 +40,7 @@ pub struct Blocks {
     stream: Stream,
     bytes: usize,
     stride: usize,
+    on_device: usize,
     pub host: Vec<Vec<u8>>,
     pinned: Vec<PinnedBuf<u8>>,
     gpu: Vec<DeviceBuf<u8>>,
@@ -45,20 +49,25 @@ pub struct Blocks {
 impl Blocks {
     pub fn new(bench: &Bench, count: usize, bytes: usize, place: Place) -> Result<Self> {
         let pool = bench.pool()?;
-        let (stride, buffers) = match place {
-            Place::Apart => (bytes, count),
-            Place::Together => (bytes.next_multiple_of(GAP) + GAP, 1),
+        let wide = bytes.next_multiple_of(GAP) + GAP;
+        let (stride, on_device, buffers) = match place {
+            Place::Apart => (bytes, bytes, count),
+            Place::Gaps => (wide, wide, 1),
+            Place::Adjacent => (wide, bytes, 1),
         };
         let each = count / buffers;
         Ok(Blocks {
             stream: bench.device.stream()?,
             bytes,
             stride,
+            on_device,
             host: vec![vec![1; bytes]; count],
             pinned: (0..buffers)
                 .map(|_| pool.alloc_zeroed(each * stride))
                 .collect::<Result<_>>()?,
-            gpu: (0..buffers).map(|_| bench.device_memory(each * bytes)).collect::<Result<_>>()?,
+            gpu: (0..buffers)
+                .map(|_| bench.device_memory(each * on_device))
+                .collect::<Result<_>>()?,
         })
     }
 
@@ -66,7 +75,7 @@ impl Blocks {
     pub fn addresses(&self, block: usize) -> (u64, *const u8) {
         let each = self.host.len() / self.gpu.len();
         let (buffer, at) = (block / each, block % each);
-        let gpu = self.gpu[buffer].as_device_ptr() + (at * self.bytes) as u64;
+        let gpu = self.gpu[buffer].as_device_ptr() + (at * self.on_device) as u64;
         (gpu, self.pinned[buffer].as_ptr().wrapping_add(at * self.stride))
     }
 
@@ -102,7 +111,8 @@ impl Blocks {
     }
 
     fn uploads(&mut self, kind: Kind, count: usize) -> Result<Vec<UploadItem<'_>>> {
-        let mut gpu = device_blocks(&mut self.gpu, self.bytes)?.into_iter().take(count);
+        let mut gpu =
+            device_blocks(&mut self.gpu, self.bytes, self.on_device)?.into_iter().take(count);
         let (bytes, stride) = (self.bytes, self.stride);
         match kind {
             Kind::Ordinary(_) => {
@@ -122,9 +132,9 @@ impl Blocks {
     }
 
     fn downloads(&mut self, kind: Kind, count: usize) -> Result<Vec<DownloadItem<'_>>> {
-        let bytes = self.bytes;
+        let (bytes, stride) = (self.bytes, self.on_device);
         let gpu = self.gpu.iter().flat_map(|buffer| {
-            (0..buffer.len()).step_by(bytes).map(move |at| buffer.slice(at..at + bytes))
+            (0..buffer.len()).step_by(stride).map(move |at| buffer.slice(at..at + bytes))
         });
         let gpu = gpu.take(count);
         match kind {
@@ -153,13 +163,14 @@ impl Blocks {
 fn device_blocks(
     buffers: &mut [DeviceBuf<u8>],
     bytes: usize,
+    stride: usize,
 ) -> Result<Vec<DeviceSliceMut<'_, u8>>> {
     let mut blocks = Vec::new();
     for buffer in buffers {
         let mut rest = buffer.as_slice_mut();
         while !rest.is_empty() {
-            let (block, behind) = rest.split_at_mut(bytes)?;
-            blocks.push(block);
+            let (block, behind) = rest.split_at_mut(stride)?;
+            blocks.push(block.split_at_mut(bytes)?.0);
             rest = behind;
         }
     }

@@ -33,8 +33,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let (most, samples) = if bench.quick { (MIB, 1) } else { (MOST, 31) };
     for bytes in SIZES {
         let counts = COUNTS.into_iter().filter(|count| count * bytes <= most);
-        let mut blocks =
-            Blocks::new(bench, counts.clone().max().unwrap_or(1), bytes, Place::Together)?;
+        let mut blocks = Blocks::new(bench, counts.clone().max().unwrap_or(1), bytes, Place::Gaps)?;
         for count in counts {
             for (kind_name, kind) in KINDS {
                 let name = format!("{GRID}.{kind_name}.{count}x{bytes}");

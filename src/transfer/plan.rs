@@ -9,8 +9,9 @@ use std::time::Duration;
 use super::entry::Entry;
 use super::machine::{Costs, Machine};
 use super::path::Path;
-use super::uses::Way;
+use super::uses::{Way, share};
 use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
 
 /// How a batch will be made, and why; from [`Stream::plan_upload`](crate::Stream::plan_upload).
 ///
@@ -94,8 +95,20 @@ pub(super) struct Survey {
 
 impl Survey {
     pub(super) fn of(entries: &[Entry<'_>]) -> Survey {
-        let mut survey = Survey { ascending: true, ..Survey::default() };
-        let mut before: Option<&Entry<'_>> = None;
+        let mut survey = Mutex::new(Survey { ascending: true, ..Survey::default() });
+        share(entries.len(), &|part| {
+            let before = part.start.checked_sub(1).map(|before| &entries[before]);
+            let part = Survey::of_part(before, &entries[part]);
+            survey.lock().add(&part);
+        });
+        *survey.get_mut()
+    }
+
+    /// Of the entries behind `before`.
+    fn of_part<'e>(mut before: Option<&'e Entry<'e>>, entries: &'e [Entry<'e>]) -> Survey {
+        // An empty one says nothing of those before it.
+        let blind = before.is_some_and(|before| before.bytes() == 0);
+        let mut survey = Survey { ascending: !blind, ..Survey::default() };
         for entry in entries.iter().filter(|entry| entry.bytes() > 0) {
             let device = &entry.device;
             survey.borrowed |= device.is_borrowed();
@@ -115,6 +128,17 @@ impl Survey {
             before = Some(entry);
         }
         survey
+    }
+
+    fn add(&mut self, part: &Survey) {
+        for (group, more) in [(&mut self.ordinary, part.ordinary), (&mut self.pinned, part.pinned)]
+        {
+            group.entries += more.entries;
+            group.runs += more.runs;
+            group.bytes += more.bytes;
+        }
+        self.borrowed |= part.borrowed;
+        self.ascending &= part.ascending;
     }
 
     /// Refuses destinations on the device that overlap. Those that this crate allocated cannot.
