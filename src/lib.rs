@@ -31,8 +31,9 @@
 //! # Where to look
 //!
 //! [`Device`] opens a GPU or an emulated one. [`PinnedPool`] gives [`PinnedBuf`]s, [`Device::alloc`] gives
-//! [`DeviceBuf`]s, and [`Stream`] moves data between them. Sizes are in elements unless a name says
-//! bytes; GB/s are 10⁹ bytes a second.
+//! [`DeviceBuf`]s, and [`Stream`] moves data between them. [`Stream::upload_slice`] takes ordinary memory,
+//! [`Stream::upload_batch`] thousands of pieces by one call, [`FileReader`] files; [`Prefetch`] copies an
+//! iterator's batches ahead of their use. Sizes are in elements unless a name says bytes; GB/s are 10⁹ bytes a second.
 
 #![deny(unsafe_code)]
 

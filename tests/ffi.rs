@@ -49,6 +49,12 @@ fn run(language: Language, standard: &str, source: &str, arguments: &[&str]) -> 
     text
 }
 
+/// A file for a program that writes and removes one.
+fn scratch_file(name: &str) -> String {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    file.to_str().expect("UTF-8").to_owned()
+}
+
 #[test]
 fn the_checked_in_c_header_is_what_src_capi_says() {
     let generated = fs::read_to_string(env!("PINLANE_GENERATED_HEADER")).expect("as build.rs says");
@@ -64,8 +70,13 @@ fn the_c_header_compiles_alone_as_c_and_as_cpp() {
                     pinlane_stream_options b = PINLANE_STREAM_OPTIONS_INIT;\n\
                     pinlane_pool_options c = PINLANE_POOL_OPTIONS_INIT;\n\
                     pinlane_pool_stats d = PINLANE_POOL_STATS_INIT;\n\
+                    pinlane_batch_options e = PINLANE_BATCH_OPTIONS_INIT;\n\
+                    pinlane_plan f = PINLANE_PLAN_INIT;\n\
+                    pinlane_staging_options g = PINLANE_STAGING_OPTIONS_INIT;\n\
+                    pinlane_copy_team_options h = PINLANE_COPY_TEAM_OPTIONS_INIT;\n\
                     return !(a.size == sizeof a && b.size == sizeof b && c.size == sizeof c &&\n\
-                             d.size == sizeof d && PINLANE_VERSION >= 0);\n\
+                             d.size == sizeof d && e.size == sizeof e && f.size == sizeof f &&\n\
+                             g.size == sizeof g && h.size == sizeof h && PINLANE_VERSION >= 0);\n\
                   }\n";
     for (language, standards) in [(Language::C, C_STANDARDS), (Language::Cpp, CPP_STANDARDS)] {
         for compiler in Compiler::all(language) {
@@ -138,14 +149,18 @@ fn the_examples_in_c_run() {
     for standard in C_STANDARDS {
         let text = run(Language::C, standard, "ffi-examples/c/roundtrip.c", &[]);
         assert!(text.contains("bit for bit"), "{text}");
+        let file = scratch_file(&format!("checkpoint-{standard}"));
+        let text = run(Language::C, standard, "ffi-examples/c/checkpoint.c", &[&file]);
+        assert!(text.contains("bit for bit"), "{text}");
     }
 }
 
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        for program in ["ffi-examples/c/abi.c", "ffi-examples/c/pool.c"] {
-            let text = run(Language::C, standard, program, &[]);
+        for program in ["abi", "pool", "transfer"] {
+            let program = format!("ffi-examples/c/{program}.c");
+            let text = run(Language::C, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
         }
     }
@@ -157,6 +172,9 @@ fn the_examples_in_cpp_run() {
     assert_eq!(text, "the sum is 524288\n");
     for standard in ["c++17", "c++20"] {
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/roundtrip.cpp", &[]);
+        assert!(text.contains("bit for bit"), "{text}");
+        let file = scratch_file(&format!("checkpoint-{standard}"));
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/checkpoint.cpp", &[&file]);
         assert!(text.contains("bit for bit"), "{text}");
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/pipeline.cpp", &[]);
         assert!(text.contains("24 batches"), "{text}");
@@ -182,8 +200,10 @@ fn cpp_programs_that_must_not_compile_do_not() {
              void f(const pinlane::device& device, const pinlane::stream& stream,\n\
                     pinlane::pinned_buffer<float>& host, pinlane::device_buffer<float>& gpu,\n\
                     const pinlane::device_buffer<float>& read_only,\n\
-                    pinlane::device_buffer<double>& doubles) {{\n\
-               stream.upload(host, gpu); {line};\n\
+                    pinlane::device_buffer<double>& doubles,\n\
+                    std::vector<float>& values, const std::vector<float>& constants) {{\n\
+               stream.upload(host, gpu); stream.upload(constants, gpu); {line};\n\
+               stream.upload_batch(std::vector<pinlane::upload_item>{{{{values, gpu}}}});\n\
                (void)device; (void)read_only; (void)doubles;\n\
              }}\nint main() {{}}\n"
         );
@@ -205,6 +225,24 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "stream.upload(host, read_only)",
         "stream.upload(gpu, gpu)",
         "stream.upload(host, host)",
+        "stream.upload(values, doubles)",
+        "stream.upload(values, read_only)",
+        "stream.upload(values, host)",
+        "stream.upload(std::vector<std::string>(), gpu)",
+        "stream.download(gpu, constants)",
+        "stream.download(doubles, values)",
+        "auto ticket = stream.download(gpu, values)",
+        "stream.download_from(gpu.address(), constants)",
+        "(void)pinlane::upload_item(values, doubles)",
+        "(void)pinlane::upload_item(values, read_only)",
+        "(void)pinlane::upload_item(host, host)",
+        "(void)pinlane::download_item(gpu, constants)",
+        "(void)pinlane::download_item(doubles, values)",
+        "(void)pinlane::copy_item(gpu, doubles)",
+        "(void)pinlane::copy_item(gpu, read_only)",
+        "(void)pinlane::file_range(0, read_only)",
+        "stream.upload_batch(std::vector<pinlane::download_item>())",
+        "stream.download_batch(values)",
         "stream.fill(read_only, 1.0f)",
         "stream.checksum(gpu, doubles)",
         "const auto& shared = host; (void)shared.write()",

@@ -1,6 +1,7 @@
 /* What the C interface promises beyond its happy path: layouts, refusals, outputs, ownership.
  *
- * Pools have a program of their own, pool.c. C11, on the emulated device only: it has lazy execution, which makes "in flight" certain. */
+ * Pools and the transfer engine have programs of their own, pool.c and transfer.c. C11, on the emulated device only: it
+ * has lazy execution, which makes "in flight" certain. */
 
 #define _POSIX_C_SOURCE 200809L /* fork, beside strict C */
 
@@ -164,6 +165,26 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_checksum(stream, rig.gpu, 0, 1, rig.gpu2, 0, t));
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_checksum(s, gpu, 0, 1, rig.gpu2, 0, t));
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_checksum(s, rig.gpu, 0, 1, gpu, 0, t));
+  REFUSED(INVALID_HANDLE, pinlane_upload_slice(stream, name, name, 1, t));
+  REFUSED(INVALID_HANDLE, pinlane_download_slice(stream, name, name, 1));
+  REFUSED(INVALID_HANDLE, pinlane_device_buffer_upload_slice(stream, name, rig.gpu, 0, 1, t));
+  REFUSED(INVALID_HANDLE, pinlane_device_buffer_upload_slice(s, name, gpu, 0, 1, t));
+  REFUSED(INVALID_HANDLE, pinlane_device_buffer_download_slice(stream, rig.gpu, 0, name, 1));
+  REFUSED(INVALID_HANDLE, pinlane_device_buffer_download_slice(s, gpu, 0, name, 1));
+  REFUSED(INVALID_HANDLE, pinlane_upload_batch(stream, NULL, 0, NULL, t));
+  REFUSED(INVALID_HANDLE, pinlane_download_batch(stream, NULL, 0, NULL, t));
+  REFUSED(INVALID_HANDLE, pinlane_copy_batch(stream, NULL, 0, t));
+  REFUSED(INVALID_HANDLE, pinlane_upload_file(s, (void *)gpu, 0, name, 1, t));
+  if (gpu != NULL) { /* NULL is no buffer there, and the address is needed */
+    const pinlane_copy copy = {.src = name, .bytes = 1, .device_buffer = gpu};
+    const pinlane_device_copy between = {.src = name, .bytes = 1, .dst_buffer = gpu};
+    REFUSED(INVALID_HANDLE, pinlane_upload_batch(s, &copy, 1, NULL, t));
+    REFUSED(INVALID_HANDLE, pinlane_copy_batch(s, &between, 1, t));
+  }
+  if (buffer != NULL) {
+    const pinlane_copy copy = {.src = name, .bytes = 1, .buffer = buffer};
+    REFUSED(INVALID_HANDLE, pinlane_download_batch(s, &copy, 1, NULL, t));
+  }
 
   EXPECT(pinlane_last_cuda_error() == 0);
   EXPECT(out == untouched && const_out == untouched);
@@ -492,6 +513,7 @@ static void forks(void) {
   if (child == 0) {
     void *data = NULL;
     pinlane_device *device = NULL;
+    pinlane_file *file = NULL;
     int wrong = 0;
     alarm(20); /* a call that hangs ends the child */
     wrong |= pinlane_buffer_read(rig.buffer, (const void **)&data) != PINLANE_STATUS_FORKED_PROCESS;
@@ -499,6 +521,8 @@ static void forks(void) {
     wrong |= pinlane_device_open_or_emulated(&device) != PINLANE_STATUS_FORKED_PROCESS;
     wrong |= pinlane_emulator_create(NULL, &device, 1) != PINLANE_STATUS_FORKED_PROCESS;
     wrong |= pinlane_pool_allocate(rig.pool, 1, 1, &data) != PINLANE_STATUS_FORKED_PROCESS;
+    wrong |= pinlane_copy_team_install(NULL) != PINLANE_STATUS_FORKED_PROCESS;
+    wrong |= pinlane_file_open("/dev/null", 0, &file) != PINLANE_STATUS_FORKED_PROCESS;
     wrong |= pinlane_buffer_free(rig.buffer) != PINLANE_STATUS_OK;
     wrong |= pinlane_pool_deallocate(rig.pool, memory) != PINLANE_STATUS_OK;
     wrong |= data != NULL || device != NULL;

@@ -2,14 +2,16 @@
 //
 //   random_programs COUNT [SEED [eager|lazy|cuda]]
 //
-// A program allocates, writes, copies, fills, sums, reads and frees buffers on up to four streams and two
-// devices, and never orders anything itself. Whatever it reads must be what the vectors hold. A mismatch
-// is told with the seed of its program: `random_programs 1 SEED MODE` runs that one again.
+// A program allocates, writes, copies (one by one and many at once), fills, sums, reads and frees buffers on
+// up to four streams and two devices, and never orders anything itself. Whatever it reads must be what the
+// vectors hold. A mismatch is told with the seed of its program: `random_programs 1 SEED MODE` runs that one
+// again.
 
 #include <pinlane/pinlane.hpp>
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -89,7 +91,7 @@ public:
   }
 
   void step() {
-    switch (m_random.below(16)) {
+    switch (m_random.below(20)) {
       case 0: return new_host_buffer();
       case 1: return new_gpu_buffer();
       case 2: return free_one(m_hosts);
@@ -103,6 +105,9 @@ public:
       case 12: return fill(m_random.one_of(m_gpus));
       case 13: return checksum();
       case 14: return be_refused();
+      case 15: return upload_batch();
+      case 16: return download_batch();
+      case 17: return slices();
       default: return disturb();
     }
   }
@@ -237,6 +242,99 @@ private:
     move(gpu.model, host.model, part);
   }
 
+  /// A part of a buffer on a device.
+  struct piece {
+    gpu_buffer* gpu;
+    std::size_t at, count;
+  };
+
+  /// Some that do not overlap, of all buffers of one device.
+  std::vector<piece> some_pieces(std::size_t device) {
+    std::vector<piece> pieces;
+    for (gpu_buffer& gpu : m_gpus) {
+      std::size_t at = m_random.below(64);
+      while (gpu.device == device && at < gpu.model.size()) {
+        const std::size_t count = std::min(m_random.below(500), gpu.model.size() - at);
+        pieces.push_back({&gpu, at, count});
+        at += count + (m_random.below(2) == 0 ? 0 : m_random.below(200));
+      }
+    }
+    return pieces;
+  }
+
+  pinlane::path some_path() {
+    return m_random.below(2) == 0 ? pinlane::path::none : pinlane::path::copies;
+  }
+
+  /// From page-locked and from ordinary memory, which is gone right after the call.
+  void upload_batch() {
+    const std::size_t device = m_random.one_of(m_gpus).device;
+    const std::vector<piece> pieces = some_pieces(device);
+    std::vector<bytes> ordinary(pieces.size());
+    std::vector<pinlane::upload_item> items;
+    for (std::size_t index = 0; index < pieces.size(); ++index) {
+      const auto [gpu, at, count] = pieces[index];
+      const auto destination = gpu->buffer.slice(at, count);
+      const host_buffer& host = m_random.one_of(m_hosts);
+      if (host.model.size() >= count && m_random.below(2) == 0) {
+        const std::size_t from = m_random.below(host.model.size() - count + 1);
+        items.emplace_back(host.buffer.slice(from, count), destination);
+        move(host.model, gpu->model, {from, at, count});
+      } else {
+        ordinary[index] = some_bytes(count);
+        items.emplace_back(ordinary[index], destination);
+        move(ordinary[index], gpu->model, {0, at, count});
+      }
+    }
+    stream_of(device).upload_batch(items, some_path());
+  }
+
+  /// To page-locked memory, front to back in each buffer, and to ordinary memory, which is there at once.
+  void download_batch() {
+    const std::size_t device = m_random.one_of(m_gpus).device;
+    const std::vector<piece> pieces = some_pieces(device);
+    std::vector<bytes> ordinary(pieces.size()), expected(pieces.size());
+    std::vector<std::size_t> used(m_hosts.size());
+    std::vector<pinlane::download_item> items;
+    for (std::size_t index = 0; index < pieces.size(); ++index) {
+      const auto [gpu, at, count] = pieces[index];
+      const auto source = gpu->buffer.slice(at, count);
+      const std::size_t chosen = m_random.below(m_hosts.size());
+      host_buffer& host = m_hosts[chosen];
+      if (host.model.size() - used[chosen] >= count && m_random.below(2) == 0) {
+        items.emplace_back(source, host.buffer.slice(used[chosen], count));
+        move(gpu->model, host.model, {at, used[chosen], count});
+        used[chosen] += count;
+      } else {
+        ordinary[index].resize(count);
+        expected[index].resize(count);
+        items.emplace_back(source, ordinary[index]);
+        move(gpu->model, expected[index], {at, 0, count});
+      }
+    }
+    if (m_random.below(2) == 0) {
+      stream_of(device).download_batch(items, some_path());
+    } else {
+      std::size_t told = 0;
+      stream_of(device).download_batch_each(
+          items, [&](std::size_t, pinlane::span<const std::byte>) { ++told; });
+      require(told == items.size(), "not every copy was told of");
+    }
+    require(ordinary == expected, "a batch gave other bytes");
+  }
+
+  /// Ordinary memory, there and back on another stream.
+  void slices() {
+    gpu_buffer& gpu = m_random.one_of(m_gpus);
+    const range part = some_part(gpu.model.size(), gpu.model.size());
+    const bytes data = some_bytes(part.count);
+    stream_of(gpu.device).upload(data, gpu.buffer.slice(part.to, part.count));
+    move(data, gpu.model, {0, part.to, part.count});
+    bytes back(gpu.model.size());
+    stream_of(gpu.device).download(gpu.buffer, back);
+    require(back == gpu.model, "a slice has other bytes");
+  }
+
   /// On a stream of either device.
   void copy() {
     gpu_buffer &from = m_random.one_of(m_gpus), &to = m_random.one_of(m_gpus);
@@ -349,7 +447,16 @@ std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t
   options.seed = seed;
   options.memory_bytes = std::size_t{16} << 20;
   options.mode = mode == "lazy" ? pinlane::execution::lazy : pinlane::execution::eager;
-  return pinlane::device::emulated(2, options);
+  auto devices = pinlane::device::emulated(2, options);
+  for (const pinlane::device& device : devices) { // so that copies take several slots
+    pinlane::staging_options staging;
+    staging.ring_bytes = 64 * 1024;
+    staging.slot_bytes = 8 * 1024;
+    staging.first_bytes = 1024;
+    staging.direct_bytes = 1024;
+    device.set_staging(staging);
+  }
+  return devices;
 }
 
 bool run(const std::vector<pinlane::device>& devices, std::uint64_t seed) {

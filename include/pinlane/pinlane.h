@@ -15,6 +15,8 @@
  * - Any thread may call any function, unless its comment says otherwise.
  * - Streams cross as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
+ * - Arrays of copies are read before the call returns. Their destinations must not overlap.
+ * - Rust's Prefetch has no form in C: it is made of closures and threads of Rust.
  * - Under "Safety" stands what pinlane cannot check.
  */
 
@@ -37,6 +39,12 @@
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
 #define PINLANE_POOL_OPTIONS_INIT \
   { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
+#define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_PATH_NONE, 0 }
+#define PINLANE_PLAN_INIT { sizeof(pinlane_plan), { 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0, 0, 0 } }
+#define PINLANE_STAGING_OPTIONS_INIT \
+  { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_COPY_TEAM_OPTIONS_INIT \
+  { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_POOL_STATS_INIT \
   { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
@@ -50,6 +58,38 @@
  * Emulated operations run only when somebody waits: the latest that CUDA allows.
  */
 #define PINLANE_EXECUTION_LAZY 1
+
+/**
+ * The file is read past the system's page cache (`O_DIRECT`): for files that are larger than memory, or
+ * read once.
+ */
+#define PINLANE_FILE_DIRECT 1
+
+/**
+ * No path: none is forced, or there is nothing to copy.
+ */
+#define PINLANE_PATH_NONE 0
+
+/**
+ * One `cudaMemcpyAsync` for each run of copies that follow each other. Best for long ones.
+ */
+#define PINLANE_PATH_COPIES 1
+
+/**
+ * One `cudaMemcpyBatchAsync` for many, where the driver has it (CUDA 12.8). Not on the legacy default
+ * stream.
+ */
+#define PINLANE_PATH_BATCH 2
+
+/**
+ * Packed together, they cross in one copy; a kernel takes them apart, or packs them. For ordinary memory.
+ */
+#define PINLANE_PATH_PACKED 3
+
+/**
+ * A kernel fetches them out of page-locked memory over the bus. Not for downloads.
+ */
+#define PINLANE_PATH_PULL 4
 
 /**
  * Memory is taken from the system with huge pages, on the device's NUMA node, touched by several threads,
@@ -79,6 +119,26 @@
 #define PINLANE_POOL_NO_THREAD_CACHES 4
 
 /**
+ * Every copy goes through the slots, however small.
+ */
+#define PINLANE_STAGING_NO_DIRECT 1
+
+/**
+ * No upload is written past the cache.
+ */
+#define PINLANE_STAGING_NO_STREAMING 2
+
+/**
+ * No threads: every caller copies alone.
+ */
+#define PINLANE_COPY_TEAM_ALONE 1
+
+/**
+ * Threads sleep as soon as they have nothing to do.
+ */
+#define PINLANE_COPY_TEAM_NO_SPIN 2
+
+/**
  * The stream waits for the legacy default stream, and that stream for it.
  */
 #define PINLANE_STREAM_BLOCKING 1
@@ -102,6 +162,11 @@ typedef struct pinlane_device pinlane_device;
 typedef struct pinlane_device_buffer pinlane_device_buffer;
 
 /**
+ * A file that is open for reading. Any thread may use it, also several at once.
+ */
+typedef struct pinlane_file pinlane_file;
+
+/**
  * A pool of page-locked host memory. Any thread may use it; freeing the handle does not end its
  * buffers.
  */
@@ -123,6 +188,108 @@ typedef struct pinlane_ticket pinlane_ticket;
  * ones may be added.
  */
 typedef int32_t pinlane_status;
+
+/**
+ * One copy of a batch, between host and device. Set all members that you do not use to 0.
+ *
+ * The host's side is ordinary memory, named by its address, or a part of a page-locked `buffer`. The
+ * device's side is the caller's own device memory, named by its address, or a part of a `device_buffer`.
+ * The address of a side that is named by its buffer must be NULL.
+ */
+typedef struct {
+  /**
+   * The source: host memory in an upload, device memory in a download.
+   */
+  const void *src;
+  /**
+   * The destination: device memory in an upload, host memory in a download.
+   */
+  void *dst;
+  /**
+   * How much is copied. If it is 0, both addresses may be NULL.
+   */
+  size_t bytes;
+  /**
+   * The buffer in page-locked memory that is the host's side, or NULL.
+   */
+  pinlane_buffer *buffer;
+  /**
+   * Where in `buffer` the copy begins.
+   */
+  size_t buffer_offset;
+  /**
+   * The buffer in device memory that is the device's side, or NULL.
+   */
+  pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the copy begins.
+   */
+  size_t device_offset;
+} pinlane_copy;
+
+/**
+ * Options of a batch. Initialise with `PINLANE_BATCH_OPTIONS_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_batch_options)`.
+   */
+  size_t size;
+  /**
+   * `PINLANE_PATH_NONE`, so that the fastest way is taken, or one of `PINLANE_PATH_*`.
+   */
+  int32_t path;
+  /**
+   * Must be 0.
+   */
+  uint32_t flags;
+} pinlane_batch_options;
+
+/**
+ * Told of a copy that has landed: `user` as it was given, the number of the copy, and its `bytes` bytes at
+ * `data`, which may be read until the function returns. It returns 0 to be told of the next, too.
+ *
+ * It is called on the thread that made the call, must not unwind (by a C++ exception or otherwise), and
+ * must not call pinlane.
+ */
+typedef int32_t (*pinlane_landed)(void *user, size_t number, const void *data, size_t bytes);
+
+/**
+ * One copy of a batch, between device memory and device memory. Set all members that you do not use to 0.
+ *
+ * A side is the caller's own memory of the stream's device, named by its address, or a part of a buffer;
+ * its address must then be NULL.
+ */
+typedef struct {
+  /**
+   * The address of the source, or NULL.
+   */
+  const void *src;
+  /**
+   * The address of the destination, or NULL.
+   */
+  void *dst;
+  /**
+   * How much is copied. If it is 0, both addresses may be NULL.
+   */
+  size_t bytes;
+  /**
+   * The buffer that is the source, or NULL.
+   */
+  pinlane_device_buffer *src_buffer;
+  /**
+   * Where in `src_buffer` the copy begins.
+   */
+  size_t src_offset;
+  /**
+   * The buffer that is the destination, or NULL. It is the source of no copy of the batch.
+   */
+  pinlane_device_buffer *dst_buffer;
+  /**
+   * Where in `dst_buffer` the copy begins.
+   */
+  size_t dst_offset;
+} pinlane_device_copy;
 
 /**
  * Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
@@ -149,6 +316,81 @@ typedef struct {
    */
   uint32_t flags;
 } pinlane_emulator_options;
+
+/**
+ * One range of a file, and where it goes. Set all members that you do not use to 0.
+ */
+typedef struct {
+  /**
+   * Where in the file the range begins.
+   */
+  uint64_t offset;
+  /**
+   * How long it is.
+   */
+  size_t bytes;
+  /**
+   * The caller's own device memory; NULL if it goes to `device_buffer`, or if there are no bytes.
+   */
+  void *dst;
+  /**
+   * The buffer in device memory that it goes to, or NULL.
+   */
+  pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` it goes.
+   */
+  size_t device_offset;
+} pinlane_file_range;
+
+/**
+ * The way that some copies of a batch take.
+ */
+typedef struct {
+  /**
+   * One of `PINLANE_PATH_*`; `PINLANE_PATH_NONE` if there are no such copies.
+   */
+  int32_t path;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
+  /**
+   * How long they should take, from the call until the data is there, in nanoseconds.
+   */
+  uint64_t predicted_ns;
+  /**
+   * How many copies there are that are not empty.
+   */
+  size_t copies;
+  /**
+   * How many they are when those that follow each other are merged.
+   */
+  size_t runs;
+  /**
+   * How many bytes they have.
+   */
+  size_t bytes;
+} pinlane_choice;
+
+/**
+ * How a batch would be made. Initialise with `PINLANE_PLAN_INIT`. Copies of ordinary memory take one way,
+ * those of page-locked memory another.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_plan)`.
+   */
+  size_t size;
+  /**
+   * For the copies of ordinary memory.
+   */
+  pinlane_choice ordinary;
+  /**
+   * For those of page-locked memory.
+   */
+  pinlane_choice direct;
+} pinlane_plan;
 
 /**
  * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`; a member that is 0 stands for its
@@ -341,6 +583,92 @@ typedef struct {
 } pinlane_class_stats;
 
 /**
+ * The page-locked memory through which copies of ordinary memory go. Initialise with
+ * `PINLANE_STAGING_OPTIONS_INIT`; a member that is 0 stands for its default.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_staging_options)`.
+   */
+  size_t size;
+  /**
+   * The most page-locked memory for large copies, in bytes; small ones take up to half as much beside.
+   * By default 64 MiB, page-locked as it is needed.
+   */
+  size_t ring_bytes;
+  /**
+   * The largest portion that is given to the copy engine at once, in bytes: what a slot holds. By default
+   * 8 MiB.
+   */
+  size_t slot_bytes;
+  /**
+   * The first portion of a copy, in bytes; each is twice the one before, up to a slot. By default 256 KiB.
+   */
+  size_t first_bytes;
+  /**
+   * The bytes that a thread copies at a time. By default 256 KiB.
+   */
+  size_t unit_bytes;
+  /**
+   * Copies of at most this many bytes go through one block of page-locked memory, without other threads.
+   * By default 64 KiB.
+   */
+  size_t direct_bytes;
+  /**
+   * Uploads of at most this many bytes are written to their slots past the cache. By default 64 MiB.
+   */
+  size_t streaming_bytes;
+  /**
+   * 0, or some of `PINLANE_STAGING_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_staging_options;
+
+/**
+ * The threads that help callers to copy ordinary memory. Initialise with `PINLANE_COPY_TEAM_OPTIONS_INIT`; a
+ * member that is 0 stands for its default.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_copy_team_options)`.
+   */
+  size_t size;
+  /**
+   * The cores that the threads are pinned to, in turns, or NULL: the system chooses.
+   */
+  const uint32_t *cores;
+  /**
+   * How many `cores` there are.
+   */
+  size_t core_count;
+  /**
+   * How long a thread without work spins before it sleeps, in microseconds. By default 200.
+   */
+  uint64_t spin_us;
+  /**
+   * How many threads there are to help callers, at most 256. By default one less than there are cores, 15 at
+   * most.
+   */
+  uint32_t threads;
+  /**
+   * How many of them copy memory; the others only read files. By default 7.
+   */
+  uint32_t copying;
+  /**
+   * 0, or some of `PINLANE_COPY_TEAM_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_copy_team_options;
+
+/**
  * Options of a stream. Initialise with `PINLANE_STREAM_OPTIONS_INIT`.
  */
 typedef struct {
@@ -466,6 +794,105 @@ typedef struct {
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
+
+/**
+ * Makes all `count` copies of `copies`, from host memory, ordinary or page-locked, to the stream's device.
+ * Returns when ordinary memory may be reused; the ticket says when all has arrived. Ordered on `stream`, and
+ * after conflicting uses of the buffers on other streams; the copies are unordered among themselves, so that
+ * their destinations must not overlap. `options` may be NULL: the way that should be fastest; `copies` may
+ * be NULL if `count` is 0; `ticket` may be NULL.
+ *
+ * With page-locked sources only, the call does not block; with ordinary ones it does, as
+ * `pinlane_upload_slice`.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or a
+ * side is named twice, or for options of an unknown size, path or flag; `UNSUPPORTED` if that path is not
+ * possible for these copies: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of all destinations
+ * are unspecified.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Host memory that is named by its address is readable, and nobody writes it until the call returns.
+ * - Device memory that is named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_batch(const pinlane_stream *stream,
+                                    const pinlane_copy *copies,
+                                    size_t count,
+                                    const pinlane_batch_options *options,
+                                    pinlane_ticket **ticket);
+
+/**
+ * Makes all `count` copies of `copies`, from the stream's device to host memory, ordinary or page-locked.
+ * Returns when all that goes to ordinary memory has arrived; the ticket says when the rest has, and
+ * `pinlane_buffer_read` waits for it. Does not block if there are page-locked destinations only. Ordered as
+ * `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be NULL; `copies` may be
+ * NULL if `count` is 0.
+ *
+ * Statuses: as for `pinlane_upload_batch`.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Host memory that is named by its address is writable, and nobody else accesses it until the call
+ *   returns.
+ * - Device memory that is named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_batch(const pinlane_stream *stream,
+                                      const pinlane_copy *copies,
+                                      size_t count,
+                                      const pinlane_batch_options *options,
+                                      pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_download_batch`, and calls `landed` for every copy as it lands, while others are still on
+ * their way. Blocks until all have landed, also when `landed` has asked to be told no more.
+ *
+ * Copies to one kind of memory land in their order; those to page-locked memory come first.
+ *
+ * Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. Copies that `landed` was
+ * called for have landed all the same.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Host memory that is named by its address is writable, and nobody else accesses it until the call
+ *   returns, but `landed` as it is told.
+ * - Device memory that is named by its address is memory of the stream's device.
+ * - `landed` may be called with `user`, and does not unwind.
+ */
+pinlane_status pinlane_download_batch_each(const pinlane_stream *stream,
+                                           const pinlane_copy *copies,
+                                           size_t count,
+                                           pinlane_landed landed,
+                                           void *user);
+
+/**
+ * Makes all `count` copies of `copies`, between device memory and device memory: of one device, or, between
+ * buffers, of two, one of which `stream` belongs to. Does not block. Ordered as `pinlane_upload_batch`; no
+ * destination may overlap another one or a source. `ticket` may be NULL; `copies` may be NULL if `count` is
+ * 0.
+ *
+ * Statuses: as for `pinlane_upload_batch`.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Memory that is named by its address is memory of the stream's device, and stays allocated until the
+ *   copies are complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_copy_batch(const pinlane_stream *stream,
+                                  const pinlane_device_copy *copies,
+                                  size_t count,
+                                  pinlane_ticket **ticket);
 
 /**
  * Allocates `bytes` of page-locked memory, aligned to 256 at least, and writes the buffer to `buffer`,
@@ -806,6 +1233,163 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
 pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
 
 /**
+ * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`, which the caller frees
+ * with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a file does.
+ *
+ * A file that is written meanwhile may give old or new bytes, a range that is cut off a status, and neither
+ * anything worse.
+ *
+ * Statuses: `IO` if the file cannot be opened or is none; `UNSUPPORTED` where the file system has no
+ * `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for unknown flags.
+ *
+ * # Safety
+ *
+ * - `path` is NULL or points to a string that ends with a NUL.
+ * - `file` is NULL or points to a variable.
+ */
+pinlane_status pinlane_file_open(const char *path,
+                                 uint32_t flags,
+                                 pinlane_file **file);
+
+/**
+ * Writes how long the file is at present, in bytes, to `bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`, `IO`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_file_size(const pinlane_file *file, uint64_t *bytes);
+
+/**
+ * Fills `bytes` of `buffer`, from `buffer_offset` on, with those of the file from `offset` on. Blocks until
+ * the device has no use of them pending, and until all is read, by several threads.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file or the
+ * buffer does not have: nothing was read. `IO` if the file ends early or cannot be read: the contents of the
+ * buffer are unspecified.
+ */
+pinlane_status pinlane_file_read(const pinlane_file *file,
+                                 uint64_t offset,
+                                 pinlane_buffer *buffer,
+                                 size_t buffer_offset,
+                                 size_t bytes);
+
+/**
+ * Frees the handle and closes the file; NULL is a no-op.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a file.
+ */
+pinlane_status pinlane_file_free(pinlane_file *file);
+
+/**
+ * Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until they have
+ * been read; the ticket says when they have arrived. Ordered as `pinlane_upload_slice`. `device_pointer` may
+ * be NULL if `bytes` is 0; `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have: nothing
+ * was enqueued. `IO` if the file ends early or cannot be read: the contents of the destination are
+ * unspecified.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
+ *   until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_file(const pinlane_stream *stream,
+                                   const pinlane_file *file,
+                                   uint64_t offset,
+                                   void *device_pointer,
+                                   size_t bytes,
+                                   pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_file`, to `destination` from `destination_offset` on; also ordered after conflicting
+ * uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_upload_file`; `BUSY`, `WRONG_DEVICE`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload_file(const pinlane_stream *stream,
+                                                 const pinlane_file *file,
+                                                 uint64_t offset,
+                                                 pinlane_device_buffer *destination,
+                                                 size_t destination_offset,
+                                                 size_t bytes,
+                                                 pinlane_ticket **ticket);
+
+/**
+ * Copies `count` ranges of the file to device memory. They are one job: the device need not wait between
+ * them. Best in the order of the file; destinations must not overlap. Blocks and is ordered as
+ * `pinlane_upload_file`; the ticket is for all of them. `ranges` may be NULL if `count` is 0; `ticket` may be
+ * NULL.
+ *
+ * Statuses: as for `pinlane_device_buffer_upload_file`; `INVALID_VALUE` if destinations overlap, a pointer is
+ * NULL, or a destination is named twice.
+ *
+ * # Safety
+ *
+ * - `ranges` is NULL or points to an array of `count` elements.
+ * - Device memory that is named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
+                                          const pinlane_file *file,
+                                          const pinlane_file_range *ranges,
+                                          size_t count,
+                                          pinlane_ticket **ticket);
+
+/**
+ * Writes what `pinlane_upload_batch` would do with these copies to `plan`, whose `size` member must be set,
+ * and the same in words, with the cost of every other way, to `text`: at most `capacity` bytes with the
+ * terminating NUL, cut off if it does not fit. `length` gets the length of the whole text, without the NUL.
+ * `text` may be NULL if `capacity` is 0, and `length` may be NULL. Enqueues nothing, and does not block.
+ *
+ * Statuses: those of `pinlane_upload_batch` about its arguments; `INVALID_VALUE` if `plan` is NULL or its
+ * size is unknown.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements, which name memory as in
+ *   `pinlane_upload_batch`.
+ * - `plan` is NULL or points to a struct whose `size` member is set and right.
+ * - `text` is NULL or points to `capacity` bytes.
+ * - `length` is NULL or points to a variable.
+ */
+pinlane_status pinlane_plan_upload(const pinlane_stream *stream,
+                                   const pinlane_copy *copies,
+                                   size_t count,
+                                   pinlane_plan *plan,
+                                   char *text,
+                                   size_t capacity,
+                                   size_t *length);
+
+/**
+ * As `pinlane_plan_upload`, for `pinlane_download_batch`.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements, which name memory as in
+ *   `pinlane_download_batch`.
+ * - `plan` is NULL or points to a struct whose `size` member is set and right.
+ * - `text` is NULL or points to `capacity` bytes.
+ * - `length` is NULL or points to a variable.
+ */
+pinlane_status pinlane_plan_download(const pinlane_stream *stream,
+                                     const pinlane_copy *copies,
+                                     size_t count,
+                                     pinlane_plan *plan,
+                                     char *text,
+                                     size_t capacity,
+                                     size_t *length);
+
+/**
  * Makes a pool for `device` and writes it to `pool`, which the caller frees with `pinlane_pool_free`.
  * `options` may be NULL: the defaults. Page-locks nothing yet.
  *
@@ -983,6 +1567,114 @@ pinlane_status pinlane_buffer_register(const pinlane_device *device,
                                        void *memory,
                                        size_t bytes,
                                        pinlane_buffer **buffer);
+
+/**
+ * Copies `bytes` of ordinary memory, from `src` on, to the caller's own device memory. Returns when `src`
+ * may be reused; the ticket says when the data has arrived. Ordered on `stream`; other work on the device
+ * memory is ordered by the caller. `src` and `device_pointer` may be NULL if `bytes` is 0; `ticket` may be
+ * NULL.
+ *
+ * Small copies, of 64 KiB unless `pinlane_device_set_staging` says otherwise, do not block. Larger ones go
+ * through page-locked slots, filled by several threads while the device copies: the call first waits until
+ * the stream has come to it, and takes until nearly all is on the device.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY` if
+ * no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or the size overflows: nothing was
+ * enqueued. `CUDA`, `DEVICE_LOST`: the contents of the destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
+ *   until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
+                                    const void *src,
+                                    void *device_pointer,
+                                    size_t bytes,
+                                    pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from the caller's own device memory to ordinary memory, from `dst` on, and returns when
+ * they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
+ *
+ * Statuses: as for `pinlane_upload_slice`.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least.
+ * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call returns.
+ */
+pinlane_status pinlane_download_slice(const pinlane_stream *stream,
+                                      const void *device_pointer,
+                                      void *dst,
+                                      size_t bytes);
+
+/**
+ * As `pinlane_upload_slice`, to `destination` from `destination_offset` on; also ordered after conflicting
+ * uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was enqueued.
+ *
+ * # Safety
+ *
+ * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload_slice(const pinlane_stream *stream,
+                                                  const void *src,
+                                                  pinlane_device_buffer *destination,
+                                                  size_t destination_offset,
+                                                  size_t bytes,
+                                                  pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_download_slice`, from `source` from `source_offset` on; also ordered after conflicting uses
+ * of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_device_buffer_upload_slice`.
+ *
+ * # Safety
+ *
+ * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call returns.
+ */
+pinlane_status pinlane_device_buffer_download_slice(const pinlane_stream *stream,
+                                                    const pinlane_device_buffer *source,
+                                                    size_t source_offset,
+                                                    void *dst,
+                                                    size_t bytes);
+
+/**
+ * Says how copies of ordinary memory are staged on `device`, for all handles of it. Call it right after the
+ * device was opened: after the first such copy it is too late. Allocates nothing.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `options` is NULL, of an unknown size or
+ * flag, or if the sizes make no ring (a slot has at least 4096 bytes, the ring 2 to 4096 slots, the first
+ * portion and a unit at least 1024 bytes, the first portion at most those of a slot), and after the first
+ * copy.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ */
+pinlane_status pinlane_device_set_staging(const pinlane_device *device,
+                                          const pinlane_staging_options *options);
+
+/**
+ * Makes this the copy team of the process, which is shared by all devices. Copies that are under way end
+ * with the former one. `options` may be NULL: the defaults. Threads start when the first large copy wants
+ * help.
+ *
+ * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not exist, or for
+ * options of an unknown size or flag.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose `cores` is
+ *   NULL or points to an array of `core_count` elements.
+ */
+pinlane_status pinlane_copy_team_install(const pinlane_copy_team_options *options);
 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to do.

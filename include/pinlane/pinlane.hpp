@@ -13,6 +13,12 @@
 ///   stream.upload(host, gpu);                          // returns at once
 ///   stream.download(gpu.slice(0, 8), host.slice(8, 8));
 ///   float first = host.read()[8];                      // waits for that copy, not for the stream
+///
+///   std::vector<float> values(n);                      // ordinary memory
+///   stream.download(gpu, values);                      // returns when they are there
+///   std::vector<pinlane::upload_item> items;           // many at once, by one call
+///   for (auto& layer : layers) items.emplace_back(layer.weights, layer.gpu);
+///   stream.upload_batch(items);
 /// @endcode
 ///
 /// - **Ownership.** The types that own are move-only and free in their destructor, which neither blocks
@@ -36,7 +42,12 @@
 
 #include "cpp/error.hpp"
 #include "cpp/buffer.hpp"
+#include "cpp/staging.hpp"
 #include "cpp/device.hpp"
+#include "cpp/ticket.hpp"
+#include "cpp/sides.hpp"
+#include "cpp/batch.hpp"
+#include "cpp/file.hpp"
 #include "cpp/stream.hpp"
 #include "cpp/resource.hpp"
 

@@ -224,6 +224,37 @@ pub(super) unsafe fn input<T: Copy>(
     Ok(unsafe { pointer.read() })
 }
 
+/// An input that C passes as an array; none if `count` is 0.
+///
+/// # Safety
+///
+/// * `pointer` is NULL, misaligned (both are errors), or valid for reading `count` elements during `'a`.
+pub(super) unsafe fn inputs<'a, T: Copy>(
+    operation: &'static str,
+    name: &str,
+    pointer: *const T,
+    count: usize,
+) -> Result<&'a [T]> {
+    if count == 0 {
+        return Ok(&[]);
+    }
+    check_pointer(operation, name, pointer)?;
+    if pointer.is_null() {
+        return Err(null(operation, name));
+    }
+    if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
+        return Err(Error::new(
+            ErrorKind::InvalidValue,
+            operation,
+            format!("{name} of {count} elements"),
+            "pass how many elements the array has",
+        ));
+    }
+    // SAFETY: aligned, not NULL and no longer than memory can be, as just found, so valid for reading by the
+    // precondition.
+    Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
 fn check_pointer<T>(operation: &'static str, name: &str, pointer: *const T) -> Result<()> {
     if pointer.is_aligned() {
         return Ok(());

@@ -17,15 +17,20 @@
 
 #![allow(non_camel_case_types)]
 
+mod batch;
 mod buffer;
 mod cell;
 mod device;
 mod device_buffer;
+mod file;
 mod handle;
+mod plan;
 mod pool;
 mod pool_memory;
 mod pool_stats;
 mod registered;
+mod slice;
+mod staging;
 mod status;
 mod stream;
 mod ticket;

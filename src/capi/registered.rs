@@ -1,14 +1,13 @@
 //! Memory that the caller has already, page-locked where it lies and lent to a buffer.
 
 use std::ffi::c_void;
-use std::ptr::NonNull;
 
 use super::buffer::pinlane_buffer;
 use super::cell::Cell;
 use super::device::pinlane_device;
 use super::handle::{self, Out};
+use super::slice::check_memory;
 use super::status::{boundary, pinlane_status};
-use crate::error::{Error, ErrorKind, Result};
 use crate::memory::PinnedBuf;
 
 /// Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
@@ -49,21 +48,6 @@ pub unsafe extern "C" fn pinlane_buffer_register(
         out.set(handle::create(Cell::lent(lent, (*device).clone())));
         Ok(())
     })
-}
-
-/// Memory that a slice can be, whose first byte may be missing if there are none.
-fn check_memory(operation: &'static str, memory: *mut u8, bytes: usize) -> Result<NonNull<u8>> {
-    let refuse =
-        |what: String, remedy| Err(Error::new(ErrorKind::InvalidValue, operation, what, remedy));
-    let end = memory.addr().checked_add(bytes);
-    if end.is_none() || isize::try_from(bytes).is_err() {
-        return refuse(format!("no memory is {bytes} bytes long"), "pass the size of the memory");
-    }
-    match NonNull::new(memory) {
-        Some(first) => Ok(first),
-        None if bytes == 0 => Ok(NonNull::dangling()),
-        None => refuse(format!("{bytes} bytes at NULL"), "pass the address of the memory"),
-    }
 }
 
 #[cfg(all(test, feature = "emulated"))]

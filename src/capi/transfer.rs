@@ -16,7 +16,7 @@ use crate::memory::DeviceBuf;
 use crate::stream::Stream;
 
 /// `bytes` from `offset` on; the end is checked against the buffer by whoever slices it.
-fn range(operation: &'static str, offset: usize, bytes: usize) -> Result<Range<usize>> {
+pub(super) fn range(operation: &'static str, offset: usize, bytes: usize) -> Result<Range<usize>> {
     match offset.checked_add(bytes) {
         Some(end) => Ok(offset..end),
         None => Err(Error::new(
@@ -33,7 +33,7 @@ fn range(operation: &'static str, offset: usize, bytes: usize) -> Result<Range<u
 /// # Safety
 ///
 /// * `pointer .. pointer + bytes` is device memory of the stream's device, valid until retired.
-unsafe fn borrowed(
+pub(super) unsafe fn borrowed(
     operation: &'static str,
     stream: &Stream,
     pointer: *const c_void,
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
 }
 
 #[cold]
-fn same_buffer(operation: &'static str) -> Error {
+pub(super) fn same_buffer(operation: &'static str) -> Error {
     Error::new(
         ErrorKind::InvalidValue,
         operation,

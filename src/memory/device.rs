@@ -23,21 +23,23 @@ use crate::device::{Device, DeviceInner};
 use crate::driver::DevicePtr;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::on_ordinary_thread;
+use crate::timeline::Timeline;
 
 /// An untyped tracked range of device memory.
 pub(crate) struct DeviceRegion {
     context: Arc<Context>,
     ptr: DevicePtr,
     bytes: usize,
-    /// The device to free the memory on; `None` if it is borrowed, or if there is none.
-    owner: Option<Arc<DeviceInner>>,
+    /// The stream to free the memory on; `None` if it is borrowed, or if there is none. Not the device, which
+    /// may own the memory itself.
+    frees: Option<Arc<Timeline>>,
     hazards: Hazards,
 }
 
 impl DeviceRegion {
     fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
         let context = context.clone();
-        DeviceRegion { context, ptr, bytes, owner: None, hazards: Hazards::default() }
+        DeviceRegion { context, ptr, bytes, frees: None, hazards: Hazards::default() }
     }
 
     fn alloc(device: &Arc<DeviceInner>, bytes: usize) -> Result<Self> {
@@ -54,7 +56,7 @@ impl DeviceRegion {
         })?;
         let ptr = submission.value.map_err(|code| out_of_memory(context, code, bytes))?;
         let mut region = Self::borrowed(context, ptr, bytes);
-        region.owner = Some(device.clone());
+        region.frees = Some(device.frees().clone());
         // Should the fence have failed, the pending use makes whoever waits for it say so.
         region.hazards.note(stream, submission.fence, &(0..bytes), Access::Write);
         Ok(region)
@@ -77,21 +79,23 @@ fn out_of_memory(context: &Context, code: CudaCode, bytes: usize) -> Error {
 
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
-        let Some(device) = self.owner.take() else { return };
+        let Some(frees) = self.frees.take() else { return };
         let (ptr, bytes) = (self.ptr, self.bytes);
         let pending = self.hazards.take_pending();
-        on_ordinary_thread(move || free(&device, ptr, bytes, &pending));
+        on_ordinary_thread(move || free(&frees, ptr, bytes, &pending));
     }
 }
 
-fn free(device: &DeviceInner, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
-    let Some(driver) = device.context().releaser() else { return };
-    let ordinal = device.context().ordinal();
+fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
+    let context = frees.context();
+    let Some(driver) = context.releaser() else { return };
     // All pending uses on one private stream of the memory's device: freeing there needs no waiting,
     // and delays nothing.
     let home = match pending {
-        [only] if only.stream.is_private() && only.stream.raw().device == ordinal => &only.stream,
-        _ => device.frees(),
+        [only] if only.stream.is_private() && only.stream.raw().device == context.ordinal() => {
+            &only.stream
+        }
+        _ => frees,
     };
     let ordered =
         pending.iter().all(|user| home.wait_for(&user.stream, user.fence.position).is_ok());
@@ -100,7 +104,7 @@ fn free(device: &DeviceInner, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     // ordered before this call: retired, earlier on `home`, or waited for by it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();
     if !freed {
-        device.context().quarantine(bytes);
+        context.quarantine(bytes);
     }
 }
 
@@ -352,7 +356,7 @@ pub(crate) struct DeviceBytes<'a> {
 impl<'a> DeviceBytes<'a> {
     fn new(region: &'a DeviceRegion, range: Range<usize>) -> Self {
         let ptr = region.ptr + range.start as DevicePtr;
-        DeviceBytes { region, ptr, bytes: range.len(), borrowed: region.owner.is_none() }
+        DeviceBytes { region, ptr, bytes: range.len(), borrowed: region.frees.is_none() }
     }
 
     #[inline]

@@ -93,6 +93,8 @@ pub(crate) struct Timeline {
     id: u64,
     /// If it is the next position: all that is pending here is moving data, behind nothing that may take long.
     moving: AtomicU64,
+    /// One more than the position that was next when this stream was last made to wait for another one.
+    waited: AtomicU64,
     /// What later work here is ordered after already: of the stream of that number, what the fence says.
     after: Mutex<VecDeque<(u64, Fence)>>,
 }
@@ -124,6 +126,7 @@ impl Timeline {
             open: AtomicU64::new(0),
             next_sweep: AtomicU64::new(advance::SWEEP_ABOVE / 2),
             moving: AtomicU64::new(0),
+            waited: AtomicU64::new(0),
         })
     }
 
@@ -216,10 +219,12 @@ impl Timeline {
         self.recorded.load(Ordering::Acquire)
     }
 
-    /// Whether what is pending here, if anything, is copies that are being made right now.
+    /// Whether what is pending here, if anything, is copies that are being made right now, and what comes next
+    /// waits for no other stream.
     pub(crate) fn is_moving(&self) -> bool {
         let recorded = self.recorded();
         self.is_private()
+            && self.waited.load(Ordering::Relaxed) <= recorded
             && (self.retired.load(Ordering::Acquire) == recorded
                 || self.moving.load(Ordering::Relaxed) == recorded)
     }
@@ -366,6 +371,7 @@ impl Timeline {
                 // SAFETY: the stream and the event are live.
                 unsafe { driver.stream_wait_event(self.raw, event.raw()) }
                     .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
+                self.waited.store(self.recorded() + 1, Ordering::Relaxed);
                 self.remember(producer, fence);
                 Ok(())
             }

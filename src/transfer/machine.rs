@@ -81,13 +81,17 @@ impl Engine {
         drop(known);
         let context = stream.timeline.context();
         let driver = context.driver("Stream::upload_batch")?;
-        let has = |attribute| {
-            driver.attribute(context.ordinal(), attribute).is_ok_and(|value| value != 0)
+        let failed =
+            |code| context.error(code, "Stream::upload_batch", "asking what the device can do");
+        let has = |attribute| -> Result<bool> {
+            let value = driver.attribute(context.ordinal(), attribute).map_err(failed)?;
+            Ok(value != 0)
         };
+        // What is not known for sure is not remembered.
         let found = Machine {
-            batches: driver.supports_batches(context.ordinal()).unwrap_or(false),
-            kernels: has(Attribute::UnifiedAddressing)
-                && has(Attribute::CanUseHostPointerForRegisteredMem),
+            batches: driver.supports_batches(context.ordinal()).map_err(failed)?,
+            kernels: has(Attribute::UnifiedAddressing)?
+                && has(Attribute::CanUseHostPointerForRegisteredMem)?,
             costs: calibration::load(context, driver),
         };
         known = self.machine.lock();

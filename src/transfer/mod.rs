@@ -26,6 +26,8 @@ pub use batch::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem};
 pub use calibration::Calibration;
 pub use file::FileReader;
 pub use path::Path;
+#[cfg(feature = "capi")]
+pub(crate) use plan::check_disjoint;
 pub use plan::{Choice, Plan};
 pub use prefetch::*;
 pub use staging::Staging;

@@ -11,6 +11,7 @@ use super::machine::{Costs, Machine};
 use super::path::Path;
 use super::uses::{Way, share};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::hazard::Access;
 use crate::sync::Mutex;
 
 /// How a batch will be made, and why; from [`Stream::plan_upload`](crate::Stream::plan_upload).
@@ -158,22 +159,42 @@ impl Survey {
 /// Refuses destinations that overlap: the parts of a batch are unordered.
 pub(crate) fn check_disjoint(
     operation: &'static str,
-    ranges: impl Iterator<Item = (u64, usize)>,
+    written: impl Iterator<Item = (u64, usize)>,
 ) -> Result<()> {
-    let mut sorted: Vec<_> = ranges.filter(|&(_, bytes)| bytes > 0).collect();
-    sorted.sort_unstable();
-    let clash = sorted.windows(2).find(|pair| pair[0].0 + pair[0].1 as u64 > pair[1].0);
-    clash.map_or(Ok(()), |pair| {
-        Err(Error::new(
-            ErrorKind::InvalidValue,
-            operation,
-            format!(
-                "two destinations overlap: {} bytes at {:#x} and {} bytes at {:#x}",
-                pair[0].1, pair[0].0, pair[1].1, pair[1].0
-            ),
-            "the copies of a batch are unordered: give each its own bytes",
-        ))
-    })
+    check_apart(operation, written.map(|(start, bytes)| (start, bytes, Access::Write)))
+}
+
+/// Refuses destinations that overlap one another or a source. Sources may overlap.
+pub(super) fn check_apart(
+    operation: &'static str,
+    ranges: impl Iterator<Item = (u64, usize, Access)>,
+) -> Result<()> {
+    let mut sorted: Vec<_> = ranges.filter(|&(_, bytes, _)| bytes > 0).collect();
+    sorted.sort_unstable_by_key(|&(start, ..)| start);
+    // Of those so far the one that ends last, and of those that are written.
+    let (mut last, mut written) = ((0, 0), (0, 0));
+    let end = |(start, bytes): (u64, usize)| start + bytes as u64;
+    for (start, bytes, access) in sorted {
+        let range = (start, bytes);
+        let before = if access == Access::Write { last } else { written };
+        if end(before) > start {
+            return Err(Error::new(
+                ErrorKind::InvalidValue,
+                operation,
+                format!(
+                    "a destination overlaps another one, or a source: {} bytes at {:#x} and {bytes} bytes at \
+                     {start:#x}",
+                    before.1, before.0
+                ),
+                "the copies of a batch are unordered: give each its own bytes",
+            ));
+        }
+        last = if end(last) < end(range) { range } else { last };
+        if access == Access::Write && end(written) < end(range) {
+            written = range;
+        }
+    }
+    Ok(())
 }
 
 /// What a batch is planned for.

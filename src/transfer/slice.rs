@@ -39,7 +39,7 @@ impl Stream {
         }
         let engine = Engine::of(self)?;
         if bytes <= engine.options.direct_bytes {
-            let mut staged = engine.pool.alloc::<T>(src.len())?;
+            let mut staged = engine.small.alloc::<T>(src.len())?;
             staged.write()?.copy_from_slice(src);
             return self.upload(&staged, dst.reborrow());
         }
@@ -69,7 +69,7 @@ impl Stream {
         }
         let engine = Engine::of(self)?;
         if bytes <= engine.options.direct_bytes {
-            let mut staged = engine.pool.alloc::<T>(src.len())?;
+            let mut staged = engine.small.alloc::<T>(src.len())?;
             self.download(src, &mut staged)?;
             dst.copy_from_slice(staged.read()?);
             return Ok(());

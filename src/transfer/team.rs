@@ -157,10 +157,26 @@ pub(crate) enum Task {
 static TEAM: AtomicPtr<Team> = AtomicPtr::new(std::ptr::null_mut());
 
 fn current() -> &'static Team {
+    let known = TEAM.load(Ordering::Acquire);
     // SAFETY: null, or a team that is never freed.
-    match unsafe { TEAM.load(Ordering::Acquire).as_ref() } {
+    match unsafe { known.as_ref() } {
         Some(team) if team.process.is_current() => team,
-        _ => replace(Team::new(CopyTeam::new())),
+        _ => first_in_place_of(known),
+    }
+}
+
+/// The default team, unless somebody has installed one meanwhile.
+fn first_in_place_of(known: *mut Team) -> &'static Team {
+    let team = Box::into_raw(Box::new(Team::new(CopyTeam::new())));
+    match TEAM.compare_exchange(known, team, Ordering::AcqRel, Ordering::Acquire) {
+        // SAFETY: just made, and never freed from now on.
+        Ok(_) => unsafe { &*team },
+        Err(installed) => {
+            // SAFETY: nobody else has seen it.
+            drop(unsafe { Box::from_raw(team) });
+            // SAFETY: not null any more, and never freed.
+            unsafe { &*installed }
+        }
     }
 }
 
@@ -388,3 +404,6 @@ fn pin_to(core: usize) {
         libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set);
     }
 }
+
+#[cfg(test)]
+mod tests;

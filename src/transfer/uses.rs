@@ -118,7 +118,7 @@ impl<'e, 'a> Uses<'e, 'a> {
                     strange.lock().get_or_insert(error);
                 }
             }
-            self.for_buffers(part, |side, hazards, range| {
+            self.for_buffers(part, |side, hazards, Hull { range, .. }| {
                 if hazards.is_used_elsewhere(timeline) {
                     let access = self.way.access(side);
                     conflicting.lock().push(Operand { context: ours, hazards, range, access });
@@ -170,21 +170,17 @@ impl<'e, 'a> Uses<'e, 'a> {
     }
 
     /// Calls `with` for the buffers of these entries. Views of one buffer that come one after the other are one
-    /// range: the buffer's list would merge them all the same, at a price for each.
-    fn for_buffers(
-        &self,
-        part: Range<usize>,
-        mut with: impl FnMut(Side, &'e Hazards, Range<usize>),
-    ) {
-        let mut current: [Option<(&'e Hazards, Range<usize>)>; 2] = [None, None];
+    /// range: the buffer's list would merge them all the same, at a price for each. What lies between them may
+    /// be somebody else's, and be in use again at any time.
+    fn for_buffers(&self, part: Range<usize>, mut with: impl FnMut(Side, &'e Hazards, Hull)) {
+        let mut current: [Option<(&'e Hazards, Hull)>; 2] = [None, None];
         for n in part {
             self.list.get(n).for_buffers(|side, hazards, range| {
                 match &mut current[side as usize] {
-                    Some((same, hull)) if std::ptr::eq(*same, hazards) => {
-                        *hull = hull.start.min(range.start)..hull.end.max(range.end);
-                    }
+                    Some((same, hull)) if std::ptr::eq(*same, hazards) => hull.add(range),
                     place => {
-                        if let Some((before, hull)) = place.replace((hazards, range)) {
+                        let next = Hull { bytes: range.len(), range };
+                        if let Some((before, hull)) = place.replace((hazards, next)) {
                             with(side, before, hull);
                         }
                     }
@@ -196,6 +192,25 @@ impl<'e, 'a> Uses<'e, 'a> {
                 with(side, hazards, hull);
             }
         }
+    }
+}
+
+/// Ranges of one buffer, as one.
+struct Hull {
+    range: Range<usize>,
+    /// How many bytes they have themselves.
+    bytes: usize,
+}
+
+impl Hull {
+    fn add(&mut self, range: Range<usize>) {
+        self.bytes += range.len();
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+    }
+
+    /// Whether nothing lies between the ranges, which are disjoint where they are written.
+    fn is_whole(&self) -> bool {
+        self.bytes == self.range.len()
     }
 }
 
@@ -223,13 +238,13 @@ impl Drop for Uses<'_, '_> {
         let fences = std::mem::take(self.fences.get_mut());
         let timeline = &self.stream.timeline;
         share(self.list.len(), &|part| {
-            self.for_buffers(part, |side, hazards, range| {
+            self.for_buffers(part, |side, hazards, hull| {
                 let access = self.way.access(side);
                 for fence in fences.iter() {
-                    hazards.note(timeline, fence, &range, access);
+                    hazards.note(timeline, fence, &hull.range, access);
                 }
-                if access == Access::Write && fences.only().is_some() {
-                    hazards.supersede(timeline, &range);
+                if access == Access::Write && fences.only().is_some() && hull.is_whole() {
+                    hazards.supersede(timeline, &hull.range);
                 }
             });
         });

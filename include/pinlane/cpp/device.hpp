@@ -5,6 +5,7 @@
 #define PINLANE_CPP_DEVICE_HPP
 
 #include "buffer.hpp"
+#include "staging.hpp"
 
 #include <array>
 #include <chrono>
@@ -108,6 +109,13 @@ public:
     return info;
   }
 
+  /// Says how copies of ordinary memory are staged on this device, for all its handles: right after the device
+  /// was opened, and before the first such copy.
+  void set_staging(staging_options options) const {
+    const pinlane_staging_options raw = detail::raw(options);
+    detail::check(pinlane_device_set_staging(get(), &raw));
+  }
+
   /// Device memory for `count` elements, of unspecified contents. Does not wait for the device.
   template <class T>
   [[nodiscard]] device_buffer<T> alloc(std::size_t count) const {
@@ -190,25 +198,6 @@ struct pool_options {
   /// the host only writes, front to back.
   bool write_combined = false;
 };
-
-namespace detail {
-
-/// A time for the C interface: rounded up, and at least 0.
-template <class Rep, class Period>
-std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept {
-  using microseconds = std::chrono::duration<double, std::micro>;
-  const double count = std::chrono::duration_cast<microseconds>(time).count();
-  if (!(count > 0)) {
-    return 0;
-  }
-  if (count > 9e18) {
-    return UINT64_MAX;
-  }
-  const auto whole = static_cast<std::uint64_t>(count);
-  return whole + (static_cast<double>(whole) < count);
-}
-
-} // namespace detail
 
 /// A pool of page-locked host memory. Destroying it does not end its buffers; whoever goes last, the pool
 /// or a buffer, waits for the device and gives the memory back.

@@ -6,6 +6,7 @@
 
 #include "../pinlane.h"
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
@@ -69,6 +70,21 @@ inline bool ready(pinlane_status status) {
 /// An overflow becomes a size that no buffer has, so that the call it goes to refuses it.
 constexpr std::size_t in_bytes(std::size_t count, std::size_t element) noexcept {
   return count > SIZE_MAX / element ? SIZE_MAX : count * element;
+}
+
+/// A time for the C interface: rounded up, and at least 0.
+template <class Rep, class Period>
+std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept {
+  using microseconds = std::chrono::duration<double, std::micro>;
+  const double count = std::chrono::duration_cast<microseconds>(time).count();
+  if (!(count > 0)) {
+    return 0;
+  }
+  if (count > 9e18) {
+    return UINT64_MAX;
+  }
+  const auto whole = static_cast<std::uint64_t>(count);
+  return whole + (static_cast<double>(whole) < count);
 }
 
 /// A handle, and the duty to free it.

@@ -1,10 +1,14 @@
 /// @file
-/// Streams, which move data, and tickets, which tell when it has been moved.
+/// Streams, which move data.
 
 #ifndef PINLANE_CPP_STREAM_HPP
 #define PINLANE_CPP_STREAM_HPP
 
+#include "batch.hpp"
 #include "device.hpp"
+#include "file.hpp"
+#include "sides.hpp"
+#include "ticket.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -16,28 +20,7 @@
 
 namespace pinlane {
 
-/// Knows when one asynchronous operation is complete. Destroying it changes nothing about the operation.
-class ticket : public detail::owner<pinlane_ticket, pinlane_ticket_free> {
-public:
-  using owner::owner;
-
-  /// Blocks until the operation is complete; its effects are then visible to the calling thread. Throws
-  /// the error of an operation that failed.
-  void wait() const { detail::check(wait(std::nothrow)); }
-  [[nodiscard]] pinlane_status wait(std::nothrow_t) const noexcept { return pinlane_ticket_wait(get()); }
-
-  /// Whether the operation is complete. Does not block. Throws the error of an operation that failed.
-  [[nodiscard]] bool is_done() const {
-    std::int32_t done = 0;
-    detail::check(pinlane_ticket_is_done(get(), &done));
-    return done != 0;
-  }
-};
-
 namespace detail {
-
-template <class Buffer>
-using element_of = typename std::remove_reference_t<Buffer>::element_type;
 
 // One name for the two kinds of buffers.
 inline pinlane_status acquire(pinlane_buffer* buffer, pinlane_stream* stream) noexcept {
@@ -64,34 +47,59 @@ at_exit(Function) -> at_exit<Function>;
 
 /// What a stream can do; `Self` is `stream` or `stream_ref`.
 ///
-/// An operation does not block: it is executed by the device, in the order of this stream, and after
-/// conflicting uses of its buffers on any other. Both sides of a copy are buffers or slices of them, of
-/// equal length. If a call fails before it enqueues anything, nothing has changed; after an error of
-/// CUDA, the contents of the destination are unspecified. The ticket may be dropped.
+/// An operation is executed by the device, in the order of this stream, and after conflicting uses of its
+/// buffers on any other. It does not block, unless ordinary memory takes part. Both sides of a copy have
+/// equal length: buffers or slices of them, and, for the host, whatever `std::data` and `std::size` take: a
+/// vector, an array, a `pinlane::span` of a pointer and a size. If a call fails before it enqueues
+/// anything, nothing has changed; after an error of CUDA, the contents of the destination are unspecified.
+/// The ticket may be dropped.
 template <class Self>
-class stream_operations {
+class stream_operations : public batch_operations<Self>, public file_operations<Self> {
 public:
-  /// Copies `source`, in page-locked memory, to `destination`, in device memory.
+  /// Copies `source`, in page-locked or in ordinary memory, to `destination`, in device memory. A source in
+  /// ordinary memory may be reused when the call returns: a small one, of 64 KiB unless
+  /// `device::set_staging` says otherwise, does not block; a larger one does until nearly all is there.
   template <class Source, class Destination>
   ticket upload(const Source& source, Destination&& destination) const {
-    return enqueue(pinlane_device_buffer_upload, source.slice(), destination.slice());
+    check_lengths(size_of(source), destination.size());
+    return with_ticket(
+        [&](pinlane_ticket** out) { return enqueue_upload(source, destination.slice(), out); });
   }
   template <class Source, class Destination>
   [[nodiscard]] pinlane_status upload(std::nothrow_t, const Source& source,
                                       Destination&& destination) const noexcept {
-    return enqueue(pinlane_device_buffer_upload, source.slice(), destination.slice(), nullptr);
+    return enqueue_upload(source, destination.slice(), nullptr);
   }
 
   /// Copies `source`, in device memory, to `destination`, in page-locked memory, whose `read` waits for
   /// the copy.
-  template <class Source, class Destination>
+  template <class Source, class Destination, if_tracked<Destination> = 0>
   ticket download(const Source& source, Destination&& destination) const {
     return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice());
   }
-  template <class Source, class Destination>
+  template <class Source, class Destination, if_tracked<Destination> = 0>
   [[nodiscard]] pinlane_status download(std::nothrow_t, const Source& source,
                                         Destination&& destination) const noexcept {
     return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice(), nullptr);
+  }
+
+  /// Copies `source`, in device memory, to `destination`, in ordinary memory, and returns when all is there.
+  template <class Source, class Destination, if_ordinary<Destination> = 0>
+  void download(const Source& source, Destination&& destination) const {
+    check_lengths(source.size(), std::size(destination));
+    check(download(std::nothrow, source, destination));
+  }
+  template <class Source, class Destination, if_ordinary<Destination> = 0>
+  [[nodiscard]] pinlane_status download(std::nothrow_t, const Source& source,
+                                        Destination&& destination) const noexcept {
+    const auto from = source.slice();
+    check_elements<decltype(from), Destination>();
+    check_writable<Destination>();
+    if (from.size() != std::size(destination)) {
+      return PINLANE_STATUS_LENGTH_MISMATCH;
+    }
+    return pinlane_device_buffer_download_slice(self(), from.get(), from.offset_bytes(),
+                                                std::data(destination), from.size_bytes());
   }
 
   /// Copies between two device buffers, of one device, or of two, one of which is this stream's.
@@ -105,23 +113,37 @@ public:
     return enqueue(pinlane_device_buffer_copy, source.slice(), destination.slice(), nullptr);
   }
 
-  /// Copies `source` to your own device memory at `destination`, which stays allocated until the copy is
-  /// complete. The order of other work on that memory is yours.
+  /// Copies `source`, in page-locked or in ordinary memory, to your own device memory at `destination`, which
+  /// stays allocated until the copy is complete. The order of other work on that memory is yours.
   template <class Source>
   ticket upload_to(const Source& source, void* destination) const {
-    const auto from = source.slice();
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_upload(self(), from.get(), from.offset_bytes(), destination, from.size_bytes(), out);
+      if constexpr (is_ordinary<Source>) {
+        return pinlane_upload_slice(self(), std::data(source), destination, ordinary_bytes(source), out);
+      } else {
+        const auto from = source.slice();
+        return pinlane_upload(self(), from.get(), from.offset_bytes(), destination, from.size_bytes(),
+                              out);
+      }
     });
   }
 
-  /// Copies your own device memory at `source` to `destination`, as `upload_to`.
-  template <class Destination>
+  /// Copies your own device memory at `source` to `destination`, in page-locked memory, as `upload_to`.
+  template <class Destination, if_tracked<Destination> = 0>
   ticket download_from(const void* source, Destination&& destination) const {
     const auto to = writable(destination);
     return with_ticket([&](pinlane_ticket** out) {
       return pinlane_download(self(), source, to.get(), to.offset_bytes(), to.size_bytes(), out);
     });
+  }
+
+  /// Copies your own device memory at `source` to `destination`, in ordinary memory, and returns when all is
+  /// there.
+  template <class Destination, if_ordinary<Destination> = 0>
+  void download_from(const void* source, Destination&& destination) const {
+    check_elements<void, Destination>();
+    check_writable<Destination>();
+    check(pinlane_download_slice(self(), source, std::data(destination), ordinary_bytes(destination)));
   }
 
   /// Sets every element of `destination`, in device memory, to `value`, of at most 64 bytes.
@@ -206,23 +228,23 @@ private:
   template <class Destination>
   static auto writable(Destination& destination) noexcept {
     const auto slice = destination.slice();
-    static_assert(!std::is_const_v<element_of<decltype(slice)>>, "the destination is const");
+    check_writable<decltype(slice)>();
     return slice;
   }
 
-  static void check_lengths(std::size_t source, std::size_t destination) {
-    if (source != destination) {
-      fail(PINLANE_STATUS_LENGTH_MISMATCH, std::to_string(source) + " elements do not fit " +
-                                               std::to_string(destination) +
-                                               ": take slices of equal length");
+  template <class Source, class To>
+  pinlane_status enqueue_upload(const Source& source, To to, pinlane_ticket** out) const noexcept {
+    if constexpr (is_ordinary<Source>) {
+      check_elements<To, Source>();
+      check_writable<To>();
+      if (std::size(source) != to.size()) {
+        return PINLANE_STATUS_LENGTH_MISMATCH;
+      }
+      return pinlane_device_buffer_upload_slice(self(), std::data(source), to.get(), to.offset_bytes(),
+                                                to.size_bytes(), out);
+    } else {
+      return enqueue(pinlane_device_buffer_upload, source.slice(), to, out);
     }
-  }
-
-  template <class Enqueue>
-  static ticket with_ticket(Enqueue enqueue) {
-    pinlane_ticket* handle = nullptr;
-    check(enqueue(&handle));
-    return ticket(handle);
   }
 
   template <class Function, class From, class To>

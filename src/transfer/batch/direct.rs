@@ -25,8 +25,11 @@ impl Engine {
         uses.wait_for_conflicts()?;
         let describe = || format!("copying {} page-locked entries to the device", list.len());
         if path == Path::Pull {
-            let mut items = self.pool.alloc::<Item>(list.len())?;
-            write_items(items.write()?, list);
+            let tails: Vec<Item> = list.iter().flat_map(|entry| items(entry).skip(1)).collect();
+            let mut items = self.lists.alloc::<Item>(list.len() + tails.len())?;
+            let (heads, behind) = items.write()?.split_at_mut(list.len());
+            write_heads(heads, list);
+            behind.copy_from_slice(&tails);
             let (at, count) = (items.as_ptr().addr() as u64, items.len());
             let operands = [crate::memory::sealed::Sealed::reading(&items)];
             // SAFETY: the stream is live. The items, complete and aligned, and the sources lie in page-locked
@@ -78,8 +81,19 @@ impl Engine {
     }
 }
 
-/// Writes what the kernel reads: an item for each entry.
-fn write_items(items: &mut [Item], list: List<'_, '_>) {
+/// What the kernel reads for an entry: an item for each registration that it lies in, one with few exceptions.
+fn items(entry: &Entry<'_>) -> impl Iterator<Item = Item> {
+    let (host, device) = (entry.host(), entry.device.ptr());
+    let parts = entry.pinned.iter().flat_map(move |pinned| pinned.parts(host, entry.bytes()));
+    parts.map(move |part| Item {
+        offset: host.wrapping_add(part.start).addr() as u64,
+        address: device + part.start as u64,
+        bytes: part.len() as u64,
+    })
+}
+
+/// Writes the first item of each entry.
+fn write_heads(items: &mut [Item], list: List<'_, '_>) {
     struct Places(*mut Item);
     // SAFETY: used by several threads for different places only.
     unsafe impl Sync for Places {}
@@ -92,10 +106,11 @@ fn write_items(items: &mut [Item], list: List<'_, '_>) {
     let places = Places(items.as_mut_ptr());
     share(list.len(), &|part| {
         for n in part {
-            let entry = list.get(n);
-            let (offset, address) = (entry.host().addr() as u64, entry.device.ptr());
+            let head = self::items(list.get(n)).next();
+            // An empty entry has none.
+            let head = head.unwrap_or(Item { offset: 0, address: 0, bytes: 0 });
             // SAFETY: `n` is below the length, and each is written by one thread.
-            unsafe { places.at(n).write(Item { offset, address, bytes: entry.bytes() as u64 }) };
+            unsafe { places.at(n).write(head) };
         }
     });
 }

@@ -10,7 +10,7 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::transfer::order::{check_device, ordered};
 use crate::transfer::path::Path;
-use crate::transfer::plan::{Group, Planner, check_disjoint};
+use crate::transfer::plan::{Group, Planner, check_apart};
 use crate::transfer::staging::Engine;
 
 impl Stream {
@@ -34,8 +34,10 @@ impl Stream {
             group.bytes += item.bytes();
         }
         if borrowed {
-            let ranges = items.iter().flat_map(|item| [&item.dst, &item.src]);
-            check_disjoint(OPERATION, ranges.map(|range| (range.ptr(), range.len())))?;
+            let ranges = items
+                .iter()
+                .flat_map(|item| [(&item.dst, Access::Write), (&item.src, Access::Read)]);
+            check_apart(OPERATION, ranges.map(|(it, access)| (it.ptr(), it.len(), access)))?;
         }
         let engine = Engine::of(self)?;
         let machine = engine.machine(self)?;
@@ -55,7 +57,7 @@ impl Stream {
         }
         let mut list = None;
         if path == Path::Pull {
-            let list = list.insert(engine.pool.alloc::<Item>(items.len())?);
+            let list = list.insert(engine.lists.alloc::<Item>(items.len())?);
             for (place, item) in list.write()?.iter_mut().zip(&*items) {
                 let (offset, address) = (item.src.ptr(), item.dst.ptr());
                 *place = Item { offset, address, bytes: item.bytes() as u64 };

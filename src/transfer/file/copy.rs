@@ -92,7 +92,7 @@ impl Stream {
         bytes: usize,
         ranges: Vec<(u64, DeviceSliceMut<'_, u8>)>,
     ) -> Result<Ticket> {
-        let mut staged = engine.pool.alloc::<u8>(bytes)?;
+        let mut staged = engine.small.alloc::<u8>(bytes)?;
         let mut rest = staged.write()?;
         for (offset, dst) in &ranges {
             let part = rest.split_off_mut(..dst.len()).expect("the sum of their lengths");

@@ -138,11 +138,16 @@ impl Engine {
         }
         let submitted = progress.submitted;
         drop(progress);
-        result?;
-        tell(list.len());
-        let (_, fences) = uses.record()?;
+        if result.is_ok() {
+            tell(list.len());
+        }
+        let recorded = result.and_then(|()| uses.record());
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        let (_, fences) = recorded?;
         stream.timeline.note_moving(before + submitted + fences);
-        panic.map_or(Ok(()), |panic| resume_unwind(panic))
+        Ok(())
     }
 }
 

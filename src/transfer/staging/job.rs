@@ -11,11 +11,14 @@
 //! * At most one thread opens at a time; the others wait for it, which waits for nobody but the device and
 //!   other jobs.
 //! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
-//! * After the first error no unit is given out; those given out are ended, and their slots given up.
+//! * After the first error, or panic, no unit is given out; those given out are ended, and their slots given up.
+//!   A panic goes on when all have left: a thread that went away in the middle would be waited for.
 //! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
 //! * When [`run`] returns, no thread is in the job, and every slot has been finished or given up.
 
+use std::any::Any;
 use std::hint::spin_loop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::ring::Slot;
@@ -76,7 +79,20 @@ struct Job<'w, W> {
     work: &'w W,
     word: AtomicU64,
     failed: AtomicBool,
-    error: Mutex<Option<Error>>,
+    /// The first one.
+    failure: Mutex<Option<Failure>>,
+}
+
+enum Failure {
+    Error(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failure> {
+    match catch_unwind(AssertUnwindSafe(step)) {
+        Ok(result) => result.map_err(Failure::Error),
+        Err(panic) => Err(Failure::Panic(panic)),
+    }
 }
 
 /// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `between` after each unit.
@@ -89,11 +105,15 @@ pub(super) fn run<'r>(
         work,
         word: AtomicU64::new(Word::IDLE.0),
         failed: AtomicBool::new(false),
-        error: Mutex::new(None),
+        failure: Mutex::new(None),
     };
     team::run(helpers, &|| job.take_part(&mut || {}), &mut || job.take_part(between));
-    let error = job.error.lock().take();
-    error.map_or(Ok(()), Err)
+    let failure = job.failure.lock().take();
+    match failure {
+        None => Ok(()),
+        Some(Failure::Error(error)) => Err(error),
+        Some(Failure::Panic(panic)) => resume_unwind(panic),
+    }
 }
 
 impl<'r, W: Work<'r>> Job<'_, W> {
@@ -131,7 +151,7 @@ impl<'r, W: Work<'r>> Job<'_, W> {
     }
 
     fn open(&self) {
-        match self.work.open() {
+        match guarded(|| self.work.open()) {
             Ok(Some(slot)) => {
                 // SAFETY: just opened, so that this thread has it alone.
                 let units = unsafe { slot.layout() }.units();
@@ -149,7 +169,7 @@ impl<'r, W: Work<'r>> Job<'_, W> {
                 }
             }
             Ok(None) => self.word.store(Word::ENDED.0, Ordering::Release),
-            Err(error) => self.fail(error),
+            Err(failure) => self.fail(failure),
         }
     }
 
@@ -157,8 +177,8 @@ impl<'r, W: Work<'r>> Job<'_, W> {
     fn unit(&self, slot: &'r Slot, left: usize) {
         // SAFETY: a unit was given out, so that this thread is a worker of the slot.
         let units = unsafe { slot.layout() }.units();
-        if let Err(error) = self.work.unit(slot, units - left) {
-            self.fail(error);
+        if let Err(failure) = guarded(|| self.work.unit(slot, units - left)) {
+            self.fail(failure);
         }
         if slot.unit_done() {
             self.finish(slot);
@@ -168,15 +188,15 @@ impl<'r, W: Work<'r>> Job<'_, W> {
     fn finish(&self, slot: &'r Slot) {
         if self.failed.load(Ordering::Acquire) {
             self.work.abandon(slot);
-        } else if let Err(error) = self.work.finish(slot) {
-            self.fail(error);
+        } else if let Err(failure) = guarded(|| self.work.finish(slot)) {
+            self.fail(failure);
         }
     }
 
-    /// Ends the job; the first error is the one that is reported.
-    fn fail(&self, error: Error) {
+    /// Ends the job; the first failure is the one that is reported.
+    fn fail(&self, failure: Failure) {
         self.failed.store(true, Ordering::Release);
-        self.error.lock().get_or_insert(error);
+        self.failure.lock().get_or_insert(failure);
         let word = Word(self.word.swap(Word::ENDED.0, Ordering::AcqRel));
         // The units that nobody has taken will not be done.
         if word.left() > 0 {
@@ -188,3 +208,6 @@ impl<'r, W: Work<'r>> Job<'_, W> {
         }
     }
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

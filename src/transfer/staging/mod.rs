@@ -164,19 +164,24 @@ impl Device {
 /// What a device's copies of ordinary memory share.
 pub(super) struct Engine {
     pub(super) options: Staging,
-    pub(super) pool: PinnedPool,
+    /// Where slots come from, and nothing else, so that no copy that waits keeps them from being made.
+    pool: PinnedPool,
+    /// For copies that need no slot.
+    pub(super) small: PinnedPool,
+    /// For lists of items, which are as long as the caller's own.
+    pub(super) lists: PinnedPool,
     ring: Ring,
     pub(super) machine: Mutex<Option<Machine>>,
 }
 
 impl Engine {
     fn new(device: &Device, options: Staging) -> Result<Self> {
-        let pool = PinnedPool::builder(device)
-            .max_bytes(options.ring_bytes + options.ring_bytes / 2)
-            .mapped(true)
-            .build()?;
+        let pool = || PinnedPool::builder(device).mapped(true);
+        let small = pool().max_bytes(options.ring_bytes / 2).build()?;
+        let lists = pool().build()?;
+        let pool = pool().max_bytes(options.ring_bytes + options.ring_bytes / 2).build()?;
         let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
-        Ok(Engine { options, pool, ring, machine: Mutex::default() })
+        Ok(Engine { options, pool, small, lists, ring, machine: Mutex::default() })
     }
 
     /// The engine of the stream's device.

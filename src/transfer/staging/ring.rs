@@ -218,3 +218,6 @@ impl Ring {
         self.freed.notify_one();
     }
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

@@ -1,0 +1,99 @@
+//! Every kind of transfer in a few lines, as README.md shows them.
+//!
+//! ```text
+//! cargo run --release --example transfers [--calibrate]
+//! ```
+
+use pinlane::{CopyTeam, Device, DownloadItem, FileReader, PinnedPool, Prefetch, Result};
+use pinlane::{Staging, Stream, UploadItem};
+
+fn main() -> Result<()> {
+    let device = Device::open_or_emulated()?;
+    options(&device)?;
+    if std::env::args().any(|argument| argument == "--calibrate") {
+        calibrated(&device)?;
+    }
+    all(&device)?;
+    println!("{}: all of it is there", device.name());
+    Ok(())
+}
+
+/// All that needs a device only.
+pub fn all(device: &Device) -> Result<()> {
+    let stream = device.stream()?;
+    slices(device, &stream)?;
+    batches(device, &stream)?;
+    prefetched(device, &stream)?;
+    let path = std::env::temp_dir().join(format!("pinlane-transfers-{}", std::process::id()));
+    std::fs::write(&path, vec![0; 8 + 4 * 1100]).expect("the temporary folder takes files");
+    let loaded = file(device, &stream, &path);
+    let _ = std::fs::remove_file(&path);
+    loaded
+}
+
+fn slices(device: &Device, stream: &Stream) -> Result<()> {
+    let samples = vec![0.5f32; 1 << 20];
+    let mut results = vec![0.0f32; 1 << 20];
+    let mut gpu = device.alloc::<f32>(1 << 20)?;
+    stream.upload_slice(&samples, &mut gpu)?; // `samples` may be reused or dropped now
+    stream.download_slice(&gpu, &mut results)?; // `results` is there now
+
+    assert_eq!(results, samples);
+    Ok(())
+}
+
+fn batches(device: &Device, stream: &Stream) -> Result<()> {
+    let weights: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32; 1000]).collect();
+    let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>>>()?;
+    let pairs = weights.iter().zip(&mut gpu);
+    let mut items = pairs.map(|(w, g)| UploadItem::new(w, g)).collect::<Result<Vec<_>>>()?;
+    println!("{}", stream.plan_upload(&items)?); // what it will do, and what else it could
+    stream.upload_batch(&mut items)?; // ordinary and page-locked sources may be mixed
+
+    let mut back = vec![vec![0.0f32; 1000]; 1000];
+    let pairs = gpu.iter().zip(&mut back);
+    let mut items = pairs.map(|(g, b)| DownloadItem::new(g, b)).collect::<Result<Vec<_>>>()?;
+    stream.download_batch_each(&mut items, |number, bytes| {
+        assert_eq!(bytes, bytemuck::cast_slice(&weights[number])); // as each of them lands
+    })?;
+
+    Ok(())
+}
+
+fn prefetched(device: &Device, stream: &Stream) -> Result<()> {
+    let pool = PinnedPool::builder(device).max_bytes(64 << 20).build()?;
+    let loader = (0..100u32).map(|i| (vec![i as f32; 1000], vec![i; 10])); // any iterator
+    let mut sums = device.alloc::<u64>(100)?;
+    for batch in Prefetch::new(loader, &pool, stream).depth(3).start()? {
+        let batch = batch?; // an error of the loader, or of a copy
+        let images = batch.slice::<f32>("0")?; // on the device, in the stream's order
+        let at = batch.index() as usize;
+        stream.checksum(images, sums.slice_mut(at..=at)?)?; // your kernels here
+    }
+
+    stream.synchronize()
+}
+
+fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> {
+    let file = FileReader::open(path)?; // or `open_direct`, past the page cache
+    let mut weights = device.alloc::<f32>(1000)?;
+    let mut biases = device.alloc::<f32>(100)?;
+    stream.upload_file_ranges(&file, [(8, &mut weights), (4008, &mut biases)])?; // one job
+
+    stream.synchronize()
+}
+
+/// To be said before the first copy.
+pub fn options(device: &Device) -> Result<()> {
+    CopyTeam::new().threads(4).install()?; // of the process: threads that help, their cores
+    device.set_staging(Staging::new().ring_bytes(128 << 20))?; // of a device, before its first copy
+
+    Ok(())
+}
+
+fn calibrated(device: &Device) -> Result<()> {
+    let calibration = device.calibrate()?; // less than a second on an idle machine
+    println!("{calibration}"); // a line for each cost
+
+    Ok(())
+}

@@ -1,0 +1,281 @@
+/// @file
+/// Many copies by one call, and the plan by which they are made.
+
+#ifndef PINLANE_CPP_BATCH_HPP
+#define PINLANE_CPP_BATCH_HPP
+
+#include "sides.hpp"
+#include "ticket.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace pinlane {
+
+/// How the bytes of a batch cross.
+enum class path : std::int32_t {
+  /// The way that should be fastest; in a plan: there is nothing to copy.
+  none = PINLANE_PATH_NONE,
+  /// One `cudaMemcpyAsync` for each run of copies that follow each other.
+  copies = PINLANE_PATH_COPIES,
+  /// One `cudaMemcpyBatchAsync` for many, where the driver has it.
+  batch = PINLANE_PATH_BATCH,
+  /// Packed together in one copy, which a kernel takes apart or packs.
+  packed = PINLANE_PATH_PACKED,
+  /// A kernel fetches them out of page-locked memory over the bus.
+  pull = PINLANE_PATH_PULL,
+};
+
+/// The way that some copies of a batch take.
+struct choice {
+  /// `path::none` if there are no such copies.
+  path by = path::none;
+  /// How long they should take, from the call until the data is there.
+  std::chrono::nanoseconds predicted{0};
+  /// How many copies there are, how many runs when those that follow each other are merged, and their bytes.
+  std::size_t copies = 0, runs = 0, bytes = 0;
+};
+
+/// How a batch would be made: copies of ordinary memory take one way, those of page-locked memory another.
+struct plan {
+  choice ordinary, direct;
+  /// The same in words, with the cost of every other way.
+  std::string text;
+};
+
+namespace detail {
+
+template <class Host>
+void set_host(pinlane_copy& copy, const Host& host) {
+  const auto slice = host.slice();
+  copy.buffer = slice.get();
+  copy.buffer_offset = slice.offset_bytes();
+  copy.bytes = slice.size_bytes();
+}
+
+/// Names `device`, of `size` elements, by its buffer; gives that and sets the offset in it.
+template <class Device>
+pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const Device& device) {
+  const auto slice = device.slice();
+  check_lengths(size, slice.size());
+  offset = slice.offset_bytes();
+  return slice.get();
+}
+
+} // namespace detail
+
+/// One copy of `stream::upload_batch`. It names memory and does not own it.
+struct upload_item : pinlane_copy {
+  /// From page-locked or ordinary memory to a `device_buffer` or a slice of one, or to your own device memory,
+  /// by its address. Both have equal length.
+  template <class Source, class Destination>
+  upload_item(const Source& source, Destination&& destination) : pinlane_copy{} {
+    if constexpr (detail::is_ordinary<Source>) {
+      src = std::data(source);
+      bytes = detail::ordinary_bytes(source);
+      detail::check_elements<void, Source>();
+    } else {
+      detail::set_host(*this, source);
+    }
+    if constexpr (std::is_pointer_v<std::decay_t<Destination>>) {
+      dst = destination;
+    } else {
+      using to = decltype(destination.slice());
+      detail::check_writable<to>();
+      static_assert(std::is_same_v<detail::element_of<to>,
+                                   std::remove_const_t<detail::element_of<const Source>>>,
+                    "both sides have elements of one type");
+      device_buffer = detail::set_device(device_offset, detail::size_of(source), destination);
+    }
+  }
+};
+
+/// One copy of `stream::download_batch`. It names memory and does not own it.
+struct download_item : pinlane_copy {
+  /// From a `device_buffer` or a slice of one, or your own device memory, by its address, to page-locked or
+  /// ordinary memory. Both have equal length.
+  template <class Source, class Destination>
+  download_item(const Source& source, Destination&& destination) : pinlane_copy{} {
+    if constexpr (detail::is_ordinary<Destination>) {
+      detail::check_writable<Destination>();
+      detail::check_elements<void, Destination>();
+      dst = std::data(destination);
+      bytes = detail::ordinary_bytes(destination);
+    } else {
+      detail::check_writable<decltype(destination.slice())>();
+      detail::set_host(*this, destination);
+    }
+    if constexpr (std::is_pointer_v<std::decay_t<Source>>) {
+      src = source;
+    } else {
+      using from = std::remove_const_t<detail::element_of<decltype(source.slice())>>;
+      static_assert(std::is_same_v<from, detail::element_of<Destination>>,
+                    "both sides have elements of one type");
+      device_buffer = detail::set_device(device_offset, detail::size_of(destination), source);
+    }
+  }
+};
+
+/// One copy of `stream::copy_batch`. It names memory and does not own it.
+struct copy_item : pinlane_device_copy {
+  /// From a `device_buffer`, or a slice of one, to another, of equal length.
+  template <class Source, class Destination>
+  copy_item(const Source& source, Destination&& destination) : pinlane_device_copy{} {
+    const auto from = source.slice();
+    const auto to = destination.slice();
+    using source_element = std::remove_const_t<detail::element_of<decltype(from)>>;
+    static_assert(std::is_same_v<source_element, detail::element_of<decltype(to)>>,
+                  "both sides have elements of one type, and the destination's are not const");
+    src_buffer = from.get();
+    src_offset = from.offset_bytes();
+    bytes = from.size_bytes();
+    dst_buffer = detail::set_device(dst_offset, from.size(), to);
+  }
+
+  /// From your own memory on the stream's device to your own there.
+  copy_item(const void* source, void* destination, std::size_t size_bytes) noexcept
+      : pinlane_device_copy{} {
+    src = source;
+    dst = destination;
+    bytes = size_bytes;
+  }
+};
+
+static_assert(sizeof(upload_item) == sizeof(pinlane_copy), "arrays of both are alike");
+static_assert(sizeof(download_item) == sizeof(pinlane_copy), "arrays of both are alike");
+static_assert(sizeof(copy_item) == sizeof(pinlane_device_copy), "arrays of both are alike");
+
+namespace detail {
+
+/// Calls a function object from C, and keeps what it throws from unwinding through C.
+template <class Function>
+struct landing {
+  Function& function;
+  std::exception_ptr thrown{};
+
+  static std::int32_t call(void* user, std::size_t number, const void* data, std::size_t bytes) {
+    auto& self = *static_cast<landing*>(user);
+    const span<const std::byte> elements(static_cast<const std::byte*>(data), bytes);
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+    try {
+      self.function(number, elements);
+    } catch (...) {
+      self.thrown = std::current_exception();
+      return 1;
+    }
+#else
+    self.function(number, elements);
+#endif
+    return 0;
+  }
+};
+
+/// What a stream can do with many copies; `Self` is `stream` or `stream_ref`. `items` is a vector or another
+/// contiguous container of items.
+template <class Self>
+class batch_operations {
+public:
+  /// Makes all the copies of `items`, of type `upload_item`, in one call. They are unordered among themselves,
+  /// so that destinations must not overlap. Does not block with page-locked sources only; otherwise until
+  /// ordinary memory may be reused.
+  template <class Items>
+  ticket upload_batch(const Items& items, path by = path::none) const {
+    const pinlane_batch_options options = forced(by);
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_upload_batch(self(), array<upload_item>(items), std::size(items), &options, out);
+    });
+  }
+
+  /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until all that goes to
+  /// ordinary memory has arrived; the ticket tells of the rest, and `read` of a `pinned_buffer` waits for it.
+  template <class Items>
+  ticket download_batch(const Items& items, path by = path::none) const {
+    const pinlane_batch_options options = forced(by);
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_download_batch(self(), array<download_item>(items), std::size(items), &options, out);
+    });
+  }
+
+  /// As `download_batch`, and calls `landed(number, bytes)`, `bytes` being a `span<const std::byte>`, for every
+  /// item as it lands, while others are on their way. Blocks until all have landed. `landed` must not call
+  /// pinlane. If it throws it is not called again, and the exception goes on when all have landed.
+  template <class Items, class Landed>
+  void download_batch_each(const Items& items, Landed&& landed) const {
+    landing<std::remove_reference_t<Landed>> told{landed};
+    const pinlane_status status = pinlane_download_batch_each(
+        self(), array<download_item>(items), std::size(items), told.call, &told);
+    if (told.thrown) {
+      std::rethrow_exception(told.thrown);
+    }
+    check(status);
+  }
+
+  /// Makes all the copies of `items`, of type `copy_item`, in one call. Does not block.
+  template <class Items>
+  ticket copy_batch(const Items& items) const {
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_copy_batch(self(), array<copy_item>(items), std::size(items), out);
+    });
+  }
+
+  /// What `upload_batch` would do with `items`. Enqueues nothing.
+  template <class Items>
+  [[nodiscard]] plan plan_upload(const Items& items) const {
+    return planned(pinlane_plan_upload, array<upload_item>(items), std::size(items));
+  }
+
+  /// What `download_batch` would do with `items`. Enqueues nothing.
+  template <class Items>
+  [[nodiscard]] plan plan_download(const Items& items) const {
+    return planned(pinlane_plan_download, array<download_item>(items), std::size(items));
+  }
+
+private:
+  [[nodiscard]] pinlane_stream* self() const noexcept {
+    return static_cast<const Self&>(*this).get();
+  }
+
+  template <class Item, class Items>
+  static auto array(const Items& items) noexcept {
+    static_assert(std::is_same_v<std::remove_const_t<element_of<const Items>>, Item>,
+                  "a contiguous container of upload_item, download_item or copy_item");
+    return std::data(items);
+  }
+
+  static pinlane_batch_options forced(path by) noexcept {
+    pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
+    options.path = static_cast<std::int32_t>(by);
+    return options;
+  }
+
+  static choice chosen(const pinlane_choice& raw) noexcept {
+    return {static_cast<path>(raw.path), std::chrono::nanoseconds(raw.predicted_ns), raw.copies, raw.runs,
+            raw.bytes};
+  }
+
+  template <class Function>
+  plan planned(Function function, const pinlane_copy* copies, std::size_t count) const {
+    pinlane_plan raw = PINLANE_PLAN_INIT;
+    std::vector<char> text(256);
+    std::size_t length = 0;
+    check(function(self(), copies, count, &raw, text.data(), text.size(), &length));
+    if (length >= text.size()) {
+      text.resize(length + 64);
+      check(function(self(), copies, count, &raw, text.data(), text.size(), &length));
+    }
+    return {chosen(raw.ordinary), chosen(raw.direct), text.data()};
+  }
+};
+
+} // namespace detail
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_BATCH_HPP

@@ -1,0 +1,120 @@
+/// @file
+/// Files whose ranges go to a device or into page-locked memory.
+
+#ifndef PINLANE_CPP_FILE_HPP
+#define PINLANE_CPP_FILE_HPP
+
+#include "sides.hpp"
+#include "ticket.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <string>
+#include <type_traits>
+
+namespace pinlane {
+
+/// A file that is open for reading. Elements lie in it as they do in memory.
+class file_reader : public detail::owner<pinlane_file, pinlane_file_free> {
+public:
+  using owner::owner;
+
+  /// The regular file at `path`, read by way of the system's page cache.
+  [[nodiscard]] static file_reader open(const std::string& path) { return open_with(path, 0); }
+
+  /// The regular file at `path`, read past the page cache (`O_DIRECT`): for files that are larger than memory,
+  /// or read once.
+  [[nodiscard]] static file_reader open_direct(const std::string& path) {
+    return open_with(path, PINLANE_FILE_DIRECT);
+  }
+
+  /// How long the file is at present.
+  [[nodiscard]] std::uint64_t size_bytes() const {
+    std::uint64_t bytes = 0;
+    detail::check(pinlane_file_size(get(), &bytes));
+    return bytes;
+  }
+
+  /// Fills `destination`, in page-locked memory, with the bytes from `offset_bytes` on. Blocks until the device
+  /// has no use of it pending, and until all is read, by several threads.
+  template <class Destination>
+  void read(std::uint64_t offset_bytes, Destination&& destination) const {
+    const auto to = destination.slice();
+    detail::check_writable<decltype(to)>();
+    detail::check(
+        pinlane_file_read(get(), offset_bytes, to.get(), to.offset_bytes(), to.size_bytes()));
+  }
+
+private:
+  static file_reader open_with(const std::string& path, std::uint32_t flags) {
+    pinlane_file* handle = nullptr;
+    detail::check(pinlane_file_open(path.c_str(), flags, &handle));
+    return file_reader(handle);
+  }
+};
+
+/// One range of `stream::upload_file_ranges`. It names memory and does not own it.
+struct file_range : pinlane_file_range {
+  /// From `offset_bytes` of the file on to a `device_buffer` or a slice of one, as much as it has.
+  template <class Destination>
+  file_range(std::uint64_t offset_bytes, Destination&& destination) : pinlane_file_range{} {
+    const auto to = destination.slice();
+    detail::check_writable<decltype(to)>();
+    offset = offset_bytes;
+    bytes = to.size_bytes();
+    device_buffer = to.get();
+    device_offset = to.offset_bytes();
+  }
+
+  /// To your own device memory at `destination`, `size_bytes` of it.
+  file_range(std::uint64_t offset_bytes, void* destination, std::size_t size_bytes) noexcept
+      : pinlane_file_range{} {
+    offset = offset_bytes;
+    bytes = size_bytes;
+    dst = destination;
+  }
+};
+
+static_assert(sizeof(file_range) == sizeof(pinlane_file_range), "arrays of both are alike");
+
+namespace detail {
+
+/// What a stream can do with files; `Self` is `stream` or `stream_ref`.
+template <class Self>
+class file_operations {
+public:
+  /// Copies the bytes of `file` from `offset_bytes` on to `destination`, in device memory, as many as it has.
+  /// Blocks until they have been read.
+  template <class Destination>
+  ticket upload_file(const file_reader& file, std::uint64_t offset_bytes,
+                     Destination&& destination) const {
+    const file_range range(offset_bytes, destination);
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_device_buffer_upload_file(self(), file.get(), range.offset, range.device_buffer,
+                                               range.device_offset, range.bytes, out);
+    });
+  }
+
+  /// Copies `ranges`, a contiguous container of `file_range`. They are one job: the device need not wait
+  /// between them. Best in the order of the file; destinations must not overlap. Blocks as `upload_file`.
+  template <class Ranges>
+  ticket upload_file_ranges(const file_reader& file, const Ranges& ranges) const {
+    static_assert(std::is_same_v<std::remove_const_t<element_of<const Ranges>>, file_range>,
+                  "a contiguous container of file_range");
+    return with_ticket([&](pinlane_ticket** out) {
+      return pinlane_upload_file_ranges(self(), file.get(), std::data(ranges), std::size(ranges), out);
+    });
+  }
+
+private:
+  [[nodiscard]] pinlane_stream* self() const noexcept {
+    return static_cast<const Self&>(*this).get();
+  }
+};
+
+} // namespace detail
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_FILE_HPP

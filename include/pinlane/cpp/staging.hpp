@@ -1,0 +1,85 @@
+/// @file
+/// How ordinary memory is copied: the page-locked slots of a device, and the threads of the process.
+
+#ifndef PINLANE_CPP_STAGING_HPP
+#define PINLANE_CPP_STAGING_HPP
+
+#include "error.hpp"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace pinlane {
+
+/// The page-locked memory through which copies of ordinary memory go; 0 stands for the default.
+struct staging_options {
+  /// The most page-locked memory for large copies; small ones take up to half as much beside.
+  std::size_t ring_bytes = 0;
+  /// The largest portion that is given to the copy engine at once: what a slot holds.
+  std::size_t slot_bytes = 0;
+  /// The first portion of a copy; each is twice the one before, up to a slot.
+  std::size_t first_bytes = 0;
+  /// What a thread copies at a time.
+  std::size_t unit_bytes = 0;
+  /// Copies of at most this many bytes go through one block of page-locked memory, without other threads.
+  std::size_t direct_bytes = 0;
+  /// Whether there are such copies at all.
+  bool direct = true;
+  /// Uploads of at most this many bytes are written to their slots past the cache.
+  std::size_t streaming_bytes = 0;
+  /// Whether any are.
+  bool streaming = true;
+};
+
+/// The threads that help callers to copy ordinary memory; 0 stands for the default.
+struct copy_team_options {
+  /// How many there are, at most 256. By default one less than there are cores, 15 at most.
+  std::uint32_t threads = 0;
+  /// How many of them copy memory; the others only read files. By default 7.
+  std::uint32_t copying = 0;
+  /// Whether anybody helps. If not, every caller copies alone.
+  bool help = true;
+  /// The cores that the threads are pinned to, in turns. By default the system chooses.
+  std::vector<std::uint32_t> cores{};
+  /// How long a thread without work spins before it sleeps. By default 200 us.
+  std::chrono::microseconds spin_time{0};
+  /// Whether it spins at all.
+  bool spin = true;
+};
+
+namespace detail {
+
+inline pinlane_staging_options raw(const staging_options& options) noexcept {
+  pinlane_staging_options raw = PINLANE_STAGING_OPTIONS_INIT;
+  raw.ring_bytes = options.ring_bytes;
+  raw.slot_bytes = options.slot_bytes;
+  raw.first_bytes = options.first_bytes;
+  raw.unit_bytes = options.unit_bytes;
+  raw.direct_bytes = options.direct_bytes;
+  raw.streaming_bytes = options.streaming_bytes;
+  raw.flags = (options.direct ? 0u : PINLANE_STAGING_NO_DIRECT) |
+              (options.streaming ? 0u : PINLANE_STAGING_NO_STREAMING);
+  return raw;
+}
+
+} // namespace detail
+
+/// Makes this the copy team of the process, which is shared by all devices. Copies that are under way end with
+/// the former one.
+inline void install_copy_team(const copy_team_options& options) {
+  pinlane_copy_team_options raw = PINLANE_COPY_TEAM_OPTIONS_INIT;
+  raw.cores = options.cores.data();
+  raw.core_count = options.cores.size();
+  raw.spin_us = detail::in_microseconds(options.spin_time);
+  raw.threads = options.threads;
+  raw.copying = options.copying;
+  raw.flags = (options.help ? 0u : PINLANE_COPY_TEAM_ALONE) |
+              (options.spin ? 0u : PINLANE_COPY_TEAM_NO_SPIN);
+  detail::check(pinlane_copy_team_install(&raw));
+}
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_STAGING_HPP

@@ -1,0 +1,203 @@
+//! Jobs that do nothing but count, and fail or panic where they are told to.
+
+use std::sync::atomic::AtomicUsize;
+
+use super::*;
+use crate::device::Device;
+use crate::error::ErrorKind;
+use crate::pool::PinnedPool;
+use crate::transfer::staging::layout::{Cursor, Entries, Place, Sizes};
+use crate::transfer::staging::ring::Ring;
+use crate::transfer::team::CopyTeam;
+
+const SLOTS: usize = 3;
+const UNITS: usize = 5;
+const ROUNDS: usize = 40;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Open,
+    Unit,
+    Finish,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    Error,
+    Panic,
+}
+
+/// A list of one entry, of which a unit is 1 KiB.
+struct Units;
+
+impl Entries for Units {
+    fn count(&self) -> usize {
+        1
+    }
+    fn place(&self, _: usize) -> Place {
+        Place { home: 0, address: 0, bytes: 1024 * UNITS, blocks: None }
+    }
+}
+
+struct Counting<'r> {
+    ring: &'r Ring,
+    pool: &'r PinnedPool,
+    opening: AtomicBool,
+    opened: AtomicUsize,
+    /// For each round and unit, how often it was done.
+    done: Vec<AtomicUsize>,
+    finished: AtomicUsize,
+    /// Slots in anybody's hands.
+    held: AtomicUsize,
+    trouble: Option<(Step, usize, Trouble)>,
+    troubled: AtomicBool,
+}
+
+impl<'r> Counting<'r> {
+    fn new(ring: &'r Ring, pool: &'r PinnedPool, trouble: Option<(Step, usize, Trouble)>) -> Self {
+        Counting {
+            ring,
+            pool,
+            opening: AtomicBool::new(false),
+            opened: AtomicUsize::new(0),
+            done: (0..ROUNDS * UNITS).map(|_| AtomicUsize::new(0)).collect(),
+            finished: AtomicUsize::new(0),
+            held: AtomicUsize::new(0),
+            trouble,
+            troubled: AtomicBool::new(false),
+        }
+    }
+
+    /// The trouble, if it is due at the `nth` such step.
+    fn at(&self, step: Step, nth: usize) -> Result<()> {
+        match self.trouble {
+            Some((where_, when, trouble)) if where_ == step && nth >= when => {
+                if self.troubled.swap(true, Ordering::Relaxed) {
+                    return Ok(());
+                }
+                assert_eq!(trouble, Trouble::Error, "expected");
+                Err(Error::new(ErrorKind::Busy, "test", "trouble", "none"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn give_back(&self, slot: &Slot) {
+        self.held.fetch_sub(1, Ordering::Relaxed);
+        self.ring.give_back(slot);
+    }
+}
+
+impl<'r> Work<'r> for Counting<'r> {
+    fn open(&self) -> Result<Option<&'r Slot>> {
+        assert!(!self.opening.swap(true, Ordering::AcqRel), "one at a time");
+        let round = self.opened.load(Ordering::Relaxed);
+        let result = self.at(Step::Open, round).and_then(|()| {
+            if round == ROUNDS {
+                return Ok(None);
+            }
+            let slot = self.ring.take(self.pool, true)?.expect("patience is rewarded");
+            self.held.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: just taken.
+            let layout = unsafe { slot.layout_mut() };
+            let mut cursor = Cursor::default();
+            layout.fill(&mut cursor, &Units, Sizes { piece: 1 << 20, unit: 1024, items: false });
+            layout.number = round as u64;
+            self.opened.store(round + 1, Ordering::Relaxed);
+            Ok(Some(slot))
+        });
+        self.opening.store(false, Ordering::Release);
+        result
+    }
+
+    fn slot(&self, index: usize) -> &'r Slot {
+        self.ring.slot(index)
+    }
+
+    fn unit(&self, slot: &'r Slot, unit: usize) -> Result<()> {
+        // SAFETY: this thread is a worker of the slot.
+        let round = unsafe { slot.layout() }.number as usize;
+        self.at(Step::Unit, round * UNITS + unit)?;
+        self.done[round * UNITS + unit].fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn finish(&self, slot: &'r Slot) -> Result<()> {
+        // SAFETY: the last worker.
+        let round = unsafe { slot.layout() }.number as usize;
+        let units = &self.done[round * UNITS..(round + 1) * UNITS];
+        assert!(units.iter().all(|unit| unit.load(Ordering::Relaxed) == 1), "all done, each once");
+        let trouble = self.at(Step::Finish, round);
+        self.finished.fetch_add(1, Ordering::Relaxed);
+        self.give_back(slot);
+        trouble
+    }
+
+    fn abandon(&self, slot: &'r Slot) {
+        self.give_back(slot);
+    }
+}
+
+fn with_ring(test: impl Fn(&Ring, &PinnedPool)) {
+    let device = Device::emulated().expect("it always opens");
+    let pool = PinnedPool::builder(&device).build().expect("no faults");
+    let ring = Ring::new(4096, SLOTS);
+    CopyTeam::new().threads(3).install().expect("a small team");
+    test(&ring, &pool);
+}
+
+#[test]
+fn every_unit_is_done_once_and_every_slot_finished() {
+    with_ring(|ring, pool| {
+        for helpers in [0, 1, 3, 9].into_iter().cycle().take(200) {
+            let work = Counting::new(ring, pool, None);
+            let mut between = 0;
+            run(&work, helpers, &mut || between += 1).expect("no trouble");
+            assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) == 1));
+            assert_eq!(work.finished.load(Ordering::Relaxed), ROUNDS);
+            assert_eq!(work.held.load(Ordering::Relaxed), 0);
+            assert!(between <= ROUNDS * UNITS);
+        }
+    });
+}
+
+#[test]
+fn an_error_ends_the_job_and_gives_up_its_slots() {
+    with_ring(|ring, pool| {
+        for step in [Step::Open, Step::Unit, Step::Finish] {
+            for when in [0, 1, 2, 7, 30] {
+                for helpers in [0, 1, 3].into_iter().cycle().take(30) {
+                    let work = Counting::new(ring, pool, Some((step, when, Trouble::Error)));
+                    let error = run(&work, helpers, &mut || ()).expect_err("as told");
+                    assert_eq!(error.kind(), ErrorKind::Busy);
+                    assert_eq!(work.held.load(Ordering::Relaxed), 0, "{step:?} {when}");
+                    assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) <= 1));
+                }
+            }
+        }
+    });
+}
+
+/// A panic, of this thread or a helper, goes on here; nobody hangs meanwhile.
+#[test]
+fn a_panic_ends_the_job_and_goes_on() {
+    with_ring(|ring, pool| {
+        for step in [Step::Open, Step::Unit, Step::Finish] {
+            for when in [0, 1, 7, 30] {
+                for helpers in [0, 1, 3] {
+                    let work = Counting::new(ring, pool, Some((step, when, Trouble::Panic)));
+                    let ran = catch_unwind(AssertUnwindSafe(|| run(&work, helpers, &mut || ())));
+                    let panic = ran.expect_err("as told");
+                    let text = panic.downcast_ref::<String>().expect("an assertion");
+                    assert!(text.contains("expected"), "{text}");
+                    // What panicked while it had a slot of its own keeps it.
+                    let kept = work.held.load(Ordering::Relaxed);
+                    assert_eq!(kept, usize::from(step == Step::Finish), "{step:?} {when}");
+                    if kept > 0 {
+                        return;
+                    }
+                }
+            }
+        }
+    });
+}

@@ -1,0 +1,87 @@
+//! Whatever fails in the middle of a copy, every slot comes back.
+
+use super::*;
+use crate::driver::Call;
+use crate::driver::emulated::{Emulator, Execution, Fault, Repeat};
+use crate::error::CudaCode;
+use crate::transfer::staging::{Engine, Staging};
+use crate::transfer::{DownloadItem, Path, UploadItem};
+
+const SLOT: usize = 4096;
+const SLOTS: usize = 3;
+/// Several rounds of the ring, of which the last ones are kept back.
+const LENGTH: usize = 14 * SLOT + 9;
+
+impl Ring {
+    fn at_home(&self) -> usize {
+        let state = self.state.lock();
+        state.free.len() + state.unmade.len()
+    }
+}
+
+fn device(execution: Execution) -> (Emulator, Device) {
+    let emulator = Emulator::builder().execution(execution).build();
+    let device = Device::of_emulator(&emulator, 0).expect("no faults");
+    let staging = Staging::new().slot_bytes(SLOT).ring_bytes(SLOTS * SLOT).first_bytes(1024);
+    let staging = staging.unit_bytes(1024).direct_bytes(100).streaming_bytes(SLOT);
+    device.set_staging(staging).expect("nothing copied yet");
+    (emulator, device)
+}
+
+fn copy(stream: &Stream, gpu: &mut DeviceBuf<u8>, path: Path) -> [Result<()>; 2] {
+    let mut host = vec![1; LENGTH];
+    let up = UploadItem::new(&host, &mut *gpu)
+        .and_then(|item| stream.upload_batch_by(path, &mut [item]).map(drop));
+    let down = DownloadItem::new(&*gpu, &mut host)
+        .and_then(|item| stream.download_batch_by(path, &mut [item]).map(drop));
+    [up, down]
+}
+
+fn check(execution: Execution, path: Path, fault: Fault) {
+    let (emulator, device) = device(execution);
+    let stream = device.stream().expect("no faults");
+    let mut gpu = device.alloc::<u8>(LENGTH).expect("no faults");
+    // The stream is known outside, so that nobody but events and it itself tells when a copy is complete.
+    let _ = stream.as_raw();
+    emulator.inject(fault);
+    let results = copy(&stream, &mut gpu, path);
+    emulator.clear_faults();
+    let ring = &Engine::of(&stream).expect("set above").ring;
+    assert_eq!(ring.at_home(), SLOTS, "{path}, {fault:?}: {results:?}");
+    if !fault.code.is_sticky() {
+        let [up, _] = copy(&stream, &mut gpu, path);
+        up.expect("the fault is over");
+        assert_eq!(ring.at_home(), SLOTS);
+    }
+}
+
+#[test]
+fn every_slot_comes_back_whatever_fails() {
+    let calls = [
+        Call::HostRegister,
+        Call::DeviceAlloc,
+        Call::CopyH2D,
+        Call::CopyD2H,
+        Call::CopyBatch,
+        Call::Pull,
+        Call::StreamWaitEvent,
+        Call::StreamCapture,
+        Call::StreamSynchronize,
+        Call::EventCreate,
+        Call::EventRecord,
+        Call::EventQuery,
+        Call::EventSynchronize,
+    ];
+    for execution in [Execution::Eager, Execution::Lazy] {
+        for path in [Path::Copies, Path::Batch, Path::Packed, Path::Pull] {
+            for call in calls {
+                for nth in [1, 2, 3, 4, 6, 9, 14] {
+                    let code = [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS][nth % 2];
+                    for repeat in [Repeat::Once, Repeat::Forever] {
+                        check(execution, path, Fault { call, nth: nth as u64, code, repeat });
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! Jobs from many threads, while the team is replaced under them.
+
+use std::sync::atomic::AtomicU64;
+
+use super::*;
+
+/// Sums up numbers in units; every unit is taken by somebody, once.
+fn sum(helpers: usize, count: u64) -> u64 {
+    let (next, sum) = (AtomicU64::new(0), AtomicU64::new(0));
+    let work = || {
+        loop {
+            let unit = next.fetch_add(1, Ordering::Relaxed);
+            if unit >= count {
+                return;
+            }
+            sum.fetch_add(unit, Ordering::Relaxed);
+        }
+    };
+    run(helpers, &work, &mut || work());
+    sum.load(Ordering::Relaxed)
+}
+
+fn install(threads: usize, copying: usize) {
+    let team = CopyTeam::new().threads(threads).copying(copying).spin(Duration::from_micros(10));
+    team.install().expect("a small team");
+}
+
+#[test]
+fn jobs_are_done_whatever_team_there_is() {
+    thread::scope(|scope| {
+        let callers: Vec<_> = (0..8)
+            .map(|caller| {
+                scope.spawn(move || {
+                    for round in 0..300 {
+                        let count = 1 + (round * 37 + caller) % 200;
+                        assert_eq!(sum(round as usize % 9, count), count * (count - 1) / 2);
+                    }
+                })
+            })
+            .collect();
+        while !callers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            for (threads, copying) in [(0, 0), (1, 1), (7, 3), (2, 0)] {
+                install(threads, copying);
+                thread::yield_now();
+            }
+        }
+    });
+}
+
+/// When `run` returns nobody is inside, and what `work` borrows may go.
+#[test]
+fn nobody_is_inside_afterwards() {
+    install(3, 3);
+    for _ in 0..2000 {
+        let inside = AtomicUsize::new(0);
+        let work = || {
+            inside.fetch_add(1, Ordering::Relaxed);
+            std::hint::spin_loop();
+            inside.fetch_sub(1, Ordering::Relaxed);
+        };
+        run(3, &work, &mut || work());
+        assert_eq!(inside.into_inner(), 0);
+    }
+}
+
+#[test]
+fn a_panic_goes_on_when_all_have_left() {
+    install(3, 3);
+    for _ in 0..200 {
+        let inside = AtomicUsize::new(0);
+        let work = || {
+            inside.fetch_add(1, Ordering::Relaxed);
+            thread::yield_now();
+            inside.fetch_sub(1, Ordering::Relaxed);
+        };
+        let ours = || run(3, &work, &mut || panic!("expected"));
+        let panic = catch_unwind(AssertUnwindSafe(ours)).expect_err("it goes on");
+        assert_eq!(panic.downcast_ref::<&str>(), Some(&"expected"));
+        assert_eq!(inside.into_inner(), 0);
+    }
+    // A helper's comes out too, if one comes: another test may have sent the team home.
+    let ours = thread::current().id();
+    let came = AtomicBool::new(false);
+    let work = || {
+        came.store(true, Ordering::Relaxed);
+        assert_eq!(thread::current().id(), ours, "expected");
+    };
+    let until = Instant::now() + Duration::from_millis(300);
+    let mut wait = || {
+        while !came.load(Ordering::Relaxed) && Instant::now() < until {
+            thread::yield_now();
+        }
+    };
+    let ran = catch_unwind(AssertUnwindSafe(|| run(1, &work, &mut wait)));
+    assert_eq!(ran.is_err(), came.load(Ordering::Relaxed));
+    assert_eq!(sum(3, 100), 4950);
+}

@@ -1,0 +1,168 @@
+//! What the tests do over and over.
+
+use std::panic::resume_unwind;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinlane::driver::emulated::{Emulator, Execution, Usage};
+use pinlane::driver::{Call, RawStream};
+use pinlane::{
+    CopyTeam, Device, DeviceBuf, DeviceSliceMut, Path, PinnedBuf, PinnedPool, Staging, Stream,
+};
+use proptest::test_runner::Config;
+
+/// What a slot holds in [`tiny`] rings, of three slots.
+pub const SLOT: usize = 4096;
+
+/// How long a test may seem to hang before it fails.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub const PATHS: [Path; 4] = [Path::Copies, Path::Batch, Path::Packed, Path::Pull];
+
+pub const EXECUTIONS: [Execution; 2] = [Execution::Eager, Execution::Lazy];
+
+/// A slot is one unit: every copy is its caller's alone. Uploads of more than five slots keep some back.
+pub fn tiny() -> Staging {
+    let slots = Staging::new().slot_bytes(SLOT).ring_bytes(3 * SLOT);
+    slots.first_bytes(1024).unit_bytes(1024).direct_bytes(100).streaming_bytes(5 * SLOT)
+}
+
+/// A slot is many units, for the team.
+pub fn shared() -> Staging {
+    let slots = Staging::new().slot_bytes(64 << 10).ring_bytes(3 * (64 << 10));
+    slots.first_bytes(16 << 10).unit_bytes(8 << 10).direct_bytes(100)
+}
+
+pub fn device_of(emulator: &Emulator, ordinal: i32, staging: Staging) -> Device {
+    let device = Device::of_emulator(emulator, ordinal).expect("an emulated device");
+    device.set_staging(staging).expect("nothing copied yet");
+    device
+}
+
+pub fn device(emulator: &Emulator) -> Device {
+    device_of(emulator, 0, tiny())
+}
+
+/// A team, even where there is one core.
+pub fn install_team(threads: usize) {
+    let spin = Duration::from_micros(20);
+    CopyTeam::new().threads(threads).spin(spin).install().expect("a small team");
+}
+
+pub fn bytes(length: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let mut next = || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..length).map(|_| next()).collect()
+}
+
+/// `cases` of them, unless `PROPTEST_CASES` says how many.
+pub fn config(cases: u32) -> Config {
+    let said = std::env::var_os("PROPTEST_CASES").is_some();
+    let default = Config { failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
+    if said { default } else { Config { cases, ..default } }
+}
+
+/// The views of ascending, disjoint ranges of one buffer.
+pub fn views<'a>(
+    buffer: &'a mut DeviceBuf<u8>,
+    ranges: impl Iterator<Item = std::ops::Range<usize>>,
+) -> Vec<DeviceSliceMut<'a, u8>> {
+    let (mut rest, mut at) = (Some(buffer.as_slice_mut()), 0);
+    let view = |range: std::ops::Range<usize>| {
+        let (_, behind) = rest.take()?.split_at_mut(range.start - at).ok()?;
+        let (view, behind) = behind.split_at_mut(range.len()).ok()?;
+        (rest, at) = (Some(behind), range.end);
+        Some(view)
+    };
+    ranges.map(view).collect::<Option<_>>().expect("ascending, and in the buffer")
+}
+
+/// What the device holds, by a copy that goes neither through slots nor in a batch.
+pub fn contents(device: &Device, gpu: &DeviceBuf<u8>) -> Vec<u8> {
+    let pool = PinnedPool::builder(device).build().unwrap();
+    let mut host = pool.alloc(gpu.len()).unwrap();
+    device.stream().unwrap().download(gpu, &mut host).unwrap();
+    host.read().unwrap().to_vec()
+}
+
+/// A buffer on the device with these contents; as [`contents`].
+pub fn upload(device: &Device, bytes: &[u8]) -> DeviceBuf<u8> {
+    let mut gpu = device.alloc(bytes.len()).unwrap();
+    let host = pinned(&PinnedPool::builder(device).build().unwrap(), bytes);
+    device.stream().unwrap().upload(&host, &mut gpu).unwrap();
+    gpu
+}
+
+pub fn pinned(pool: &PinnedPool, bytes: &[u8]) -> PinnedBuf<u8> {
+    let mut host = pool.alloc(bytes.len()).unwrap();
+    host.write().unwrap().copy_from_slice(bytes);
+    host
+}
+
+/// Waits until nothing is left of devices and pools that have been dropped.
+pub fn assert_nothing_is_left(emulator: &Emulator) {
+    let is_gone = |usage: Usage| {
+        (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
+    };
+    // A thread that is ending may be the one that ends a pool.
+    let start = Instant::now();
+    while !is_gone(emulator.usage()) && start.elapsed() < Duration::from_secs(10) {
+        thread::sleep(Duration::from_millis(1));
+    }
+    let usage = emulator.usage();
+    assert!(is_gone(usage), "{usage:?}");
+    assert_eq!(emulator.findings(), []);
+}
+
+pub fn eventually(what: impl Fn() -> String, condition: impl Fn() -> bool) {
+    let start = Instant::now();
+    while !condition() {
+        assert!(start.elapsed() < PATIENCE, "{}", what());
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Runs `test`, and fails instead of hanging.
+pub fn watched(test: impl FnOnce() + Send + 'static) {
+    let (done, finished) = channel();
+    let worker = thread::spawn(move || {
+        test();
+        let _ = done.send(());
+    });
+    if let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(PATIENCE) {
+        panic!("the test hangs");
+    }
+    worker.join().unwrap_or_else(|panic| resume_unwind(panic));
+}
+
+/// The stream as the emulator's controls name it.
+pub fn raw(stream: &Stream) -> RawStream {
+    RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() }
+}
+
+/// A stream that is stalled, until this is dropped: a test that fails must not hang in its drops.
+pub struct Stalled(Emulator, RawStream);
+
+impl Stalled {
+    pub fn new(emulator: &Emulator, stream: &Stream) -> Stalled {
+        emulator.stall(raw(stream)).unwrap();
+        Stalled(emulator.clone(), raw(stream))
+    }
+}
+
+impl Drop for Stalled {
+    fn drop(&mut self) {
+        let _ = self.0.release(self.1);
+    }
+}
+
+/// How many calls of any kind the machine has seen.
+pub fn all_calls(emulator: &Emulator) -> u64 {
+    Call::ALL.iter().map(|&call| emulator.calls(call)).sum()
+}
