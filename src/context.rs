@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::driver::{Driver, Ordinal, RawStream};
 use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::{Process, in_host_function};
+use crate::sync::Mutex;
 
 pub(crate) struct Context {
     driver: Arc<dyn Driver>,
@@ -17,6 +18,8 @@ pub(crate) struct Context {
     name: String,
     process: Process,
     quarantined: AtomicUsize,
+    /// The devices that this one has met in a copy.
+    met: Mutex<Vec<Ordinal>>,
 }
 
 impl Context {
@@ -25,7 +28,8 @@ impl Context {
         let name = driver.device_name(ordinal).map_err(|code| {
             Error::cuda(code, "cudaGetDeviceProperties", format!("device {ordinal}"))
         })?;
-        Ok(Arc::new(Context { driver, ordinal, name, process, quarantined: AtomicUsize::new(0) }))
+        let (quarantined, met) = (AtomicUsize::new(0), Mutex::default());
+        Ok(Arc::new(Context { driver, ordinal, name, process, quarantined, met }))
     }
 
     pub(crate) fn ordinal(&self) -> Ordinal {
@@ -107,6 +111,16 @@ impl Context {
     /// A stream handle of this device.
     pub(crate) fn stream(&self, handle: usize) -> RawStream {
         RawStream { device: self.ordinal, handle }
+    }
+
+    /// Whether this device meets that one for the first time.
+    pub(crate) fn meets(&self, other: Ordinal) -> bool {
+        let mut met = self.met.lock();
+        let first = !met.contains(&other);
+        if first {
+            met.push(other);
+        }
+        first
     }
 
     /// Counts memory that could not be proven unused, and is therefore never freed.

@@ -3,6 +3,7 @@
 use bytemuck::Pod;
 
 use super::order::{check_device, check_lengths, ordered_copy};
+use super::peer::introduce;
 use crate::driver::{DevicePtr, Driver};
 use crate::error::Result;
 use crate::memory::sealed::{Sealed, SealedMut};
@@ -107,6 +108,10 @@ impl Stream {
     /// Copies `src` to `dst`, both in device memory: of one device, or of two, one of which this stream
     /// belongs to. Does not block; ordered as [`upload`](Self::upload).
     ///
+    /// Between two devices the copy is direct where they can reach each other's memory, which the first copy
+    /// between them enables (`cudaDeviceEnablePeerAccess`, `cudaMemPoolSetAccess`); elsewhere it goes by way of the
+    /// host.
+    ///
     /// # Errors
     ///
     /// As for [`upload`](Self::upload).
@@ -125,6 +130,8 @@ impl Stream {
         }
         let (from, from_device) = (src.as_device_ptr(), src.context().ordinal());
         let (to, to_device) = (dst.as_device_ptr(), dst.context().ordinal());
+        let driver = src.context().driver(OPERATION)?;
+        introduce(src.context(), dst.context(), driver);
         let enqueue = |driver: &dyn Driver, raw| {
             if from_device == to_device {
                 // SAFETY: the stream is live. The views lie in one allocation each, of two different

@@ -14,6 +14,7 @@ mod kernels;
 mod machine;
 mod order;
 mod path;
+mod peer;
 mod plan;
 mod prefetch;
 mod simd;

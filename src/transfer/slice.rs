@@ -38,8 +38,9 @@ impl Stream {
             return self.nothing(OPERATION);
         }
         let engine = Engine::of(self)?;
-        if bytes <= engine.options.direct_bytes {
-            let mut staged = engine.small.alloc::<T>(src.len())?;
+        if bytes <= engine.options.direct_bytes
+            && let Some(mut staged) = engine.small_block::<T>(src.len())?
+        {
             staged.write()?.copy_from_slice(src);
             return self.upload(&staged, dst.reborrow());
         }
@@ -68,8 +69,9 @@ impl Stream {
             return self.nothing(OPERATION).map(drop);
         }
         let engine = Engine::of(self)?;
-        if bytes <= engine.options.direct_bytes {
-            let mut staged = engine.small.alloc::<T>(src.len())?;
+        if bytes <= engine.options.direct_bytes
+            && let Some(mut staged) = engine.small_block::<T>(src.len())?
+        {
             self.download(src, &mut staged)?;
             dst.copy_from_slice(staged.read()?);
             return Ok(());

@@ -26,6 +26,7 @@
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -184,10 +185,11 @@ fn replace(team: Team) -> &'static Team {
     let team: &'static Team = Box::leak(Box::new(team));
     let old = TEAM.swap(std::ptr::from_ref(team).cast_mut(), Ordering::AcqRel);
     // SAFETY: as in `current`.
-    if let Some(old) = unsafe { old.as_ref() }
-        && old.process.is_current()
-    {
-        old.dismiss();
+    if let Some(old) = unsafe { old.as_ref() } {
+        team.former.get_or_init(|| old);
+        if old.process.is_current() {
+            old.dismiss();
+        }
     }
     team
 }
@@ -201,6 +203,8 @@ struct Team {
     /// Helpers start with the first job.
     started: AtomicBool,
     dismissed: AtomicBool,
+    /// The team before: kept for ever, as all are, and so kept in reach.
+    former: OnceLock<&'static Team>,
     /// How many seats the open jobs have, for helpers that copy, and for those that read only: more than the
     /// former are not woken for a copy. Read by spinning helpers.
     seats: [AtomicUsize; 2],
@@ -238,6 +242,7 @@ impl Team {
             process: Process::current(),
             started: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
+            former: OnceLock::new(),
             seats: Default::default(),
             state: Mutex::new(State::default()),
             work: [Condvar::new(), Condvar::new()],

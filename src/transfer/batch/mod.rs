@@ -95,6 +95,9 @@ impl Stream {
     /// As [`download_batch`](Self::download_batch), and calls `each` with the number and the bytes of every item
     /// as it lands, on this thread, while others are still on their way. Returns when all have landed.
     ///
+    /// `each` runs while portions are on their way, so that copies of ordinary memory that go through slots are
+    /// refused in it, [`Unsupported`](crate::ErrorKind::Unsupported): they might wait for those portions.
+    ///
     /// Items of one kind of memory land in their order; those in page-locked memory come first. If `each` panics,
     /// the copies are ended, and the panic goes on.
     ///

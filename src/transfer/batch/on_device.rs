@@ -10,6 +10,7 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::transfer::order::{check_device, ordered};
 use crate::transfer::path::Path;
+use crate::transfer::peer::introduce;
 use crate::transfer::plan::{Group, Planner, check_apart};
 use crate::transfer::staging::Engine;
 
@@ -29,6 +30,8 @@ impl Stream {
             check_device(OPERATION, self, &[item.src.context(), item.dst.context()])?;
             borrowed |= item.src.is_borrowed() || item.dst.is_borrowed();
             here &= item.src.context().ordinal() == item.dst.context().ordinal();
+            let driver = item.src.context().driver(OPERATION)?;
+            introduce(item.src.context(), item.dst.context(), driver);
             group.entries += 1;
             group.runs += 1;
             group.bytes += item.bytes();

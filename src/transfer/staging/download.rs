@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, stores_to_memory, total};
+use super::{Engine, refuse_inside, stores_to_memory, telling, total};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
@@ -98,6 +98,7 @@ impl Engine {
         path: Path,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
+        refuse_inside(operation)?;
         let uses = Uses::new(stream, operation, list, Way::Down);
         let before = uses.reach(stream)?;
         let bytes = total(list);
@@ -128,7 +129,7 @@ impl Engine {
         let mut tell = |count: usize| {
             while told < count && panic.is_none() {
                 told += 1;
-                panic = catch_unwind(AssertUnwindSafe(|| each(told - 1))).err();
+                panic = telling(|| catch_unwind(AssertUnwindSafe(|| each(told - 1)))).err();
             }
         };
         let result = job::run(&download, helpers, &mut || tell(landed.count(list)));

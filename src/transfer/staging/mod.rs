@@ -29,6 +29,10 @@ mod ring;
 mod upload;
 
 use std::any::Any;
+use std::cell::Cell;
+use std::time::Duration;
+
+use bytemuck::Pod;
 
 use self::ring::Ring;
 use super::entry::List;
@@ -39,6 +43,7 @@ use super::team::{self, Task};
 use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::PinnedBuf;
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
 use crate::sync::Mutex;
@@ -161,6 +166,9 @@ impl Device {
     }
 }
 
+/// How long a small copy waits for memory that other small copies hold.
+const PATIENCE: Duration = Duration::from_millis(20);
+
 /// What a device's copies of ordinary memory share.
 pub(super) struct Engine {
     pub(super) options: Staging,
@@ -222,6 +230,15 @@ impl Engine {
         first_bytes.max(done).min(even).min(end).min(slot_bytes)
     }
 
+    /// Page-locked memory for a small copy; `None` if streams that wait for something hold all of it. The ring, whose
+    /// slots no such stream holds, does then.
+    pub(super) fn small_block<T: Pod>(&self, len: usize) -> Result<Option<PinnedBuf<T>>> {
+        match self.small.alloc_timeout(len, PATIENCE) {
+            Err(error) if error.kind() == ErrorKind::TimedOut => Ok(None),
+            block => block.map(Some),
+        }
+    }
+
     /// How many threads of the team are to help with a copy.
     pub(super) fn helpers(&self, stream: &Stream, bytes: usize, task: Task) -> Result<usize> {
         let most = match task {
@@ -237,6 +254,31 @@ impl Engine {
             .next_multiple_of(4096)
             .clamp(8 << 10, self.options.unit_bytes.max(8 << 10))
     }
+}
+
+thread_local! {
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls the caller's code while this thread's job has slots.
+fn telling<R>(tell: impl FnOnce() -> R) -> R {
+    TELLING.set(true);
+    let told = tell();
+    TELLING.set(false);
+    told
+}
+
+/// Refuses a copy that might wait for slots of the job that the thread is in.
+fn refuse_inside(operation: &'static str) -> Result<()> {
+    if !TELLING.get() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        operation,
+        "called from inside the function that download_batch_each calls for each item",
+        "note the item there, and copy when download_batch_each has returned, or on another thread",
+    ))
 }
 
 /// The bytes of all entries.

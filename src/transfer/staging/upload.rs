@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, total};
+use super::{Engine, refuse_inside, total};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
@@ -68,6 +68,7 @@ impl Engine {
         path: Path,
         task: Task,
     ) -> Result<Ticket> {
+        refuse_inside(operation)?;
         let uses = Uses::new(stream, operation, list, Way::Up);
         let before = uses.reach(stream)?;
         let bytes = total(list);
