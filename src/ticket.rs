@@ -27,7 +27,8 @@ use crate::timeline::Timeline;
 ///
 /// Copies of at most 64 KiB share events: the ticket of one may say that it is pending until up to seven
 /// more of those, enqueued right behind it on the same stream, are complete too, and any that other threads
-/// enqueue there at the same moment. Nothing else delays a ticket.
+/// enqueue there at the same moment. Nothing else delays a ticket, but
+/// for what other threads enqueue at the very moment of the [`wait`](Self::wait) for a stream's last operation.
 #[derive(Clone)]
 pub struct Ticket {
     /// `None` for an operation that had nothing to do.

@@ -166,6 +166,12 @@ impl DeviceBuf<u8> {
 }
 
 impl<T: Pod> DeviceBuf<T> {
+    /// Never frees the memory: somebody may still use it.
+    pub(crate) fn quarantine(mut self) {
+        self.region.frees = None;
+        self.region.context.quarantine(self.region.bytes);
+    }
+
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -196,17 +196,14 @@ impl Hazards {
         }
     }
 
-    /// The pending uses on other streams that work on `stream` must be ordered after.
+    /// The pending uses on other streams that work on `stream` must be ordered after: none, unless the buffer
+    /// [is used elsewhere](Self::is_used_elsewhere).
     pub(crate) fn conflicts(
         &self,
         range: &Range<usize>,
         access: Access,
         stream: &Timeline,
     ) -> Pending {
-        let users = self.users.load(Ordering::Acquire).cast_const();
-        if users.is_null() || std::ptr::eq(users, stream) {
-            return Pending::default();
-        }
         Pending::of(self.lock().iter().filter(|old| {
             old.conflicts(range, access)
                 && !std::ptr::eq(Arc::as_ptr(&old.stream), stream)

@@ -315,7 +315,9 @@ impl Timeline {
     /// Whether `position` is complete. Does not block; three answers: done, pending, failed.
     pub(crate) fn poll(&self, position: u64) -> Result<Poll> {
         let driver = self.context.driver("Ticket::is_done")?;
-        let Some(target) = self.target(position, "Ticket::is_done")? else { return Ok(Poll::Done) };
+        let Some(target) = self.target_for(position, "Ticket::is_done", false)? else {
+            return Ok(Poll::Done);
+        };
         let (call, answer) = match &target {
             Target::Event(_, event) => {
                 // SAFETY: an `Event` is live as long as it exists.

@@ -63,6 +63,9 @@ pub(super) fn wait_for_conflicts<'s>(
     let driver = timeline.open(operation)?;
     for operand in operands {
         check_driver(operation, timeline.context(), operand.context)?;
+        if !operand.hazards.is_used_elsewhere(timeline) {
+            continue;
+        }
         for earlier in operand.hazards.conflicts(&operand.range, operand.access, timeline) {
             timeline.wait_for(&earlier.stream, earlier.fence.position)?;
         }

@@ -32,7 +32,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::Process;
+use crate::process::{Process, discard_panic};
 use crate::sync::{Condvar, Mutex};
 
 /// The most threads that are of use for copying memory, the caller's included: eight saturate a PCIe 5 link.
@@ -175,7 +175,7 @@ fn first_in_place_of(known: *mut Team) -> &'static Team {
         Err(installed) => {
             // SAFETY: nobody else has seen it.
             drop(unsafe { Box::from_raw(team) });
-            // SAFETY: not null any more, and never freed.
+            // SAFETY: another team was installed, so it is not null, and is never freed.
             unsafe { &*installed }
         }
     }
@@ -352,8 +352,9 @@ impl Team {
                 // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
                 let job = unsafe { &*job };
                 // SAFETY: as above, and the work is alive as long as the job.
-                if catch_unwind(AssertUnwindSafe(unsafe { &*job.work })).is_err() {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(unsafe { &*job.work })) {
                     job.panicked.store(true, Ordering::Relaxed);
+                    discard_panic(panic);
                 }
                 // The job may be gone as soon as the count is down.
                 let caller = job.caller.clone();

@@ -32,9 +32,11 @@ impl Engine {
             behind.copy_from_slice(&tails);
             let (at, count) = (items.as_ptr().addr() as u64, items.len());
             let operands = [crate::memory::sealed::Sealed::reading(&items)];
-            // SAFETY: the stream is live. The items, complete and aligned, and the sources lie in page-locked
-            // memory that the device can address (`Machine::kernels`), the destinations in the entries' device
-            // memory, which do not overlap; the uses recorded here and by `Uses` keep all valid until retired.
+            // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked block, and each
+            // source in one too (`parts`), which the device can address (`Machine::kernels`). The destinations lie
+            // in the entries' device memory, borrowed exclusively or found apart (`check_overlaps`), and so
+            // overlap neither one another nor host memory. The uses recorded here and by `Uses` keep all valid
+            // until retired.
             let pull = |driver: &dyn Driver, raw| unsafe { driver.pull(raw, at, count) };
             portion(stream, operation, &operands, pull, describe, |fence| uses.add(fence))?;
         } else {

@@ -17,7 +17,7 @@ use super::plan::{Choice, Plan, Planner, Survey};
 use super::staging::Engine;
 use super::team::Task;
 use super::uses::Way;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
@@ -68,8 +68,10 @@ impl Stream {
     ///
     /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or what asking the device for its abilities gives.
     pub fn plan_upload(&self, items: &[UploadItem<'_>]) -> Result<Plan> {
+        const OPERATION: &str = "Stream::plan_upload";
+        self.timeline.context().check_process(OPERATION)?;
         let survey = Survey::of(UploadItem::entries(items));
-        self.plan("Stream::plan_upload", Way::Up, &survey, None)
+        self.plan(OPERATION, Way::Up, &survey, None)
     }
 
     /// Makes all the copies of `items`, from this stream's device to host memory, ordinary or page-locked.
@@ -119,8 +121,10 @@ impl Stream {
     ///
     /// As for [`plan_upload`](Self::plan_upload).
     pub fn plan_download(&self, items: &[DownloadItem<'_>]) -> Result<Plan> {
+        const OPERATION: &str = "Stream::plan_download";
+        self.timeline.context().check_process(OPERATION)?;
         let survey = Survey::of(DownloadItem::entries(items));
-        self.plan("Stream::plan_download", Way::Down, &survey, None)
+        self.plan(OPERATION, Way::Down, &survey, None)
     }
 
     fn plan(
@@ -155,11 +159,12 @@ impl Stream {
         items: &mut [UploadItem<'_>],
         forced: Option<Path>,
     ) -> Result<Ticket> {
+        self.timeline.context().check_process(operation)?;
         let entries = UploadItem::entries(items);
         let survey = Survey::of(entries);
         survey.check_overlaps(operation, entries)?;
         let plan = self.plan(operation, Way::Up, &survey, forced)?;
-        let kinds = Kinds::of(entries, &plan);
+        let kinds = Kinds::of(operation, entries, &plan)?;
         let engine = Engine::of(self)?;
         let mut ticket = None;
         if let Some(choice) = plan.direct {
@@ -186,9 +191,10 @@ impl Stream {
         forced: Option<Path>,
         mut each: Option<Each<'_>>,
     ) -> Result<Ticket> {
+        self.timeline.context().check_process(operation)?;
         let entries = DownloadItem::entries(items);
         let plan = self.plan(operation, Way::Down, &Survey::of(entries), forced)?;
-        let kinds = Kinds::of(entries, &plan);
+        let kinds = Kinds::of(operation, entries, &plan)?;
         let engine = Engine::of(self)?;
         let mut ticket = self.nothing(operation)?;
         let portion = if each.is_some() { PORTION } else { usize::MAX };
@@ -238,14 +244,22 @@ struct Kinds {
 }
 
 impl Kinds {
-    fn of(entries: &[Entry<'_>], plan: &Plan) -> Kinds {
+    fn of(operation: &'static str, entries: &[Entry<'_>], plan: &Plan) -> Result<Kinds> {
         if plan.ordinary.is_none() || plan.direct.is_none() {
             // Those of the other kind, if any, are empty.
-            return Kinds::default();
+            return Ok(Kinds::default());
         }
         let is_ordinary = |number: &u32| entries[*number as usize].pinned.is_none();
-        let (ordinary, pinned) = (0..entries.len() as u32).partition(is_ordinary);
-        Kinds { ordinary: Some(ordinary), pinned: Some(pinned) }
+        let count = u32::try_from(entries.len()).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidValue,
+                operation,
+                format!("a batch of {} items", entries.len()),
+                "make batches of fewer than 2^32 items",
+            )
+        })?;
+        let (ordinary, pinned) = (0..count).partition(is_ordinary);
+        Ok(Kinds { ordinary: Some(ordinary), pinned: Some(pinned) })
     }
 
     fn ordinary<'e, 'a>(&'e self, entries: &'e [Entry<'a>]) -> List<'e, 'a> {

@@ -73,9 +73,10 @@ impl Stream {
             OPERATION,
             &operands,
             |driver, raw| match path {
-                // SAFETY: the stream is live. The items, complete and aligned, lie in page-locked memory that the
-                // device can address (`Machine::kernels`); sources and destinations in device memory of this
-                // device, which do not overlap; the uses that `ordered` records keep all valid until retired.
+                // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked block that the
+                // device can address (`Machine::kernels`), sources and destinations in this device's memory; a
+                // destination overlaps nothing else, borrowed exclusively or found apart (`check_apart`). The uses
+                // that `ordered` records keep all valid until retired.
                 Path::Pull => unsafe { driver.pull(raw, list_at, items.len()) },
                 Path::Batch => batch(driver, raw, items),
                 _ => one_by_one(driver, raw, items),

@@ -91,20 +91,21 @@ pub struct HostSlices<'a> {
 impl<'a> HostSlices<'a> {
     /// A slice of ordinary memory. A second slice of the same name makes the batch an error.
     pub fn slice<T: Pod>(&mut self, name: &str, slice: &'a [T]) {
-        self.push(name, size_of_val(slice), Some(bytemuck::cast_slice(slice)));
+        let source = Some(bytemuck::cast_slice(slice));
+        self.push(name, size_of_val(slice), size_of::<T>(), source);
     }
 
     /// Page-locked room for `len` elements, which [`HostBatch::fill`] writes. Names are as for
     /// [`slice`](Self::slice).
     pub fn reserve<T: Pod>(&mut self, name: &str, len: usize) {
         match byte_count::<T>("HostSlices::reserve", len) {
-            Ok(bytes) => self.push(name, bytes, None),
+            Ok(bytes) => self.push(name, bytes, size_of::<T>(), None),
             Err(error) => drop(self.error.get_or_insert(error)),
         }
     }
 
-    fn push(&mut self, name: &str, bytes: usize, source: Option<&'a [u8]>) {
-        match self.parts.push(name, bytes) {
+    fn push(&mut self, name: &str, bytes: usize, size: usize, source: Option<&'a [u8]>) {
+        match self.parts.push(name, bytes, size) {
             Ok(()) => self.sources.push(source),
             Err(error) => drop(self.error.get_or_insert(error)),
         }

@@ -3,7 +3,8 @@
 use crate::error::{Error, ErrorKind, Result};
 
 /// Device allocations are aligned to as much.
-const ALIGN: usize = 256;
+const ALIGN: usize = 1 << ALIGN_BITS;
+const ALIGN_BITS: u32 = 8;
 
 /// A slice of a batch, in bytes from the batch's start.
 #[derive(Debug, Default)]
@@ -40,7 +41,8 @@ impl Parts {
         self.as_slice().last().map_or(0, Part::end)
     }
 
-    pub(super) fn push(&mut self, name: &str, bytes: usize) -> Result<()> {
+    /// `size` is that of an element: views count in elements from the start of the batch's memory.
+    pub(super) fn push(&mut self, name: &str, bytes: usize, size: usize) -> Result<()> {
         const OPERATION: &str = "HostSlices::slice";
         if self.find(name).is_some() {
             return Err(Error::new(
@@ -50,7 +52,10 @@ impl Parts {
                 "give each slice of a batch a name of its own",
             ));
         }
-        let start = self.total().checked_next_multiple_of(ALIGN);
+        // The least common multiple of the alignment and the element's size.
+        let odd = size.max(1) >> size.max(1).trailing_zeros().min(ALIGN_BITS);
+        let step = ALIGN.checked_mul(odd);
+        let start = step.and_then(|step| self.total().checked_next_multiple_of(step));
         let Some(start) = start.filter(|start| start.checked_add(bytes).is_some()) else {
             return Err(Error::new(
                 ErrorKind::InvalidValue,
@@ -100,7 +105,7 @@ mod tests {
             parts.clear();
             assert_eq!(parts.total(), 0);
             for (name, bytes) in [("a", 1), ("b", 0), ("c", 256), ("d", 300 + round)] {
-                parts.push(name, bytes).expect("a new name");
+                parts.push(name, bytes, 1).expect("a new name");
             }
             let starts: Vec<_> = parts.as_slice().iter().map(|part| part.start).collect();
             assert_eq!(starts, [0, 256, 256, 512]);
@@ -109,13 +114,26 @@ mod tests {
         }
     }
 
+    /// A view of elements begins at a multiple of their size, from the start of the memory.
+    #[test]
+    fn slices_begin_at_whole_elements() {
+        let mut parts = Parts::default();
+        for (name, bytes, size) in [("a", 1, 1), ("b", 24, 12), ("c", 5, 5), ("d", 2048, 1024)] {
+            parts.push(name, bytes, size).expect("a new name");
+            let start = parts.as_slice().last().expect("one").start;
+            assert!(start.is_multiple_of(size) && start.is_multiple_of(ALIGN), "{name}: {start}");
+        }
+    }
+
     #[test]
     fn names_are_told_apart_and_sizes_checked() {
         let mut parts = Parts::default();
-        parts.push("a", 1).expect("a new name");
-        for bad in
-            [parts.push("a", 1), parts.push("b", usize::MAX), parts.push("c", usize::MAX - 100)]
-        {
+        parts.push("a", 1, 1).expect("a new name");
+        for bad in [
+            parts.push("a", 1, 1),
+            parts.push("b", usize::MAX, 1),
+            parts.push("c", usize::MAX - 100, 1),
+        ] {
             assert_eq!(bad.map_err(|error| error.kind()), Err(ErrorKind::InvalidValue));
         }
         assert!(parts.get("test", "b").is_err(), "what was refused is not there");

@@ -87,11 +87,14 @@ impl Shelf {
             let (consumer, describe) = (&self.consumer, String::new);
             enqueue_and_record(consumer, driver, OPERATION, &operands, |_, _| Ok(()), describe)
         });
-        // If the consumer's stream cannot be asked, it is the uses that the crate knows of that count, and the
-        // memory is freed behind them, as that of any buffer.
+        // What the consumer's stream still does with it, perhaps by work that only the consumer knows, cannot be
+        // told where the stream cannot be recorded on.
         match noted {
             Ok(_) => self.put(set),
-            Err(_) => self.state.lock().made -= 1,
+            Err(_) => {
+                self.state.lock().made -= 1;
+                set.buffer.quarantine();
+            }
         }
     }
 

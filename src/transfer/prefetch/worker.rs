@@ -129,6 +129,9 @@ where
     /// Copies a batch, and delivers what became of it.
     fn make(&self, copier: &mut Copier, number: u64, is_last: bool, item: I::Item) {
         if self.core.is_stopped() {
+            if let Some(first) = self.first.as_ref().filter(|_| number == 0) {
+                first.set(None);
+            }
             return call_user(move || drop(item));
         }
         let first = self.first.as_ref().filter(|_| number == 0 || is_last);

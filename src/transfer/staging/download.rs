@@ -8,7 +8,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
-use super::ring::Slot;
+use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside, stores_to_memory, telling, total};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
@@ -47,7 +47,7 @@ struct Progress<'e> {
     cursor: Cursor,
     done: usize,
     /// Oldest in front; each with the ticket of its copy.
-    in_flight: VecDeque<(&'e Slot, Ticket)>,
+    in_flight: VecDeque<(Taken<'e>, Ticket)>,
     submitted: u64,
 }
 
@@ -133,12 +133,9 @@ impl Engine {
             }
         };
         let result = job::run(&download, helpers, &mut || tell(landed.count(list)));
-        let mut progress = download.progress.lock();
-        for (slot, _) in progress.in_flight.drain(..) {
-            self.ring.give_back(slot);
-        }
-        let submitted = progress.submitted;
-        drop(progress);
+        let submitted = download.progress.lock().submitted;
+        // After an error slots may be in flight.
+        drop(download);
         if result.is_ok() {
             tell(list.len());
         }
@@ -154,7 +151,7 @@ impl Engine {
 
 impl<'e> Download<'e, '_> {
     /// Enqueues the next slot's copy.
-    fn enqueue(&self, progress: &mut Progress<'e>, slot: &'e Slot) -> Result<()> {
+    fn enqueue(&self, progress: &mut Progress<'e>, taken: Taken<'e>) -> Result<()> {
         let piece = self.engine.download_piece(
             self.path,
             self.bytes,
@@ -164,22 +161,14 @@ impl<'e> Download<'e, '_> {
         let items = self.path.has_items();
         let unit = self.engine.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.
-        let layout = unsafe { slot.layout_mut() };
+        let layout = unsafe { taken.slot().layout_mut() };
         layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
         layout.number = progress.submitted;
         progress.done += layout.bytes();
         progress.submitted += 1;
-        let submitted = self.submit(slot, layout);
-        match submitted {
-            Ok(ticket) => {
-                progress.in_flight.push_back((slot, ticket));
-                Ok(())
-            }
-            Err(error) => {
-                self.engine.ring.give_back(slot);
-                Err(error)
-            }
-        }
+        let ticket = self.submit(taken.slot(), layout)?;
+        progress.in_flight.push_back((taken, ticket));
+        Ok(())
     }
 
     fn submit(&self, slot: &Slot, layout: &Layout) -> Result<Ticket> {
@@ -269,6 +258,7 @@ impl<'e> Download<'e, '_> {
 
 impl<'e> Work<'e> for Download<'e, '_> {
     fn open(&self) -> Result<Option<&'e Slot>> {
+        // One thread opens at a time, so that nobody waits for this lock; it is there for the type.
         let mut progress = self.progress.lock();
         // Not all at once: the first is to be unpacked while the device copies the others.
         for _ in 0..AHEAD {
@@ -278,15 +268,12 @@ impl<'e> Work<'e> for Download<'e, '_> {
             // Only who has no slot waits for one.
             let patient = progress.in_flight.is_empty();
             let Some(slot) = self.engine.ring.take(&self.engine.pool, patient)? else { break };
-            self.enqueue(&mut progress, slot)?;
+            self.enqueue(&mut progress, self.engine.ring.guard(slot))?;
         }
-        let Some((slot, ticket)) = progress.in_flight.pop_front() else { return Ok(None) };
+        let Some((taken, ticket)) = progress.in_flight.pop_front() else { return Ok(None) };
         drop(progress);
-        if let Err(error) = ticket.wait() {
-            self.engine.ring.give_back(slot);
-            return Err(error);
-        }
-        Ok(Some(slot))
+        ticket.wait()?;
+        Ok(Some(taken.hand_over()))
     }
 
     fn slot(&self, index: usize) -> &'e Slot {

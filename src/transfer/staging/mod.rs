@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! * An upload returns when all bytes have left the caller's memory; a download when all have arrived there.
-//! * Slots are only taken for a stream that has come to the copy: whatever was enqueued there before is
+//! * Unless other threads enqueue on the stream meanwhile, slots are only taken for one that has come to the copy: whatever was enqueued there before is
 //!   complete, or is itself a copy that is being made. So a stream that waits for something holds no slots, and
 //!   nobody who waits for slots waits for it.
 //! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is. An error in
@@ -129,6 +129,7 @@ impl Staging {
         let sound = slot_bytes >= 4096
             && ring_bytes / slot_bytes >= 2
             && ring_bytes / slot_bytes <= 4096
+            && ring_bytes <= 1 << 40
             && (1024..=slot_bytes).contains(&first_bytes)
             && unit_bytes >= 1024;
         if sound {
@@ -138,7 +139,7 @@ impl Staging {
             ErrorKind::InvalidValue,
             "Device::set_staging",
             format!("{self:?}"),
-            "a slot has at least 4096 bytes, the ring 2 to 4096 slots, the first portion and a unit at least \
+            "a slot has at least 4096 bytes, the ring 2 to 4096 slots and at most 1 TiB, the first portion and a unit at least \
              1024 bytes, the first portion at most those of a slot",
         ))
     }
@@ -291,10 +292,15 @@ impl Uses<'_, '_> {
     /// or a copy that is being made. Tells how many positions the stream has.
     fn reach(&self, stream: &Stream) -> Result<u64> {
         let conflicts = self.wait_for_conflicts()?;
-        if conflicts || !stream.timeline.is_moving() {
-            stream.record()?.wait()?;
+        // Before it is asked: what another thread enqueues meanwhile is not taken for a copy.
+        let before = stream.timeline.recorded();
+        if !conflicts && stream.timeline.is_moving() {
+            return Ok(before);
         }
-        Ok(stream.timeline.recorded())
+        let reached = stream.record()?;
+        let (_, position) = reached.at().expect("recorded");
+        reached.wait()?;
+        Ok(position + 1)
     }
 }
 

@@ -97,6 +97,31 @@ impl Slot {
     }
 }
 
+/// A slot that one thread has alone. Dropping it, by a panic too, gives it back.
+pub(super) struct Taken<'r> {
+    ring: &'r Ring,
+    slot: &'r Slot,
+}
+
+impl<'r> Taken<'r> {
+    pub(super) fn slot(&self) -> &'r Slot {
+        self.slot
+    }
+
+    /// The slot is now somebody else's to give back.
+    pub(super) fn hand_over(self) -> &'r Slot {
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.ring.give_back(self.slot);
+    }
+}
+
 pub(super) struct Ring {
     slots: Box<[Slot]>,
     slot_bytes: usize,
@@ -206,6 +231,11 @@ impl Ring {
         while state.free.is_empty() && state.unmade.len() < self.slots.len() {
             state = self.freed.wait(state);
         }
+    }
+
+    /// Takes charge of a slot that the caller has alone.
+    pub(super) fn guard<'r>(&'r self, slot: &'r Slot) -> Taken<'r> {
+        Taken { ring: self, slot }
     }
 
     /// Gives a slot back, with or without a copy in flight.

@@ -88,8 +88,7 @@ impl Engine {
         };
         let result = job::run(&upload, helpers, &mut || {});
         let submitted = upload.submitted.load(Ordering::Relaxed);
-        // After an error some may be left.
-        upload.held.lock().slots.drain(..).for_each(|slot| self.ring.give_back(slot));
+        drop(upload);
         result?;
         let (ticket, fences) = uses.record()?;
         stream.timeline.note_moving(before + submitted + fences);
@@ -125,11 +124,10 @@ impl<'e> Upload<'e, '_> {
 
     /// All units of the slot are done, and this thread has it alone.
     fn submit_and_give_back(&self, slot: &'e Slot) -> Result<()> {
-        // SAFETY: this thread has the slot alone.
-        let submitted = self.submit(slot, unsafe { slot.layout() });
+        let taken = self.engine.ring.guard(slot);
         self.submitted.fetch_add(1, Ordering::Relaxed);
-        self.engine.ring.give_back(slot);
-        submitted
+        // SAFETY: this thread has the slot alone.
+        self.submit(taken.slot(), unsafe { taken.slot().layout() })
     }
 
     fn submit(&self, slot: &Slot, layout: &Layout) -> Result<()> {
@@ -207,32 +205,39 @@ impl<'e> Upload<'e, '_> {
     }
 }
 
+impl Drop for Upload<'_, '_> {
+    /// After an error, or a panic, slots may be left that are not the device's.
+    fn drop(&mut self) {
+        let ring = &self.engine.ring;
+        self.held.get_mut().slots.drain(..).for_each(|slot| ring.give_back(slot));
+    }
+}
+
 impl<'e> Work<'e> for Upload<'e, '_> {
     fn open(&self) -> Result<Option<&'e Slot>> {
+        // One thread opens at a time, so that nobody waits for this lock; it is there for the type.
         let mut progress = self.progress.lock();
         let left = self.bytes - progress.done;
         if left == 0 {
             return Ok(None);
         }
         let piece = self.engine.upload_piece(self.path, self.bytes, progress.done, left);
-        let slot = self.take_slot()?;
+        let taken = self.engine.ring.guard(self.take_slot()?);
         let items = self.path.has_items();
         let unit = self.engine.unit(piece, self.threads);
-        // SAFETY: just taken, so that this thread has it alone.
-        let layout = unsafe { slot.layout_mut() };
-        if self.path == Path::Packed
-            && let Err(error) = slot.scratch(self.stream)
-        {
-            self.engine.ring.give_back(slot);
-            return Err(error);
+        if self.path == Path::Packed {
+            // It is there when the units ask for its address.
+            taken.slot().scratch(self.stream)?;
         }
+        // SAFETY: just taken, so that this thread has it alone.
+        let layout = unsafe { taken.slot().layout_mut() };
         layout.stores = self.engine.options.stores_to_slot(self.bytes);
         layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
         progress.done += layout.bytes();
         let hold = self.engine.options.hold(self.bytes, progress.done);
         drop(progress);
         self.held.lock().limit = hold;
-        Ok(Some(slot))
+        Ok(Some(taken.hand_over()))
     }
 
     fn slot(&self, index: usize) -> &'e Slot {
