@@ -6,9 +6,13 @@
 //!
 //! A byte of the model is `None` where the contents are unspecified: after an operation that failed.
 
+mod ordinary;
+
 use std::time::Duration;
 
-use pinlane::{Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, Ticket};
+use pinlane::{
+    Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Staging, Stream, Ticket,
+};
 use proptest::prelude::*;
 
 pub const STREAMS: usize = 4;
@@ -24,6 +28,10 @@ pub enum Op {
     Upload { stream: usize, host: usize, from: Part, device: usize, to: usize },
     Download { stream: usize, device: usize, from: Part, host: usize, to: usize },
     Copy { stream: usize, src: usize, from: Part, dst: usize, to: usize },
+    UploadSlice { stream: usize, device: usize, part: Part, byte: u8 },
+    DownloadSlice { stream: usize, device: usize, part: Part },
+    UploadBatch { stream: usize, device: usize, pieces: usize, host: usize, byte: u8 },
+    DownloadBatch { stream: usize, device: usize, pieces: usize },
     Fill { stream: usize, device: usize, part: Part, pattern: Vec<u8> },
     Checksum { stream: usize, device: usize, part: Part },
     DropHost { host: usize },
@@ -80,6 +88,22 @@ fn op(scale: usize) -> impl Strategy<Value = Op> {
         ),
         5 => (index(), index(), part(), index(), index())
             .prop_map(|(stream, src, from, dst, to)| Op::Copy { stream, src, from, dst, to }),
+        4 => (index(), index(), part(), any::<u8>()).prop_map(
+            |(stream, device, part, byte)| Op::UploadSlice { stream, device, part, byte }
+        ),
+        3 => (index(), index(), part())
+            .prop_map(|(stream, device, part)| Op::DownloadSlice { stream, device, part }),
+        3 => (index(), index(), 1..12usize, index(), any::<u8>()).prop_map(
+            |(stream, device, pieces, host, byte)| Op::UploadBatch {
+                stream,
+                device,
+                pieces,
+                host,
+                byte,
+            }
+        ),
+        2 => (index(), index(), 1..12usize)
+            .prop_map(|(stream, device, pieces)| Op::DownloadBatch { stream, device, pieces }),
         2 => (index(), index(), part(), prop::collection::vec(any::<u8>(), 1..=16))
             .prop_map(|(stream, device, part, pattern)| Op::Fill { stream, device, part, pattern }),
         2 => (index(), index(), part())
@@ -128,6 +152,12 @@ pub struct Machine {
 impl Machine {
     /// `scale` is that of the programs: their budget is small enough that some meet its end.
     pub fn new(devices: Vec<Device>, scale: usize, faulty: bool) -> Result<Self> {
+        // Slots so small that a buffer goes through several.
+        let slot = 4096 * scale;
+        let staging = Staging::new().slot_bytes(slot).ring_bytes(3 * slot).first_bytes(slot / 4);
+        for device in &devices {
+            device.set_staging(staging.clone().unit_bytes(slot / 4).direct_bytes(slot / 64))?;
+        }
         let pool = PinnedPool::builder(&devices[0]).max_bytes(8192 * scale).build()?;
         let streams = (0..STREAMS)
             .map(|number| number % devices.len())
@@ -244,6 +274,18 @@ impl Machine {
                 self.download(*stream, *device, *from, *host, *to);
             }
             Op::Copy { stream, src, from, dst, to } => self.copy(*stream, *src, *from, *dst, *to),
+            Op::UploadSlice { stream, device, part, byte } => {
+                self.upload_slice(*stream, *device, *part, *byte);
+            }
+            Op::DownloadSlice { stream, device, part } => {
+                self.download_slice(*stream, *device, *part);
+            }
+            Op::UploadBatch { stream, device, pieces, host, byte } => {
+                self.upload_batch(*stream, *device, *pieces, *host, *byte);
+            }
+            Op::DownloadBatch { stream, device, pieces } => {
+                self.download_batch(*stream, *device, *pieces);
+            }
             Op::Fill { stream, device, part, pattern } => {
                 self.fill(*stream, *device, *part, pattern);
             }
