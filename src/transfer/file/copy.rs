@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use super::FileReader;
 use super::read::BLOCK;
 use crate::error::Result;
-use crate::memory::{DeviceSliceMut, PinnedSliceMut};
+use crate::memory::{DeviceSliceMut, PinnedBuf, PinnedSliceMut};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
@@ -73,8 +73,10 @@ impl Stream {
             return self.nothing(operation);
         }
         let engine = Engine::of(self)?;
-        if bytes <= engine.options.direct_bytes {
-            return self.upload_at_once(operation, engine, file, bytes, ranges);
+        if bytes <= engine.options.direct_bytes
+            && let Some(staged) = engine.small_block::<u8>(bytes)?
+        {
+            return self.upload_at_once(operation, staged, file, ranges);
         }
         let entry = |(offset, dst): (u64, DeviceSliceMut<'d, u8>)| {
             Entry::from_file(file, offset, dst.into())
@@ -83,16 +85,15 @@ impl Stream {
         engine.upload(self, operation, List::all(&entries), Path::Copies, Task::Reading)
     }
 
-    /// Few bytes, through one block of page-locked memory. All are read before the first is enqueued.
+    /// Few bytes, through one block of page-locked memory, as long as all ranges. All are read before the first is
+    /// enqueued.
     fn upload_at_once(
         &self,
         operation: &'static str,
-        engine: &Engine,
+        mut staged: PinnedBuf<u8>,
         file: &FileReader,
-        bytes: usize,
         ranges: Vec<(u64, DeviceSliceMut<'_, u8>)>,
     ) -> Result<Ticket> {
-        let mut staged = engine.small.alloc::<u8>(bytes)?;
         let mut rest = staged.write()?;
         for (offset, dst) in &ranges {
             let part = rest.split_off_mut(..dst.len()).expect("the sum of their lengths");

@@ -8,8 +8,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
+use super::portions::stores_to_memory;
 use super::ring::{Slot, Taken};
-use super::{Engine, refuse_inside, stores_to_memory, telling, total};
+use super::{Engine, refuse_inside, telling, total};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
@@ -152,14 +153,14 @@ impl Engine {
 impl<'e> Download<'e, '_> {
     /// Enqueues the next slot's copy.
     fn enqueue(&self, progress: &mut Progress<'e>, taken: Taken<'e>) -> Result<()> {
-        let piece = self.engine.download_piece(
+        let piece = self.engine.options.download_portion(
             self.path,
             self.bytes,
             progress.done,
             self.bytes - progress.done,
         );
         let items = self.path.has_items();
-        let unit = self.engine.unit(piece, self.threads);
+        let unit = self.engine.options.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
         layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });

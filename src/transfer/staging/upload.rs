@@ -221,10 +221,10 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         if left == 0 {
             return Ok(None);
         }
-        let piece = self.engine.upload_piece(self.path, self.bytes, progress.done, left);
+        let piece = self.engine.options.upload_portion(self.path, self.bytes, progress.done, left);
         let taken = self.engine.ring.guard(self.take_slot()?);
         let items = self.path.has_items();
-        let unit = self.engine.unit(piece, self.threads);
+        let unit = self.engine.options.unit(piece, self.threads);
         if self.path == Path::Packed {
             // It is there when the units ask for its address.
             taken.slot().scratch(self.stream)?;

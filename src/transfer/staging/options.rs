@@ -1,0 +1,124 @@
+//! How ordinary memory is staged, as its user says it.
+
+use super::Engine;
+use crate::device::Device;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The page-locked memory through which copies of ordinary memory go: how much, and in which portions. One for
+/// each device; see [`Device::set_staging`].
+#[derive(Clone, Debug)]
+pub struct Staging {
+    pub(in crate::transfer) ring_bytes: usize,
+    pub(in crate::transfer) slot_bytes: usize,
+    pub(in crate::transfer) first_bytes: usize,
+    pub(in crate::transfer) unit_bytes: usize,
+    pub(in crate::transfer) direct_bytes: usize,
+    pub(in crate::transfer) streaming_bytes: usize,
+}
+
+impl Default for Staging {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Staging {
+    /// The default: 8 slots of 8 MiB. They are page-locked one by one, when they are needed.
+    #[must_use]
+    pub fn new() -> Self {
+        Staging {
+            ring_bytes: 64 << 20,
+            slot_bytes: 8 << 20,
+            first_bytes: 256 << 10,
+            streaming_bytes: 64 << 20,
+            unit_bytes: 256 << 10,
+            direct_bytes: 64 << 10,
+        }
+    }
+
+    /// The most page-locked memory in bytes for large copies; small ones take up to half as much beside.
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// The largest portion in bytes that is given to the copy engine at once: what a slot holds.
+    #[must_use]
+    pub fn slot_bytes(mut self, bytes: usize) -> Self {
+        self.slot_bytes = bytes;
+        self
+    }
+
+    /// The first portion of a copy in bytes; each is twice the one before, up to a slot.
+    #[must_use]
+    pub fn first_bytes(mut self, bytes: usize) -> Self {
+        self.first_bytes = bytes;
+        self
+    }
+
+    /// The bytes that a thread copies at a time.
+    #[must_use]
+    pub fn unit_bytes(mut self, bytes: usize) -> Self {
+        self.unit_bytes = bytes;
+        self
+    }
+
+    /// Copies of at most this many bytes go through one block of page-locked memory, without the team.
+    #[must_use]
+    pub fn direct_bytes(mut self, bytes: usize) -> Self {
+        self.direct_bytes = bytes;
+        self
+    }
+
+    /// Uploads of at most this many bytes are written to their slots past the cache. A device reads what cores have
+    /// just written out of their caches at half the speed at which it reads memory. Longer uploads gain by
+    /// waiting: their portions are given to the device later, when they have left those caches.
+    #[must_use]
+    pub fn streaming_bytes(mut self, bytes: usize) -> Self {
+        self.streaming_bytes = bytes;
+        self
+    }
+
+    fn check(&self) -> Result<()> {
+        let Staging { ring_bytes, slot_bytes, first_bytes, unit_bytes, .. } = *self;
+        let sound = slot_bytes >= 4096
+            && ring_bytes / slot_bytes >= 2
+            && ring_bytes / slot_bytes <= 4096
+            && ring_bytes <= 1 << 40
+            && (1024..=slot_bytes).contains(&first_bytes)
+            && unit_bytes >= 1024;
+        if sound {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidValue,
+            "Device::set_staging",
+            format!("{self:?}"),
+            "a slot has at least 4096 bytes, the ring 2 to 4096 slots and at most 1 TiB, the first portion and a \
+             unit at least 1024 bytes, the first portion at most those of a slot",
+        ))
+    }
+}
+
+impl Device {
+    /// Says how copies of ordinary memory are staged on this device, for all clones of the handle. Allocates
+    /// nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that make no ring, and after the first such copy;
+    /// [`ForkedProcess`](ErrorKind::ForkedProcess).
+    pub fn set_staging(&self, options: Staging) -> Result<()> {
+        options.check()?;
+        let engine = Engine::new(self, options)?;
+        self.inner.engine().set(Box::new(engine)).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidValue,
+                "Device::set_staging",
+                "ordinary memory has been copied already",
+                "set the options right after Device::open",
+            )
+        })
+    }
+}
