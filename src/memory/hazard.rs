@@ -211,6 +211,17 @@ impl Hazards {
         }))
     }
 
+    /// Blocks until every use on other streams is complete that work on `stream` must be ordered after, and only then
+    /// reports the first failure.
+    pub(crate) fn wait_elsewhere(
+        &self,
+        range: &Range<usize>,
+        access: Access,
+        stream: &Timeline,
+    ) -> Result<()> {
+        wait_for_all(&self.conflicts(range, access, stream))
+    }
+
     /// Blocks until the host may access `range`. Waits for every conflicting use before it reports the
     /// first failure (soundness rule 4).
     pub(crate) fn wait(&self, range: &Range<usize>, access: Access) -> Result<()> {

@@ -106,11 +106,27 @@ impl<'e, 'a> Uses<'e, 'a> {
     }
 
     /// Checks that all belong to the stream's device, and makes the stream wait, on the device, for what
-    /// conflicts. Whether there was anything to wait for.
-    pub(super) fn wait_for_conflicts(&self) -> Result<bool> {
+    /// conflicts.
+    pub(super) fn wait_for_conflicts(&self) -> Result<()> {
+        let conflicting = self.used_elsewhere()?;
+        wait_for_conflicts(self.stream, self.operation, &conflicting).map(drop)
+    }
+
+    /// Checks that the stream can be used, and that all belong to its device, and blocks until what conflicts is
+    /// complete.
+    pub(super) fn settle_conflicts(&self) -> Result<()> {
+        let timeline = &self.stream.timeline;
+        timeline.open(self.operation)?;
+        self.used_elsewhere()?.iter().try_for_each(|operand| {
+            operand.hazards.wait_elsewhere(&operand.range, operand.access, timeline)
+        })
+    }
+
+    /// The buffers that other streams may use.
+    fn used_elsewhere(&self) -> Result<Vec<Operand<'e>>> {
         let timeline = &self.stream.timeline;
         let ours = timeline.context();
-        let conflicting: Mutex<Vec<Operand<'e>>> = Mutex::default();
+        let mut conflicting: Mutex<Vec<Operand<'e>>> = Mutex::default();
         let strange: Mutex<Option<Error>> = Mutex::default();
         share(self.list.len(), &|part| {
             for n in part.clone() {
@@ -127,9 +143,7 @@ impl<'e, 'a> Uses<'e, 'a> {
         });
         let strange = strange.lock().take();
         strange.map_or(Ok(()), Err)?;
-        let conflicting = std::mem::take(&mut *conflicting.lock());
-        wait_for_conflicts(self.stream, self.operation, &conflicting)?;
-        Ok(!conflicting.is_empty())
+        Ok(std::mem::take(conflicting.get_mut()))
     }
 
     fn check(&self, entry: &Entry<'_>) -> Result<()> {
