@@ -174,9 +174,9 @@ pub(super) unsafe fn copy(
             }
         };
         match enqueue() {
-            // Any call of the runtime would make the device current here: nothing of the caller's is.
-            // SAFETY: takes a number and checks it.
             code if PERHAPS_NO_CONTEXT.contains(&code) => {
+                // Any call of the runtime would make the device current here: nothing of the caller's is.
+                // SAFETY: takes a number and checks it.
                 match unsafe { sys::cudaSetDevice(stream.device) } {
                     sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
                     code => code,
