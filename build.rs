@@ -60,7 +60,10 @@ fn build_cuda(toolkit: &Toolkit, site: &Site<'_>, out_dir: &Path) -> Result<(), 
     let host_compiler = kernels::host_compiler()?;
     let source = site.project.join("cuda/kernels.cu");
     let header = site.project.join("cuda/kernels.h");
-    for input in [&source, &header, &toolkit.nvcc, &toolkit.include.join("cuda_runtime_api.h")] {
+    let vectors = site.project.join("cuda/vectors.cuh");
+    for input in
+        [&source, &header, &vectors, &toolkit.nvcc, &toolkit.include.join("cuda_runtime_api.h")]
+    {
         rerun_if_changed(input);
     }
 
