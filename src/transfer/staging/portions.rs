@@ -1,8 +1,8 @@
 //! In which portions a copy is made, and with which stores.
 //!
 //! A portion should be long, for a copy engine pauses for a microsecond or two between two; and the first should be
-//! short, for the device is idle until it is there, and the last, for somebody waits for it. What a processor has
-//! just written is still in a core's private cache, and a device reads it from there more slowly than from memory:
+//! short, for the device is idle until it is there, and the last, for somebody waits for it. A device seems to
+//! read what a core has just written, and still has in a cache of its own, more slowly than memory (docs/measured):
 //! either it is written past the caches, or it is given to the device later.
 
 use super::Staging;
