@@ -71,9 +71,8 @@ impl Staging {
         self
     }
 
-    /// Uploads of at most this many bytes are written to their slots past the cache. A device reads what cores have
-    /// just written out of their caches at half the speed at which it reads memory. Longer uploads gain by
-    /// waiting: their portions are given to the device later, when they have left those caches.
+    /// Uploads of at most this many bytes are written to their slots past the cache, which was faster where it was
+    /// measured. Longer ones are written through it, and their portions given to the device a little later.
     #[must_use]
     pub fn streaming_bytes(mut self, bytes: usize) -> Self {
         self.streaming_bytes = bytes;
