@@ -2,8 +2,8 @@
 //!
 //! A copy of thousands of entries is enqueued in a few portions, and each entry is a buffer that must know
 //! of it. To record one use takes some tens of nanoseconds; for thousands of entries that is longer than the
-//! copy. So the portions' fences are collected, one fence behind them all is taken at the end, and the team
-//! records that one in all entries while the device copies.
+//! copy. So the portions' fences are collected; if none of them stands for all, one behind them all is taken at
+//! the end; and the team records that one in all entries while the device copies.
 //!
 //! # Invariants
 //!
