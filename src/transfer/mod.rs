@@ -4,6 +4,7 @@
 //! waits, on the device, for conflicting uses on other streams; the work is enqueued and fenced; the use
 //! is recorded in every buffer named.
 
+mod apart;
 mod batch;
 mod calibration;
 mod copy;
@@ -17,18 +18,20 @@ mod path;
 mod peer;
 mod plan;
 mod prefetch;
+mod share;
 mod simd;
 mod slice;
 mod staging;
+mod survey;
 mod team;
 mod uses;
 
+#[cfg(feature = "capi")]
+pub(crate) use apart::check_disjoint;
 pub use batch::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem};
 pub use calibration::Calibration;
 pub use file::FileReader;
 pub use path::Path;
-#[cfg(feature = "capi")]
-pub(crate) use plan::check_disjoint;
 pub use plan::{Choice, Plan};
 pub use prefetch::*;
 pub use staging::Staging;

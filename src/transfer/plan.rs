@@ -1,18 +1,16 @@
 //! Which way a batch takes, decided before anything is enqueued.
 //!
-//! The [`Survey`] counts what there is; the costs of [`Machine`] say what each way would take; the
+//! A [`Survey`](super::survey::Survey) counts what there is; the costs of [`Machine`] say what each way would take; the
 //! cheapest is taken. A [`Plan`] is the decision, to look at.
 
 use std::fmt;
 use std::time::Duration;
 
-use super::entry::Entry;
 use super::machine::{Costs, Machine};
 use super::path::Path;
-use super::uses::{Way, share};
+use super::survey::Group;
+use super::uses::Way;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::hazard::Access;
-use crate::sync::Mutex;
 
 /// How a batch will be made, and why; from [`Stream::plan_upload`](crate::Stream::plan_upload).
 ///
@@ -65,136 +63,6 @@ impl fmt::Display for Plan {
         }
         Ok(())
     }
-}
-
-/// What one kind of entries comes to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Group {
-    pub(super) entries: usize,
-    pub(super) runs: usize,
-    pub(super) bytes: usize,
-}
-
-impl Group {
-    fn add(&mut self, bytes: usize, follows: bool) {
-        self.entries += 1;
-        self.runs += usize::from(!follows);
-        self.bytes += bytes;
-    }
-}
-
-/// What there is to copy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Survey {
-    pub(super) ordinary: Group,
-    pub(super) pinned: Group,
-    /// Somebody else's device memory is among it, so that ranges may overlap.
-    borrowed: bool,
-    /// The device ranges ascend.
-    ascending: bool,
-}
-
-impl Survey {
-    pub(super) fn of(entries: &[Entry<'_>]) -> Survey {
-        let mut survey = Mutex::new(Survey { ascending: true, ..Survey::default() });
-        share(entries.len(), &|part| {
-            let before = part.start.checked_sub(1).map(|before| &entries[before]);
-            let part = Survey::of_part(before, &entries[part]);
-            survey.lock().add(&part);
-        });
-        *survey.get_mut()
-    }
-
-    /// Of the entries behind `before`.
-    fn of_part<'e>(mut before: Option<&'e Entry<'e>>, entries: &'e [Entry<'e>]) -> Survey {
-        // An empty one says nothing of those before it.
-        let blind = before.is_some_and(|before| before.bytes() == 0);
-        let mut survey = Survey { ascending: !blind, ..Survey::default() };
-        for entry in entries.iter().filter(|entry| entry.bytes() > 0) {
-            let device = &entry.device;
-            survey.borrowed |= device.is_borrowed();
-            let mut follows = false;
-            if let Some(before) = before {
-                let end = before.device.ptr() + before.bytes() as u64;
-                survey.ascending &= end <= device.ptr();
-                follows = end == device.ptr() && before.device.home() == device.home();
-            }
-            match &entry.pinned {
-                None => survey.ordinary.add(entry.bytes(), follows),
-                Some(_) => {
-                    let both = before.is_some_and(|before| follows && before.is_followed_by(entry));
-                    survey.pinned.add(entry.bytes(), both);
-                }
-            }
-            before = Some(entry);
-        }
-        survey
-    }
-
-    fn add(&mut self, part: &Survey) {
-        for (group, more) in [(&mut self.ordinary, part.ordinary), (&mut self.pinned, part.pinned)]
-        {
-            group.entries += more.entries;
-            group.runs += more.runs;
-            group.bytes += more.bytes;
-        }
-        self.borrowed |= part.borrowed;
-        self.ascending &= part.ascending;
-    }
-
-    /// Refuses destinations on the device that overlap. Those that this crate allocated cannot.
-    pub(super) fn check_overlaps(
-        &self,
-        operation: &'static str,
-        entries: &[Entry<'_>],
-    ) -> Result<()> {
-        if !self.borrowed || self.ascending {
-            return Ok(());
-        }
-        let ranges = entries.iter().map(|entry| (entry.device.ptr(), entry.bytes()));
-        check_disjoint(operation, ranges)
-    }
-}
-
-/// Refuses destinations that overlap: the parts of a batch are unordered.
-pub(crate) fn check_disjoint(
-    operation: &'static str,
-    written: impl Iterator<Item = (u64, usize)>,
-) -> Result<()> {
-    check_apart(operation, written.map(|(start, bytes)| (start, bytes, Access::Write)))
-}
-
-/// Refuses destinations that overlap one another or a source. Sources may overlap.
-pub(super) fn check_apart(
-    operation: &'static str,
-    ranges: impl Iterator<Item = (u64, usize, Access)>,
-) -> Result<()> {
-    let mut sorted: Vec<_> = ranges.filter(|&(_, bytes, _)| bytes > 0).collect();
-    sorted.sort_unstable_by_key(|&(start, ..)| start);
-    // Of those so far the one that ends last, and of those that are written.
-    let (mut last, mut written) = ((0, 0), (0, 0));
-    let end = |(start, bytes): (u64, usize)| start + bytes as u64;
-    for (start, bytes, access) in sorted {
-        let range = (start, bytes);
-        let before = if access == Access::Write { last } else { written };
-        if end(before) > start {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
-                operation,
-                format!(
-                    "a destination overlaps another one, or a source: {} bytes at {:#x} and {bytes} bytes at \
-                     {start:#x}",
-                    before.1, before.0
-                ),
-                "the copies of a batch are unordered: give each its own bytes",
-            ));
-        }
-        last = if end(last) < end(range) { range } else { last };
-        if access == Access::Write && end(written) < end(range) {
-            written = range;
-        }
-    }
-    Ok(())
 }
 
 /// What a batch is planned for.

@@ -7,6 +7,7 @@ use super::order::{check_device, check_lengths};
 use super::path::Path;
 use super::staging::Engine;
 use super::team::Task;
+use super::uses::{Uses, Way};
 use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
@@ -45,7 +46,8 @@ impl Stream {
             return self.upload(&staged, dst.reborrow());
         }
         let entry = Entry::from_host(bytemuck::cast_slice(src), dst.into());
-        engine.upload(self, OPERATION, List::all(&[entry]), Path::Copies, Task::Copying)
+        let uses = Uses::new(self, OPERATION, List::all(std::slice::from_ref(&entry)), Way::Up)?;
+        engine.upload(uses, Path::Copies, Task::Copying)
     }
 
     /// Copies `src` on this stream's device to `dst`, ordinary memory, and returns when the data has arrived.
@@ -77,6 +79,7 @@ impl Stream {
             return Ok(());
         }
         let entry = Entry::to_host(bytemuck::cast_slice_mut(dst), src.into());
-        engine.download(self, OPERATION, List::all(&[entry]), Path::Copies, &mut |_| {})
+        let uses = Uses::new(self, OPERATION, List::all(std::slice::from_ref(&entry)), Way::Down)?;
+        engine.download(uses, Path::Copies, &mut |_| {})
     }
 }

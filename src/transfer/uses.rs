@@ -13,15 +13,14 @@
 //!   portions' own are recorded.
 
 use std::ops::Range;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::entry::{Entry, List, Side};
-use super::order::{check_device, check_driver, wait_for_conflicts};
-use super::team::{self, Task};
-use crate::error::{Error, Result};
+use super::entry::{List, Side};
+use super::order::wait_for_conflicts;
+use super::share::share;
+use super::survey::{Region, Survey, for_regions};
+use crate::error::Result;
 use crate::memory::Operand;
-use crate::memory::hazard::{Access, Hazards};
+use crate::memory::hazard::Access;
 use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
@@ -43,16 +42,16 @@ impl Way {
     }
 }
 
-/// So many entries are worth asking the team.
-const SHARE_FROM: usize = 512;
-/// How many of them one thread takes at a time.
-const CHUNK: usize = 128;
+/// So many regions are recorded by several threads: each takes a lock of its own.
+const SEVERAL: usize = 512;
 
+/// A copy of many entries: what it copies, and what will be recorded of it.
 pub(super) struct Uses<'e, 'a> {
-    stream: &'e Stream,
-    operation: &'static str,
-    list: List<'e, 'a>,
-    way: Way,
+    pub(super) stream: &'e Stream,
+    pub(super) operation: &'static str,
+    pub(super) list: List<'e, 'a>,
+    pub(super) survey: Survey<'e>,
+    pub(super) way: Way,
     fences: Mutex<Fences>,
 }
 
@@ -96,63 +95,40 @@ impl Fences {
 }
 
 impl<'e, 'a> Uses<'e, 'a> {
+    /// # Errors
+    ///
+    /// An entry belongs to another device or driver than the stream.
     pub(super) fn new(
         stream: &'e Stream,
         operation: &'static str,
         list: List<'e, 'a>,
         way: Way,
-    ) -> Self {
-        Uses { stream, operation, list, way, fences: Mutex::default() }
+    ) -> Result<Self> {
+        let survey = Survey::of(stream, operation, list)?;
+        Ok(Uses { stream, operation, list, survey, way, fences: Mutex::default() })
     }
 
-    /// Checks that all belong to the stream's device, and makes the stream wait, on the device, for what
-    /// conflicts.
+    /// Makes the stream wait, on the device, for what conflicts.
     pub(super) fn wait_for_conflicts(&self) -> Result<()> {
-        let conflicting = self.used_elsewhere()?;
+        let context = self.stream.timeline.context();
+        let operand = |region: &Region<'e>| Operand {
+            context,
+            hazards: region.hazards,
+            range: region.range.clone(),
+            access: self.way.access(region.side),
+        };
+        let conflicting: Vec<_> = self.survey.used_elsewhere.iter().map(operand).collect();
         wait_for_conflicts(self.stream, self.operation, &conflicting).map(drop)
     }
 
-    /// Checks that the stream can be used, and that all belong to its device, and blocks until what conflicts is
-    /// complete.
+    /// Checks that the stream can be used, and blocks until what conflicts is complete.
     pub(super) fn settle_conflicts(&self) -> Result<()> {
         let timeline = &self.stream.timeline;
         timeline.open(self.operation)?;
-        self.used_elsewhere()?.iter().try_for_each(|operand| {
-            operand.hazards.wait_elsewhere(&operand.range, operand.access, timeline)
+        self.survey.used_elsewhere.iter().try_for_each(|region| {
+            let access = self.way.access(region.side);
+            region.hazards.wait_elsewhere(&region.range, access, timeline)
         })
-    }
-
-    /// The buffers that other streams may use.
-    fn used_elsewhere(&self) -> Result<Vec<Operand<'e>>> {
-        let timeline = &self.stream.timeline;
-        let ours = timeline.context();
-        let mut conflicting: Mutex<Vec<Operand<'e>>> = Mutex::default();
-        let strange: Mutex<Option<Error>> = Mutex::default();
-        share(self.list.len(), &|part| {
-            for n in part.clone() {
-                if let Err(error) = self.check(self.list.get(n)) {
-                    strange.lock().get_or_insert(error);
-                }
-            }
-            self.for_buffers(part, |side, hazards, Hull { range, .. }| {
-                if hazards.is_used_elsewhere(timeline) {
-                    let access = self.way.access(side);
-                    conflicting.lock().push(Operand { context: ours, hazards, range, access });
-                }
-            });
-        });
-        let strange = strange.lock().take();
-        strange.map_or(Ok(()), Err)?;
-        Ok(std::mem::take(conflicting.get_mut()))
-    }
-
-    fn check(&self, entry: &Entry<'_>) -> Result<()> {
-        let ours = self.stream.timeline.context();
-        let device = entry.device.context();
-        if !Arc::ptr_eq(device, ours) {
-            check_device(self.operation, self.stream, &[device])?;
-        }
-        entry.pinned.map_or(Ok(()), |pinned| check_driver(self.operation, ours, pinned.context()))
     }
 
     /// Notes that a portion has been enqueued.
@@ -183,84 +159,39 @@ impl<'e, 'a> Uses<'e, 'a> {
         Ok((Ticket::new(timeline.clone(), last.position), taken))
     }
 
-    /// Calls `with` for the buffers of these entries. Views of one buffer that come one after the other are one
-    /// range: the buffer's list would merge them all the same, at a price for each. What lies between them may
-    /// be somebody else's, and be in use again at any time.
-    fn for_buffers(&self, part: Range<usize>, mut with: impl FnMut(Side, &'e Hazards, Hull)) {
-        let mut current: [Option<(&'e Hazards, Hull)>; 2] = [None, None];
-        for n in part {
-            self.list.get(n).for_buffers(|side, hazards, range| {
-                match &mut current[side as usize] {
-                    Some((same, hull)) if std::ptr::eq(*same, hazards) => hull.add(range),
-                    place => {
-                        let next = Hull { bytes: range.len(), range };
-                        if let Some((before, hull)) = place.replace((hazards, next)) {
-                            with(side, before, hull);
-                        }
-                    }
-                }
-            });
+    /// Records the fences in a buffer.
+    fn note(&self, fences: &Fences, region: &Region<'_>) {
+        let timeline = &self.stream.timeline;
+        let access = self.way.access(region.side);
+        for fence in fences.iter() {
+            region.hazards.note(timeline, fence, &region.range, access);
         }
-        for (last, side) in current.into_iter().zip([Side::Host, Side::Device]) {
-            if let Some((hazards, hull)) = last {
-                with(side, hazards, hull);
-            }
+        if access == Access::Write && fences.only().is_some() && region.is_whole() {
+            region.hazards.supersede(timeline, &region.range);
         }
     }
-}
-
-/// Ranges of one buffer, as one.
-struct Hull {
-    range: Range<usize>,
-    /// How many bytes they have themselves.
-    bytes: usize,
-}
-
-impl Hull {
-    fn add(&mut self, range: Range<usize>) {
-        self.bytes += range.len();
-        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
-    }
-
-    /// Whether nothing lies between the ranges, which are disjoint where they are written.
-    fn is_whole(&self) -> bool {
-        self.bytes == self.range.len()
-    }
-}
-
-/// Calls `work` with ranges that make up all numbers below `count`, on several threads if they are many.
-pub(super) fn share(count: usize, work: &(dyn Fn(Range<usize>) + Sync)) {
-    if count < SHARE_FROM {
-        return work(0..count);
-    }
-    let next = AtomicUsize::new(0);
-    let part = || {
-        loop {
-            let start = next.fetch_add(CHUNK, Ordering::Relaxed);
-            if start >= count {
-                return;
-            }
-            work(start..(start + CHUNK).min(count));
-        }
-    };
-    let helpers = (count / CHUNK).min(team::helpers(Task::Copying));
-    team::run(helpers, &part, &mut || part());
 }
 
 impl Drop for Uses<'_, '_> {
     fn drop(&mut self) {
         let fences = std::mem::take(self.fences.get_mut());
-        let timeline = &self.stream.timeline;
-        share(self.list.len(), &|part| {
-            self.for_buffers(part, |side, hazards, hull| {
-                let access = self.way.access(side);
-                for fence in fences.iter() {
-                    hazards.note(timeline, fence, &hull.range, access);
-                }
-                if access == Access::Write && fences.only().is_some() && hull.is_whole() {
-                    hazards.supersede(timeline, &hull.range);
-                }
-            });
-        });
+        if fences.count == 0 {
+            return;
+        }
+        let done = &|()| {};
+        match &self.survey.regions {
+            Some(regions) => {
+                let note = |(): &mut (), part: Range<usize>| {
+                    regions[part].iter().for_each(|region| self.note(&fences, region));
+                };
+                share(regions.len(), SEVERAL, &note, done);
+            }
+            None => {
+                let note = |(): &mut (), part: Range<usize>| {
+                    for_regions(self.list, part, |region| self.note(&fences, &region));
+                };
+                share(self.list.len(), SEVERAL, &note, done);
+            }
+        }
     }
 }

@@ -4,28 +4,27 @@ use std::ops::Range;
 
 use crate::driver::{BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, RawStream};
 use crate::error::Result;
-use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::transfer::entry::{Entry, List};
 use crate::transfer::order::portion;
 use crate::transfer::path::Path;
 use crate::transfer::staging::Engine;
-use crate::transfer::uses::{Uses, Way, share};
+use crate::transfer::share::share;
+use crate::transfer::uses::{Uses, Way};
 
 impl Engine {
     /// Enqueues the copies of page-locked entries to the device.
     pub(super) fn direct_upload(
         &self,
-        stream: &Stream,
-        operation: &'static str,
-        list: List<'_, '_>,
+        uses: Uses<'_, '_>,
         path: Path,
     ) -> Result<Ticket> {
-        let uses = Uses::new(stream, operation, list, Way::Up);
+        let Uses { stream, operation, list, .. } = uses;
         uses.wait_for_conflicts()?;
         let describe = || format!("copying {} page-locked entries to the device", list.len());
         if path == Path::Pull {
-            let tails: Vec<Item> = list.iter().flat_map(|entry| items(entry).skip(1)).collect();
+            let crossing = list.iter().filter(|_| uses.survey.crosses_seams);
+            let tails: Vec<Item> = crossing.flat_map(|entry| items(entry).skip(1)).collect();
             let mut items = self.lists.alloc::<Item>(list.len() + tails.len())?;
             let (heads, behind) = items.write()?.split_at_mut(list.len());
             write_heads(heads, list);
@@ -51,13 +50,11 @@ impl Engine {
     /// comes back as the number of the entry behind it, and its ticket.
     pub(super) fn direct_download(
         &self,
-        stream: &Stream,
-        operation: &'static str,
-        list: List<'_, '_>,
+        uses: Uses<'_, '_>,
         path: Path,
         bytes: usize,
     ) -> Result<Vec<(usize, Ticket)>> {
-        let uses = Uses::new(stream, operation, list, Way::Down);
+        let Uses { stream, operation, list, .. } = uses;
         uses.wait_for_conflicts()?;
         let mut portions = Vec::new();
         let mut start = 0;
@@ -94,6 +91,9 @@ fn items(entry: &Entry<'_>) -> impl Iterator<Item = Item> {
     })
 }
 
+/// So many items are written by several threads.
+const SEVERAL: usize = 2048;
+
 /// Writes the first item of each entry.
 fn write_heads(items: &mut [Item], list: List<'_, '_>) {
     struct Places(*mut Item);
@@ -106,7 +106,7 @@ fn write_heads(items: &mut [Item], list: List<'_, '_>) {
     }
     assert_eq!(items.len(), list.len());
     let places = Places(items.as_mut_ptr());
-    share(list.len(), &|part| {
+    let write = |(): &mut (), part: Range<usize>| {
         for n in part {
             let head = self::items(list.get(n)).next();
             // An empty entry has none.
@@ -114,7 +114,8 @@ fn write_heads(items: &mut [Item], list: List<'_, '_>) {
             // SAFETY: `n` is below the length, and each is written by one thread.
             unsafe { places.at(n).write(head) };
         }
-    });
+    };
+    share(list.len(), SEVERAL, &write, &|()| {});
 }
 
 /// One copy of a run, with its place in the blocks.

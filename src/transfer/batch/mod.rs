@@ -13,10 +13,10 @@ pub use self::item::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem
 
 use super::entry::{Entry, List};
 use super::path::Path;
-use super::plan::{Choice, Plan, Planner, Survey};
+use super::plan::{Choice, Plan, Planner};
 use super::staging::Engine;
 use super::team::Task;
-use super::uses::Way;
+use super::uses::{Uses, Way};
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
@@ -70,8 +70,8 @@ impl Stream {
     pub fn plan_upload(&self, items: &[UploadItem<'_>]) -> Result<Plan> {
         const OPERATION: &str = "Stream::plan_upload";
         self.timeline.context().check_process(OPERATION)?;
-        let survey = Survey::of(UploadItem::entries(items));
-        self.plan(OPERATION, Way::Up, &survey, None)
+        let list = List::all(UploadItem::entries(items));
+        self.plan(&Uses::new(self, OPERATION, list, Way::Up)?, None)
     }
 
     /// Makes all the copies of `items`, from this stream's device to host memory, ordinary or page-locked.
@@ -123,17 +123,12 @@ impl Stream {
     pub fn plan_download(&self, items: &[DownloadItem<'_>]) -> Result<Plan> {
         const OPERATION: &str = "Stream::plan_download";
         self.timeline.context().check_process(OPERATION)?;
-        let survey = Survey::of(DownloadItem::entries(items));
-        self.plan(OPERATION, Way::Down, &survey, None)
+        let list = List::all(DownloadItem::entries(items));
+        self.plan(&Uses::new(self, OPERATION, list, Way::Down)?, None)
     }
 
-    fn plan(
-        &self,
-        operation: &'static str,
-        way: Way,
-        survey: &Survey,
-        forced: Option<Path>,
-    ) -> Result<Plan> {
+    fn plan(&self, uses: &Uses<'_, '_>, forced: Option<Path>) -> Result<Plan> {
+        let (survey, way) = (&uses.survey, uses.way);
         let engine = Engine::of(self)?;
         let machine = engine.machine(self)?;
         let planner = Planner {
@@ -144,7 +139,7 @@ impl Stream {
             portion: engine.options.slot_bytes,
         };
         let by = |choice: Option<Choice>| match (choice, forced) {
-            (Some(choice), Some(path)) => choice.by(operation, path).map(Some),
+            (Some(choice), Some(path)) => choice.by(uses.operation, path).map(Some),
             (choice, _) => Ok(choice),
         };
         Ok(Plan {
@@ -161,25 +156,19 @@ impl Stream {
     ) -> Result<Ticket> {
         self.timeline.context().check_process(operation)?;
         let entries = UploadItem::entries(items);
-        let survey = Survey::of(entries);
-        survey.check_overlaps(operation, entries)?;
-        let plan = self.plan(operation, Way::Up, &survey, forced)?;
+        let uses = Uses::new(self, operation, List::all(entries), Way::Up)?;
+        uses.survey.check_overlaps(operation, entries)?;
+        let plan = self.plan(&uses, forced)?;
         let kinds = Kinds::of(operation, entries, &plan)?;
+        let Shares { direct, ordinary } = Shares::of(uses, entries, &plan, &kinds)?;
         let engine = Engine::of(self)?;
         let mut ticket = None;
-        if let Some(choice) = plan.direct {
-            let list = kinds.pinned(entries);
-            ticket = Some(engine.direct_upload(self, operation, list, choice.path)?);
+        if let Some((uses, path)) = direct {
+            ticket = Some(engine.direct_upload(uses, path)?);
         }
-        if let Some(choice) = plan.ordinary {
+        if let Some((uses, path)) = ordinary {
             // Behind the others on the stream, so that its ticket is for all.
-            ticket = Some(engine.upload(
-                self,
-                operation,
-                kinds.ordinary(entries),
-                choice.path,
-                Task::Copying,
-            )?);
+            ticket = Some(engine.upload(uses, path, Task::Copying)?);
         }
         ticket.map_or_else(|| self.nothing(operation), Ok)
     }
@@ -193,10 +182,13 @@ impl Stream {
     ) -> Result<Ticket> {
         self.timeline.context().check_process(operation)?;
         let entries = DownloadItem::entries(items);
-        let plan = self.plan(operation, Way::Down, &Survey::of(entries), forced)?;
+        let uses = Uses::new(self, operation, List::all(entries), Way::Down)?;
+        let plan = self.plan(&uses, forced)?;
         let kinds = Kinds::of(operation, entries, &plan)?;
+        let Shares { direct, ordinary } = Shares::of(uses, entries, &plan, &kinds)?;
         let engine = Engine::of(self)?;
         let mut ticket = self.nothing(operation)?;
+        let is_empty = direct.is_none() && ordinary.is_none();
         let portion = if each.is_some() { PORTION } else { usize::MAX };
         let mut tell = |number: usize| {
             if let Some(each) = &mut each {
@@ -205,25 +197,21 @@ impl Stream {
                 each(number, unsafe { entries[number].landed() });
             }
         };
-        let mut landing = Vec::new();
-        if let Some(choice) = &plan.direct {
-            let list = kinds.pinned(entries);
-            landing = engine.direct_download(self, operation, list, choice.path, portion)?;
+        if let Some((uses, path)) = direct {
+            let list = uses.list;
+            let landing = engine.direct_download(uses, path, portion)?;
             ticket = landing.last().map_or(ticket, |(_, last)| last.clone());
-        }
-        if portion < usize::MAX {
-            let list = kinds.pinned(entries);
             let mut told = 0;
-            for (end, landed) in &landing {
+            for (end, landed) in landing.iter().filter(|_| portion < usize::MAX) {
                 landed.wait()?;
                 (told..*end).for_each(|n| tell(list.number(n)));
                 told = *end;
             }
         }
-        if let Some(choice) = plan.ordinary {
-            let list = kinds.ordinary(entries);
-            engine.download(self, operation, list, choice.path, &mut |n| tell(list.number(n)))?;
-        } else if plan.direct.is_none() {
+        if let Some((uses, path)) = ordinary {
+            let list = uses.list;
+            engine.download(uses, path, &mut |n| tell(list.number(n)))?;
+        } else if is_empty {
             (0..entries.len()).for_each(tell);
         }
         Ok(ticket)
@@ -236,18 +224,21 @@ type Each<'f> = &'f mut dyn FnMut(usize, &[u8]);
 /// How many bytes of page-locked items land at a time for a caller who is told.
 const PORTION: usize = 1 << 20;
 
-/// The numbers of the entries of either kind, if there are both.
-#[derive(Default)]
+/// The numbers of the entries of either kind.
 struct Kinds {
-    ordinary: Option<Vec<u32>>,
-    pinned: Option<Vec<u32>>,
+    ordinary: Vec<u32>,
+    pinned: Vec<u32>,
 }
 
 impl Kinds {
-    fn of(operation: &'static str, entries: &[Entry<'_>], plan: &Plan) -> Result<Kinds> {
+    /// `None` if there is one kind only; those of the other kind, if any, are empty.
+    fn of(
+        operation: &'static str,
+        entries: &[Entry<'_>],
+        plan: &Plan,
+    ) -> Result<Option<Kinds>> {
         if plan.ordinary.is_none() || plan.direct.is_none() {
-            // Those of the other kind, if any, are empty.
-            return Ok(Kinds::default());
+            return Ok(None);
         }
         let is_ordinary = |number: &u32| entries[*number as usize].pinned.is_none();
         let count = u32::try_from(entries.len()).map_err(|_| {
@@ -259,14 +250,37 @@ impl Kinds {
             )
         })?;
         let (ordinary, pinned) = (0..count).partition(is_ordinary);
-        Ok(Kinds { ordinary: Some(ordinary), pinned: Some(pinned) })
+        Ok(Some(Kinds { ordinary, pinned }))
     }
+}
 
-    fn ordinary<'e, 'a>(&'e self, entries: &'e [Entry<'a>]) -> List<'e, 'a> {
-        self.ordinary.as_ref().map_or(List::all(entries), |chosen| List::of(entries, chosen))
-    }
+/// The two parts of a batch, each with the way that it takes.
+struct Shares<'e, 'a> {
+    direct: Option<(Uses<'e, 'a>, Path)>,
+    ordinary: Option<(Uses<'e, 'a>, Path)>,
+}
 
-    fn pinned<'e, 'a>(&'e self, entries: &'e [Entry<'a>]) -> List<'e, 'a> {
-        self.pinned.as_ref().map_or(List::all(entries), |chosen| List::of(entries, chosen))
+impl<'e, 'a> Shares<'e, 'a> {
+    /// `uses` are those of all entries.
+    fn of(
+        uses: Uses<'e, 'a>,
+        entries: &'e [Entry<'a>],
+        plan: &Plan,
+        kinds: &'e Option<Kinds>,
+    ) -> Result<Self> {
+        let path = |choice: &Option<Choice>| choice.as_ref().map(|choice| choice.path);
+        Ok(match (kinds, path(&plan.direct), path(&plan.ordinary)) {
+            (Some(kinds), Some(direct), Some(ordinary)) => {
+                let Uses { stream, operation, way, .. } = uses;
+                let part = |chosen| Uses::new(stream, operation, List::of(entries, chosen), way);
+                Shares {
+                    direct: Some((part(&kinds.pinned)?, direct)),
+                    ordinary: Some((part(&kinds.ordinary)?, ordinary)),
+                }
+            }
+            (_, Some(direct), _) => Shares { direct: Some((uses, direct)), ordinary: None },
+            (_, None, Some(ordinary)) => Shares { direct: None, ordinary: Some((uses, ordinary)) },
+            (_, None, None) => Shares { direct: None, ordinary: None },
+        })
     }
 }

@@ -8,11 +8,13 @@ use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
+use crate::transfer::apart::check_apart;
 use crate::transfer::order::{check_device, ordered};
 use crate::transfer::path::Path;
 use crate::transfer::peer::introduce;
-use crate::transfer::plan::{Group, Planner, check_apart};
+use crate::transfer::plan::Planner;
 use crate::transfer::staging::Engine;
+use crate::transfer::survey::Group;
 
 impl Stream {
     /// Makes all the copies of `items`, between device buffers: of one device, or of two, one of which this stream

@@ -14,6 +14,7 @@ use crate::transfer::order::check_device;
 use crate::transfer::path::Path;
 use crate::transfer::staging::Engine;
 use crate::transfer::team::{self, Task};
+use crate::transfer::uses::{Uses, Way};
 
 /// What a thread reads at a time into page-locked memory: much for a call, little for a thread that is late.
 const UNIT: usize = 512 << 10;
@@ -82,7 +83,8 @@ impl Stream {
             Entry::from_file(file, offset, dst.into())
         };
         let entries: Vec<Entry<'_>> = ranges.into_iter().map(entry).collect();
-        engine.upload(self, operation, List::all(&entries), Path::Copies, Task::Reading)
+        let uses = Uses::new(self, operation, List::all(&entries), Way::Up)?;
+        engine.upload(uses, Path::Copies, Task::Reading)
     }
 
     /// Few bytes, through one block of page-locked memory, as long as all ranges. All are read before the first is

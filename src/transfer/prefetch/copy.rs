@@ -26,6 +26,7 @@ use crate::transfer::entry::{Entry, List};
 use crate::transfer::path::Path;
 use crate::transfer::staging::Engine;
 use crate::transfer::team::Task;
+use crate::transfer::uses::{Uses, Way};
 
 const OPERATION: &str = "Prefetch";
 
@@ -151,8 +152,9 @@ impl Copier {
         if are_small {
             return self.stream.upload_batch(&mut items);
         }
-        let (engine, list) = (Engine::of(&self.stream)?, List::all(&entries));
-        let ticket = engine.upload(&self.stream, OPERATION, list, Path::Copies, Task::Copying);
+        let uses = Uses::new(&self.stream, OPERATION, List::all(&entries), Way::Up)?;
+        let engine = Engine::of(&self.stream)?;
+        let ticket = engine.upload(uses, Path::Copies, Task::Copying);
         self.entries = emptied(entries);
         ticket
     }

@@ -10,7 +10,7 @@ use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
 use super::portions::stores_to_memory;
 use super::ring::{Slot, Taken};
-use super::{Engine, refuse_inside, telling, total};
+use super::{Engine, refuse_inside, telling};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
@@ -25,7 +25,7 @@ use crate::transfer::order::{portion, wait_for_conflicts};
 use crate::transfer::path::Path;
 use crate::transfer::simd::Stores;
 use crate::transfer::team::Task;
-use crate::transfer::uses::{Uses, Way};
+use crate::transfer::uses::Uses;
 
 /// How many slots are enqueued for each that is waited for.
 const AHEAD: usize = 2;
@@ -93,16 +93,14 @@ impl Engine {
     /// this thread, with the number of every entry that has, in their order.
     pub(in crate::transfer) fn download(
         &self,
-        stream: &Stream,
-        operation: &'static str,
-        list: List<'_, '_>,
+        uses: Uses<'_, '_>,
         path: Path,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
+        let Uses { stream, operation, list, .. } = uses;
         refuse_inside(operation)?;
-        let uses = Uses::new(stream, operation, list, Way::Down);
-        let before = uses.reach(stream)?;
-        let bytes = total(list);
+        let before = uses.reach()?;
+        let bytes = uses.survey.bytes();
         let helpers = self.helpers(stream, bytes, Task::Copying)?;
         let landed = Landed::default();
         let progress = Progress {
@@ -163,7 +161,8 @@ impl<'e> Download<'e, '_> {
         let unit = self.engine.options.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
-        layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
+        let sums = &self.uses.survey.sums;
+        layout.fill(&mut progress.cursor, &self.list, sums, Sizes { piece, unit, items });
         layout.number = progress.submitted;
         progress.done += layout.bytes();
         progress.submitted += 1;

@@ -38,7 +38,6 @@ use bytemuck::Pod;
 
 pub use self::options::Staging;
 use self::ring::Ring;
-use super::entry::List;
 use super::machine::Machine;
 use super::team::{self, Task};
 use super::uses::Uses;
@@ -134,15 +133,11 @@ fn refuse_inside(operation: &'static str) -> Result<()> {
     ))
 }
 
-/// The bytes of all entries.
-fn total(list: List<'_, '_>) -> usize {
-    list.iter().map(|entry| entry.bytes()).sum()
-}
-
 impl Uses<'_, '_> {
     /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts, is complete
     /// or a copy that is being made. Tells how many positions the stream has.
-    fn reach(&self, stream: &Stream) -> Result<u64> {
+    fn reach(&self) -> Result<u64> {
+        let stream = self.stream;
         // By the host, so that the stream, if it is busy with copies, need not be emptied.
         self.settle_conflicts()?;
         // Before it is asked: what another thread enqueues meanwhile is not taken for a copy.

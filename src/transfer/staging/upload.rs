@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
 use super::ring::Slot;
-use super::{Engine, refuse_inside, total};
+use super::{Engine, refuse_inside};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
 };
@@ -20,7 +20,7 @@ use crate::transfer::entry::List;
 use crate::transfer::order::{portion, wait_for_conflicts};
 use crate::transfer::path::Path;
 use crate::transfer::team::Task;
-use crate::transfer::uses::{Uses, Way};
+use crate::transfer::uses::Uses;
 
 struct Upload<'e, 'a> {
     engine: &'e Engine,
@@ -32,23 +32,31 @@ struct Upload<'e, 'a> {
     bytes: usize,
     threads: usize,
     progress: Mutex<Progress>,
-    held: Mutex<Held<'e>>,
+    filled: Mutex<Filled<'e>>,
     submitted: AtomicU64,
 }
 
-/// Filled slots that are not yet the device's: see [`Staging::streaming_bytes`](super::Staging).
-///
-/// Whoever waits for a slot keeps none back: another upload may do the same.
+/// Filled slots that are not yet the device's. Some are kept back for a while: see
+/// [`Staging::streaming_bytes`](super::Staging). But whoever waits for a slot keeps none back: another upload may do the
+/// same.
 #[derive(Default)]
-struct Held<'e> {
+struct Filled<'e> {
     slots: VecDeque<&'e Slot>,
+    /// How many are kept back.
     limit: usize,
+    /// A thread is submitting, and looks here again when it has. Two at once would wait for each other in the
+    /// runtime, asleep.
+    submitting: bool,
 }
 
-impl<'e> Held<'e> {
-    /// The oldest, if there are more than are kept back.
+impl<'e> Filled<'e> {
+    /// The oldest, if there are more than are kept back, for the one thread that submits.
     fn due(&mut self) -> Option<&'e Slot> {
-        if self.slots.len() > self.limit { self.slots.pop_front() } else { None }
+        if self.submitting || self.slots.len() <= self.limit {
+            return None;
+        }
+        self.submitting = true;
+        self.slots.pop_front()
     }
 }
 
@@ -62,16 +70,14 @@ impl Engine {
     /// them.
     pub(in crate::transfer) fn upload(
         &self,
-        stream: &Stream,
-        operation: &'static str,
-        list: List<'_, '_>,
+        uses: Uses<'_, '_>,
         path: Path,
         task: Task,
     ) -> Result<Ticket> {
+        let Uses { stream, operation, list, .. } = uses;
         refuse_inside(operation)?;
-        let uses = Uses::new(stream, operation, list, Way::Up);
-        let before = uses.reach(stream)?;
-        let bytes = total(list);
+        let before = uses.reach()?;
+        let bytes = uses.survey.bytes();
         let helpers = self.helpers(stream, bytes, task)?;
         let upload = Upload {
             engine: self,
@@ -83,7 +89,7 @@ impl Engine {
             bytes,
             threads: helpers + 1,
             progress: Mutex::new(Progress { cursor: Cursor::default(), done: 0 }),
-            held: Mutex::default(),
+            filled: Mutex::default(),
             submitted: AtomicU64::new(0),
         };
         let result = job::run(&upload, helpers, &mut || {});
@@ -108,26 +114,23 @@ impl<'e> Upload<'e, '_> {
         if let Some(slot) = ring.take(pool, false)? {
             return Ok(slot);
         }
-        self.held.lock().limit = 0;
+        self.filled.lock().limit = 0;
         self.submit_due()?;
         Ok(ring.take(pool, true)?.expect("patience is rewarded"))
     }
 
-    /// Submits the slots that are not kept back any longer.
+    /// Submits the slots that are not kept back any longer, unless another thread is about to.
     fn submit_due(&self) -> Result<()> {
         loop {
-            let due = self.held.lock().due();
+            let due = self.filled.lock().due();
             let Some(slot) = due else { return Ok(()) };
-            self.submit_and_give_back(slot)?;
+            let taken = self.engine.ring.guard(slot);
+            self.submitted.fetch_add(1, Ordering::Relaxed);
+            // SAFETY: all units of the slot are done, and it is no longer in the queue: this thread has it alone.
+            self.submit(slot, unsafe { slot.layout() })?;
+            drop(taken);
+            self.filled.lock().submitting = false;
         }
-    }
-
-    /// All units of the slot are done, and this thread has it alone.
-    fn submit_and_give_back(&self, slot: &'e Slot) -> Result<()> {
-        let taken = self.engine.ring.guard(slot);
-        self.submitted.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: this thread has the slot alone.
-        self.submit(taken.slot(), unsafe { taken.slot().layout() })
     }
 
     fn submit(&self, slot: &Slot, layout: &Layout) -> Result<()> {
@@ -209,7 +212,7 @@ impl Drop for Upload<'_, '_> {
     /// After an error, or a panic, slots may be left that are not the device's.
     fn drop(&mut self) {
         let ring = &self.engine.ring;
-        self.held.get_mut().slots.drain(..).for_each(|slot| ring.give_back(slot));
+        self.filled.get_mut().slots.drain(..).for_each(|slot| ring.give_back(slot));
     }
 }
 
@@ -232,11 +235,12 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
         layout.stores = self.engine.options.stores_to_slot(self.bytes);
-        layout.fill(&mut progress.cursor, &self.list, Sizes { piece, unit, items });
+        let sums = &self.uses.survey.sums;
+        layout.fill(&mut progress.cursor, &self.list, sums, Sizes { piece, unit, items });
         progress.done += layout.bytes();
         let hold = self.engine.options.hold(self.bytes, progress.done);
         drop(progress);
-        self.held.lock().limit = hold;
+        self.filled.lock().limit = hold;
         Ok(Some(taken.hand_over()))
     }
 
@@ -270,14 +274,7 @@ impl<'e> Work<'e> for Upload<'e, '_> {
     }
 
     fn finish(&self, slot: &'e Slot) -> Result<()> {
-        {
-            let mut held = self.held.lock();
-            if held.limit == 0 && held.slots.is_empty() {
-                drop(held);
-                return self.submit_and_give_back(slot);
-            }
-            held.slots.push_back(slot);
-        }
+        self.filled.lock().slots.push_back(slot);
         self.submit_due()
     }
 

@@ -8,6 +8,7 @@ use crate::error::ErrorKind;
 use crate::pool::PinnedPool;
 use crate::transfer::staging::layout::{Cursor, Entries, Place, Sizes};
 use crate::transfer::staging::ring::Ring;
+use crate::transfer::survey::Sums;
 use crate::transfer::team::CopyTeam;
 
 const SLOTS: usize = 3;
@@ -101,7 +102,8 @@ impl<'r> Work<'r> for Counting<'r> {
             // SAFETY: just taken.
             let layout = unsafe { slot.layout_mut() };
             let mut cursor = Cursor::default();
-            layout.fill(&mut cursor, &Units, Sizes { piece: 1 << 20, unit: 1024, items: false });
+            let sizes = Sizes { piece: 1 << 20, unit: 1024, items: false };
+            layout.fill(&mut cursor, &Units, &Sums::default(), sizes);
             layout.number = round as u64;
             self.opened.store(round + 1, Ordering::Relaxed);
             Ok(Some(slot))
