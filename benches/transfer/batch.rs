@@ -1,6 +1,7 @@
 //! Many small copies at once, beside what the link carries and beside a loop of the runtime's calls.
 
 use pinlane::Result;
+use pinlane::driver::{Item, RawStream};
 
 use super::Bench;
 use super::blocks::{Blocks, Kind, Place};
@@ -8,7 +9,7 @@ use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::pageable::Pageable;
-use super::common::timing::{medians_of, seconds};
+use super::common::timing::{medians, medians_of, seconds};
 
 const SHAPES: [(&str, usize, usize); 3] =
     [("1000x4000", 1000, 4000), ("10000x256", 10_000, 256), ("100x256", 100, 256)];
@@ -26,6 +27,9 @@ const OURS: &str = "one batch whose list was made before, a block of the host's 
 const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one cudaStreamSynchronize, host's \
                     clock; median, in turns with the batch";
 
+const KERNEL: &str = "the kernel that reads the page-locked blocks alone, its list made before, nothing recorded, until \
+                      the stream is idle, host's clock; median";
+
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
     let places = [("", Place::Gaps), (".adjacent", Place::Adjacent), (".apart", Place::Apart)];
@@ -37,6 +41,10 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             continue;
         }
         let mut blocks = Blocks::new(bench, count, bytes, place)?;
+        let floor = format!("batch.kernel.{shape}{suffix}");
+        if report.wants(&floor) {
+            kernel(bench, &blocks, report, &floor)?;
+        }
         let pageable = Pageable::new(&bench.bare, &bench.device)?;
         let ceiling = Ceiling::new(bench, count * bytes)?;
         for ((name, by_loop), (_, kind)) in names.into_iter().zip(loops).zip(KINDS) {
@@ -61,6 +69,33 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             }
         }
     }
+    Ok(())
+}
+
+/// The least that a batch from page-locked memory can take: the kernel alone, its list made before, nothing recorded.
+fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Result<()> {
+    let samples = if bench.quick { 3 } else { 31 };
+    let mut items = bench.pool()?.alloc_zeroed::<Item>(blocks.host.len())?;
+    for (block, item) in items.write()?.iter_mut().enumerate() {
+        let ((gpu, host), bytes) = (blocks.addresses(block), blocks.host[block].len());
+        *item = Item { offset: host.addr() as u64, address: gpu, bytes: bytes as u64 };
+    }
+    let (driver, stream) = (bench.bare.driver(), bench.bare.stream());
+    let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
+    let [time] = medians(
+        samples,
+        [&mut || {
+            seconds(|| {
+                // SAFETY: the stream is live. The items are complete, and in page-locked memory that the device
+                // can address, as are the sources; the destinations are views of live device memory that do not
+                // overlap. All are idle: the other measurements are complete, and this is waited for below.
+                unsafe { driver.pull(raw, items.as_ptr().addr() as u64, items.len()) }
+                    .expect("the kernel starts");
+                bench.bare.synchronize()
+            })
+        }],
+    )?;
+    report.add(Figure::lower(name, time * 1e6, "us").by(KERNEL, samples));
     Ok(())
 }
 

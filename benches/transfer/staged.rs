@@ -1,17 +1,57 @@
 //! Copies from and to ordinary memory, beside what the link carries.
 
+use std::hint::black_box;
+use std::thread;
+
 use pinlane::Result;
 
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::timing::{medians, seconds};
-use super::{Bench, SIZES, TENSOR, rate};
+use super::{Bench, GIB, KIB, MIB, SIZES, TENSOR, rate};
 
 const METHOD: &str = "one ordinary slice, from the call until the data is there, host's clock; median, in \
                       turns with the reference";
 
+/// What the host alone can do: no way through ordinary memory is faster than that.
+const HOST: &str = "staged.host_copy";
+const HOST_METHOD: &str = "8 threads that copy 1 GiB of ordinary memory to 16 MiB of it, 256 KiB at a time, by memcpy, \
+                           and no device; median";
+const THREADS: usize = 8;
+const UNIT: usize = 256 * KIB;
+const ROOM: usize = 16 * MIB;
+
+fn host_copy(bench: &Bench, report: &mut Report) -> Result<()> {
+    let (bytes, samples) = if bench.quick { (ROOM, 3) } else { (GIB, 9) };
+    let source = vec![1u8; bytes];
+    let mut rooms = vec![vec![1u8; ROOM / THREADS]; THREADS];
+    let [time] = medians(
+        samples,
+        [&mut || {
+            seconds(|| {
+                thread::scope(|scope| {
+                    for (room, part) in rooms.iter_mut().zip(source.chunks(bytes / THREADS)) {
+                        scope.spawn(move || {
+                            for (number, unit) in part.chunks_exact(UNIT).enumerate() {
+                                let at = number * UNIT % room.len();
+                                black_box(&mut room[at..at + UNIT]).copy_from_slice(unit);
+                            }
+                        });
+                    }
+                });
+                Ok(())
+            })
+        }],
+    )?;
+    report.add(Figure::higher(HOST, rate(bytes, time), "GB/s").by(HOST_METHOD, samples));
+    Ok(())
+}
+
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    if report.wants(HOST) {
+        host_copy(bench, report)?;
+    }
     for (name, bytes) in SIZES {
         let names = ["h2d", "d2h"].map(|way| format!("staged.{way}.{name}"));
         if bench.has_time_for(bytes) && names.iter().any(|name| report.wants(name)) {

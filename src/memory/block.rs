@@ -130,6 +130,14 @@ impl BlockRef {
         })
     }
 
+    /// Whether a range has several parts.
+    #[inline]
+    pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
+        let seam = self.block().seam;
+        // Few blocks have a seam at all, and divisions take long.
+        range.end > seam && (range.start / seam + 1).saturating_mul(seam) < range.end
+    }
+
     #[inline]
     pub(crate) fn home(&self) -> u32 {
         self.block().home

@@ -267,6 +267,12 @@ impl<'a> PinnedBytes<'a> {
         parts.map(move |part| part.start - start..part.end - start)
     }
 
+    /// Whether that range has several parts.
+    #[inline]
+    pub(crate) fn crosses_seam(&self, ptr: *const u8, bytes: usize) -> bool {
+        self.0.block.crosses_seam(&self.range(ptr, bytes))
+    }
+
     pub(crate) fn context(&self) -> &'a Context {
         self.0.context()
     }

@@ -75,12 +75,15 @@ impl<'a> Entry<'a> {
         self.host
     }
 
-    /// Calls `with` for the buffers that the entry names: the device's, and the host's, if it is tracked.
+    /// The buffer on that side, if it is tracked, and which of its bytes the entry names.
     #[inline]
-    pub(super) fn for_buffers(&self, mut with: impl FnMut(Side, &'a Hazards, Range<usize>)) {
-        with(Side::Device, self.device.hazards(), self.device.range());
-        if let Some(pinned) = self.pinned {
-            with(Side::Host, pinned.hazards(), pinned.range(self.host, self.bytes()));
+    pub(super) fn buffer(&self, side: Side) -> Option<(&'a Hazards, Range<usize>)> {
+        match side {
+            Side::Device => Some((self.device.hazards(), self.device.range())),
+            Side::Host => {
+                let pinned = self.pinned?;
+                Some((pinned.hazards(), pinned.range(self.host, self.bytes())))
+            }
         }
     }
 
@@ -177,7 +180,9 @@ impl<'e, 'a> List<'e, 'a> {
         &self.entries[self.number(n)]
     }
 
-    pub(super) fn iter(self) -> impl Iterator<Item = &'e Entry<'a>> + use<'e, 'a> {
-        (0..self.len()).map(move |n| self.get(n))
+    /// The entries in `part`, if they follow each other in memory.
+    #[inline]
+    pub(super) fn slice(&self, part: Range<usize>) -> Option<&'e [Entry<'a>]> {
+        if self.chosen.is_none() { Some(&self.entries[part]) } else { None }
     }
 }

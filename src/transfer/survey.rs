@@ -134,40 +134,58 @@ impl<'e> Findings<'e> {
 
     /// Looks at the entries in `part`.
     fn look(&mut self, list: List<'e, '_>, part: Range<usize>, sums: &Sums) {
-        let mut before = part.start.checked_sub(1).map(|before| list.get(before));
+        let before = part.start.checked_sub(1).map(|before| list.get(before));
         // An empty one says nothing of those before it.
         self.ascending &= before.is_none_or(|before| before.bytes() > 0);
+        match list.slice(part.clone()) {
+            Some(entries) => self.count(before, part.start, entries.iter(), sums),
+            None => self.count(before, part.start, part.map(|n| list.get(n)), sums),
+        }
+    }
+
+    /// Counts the entries from the `first` on. Nothing but values of its own in the loop, which so stay in registers.
+    fn count<'l, 'a: 'l>(
+        &mut self,
+        mut before: Option<&'l Entry<'a>>,
+        first: usize,
+        entries: impl Iterator<Item = &'l Entry<'a>>,
+        sums: &Sums,
+    ) {
+        let mut ordinary = Group::default();
+        let mut pinned = Group::default();
         let mut sum = Sum::default();
-        for n in part {
-            let entry = list.get(n);
-            if entry.bytes() > 0 {
-                self.count(before, entry);
-                sum.add(entry.bytes());
+        let (mut borrowed, mut ascending, mut crosses_seams) = (false, true, false);
+        for (n, entry) in (first..).zip(entries) {
+            let bytes = entry.bytes();
+            if bytes > 0 {
+                let device = &entry.device;
+                let mut follows = false;
+                if let Some(before) = before {
+                    let end = before.device.ptr() + before.bytes() as u64;
+                    ascending &= end <= device.ptr();
+                    follows = end == device.ptr() && before.device.home() == device.home();
+                }
+                borrowed |= device.is_borrowed();
+                match &entry.pinned {
+                    None => ordinary.add(bytes, follows),
+                    Some(memory) => {
+                        follows = follows && before.is_some_and(|it| it.is_followed_by(entry));
+                        pinned.add(bytes, follows);
+                        crosses_seams |= memory.crosses_seam(entry.host(), bytes);
+                    }
+                }
+                sum.add(bytes);
                 before = Some(entry);
             }
             if (n + 1).is_multiple_of(SUMMED) {
                 sums.set(n / SUMMED, std::mem::take(&mut sum));
             }
         }
-    }
-
-    fn count(&mut self, before: Option<&Entry<'_>>, entry: &Entry<'_>) {
-        let device = &entry.device;
-        self.borrowed |= device.is_borrowed();
-        let mut follows = false;
-        if let Some(before) = before {
-            let end = before.device.ptr() + before.bytes() as u64;
-            self.ascending &= end <= device.ptr();
-            follows = end == device.ptr() && before.device.home() == device.home();
-        }
-        match &entry.pinned {
-            None => self.ordinary.add(entry.bytes(), follows),
-            Some(pinned) => {
-                let both = before.is_some_and(|before| follows && before.is_followed_by(entry));
-                self.pinned.add(entry.bytes(), both);
-                self.crosses_seams |= pinned.parts(entry.host(), entry.bytes()).nth(1).is_some();
-            }
-        }
+        self.ordinary.join(ordinary);
+        self.pinned.join(pinned);
+        self.borrowed |= borrowed;
+        self.ascending &= ascending;
+        self.crosses_seams |= crosses_seams;
     }
 
     /// Looks at whose buffers the entries in `part` are.
@@ -268,20 +286,36 @@ pub(super) fn for_regions<'e>(
     part: Range<usize>,
     mut with: impl FnMut(Region<'e>),
 ) {
-    let mut current: [Option<Region<'e>>; 2] = [None, None];
-    for first in part {
-        list.get(first).for_buffers(|side, hazards, range| {
-            let bytes = range.len();
-            match &mut current[side as usize] {
-                Some(same) if std::ptr::eq(same.hazards, hazards) => same.add(&range, bytes),
-                place => {
-                    let before = place.replace(Region { side, hazards, range, bytes, first });
-                    before.into_iter().for_each(&mut with);
-                }
+    for side in [Side::Device, Side::Host] {
+        match list.slice(part.clone()) {
+            Some(entries) => regions_of(side, part.start, entries.iter(), &mut with),
+            None => {
+                regions_of(side, part.start, part.clone().map(|n| list.get(n)), &mut with);
             }
-        });
+        }
     }
-    current.into_iter().flatten().for_each(with);
+}
+
+/// The regions of one side of the entries from the `first` on.
+fn regions_of<'e, 'a: 'e>(
+    side: Side,
+    first: usize,
+    entries: impl Iterator<Item = &'e Entry<'a>>,
+    mut with: impl FnMut(Region<'e>),
+) {
+    let mut current: Option<Region<'e>> = None;
+    for (first, entry) in (first..).zip(entries) {
+        let Some((hazards, range)) = entry.buffer(side) else { continue };
+        let bytes = range.len();
+        match &mut current {
+            Some(same) if std::ptr::eq(same.hazards, hazards) => same.add(&range, bytes),
+            place => {
+                let before = place.replace(Region { side, hazards, range, bytes, first });
+                before.into_iter().for_each(&mut with);
+            }
+        }
+    }
+    current.into_iter().for_each(with);
 }
 
 /// Regions of one buffer that several threads found, one after the other, are one.

@@ -151,6 +151,8 @@ pub(crate) fn helpers(task: Task) -> usize {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Task {
     Copying,
+    /// Copying what nobody waits for yet.
+    Ahead,
     Reading,
 }
 

@@ -8,42 +8,54 @@ use crate::ticket::Ticket;
 use crate::transfer::entry::{Entry, List};
 use crate::transfer::order::portion;
 use crate::transfer::path::Path;
-use crate::transfer::staging::Engine;
 use crate::transfer::share::share;
+use crate::transfer::staging::Engine;
 use crate::transfer::uses::{Uses, Way};
 
 impl Engine {
     /// Enqueues the copies of page-locked entries to the device.
-    pub(super) fn direct_upload(
-        &self,
-        uses: Uses<'_, '_>,
-        path: Path,
-    ) -> Result<Ticket> {
+    pub(super) fn direct_upload(&self, uses: Uses<'_, '_>, path: Path) -> Result<Ticket> {
         let Uses { stream, operation, list, .. } = uses;
         uses.wait_for_conflicts()?;
-        let describe = || format!("copying {} page-locked entries to the device", list.len());
         if path == Path::Pull {
-            let crossing = list.iter().filter(|_| uses.survey.crosses_seams);
-            let tails: Vec<Item> = crossing.flat_map(|entry| items(entry).skip(1)).collect();
-            let mut items = self.lists.alloc::<Item>(list.len() + tails.len())?;
-            let (heads, behind) = items.write()?.split_at_mut(list.len());
-            write_heads(heads, list);
-            behind.copy_from_slice(&tails);
-            let (at, count) = (items.as_ptr().addr() as u64, items.len());
-            let operands = [crate::memory::sealed::Sealed::reading(&items)];
-            // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked block, and each
-            // source in one too (`parts`), which the device can address (`Machine::kernels`). The destinations lie
-            // in the entries' device memory, borrowed exclusively or found apart (`check_overlaps`), and so
-            // overlap neither one another nor host memory. The uses recorded here and by `Uses` keep all valid
-            // until retired.
-            let pull = |driver: &dyn Driver, raw| unsafe { driver.pull(raw, at, count) };
-            portion(stream, operation, &operands, pull, describe, |fence| uses.add(fence))?;
+            // The device begins with the first ones while the others' items are written.
+            let middle = if list.len() < SEVERAL { 0 } else { list.len() / 2 };
+            for part in [0..middle, middle..list.len()] {
+                if !part.is_empty() {
+                    self.pull(&uses, part)?;
+                }
+            }
         } else {
             let copy =
                 |driver: &dyn Driver, raw| copies(driver, raw, list, 0..list.len(), path, Way::Up);
+            let describe = || format!("copying {} page-locked entries to the device", list.len());
             portion(stream, operation, &[], copy, describe, |fence| uses.add(fence))?;
         }
         Ok(uses.record()?.0)
+    }
+
+    /// Enqueues a kernel that reads these entries.
+    fn pull(&self, uses: &Uses<'_, '_>, part: Range<usize>) -> Result<()> {
+        let mut tails: Vec<Item> = Vec::new();
+        if uses.survey.crosses_seams {
+            let entries = part.clone().map(|n| uses.list.get(n));
+            tails.extend(entries.flat_map(|entry| items(entry).skip(1)));
+        }
+        let mut items = self.lists.alloc::<Item>(part.len() + tails.len())?;
+        let (heads, behind) = items.write()?.split_at_mut(part.len());
+        write_heads(heads, uses.list, part.start, uses.survey.crosses_seams);
+        behind.copy_from_slice(&tails);
+        let (at, count) = (items.as_ptr().addr() as u64, items.len());
+        let operands = [crate::memory::sealed::Sealed::reading(&items)];
+        // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked block, and each
+        // source in one too (`parts`), which the device can address (`Machine::kernels`). The destinations lie
+        // in the entries' device memory, borrowed exclusively or found apart (`check_overlaps`), and so
+        // overlap neither one another nor host memory. The uses recorded here and by `Uses` keep all valid
+        // until retired.
+        let pull = |driver: &dyn Driver, raw| unsafe { driver.pull(raw, at, count) };
+        let describe = || format!("copying {} page-locked entries to the device", part.len());
+        let noted = |fence| uses.add(fence);
+        portion(uses.stream, uses.operation, &operands, pull, describe, noted).map(drop)
     }
 
     /// Enqueues the copies of page-locked entries from the device, in portions of about `portion` bytes. Each
@@ -94,8 +106,8 @@ fn items(entry: &Entry<'_>) -> impl Iterator<Item = Item> {
 /// So many items are written by several threads.
 const SEVERAL: usize = 2048;
 
-/// Writes the first item of each entry.
-fn write_heads(items: &mut [Item], list: List<'_, '_>) {
+/// Writes the first item of each entry from the `first` on.
+fn write_heads(items: &mut [Item], list: List<'_, '_>, first: usize, crosses_seams: bool) {
     struct Places(*mut Item);
     // SAFETY: used by several threads for different places only.
     unsafe impl Sync for Places {}
@@ -104,18 +116,21 @@ fn write_heads(items: &mut [Item], list: List<'_, '_>) {
             self.0.wrapping_add(n)
         }
     }
-    assert_eq!(items.len(), list.len());
+    assert!(first + items.len() <= list.len());
     let places = Places(items.as_mut_ptr());
     let write = |(): &mut (), part: Range<usize>| {
         for n in part {
-            let head = self::items(list.get(n)).next();
-            // An empty entry has none.
-            let head = head.unwrap_or(Item { offset: 0, address: 0, bytes: 0 });
+            let entry = list.get(first + n);
+            let (host, address) = (entry.host().addr() as u64, entry.device.ptr());
+            let mut head = Item { offset: host, address, bytes: entry.bytes() as u64 };
+            if crosses_seams && let Some(cut) = self::items(entry).next() {
+                head = cut;
+            }
             // SAFETY: `n` is below the length, and each is written by one thread.
             unsafe { places.at(n).write(head) };
         }
     };
-    share(list.len(), SEVERAL, &write, &|()| {});
+    share(items.len(), SEVERAL, &write, &|()| {});
 }
 
 /// One copy of a run, with its place in the blocks.

@@ -232,11 +232,7 @@ struct Kinds {
 
 impl Kinds {
     /// `None` if there is one kind only; those of the other kind, if any, are empty.
-    fn of(
-        operation: &'static str,
-        entries: &[Entry<'_>],
-        plan: &Plan,
-    ) -> Result<Option<Kinds>> {
+    fn of(operation: &'static str, entries: &[Entry<'_>], plan: &Plan) -> Result<Option<Kinds>> {
         if plan.ordinary.is_none() || plan.direct.is_none() {
             return Ok(None);
         }

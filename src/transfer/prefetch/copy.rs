@@ -154,7 +154,7 @@ impl Copier {
         }
         let uses = Uses::new(&self.stream, OPERATION, List::all(&entries), Way::Up)?;
         let engine = Engine::of(&self.stream)?;
-        let ticket = engine.upload(uses, Path::Copies, Task::Copying);
+        let ticket = engine.upload(uses, Path::Copies, Task::Ahead);
         self.entries = emptied(entries);
         ticket
     }

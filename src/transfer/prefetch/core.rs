@@ -17,13 +17,19 @@
 //!   it.
 
 use std::any::Any;
+use std::hint::spin_loop;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use super::copy::Copied;
 use crate::error::Error;
 use crate::process::call_user;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 use crate::ticket::Ticket;
+
+/// How long a worker with nothing to do spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(200);
 
 /// What became of a batch.
 pub(super) enum Outcome {
@@ -45,6 +51,8 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// There may be something to pull.
     room: Condvar,
+    /// Counts up, under the lock, whenever there may be. Read by workers that spin.
+    changes: AtomicU64,
     /// There may be something to take.
     ready: Condvar,
 }
@@ -61,6 +69,9 @@ struct State {
     ended: bool,
     stopped: bool,
     waker: Option<Waker>,
+    /// How many workers have nothing to do: those that still look, and those that sleep.
+    spinning: usize,
+    asleep: usize,
 }
 
 impl State {
@@ -89,8 +100,16 @@ impl Core {
             ended: false,
             stopped: false,
             waker: None,
+            spinning: 0,
+            asleep: 0,
         };
-        Core { ordered, state: Mutex::new(state), room: Condvar::new(), ready: Condvar::new() }
+        Core {
+            ordered,
+            state: Mutex::new(state),
+            room: Condvar::new(),
+            changes: AtomicU64::new(0),
+            ready: Condvar::new(),
+        }
     }
 
     /// For a worker: blocks until it may have the producer. `false`: there is nothing more to pull.
@@ -104,7 +123,44 @@ impl Core {
                 state.pulling = true;
                 return true;
             }
-            state = self.room.wait(state);
+            let seen = self.changes.load(Ordering::Relaxed);
+            state.spinning += 1;
+            drop(state);
+            self.spin_while(seen);
+            state = self.state.lock();
+            state.spinning -= 1;
+            if self.changes.load(Ordering::Relaxed) == seen {
+                state.asleep += 1;
+                state = self.room.wait(state);
+                state.asleep -= 1;
+            }
+        }
+    }
+
+    /// Spins until something changes, but not for long: to wake a worker would cost a consumer that comes soon more
+    /// than all else that [`take`](Self::take) does.
+    fn spin_while(&self, seen: u64) {
+        let start = Instant::now();
+        while start.elapsed() < SPIN {
+            for _ in 0..64 {
+                if self.changes.load(Ordering::Relaxed) != seen {
+                    return;
+                }
+                spin_loop();
+            }
+        }
+    }
+
+    /// Tells workers, one or all, that there may be something to pull. Whoever spins is one, and tells the next when
+    /// it has pulled.
+    fn wake_workers(&self, state: MutexGuard<'_, State>, all: bool) {
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        let State { spinning, asleep, .. } = *state;
+        drop(state);
+        if asleep > 0 && all {
+            self.room.notify_all();
+        } else if asleep > 0 && spinning == 0 {
+            self.room.notify_one();
         }
     }
 
@@ -115,12 +171,7 @@ impl Core {
         state.next += 1;
         state.pulling = false;
         state.ended |= is_last;
-        drop(state);
-        if is_last {
-            self.room.notify_all();
-        } else {
-            self.room.notify_one();
-        }
+        self.wake_workers(state, is_last);
         number
     }
 
@@ -137,7 +188,7 @@ impl Core {
         state.ended = true;
         state.pulling = false;
         self.wake_consumer(state);
-        self.room.notify_all();
+        self.wake_workers(self.state.lock(), true);
     }
 
     /// Puts what became of a batch into its place.
@@ -195,8 +246,7 @@ impl Core {
         let at = state.at(state.head);
         let outcome = state.slots[at].take();
         state.head += u64::from(outcome.is_some());
-        drop(state);
-        self.room.notify_one();
+        self.wake_workers(state, false);
         outcome
     }
 
@@ -208,8 +258,7 @@ impl Core {
         let waker = state.waker.take();
         // Slots may be asked for until the last worker has seen the end.
         state.slots = Box::new([None]);
-        drop(state);
-        self.room.notify_all();
+        self.wake_workers(state, true);
         call_user(move || drop((slots, waker)));
     }
 

@@ -408,7 +408,12 @@ mod tests {
     fn neighbours_are_one_run() {
         let list = Ranges((0..10).map(|i| (0x1000 + 100 * i, 100)).collect());
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
-        layout.fill(&mut cursor, &list, &Sums::default(), Sizes { piece: 4096, unit: 300, items: false });
+        layout.fill(
+            &mut cursor,
+            &list,
+            &Sums::default(),
+            Sizes { piece: 4096, unit: 300, items: false },
+        );
         let runs: Vec<_> = layout.runs(&list).collect();
         assert_eq!(runs, [Run { slot: 0..1000, device: 0x1000 }]);
         assert_eq!(layout.units(), 4);
@@ -427,7 +432,12 @@ mod tests {
             }
         }
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
-        layout.fill(&mut cursor, &Apart, &Sums::default(), Sizes { piece: 4096, unit: 4096, items: false });
+        layout.fill(
+            &mut cursor,
+            &Apart,
+            &Sums::default(),
+            Sizes { piece: 4096, unit: 4096, items: false },
+        );
         let runs: Vec<_> = layout.runs(&Apart).map(|run| (run.device, run.slot.len())).collect();
         assert_eq!(runs, [(0x1000, 128), (0x1080, 128)]);
     }
@@ -436,7 +446,12 @@ mod tests {
     fn parts_keep_the_alignment_of_their_device_address() {
         let list = Ranges((0..50).map(|i| (0x1000 + 171 * i, 90)).collect());
         let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
-        layout.fill(&mut cursor, &list, &Sums::default(), Sizes { piece: 16384, unit: 1024, items: true });
+        layout.fill(
+            &mut cursor,
+            &list,
+            &Sums::default(),
+            Sizes { piece: 16384, unit: 1024, items: true },
+        );
         assert_eq!(cursor.entry, 50);
         for part in parts(&layout, &list).iter().filter(|part| part.at == 0) {
             assert_eq!(part.offset as u64 % 16, part.device % 16);
@@ -463,7 +478,12 @@ mod tests {
                 let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
                 let mut aligned = 0;
                 while cursor.entry < 3 {
-                    layout.fill(&mut cursor, &file, &Sums::default(), Sizes { piece, unit, items: false });
+                    layout.fill(
+                        &mut cursor,
+                        &file,
+                        &Sums::default(),
+                        Sizes { piece, unit, items: false },
+                    );
                     assert!(layout.used() <= piece.max(LEAST + 16), "the slot is not left");
                     let mut end = 0;
                     for (_, part) in (0..layout.units()).flat_map(|unit| layout.unit(unit, &file)) {

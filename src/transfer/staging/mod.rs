@@ -101,7 +101,9 @@ impl Engine {
     /// How many threads of the team are to help with a copy.
     pub(super) fn helpers(&self, stream: &Stream, bytes: usize, task: Task) -> Result<usize> {
         let most = match task {
-            Task::Copying => (self.machine(stream)?.costs.threads as usize).saturating_sub(1),
+            Task::Copying | Task::Ahead => {
+                (self.machine(stream)?.costs.threads as usize).saturating_sub(1)
+            }
             Task::Reading => usize::MAX,
         };
         Ok((bytes / (32 << 10)).min(team::helpers(task)).min(most))

@@ -23,12 +23,12 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// The default: 8 slots of 8 MiB. They are page-locked one by one, when they are needed.
+    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed.
     #[must_use]
     pub fn new() -> Self {
         Staging {
-            ring_bytes: 64 << 20,
-            slot_bytes: 8 << 20,
+            ring_bytes: 32 << 20,
+            slot_bytes: 4 << 20,
             first_bytes: 256 << 10,
             streaming_bytes: 64 << 20,
             unit_bytes: 256 << 10,
@@ -72,7 +72,7 @@ impl Staging {
     }
 
     /// Uploads of at most this many bytes are written to their slots past the cache, which was faster where it was
-    /// measured. Longer ones are written through it, and their portions given to the device a little later.
+    /// measured. Longer ones are written through it, and use four slots in turns.
     #[must_use]
     pub fn streaming_bytes(mut self, bytes: usize) -> Self {
         self.streaming_bytes = bytes;

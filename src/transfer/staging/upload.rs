@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
-use super::ring::Slot;
+use super::portions::IN_CACHE;
+use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside};
 use crate::driver::{
     BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
@@ -19,6 +20,7 @@ use crate::ticket::Ticket;
 use crate::transfer::entry::List;
 use crate::transfer::order::{portion, wait_for_conflicts};
 use crate::transfer::path::Path;
+use crate::transfer::simd::Stores;
 use crate::transfer::team::Task;
 use crate::transfer::uses::Uses;
 
@@ -31,38 +33,42 @@ struct Upload<'e, 'a> {
     uses: &'e Uses<'e, 'a>,
     bytes: usize,
     threads: usize,
+    task: Task,
     progress: Mutex<Progress>,
     filled: Mutex<Filled<'e>>,
     submitted: AtomicU64,
 }
 
-/// Filled slots that are not yet the device's. Some are kept back for a while: see
-/// [`Staging::streaming_bytes`](super::Staging). But whoever waits for a slot keeps none back: another upload may do the
-/// same.
+/// Filled slots that are not yet the device's.
 #[derive(Default)]
 struct Filled<'e> {
     slots: VecDeque<&'e Slot>,
-    /// How many are kept back.
-    limit: usize,
     /// A thread is submitting, and looks here again when it has. Two at once would wait for each other in the
     /// runtime, asleep.
     submitting: bool,
+    /// A submission has failed, so that there will be no other.
+    failed: bool,
+    /// The last portions that have been submitted, by their numbers.
+    submitted: [Option<Ticket>; IN_CACHE],
 }
 
 impl<'e> Filled<'e> {
-    /// The oldest, if there are more than are kept back, for the one thread that submits.
-    fn due(&mut self) -> Option<&'e Slot> {
-        if self.submitting || self.slots.len() <= self.limit {
+    /// The oldest, for the one thread that submits.
+    fn next(&mut self) -> Option<&'e Slot> {
+        if self.submitting {
             return None;
         }
-        self.submitting = true;
-        self.slots.pop_front()
+        let next = self.slots.pop_front();
+        self.submitting = next.is_some();
+        next
     }
 }
 
+#[derive(Default)]
 struct Progress {
     cursor: Cursor,
     done: usize,
+    opened: u64,
 }
 
 impl Engine {
@@ -88,7 +94,8 @@ impl Engine {
             uses: &uses,
             bytes,
             threads: helpers + 1,
-            progress: Mutex::new(Progress { cursor: Cursor::default(), done: 0 }),
+            task,
+            progress: Mutex::default(),
             filled: Mutex::default(),
             submitted: AtomicU64::new(0),
         };
@@ -108,32 +115,35 @@ impl<'e> Upload<'e, '_> {
         slot.address(layout.items_at()).cast::<Item>().wrapping_add(number)
     }
 
-    /// A slot; what is kept back is submitted before this waits for one.
-    fn take_slot(&self) -> Result<&'e Slot> {
+    /// A slot for the portion of that number. Where few slots are to be used, blocks until the device is done with
+    /// the last but [`IN_CACHE`] one.
+    fn take_slot(&self, number: u64, stores: Stores) -> Result<Taken<'e>> {
         let Engine { ring, pool, .. } = self.engine;
-        if let Some(slot) = ring.take(pool, false)? {
-            return Ok(slot);
+        if stores == Stores::Cached {
+            let before = self.filled.lock().submitted[at(number)].take();
+            before.map_or(Ok(()), |before| before.wait())?;
         }
-        self.filled.lock().limit = 0;
-        self.submit_due()?;
-        Ok(ring.take(pool, true)?.expect("patience is rewarded"))
+        Ok(ring.guard(ring.take(pool, true)?.expect("patience is rewarded")))
     }
 
-    /// Submits the slots that are not kept back any longer, unless another thread is about to.
-    fn submit_due(&self) -> Result<()> {
+    /// Submits what is filled, unless another thread is about to.
+    fn submit_filled(&self) -> Result<()> {
         loop {
-            let due = self.filled.lock().due();
-            let Some(slot) = due else { return Ok(()) };
+            let next = self.filled.lock().next();
+            let Some(slot) = next else { return Ok(()) };
+            let turn = Turn(self);
             let taken = self.engine.ring.guard(slot);
             self.submitted.fetch_add(1, Ordering::Relaxed);
             // SAFETY: all units of the slot are done, and it is no longer in the queue: this thread has it alone.
-            self.submit(slot, unsafe { slot.layout() })?;
+            let layout = unsafe { slot.layout() };
+            let number = layout.number;
+            let ticket = self.submit(slot, layout)?;
             drop(taken);
-            self.filled.lock().submitting = false;
+            turn.pass_on(number, ticket);
         }
     }
 
-    fn submit(&self, slot: &Slot, layout: &Layout) -> Result<()> {
+    fn submit(&self, slot: &Slot, layout: &Layout) -> Result<Ticket> {
         let whole = || slot.host().operand(0..slot.host().len(), Access::Read);
         let (one, two);
         let mut scratch = 0;
@@ -147,15 +157,14 @@ impl<'e> Upload<'e, '_> {
             one = [whole()];
             &one
         };
-        let submitted = portion(
+        portion(
             self.stream,
             self.operation,
             operands,
             |driver, raw| self.enqueue(driver, raw, slot, layout, scratch),
             || format!("copying {} bytes from the host", layout.bytes()),
             |fence| self.uses.add(fence),
-        );
-        submitted.map(drop)
+        )
     }
 
     fn enqueue(
@@ -208,11 +217,33 @@ impl<'e> Upload<'e, '_> {
     }
 }
 
-impl Drop for Upload<'_, '_> {
-    /// After an error, or a panic, slots may be left that are not the device's.
+/// The place of the portion of that number among the last ones.
+fn at(number: u64) -> usize {
+    (number % IN_CACHE as u64) as usize
+}
+
+/// The right to submit. Dropped, by an error or a panic, it gives back all that is filled: the thread that opens may be
+/// waiting for a slot.
+struct Turn<'u, 'e, 'a>(&'u Upload<'e, 'a>);
+
+impl Turn<'_, '_, '_> {
+    fn pass_on(self, number: u64, ticket: Ticket) {
+        let mut filled = self.0.filled.lock();
+        filled.submitted[at(number)] = Some(ticket);
+        filled.submitting = false;
+        drop(filled);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_, '_, '_> {
     fn drop(&mut self) {
-        let ring = &self.engine.ring;
-        self.filled.get_mut().slots.drain(..).for_each(|slot| ring.give_back(slot));
+        let slots = {
+            let mut filled = self.0.filled.lock();
+            filled.failed = true;
+            std::mem::take(&mut filled.slots)
+        };
+        slots.into_iter().for_each(|slot| self.0.engine.ring.give_back(slot));
     }
 }
 
@@ -224,23 +255,23 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         if left == 0 {
             return Ok(None);
         }
-        let piece = self.engine.options.upload_portion(self.path, self.bytes, progress.done, left);
-        let taken = self.engine.ring.guard(self.take_slot()?);
+        let options = &self.engine.options;
+        let piece = options.upload_portion((self.path, self.task), self.bytes, progress.done, left);
+        let stores = options.stores_to_slot(self.task, self.bytes);
+        let taken = self.take_slot(progress.opened, stores)?;
         let items = self.path.has_items();
-        let unit = self.engine.options.unit(piece, self.threads);
+        let unit = options.unit(piece, self.threads);
         if self.path == Path::Packed {
             // It is there when the units ask for its address.
             taken.slot().scratch(self.stream)?;
         }
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
-        layout.stores = self.engine.options.stores_to_slot(self.bytes);
+        (layout.stores, layout.number) = (stores, progress.opened);
         let sums = &self.uses.survey.sums;
         layout.fill(&mut progress.cursor, &self.list, sums, Sizes { piece, unit, items });
         progress.done += layout.bytes();
-        let hold = self.engine.options.hold(self.bytes, progress.done);
-        drop(progress);
-        self.filled.lock().limit = hold;
+        progress.opened += 1;
         Ok(Some(taken.hand_over()))
     }
 
@@ -274,8 +305,16 @@ impl<'e> Work<'e> for Upload<'e, '_> {
     }
 
     fn finish(&self, slot: &'e Slot) -> Result<()> {
-        self.filled.lock().slots.push_back(slot);
-        self.submit_due()
+        {
+            let mut filled = self.filled.lock();
+            if filled.failed {
+                drop(filled);
+                self.abandon(slot);
+                return Ok(());
+            }
+            filled.slots.push_back(slot);
+        }
+        self.submit_filled()
     }
 
     fn abandon(&self, slot: &'e Slot) {

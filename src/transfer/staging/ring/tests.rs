@@ -9,7 +9,7 @@ use crate::transfer::{DownloadItem, Path, UploadItem};
 
 const SLOT: usize = 4096;
 const SLOTS: usize = 3;
-/// Several rounds of the ring, of which the last ones are kept back.
+/// Several rounds of the ring.
 const LENGTH: usize = 14 * SLOT + 9;
 
 impl Ring {
