@@ -37,11 +37,11 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for ((shape, count, bytes), (suffix, place)) in shapes {
         let names = KINDS.map(|(kind, _)| format!("batch.{kind}.{shape}{suffix}"));
         let loops = KINDS.map(|(kind, _)| format!("batch.driver.{kind}.{shape}{suffix}"));
-        if !names.iter().chain(&loops).any(|name| report.wants(name)) {
+        let floor = format!("batch.kernel.{shape}{suffix}");
+        if !names.iter().chain(&loops).chain([&floor]).any(|name| report.wants(name)) {
             continue;
         }
         let mut blocks = Blocks::new(bench, count, bytes, place)?;
-        let floor = format!("batch.kernel.{shape}{suffix}");
         if report.wants(&floor) {
             kernel(bench, &blocks, report, &floor)?;
         }

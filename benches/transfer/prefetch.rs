@@ -3,7 +3,7 @@
 
 use std::hint::spin_loop;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use pinlane::driver::{Driver, RawEvent, RawStream};
 use pinlane::{DeviceBatches, HostBatch, HostSlices, PinnedPool, Prefetch, Result, Stream};
@@ -19,6 +19,8 @@ const BATCH: usize = 16 * MIB;
 /// So many of them differ, so that no cache holds what is read.
 const RING: usize = 64;
 const DEPTH: usize = 3;
+/// Between the last batch ahead and the call that is timed.
+const PAUSE: Duration = Duration::from_micros(20);
 
 /// The names of a batch's slices.
 const NAMES: [&str; 16] =
@@ -90,6 +92,11 @@ fn next(bench: &Bench, report: &mut Report) -> Result<()> {
 fn until_next(batches: &mut DeviceBatches) -> Result<f64> {
     let progress = batches.progress();
     while progress.uploaded() < progress.yielded() + DEPTH as u64 {
+        spin_loop();
+    }
+    // The worker counts a batch before it hands it over.
+    let uploaded = Instant::now();
+    while uploaded.elapsed() < PAUSE {
         spin_loop();
     }
     let start = Instant::now();

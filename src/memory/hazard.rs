@@ -106,6 +106,10 @@ impl Pending {
         self.more.push(new.clone());
     }
 
+    fn is_empty(&self) -> bool {
+        self.few[0].is_none()
+    }
+
     fn of<'u>(uses: impl Iterator<Item = &'u Use>) -> Self {
         let mut all = Pending::default();
         uses.for_each(|new| all.add(new));
@@ -204,11 +208,16 @@ impl Hazards {
         access: Access,
         stream: &Timeline,
     ) -> Pending {
-        Pending::of(self.lock().iter().filter(|old| {
+        let pending = Pending::of(self.lock().iter().filter(|old| {
             old.conflicts(range, access)
                 && !std::ptr::eq(Arc::as_ptr(&old.stream), stream)
                 && !old.is_retired()
-        }))
+        }));
+        if pending.is_empty() {
+            // So that one that is alone in using it need not ask again.
+            self.forget(Use::is_retired);
+        }
+        pending
     }
 
     /// Blocks until every use on other streams is complete that work on `stream` must be ordered after, and only then

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::team::{self, Task};
 
 /// How many numbers one thread takes at a time.
-pub(super) const DEAL: usize = 128;
+pub(super) const DEAL: usize = 256;
 
 /// Calls `work` with ranges that make up all numbers below `count`, each but the last `DEAL` long, on several
 /// threads if there are `several` numbers or more. Every thread has a state of its own, which `done` gets.

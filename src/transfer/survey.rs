@@ -247,11 +247,16 @@ impl<'e> Survey<'e> {
         if let Some(error) = found.strange {
             return Err(error);
         }
+        let regions = found.regions.filter(|_| many).map(joined);
+        let is_used = |region: &&Region<'_>| region.hazards.is_used_elsewhere(&stream.timeline);
         Ok(Survey {
             ordinary: found.ordinary,
             pinned: found.pinned,
-            used_elsewhere: found.used_elsewhere,
-            regions: found.regions.filter(|_| many).map(joined),
+            used_elsewhere: match &regions {
+                Some(regions) => regions.iter().filter(is_used).cloned().collect(),
+                None => found.used_elsewhere,
+            },
+            regions,
             sums,
             crosses_seams: found.crosses_seams,
             borrowed: found.borrowed,
