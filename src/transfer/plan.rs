@@ -88,12 +88,13 @@ impl Planner {
         let alone = (self.first as f64 / bytes).min(1.0);
         let both = |device: f64| host.max(device) + host.min(device) * alone;
         let fixed = self.costs().fixed;
-        choice(group, self.device_costs(way, group), |device| fixed + both(device))
+        let pull = self.costs().pull * JUST_WRITTEN;
+        choice(group, self.device_costs(way, group, pull), |device| fixed + both(device))
     }
 
     /// Entries of page-locked memory, which the device copies as they are.
     pub(super) fn pinned(&self, way: Way, group: Group) -> Option<Choice> {
-        let costs = self.device_costs(way, group);
+        let costs = self.device_costs(way, group, self.costs().pull);
         let in_place = |&(path, _): &(Path, f64)| path != Path::Packed;
         let fixed = self.costs().fixed;
         choice(group, costs.into_iter().filter(in_place).collect(), |device| fixed + device)
@@ -101,40 +102,46 @@ impl Planner {
 
     /// Entries within the device.
     pub(super) fn on_device(&self, group: Group) -> Option<Choice> {
-        let Costs { copy, batch_entry, kernel, kernel_entry, on_device, .. } = self.costs();
-        let (bytes, entries, runs) = self.sizes(group);
-        let memory = bytes / on_device;
-        let mut costs = vec![(Path::Copies, memory + runs * copy)];
-        if self.batches {
-            costs.push((Path::Batch, BATCH_CALL + memory + runs * batch_entry));
-        }
+        let Costs { kernel, kernel_entry, on_device, fixed, .. } = self.costs();
+        let memory = group.bytes as f64 / on_device;
+        let mut costs = self.call_costs(group, memory, 1.0);
         if self.machine.kernels {
-            costs.push((Path::Pull, kernel + entries * kernel_entry + memory));
+            costs.push((Path::Pull, kernel + group.entries as f64 * kernel_entry + memory));
         }
-        let fixed = self.costs().fixed;
         choice(group, costs, |device| fixed + device)
     }
 
-    /// What the ways cost the device. One copy more costs its time beside the bytes': the copy engine pauses
-    /// between two.
-    fn device_costs(&self, way: Way, group: Group) -> Vec<(Path, f64)> {
-        let Costs { copy, batch_entry, kernel, kernel_entry, link, pull: rate, on_device, .. } =
-            self.costs();
-        let (bytes, entries, runs) = self.sizes(group);
+    /// What the ways cost the device beside one copy of nothing, which is in the fixed cost; `pull` is the rate of a
+    /// kernel that reads page-locked memory.
+    fn device_costs(&self, way: Way, group: Group, pull: f64) -> Vec<(Path, f64)> {
+        let Costs { fixed, copy, kernel, kernel_entry, link, on_device, .. } = self.costs();
+        let (bytes, entries, _) = self.sizes(group);
         let wire = bytes / link;
-        let ease = if way == Way::Down { DOWN } else { 1.0 };
-        let mut costs = vec![(Path::Copies, wire + runs * copy * ease)];
-        if self.batches {
-            costs.push((Path::Batch, BATCH_CALL + wire + runs * batch_entry * ease));
-        }
+        let mut costs = self.call_costs(group, wire, if way == Way::Down { DOWN } else { 1.0 });
         if self.machine.kernels {
             let kernels = kernel + entries * kernel_entry;
             let portions = (bytes / self.portion as f64).max(3.0);
-            let packed = portions * (kernel + copy) + entries * kernel_entry + wire;
+            // The kernel and the copy engine wait for each other.
+            let portion = kernel + copy + fixed / 2.0;
+            let packed = portions * portion + entries * kernel_entry + wire;
             costs.push((Path::Packed, packed + bytes / on_device));
             if way == Way::Up {
-                costs.push((Path::Pull, kernels + bytes / rate));
+                costs.push((Path::Pull, kernels + bytes / pull));
             }
+        }
+        costs
+    }
+
+    /// What the runtime's calls cost, with `moving` for the bytes alone. The calls are made while earlier bytes move,
+    /// but the copy engine pauses between two copies.
+    fn call_costs(&self, group: Group, moving: f64, ease: f64) -> Vec<(Path, f64)> {
+        let Costs { copy, batch_entry, .. } = self.costs();
+        let runs = group.runs as f64;
+        let each = moving / runs.max(1.0) + PAUSE;
+        let calls = |one: f64| (runs * (one * ease).max(each) - one * ease).max(moving);
+        let mut costs = vec![(Path::Copies, calls(copy))];
+        if self.batches {
+            costs.push((Path::Batch, BATCH_CALL + calls(batch_entry)));
         }
         costs
     }
@@ -148,10 +155,14 @@ impl Planner {
     }
 }
 
-/// What a batch call costs beside its entries, in microseconds.
-const BATCH_CALL: f64 = 1.5;
-/// How much less one more copy costs on the way down.
+/// What a batch call costs more than a copy, in microseconds.
+const BATCH_CALL: f64 = 1.0;
+/// How much less one more call costs on the way down.
 const DOWN: f64 = 0.85;
+/// How long the copy engine pauses between two copies, in microseconds.
+const PAUSE: f64 = 0.45;
+/// How much slower a kernel reads what the host has just written.
+const JUST_WRITTEN: f64 = 0.85;
 
 /// The cheapest of `costs`, each completed by `whole`.
 fn choice(group: Group, costs: Vec<(Path, f64)>, whole: impl Fn(f64) -> f64) -> Option<Choice> {

@@ -159,22 +159,22 @@ impl<'e> Findings<'e> {
             let bytes = entry.bytes();
             if bytes > 0 {
                 let device = &entry.device;
-                let mut follows = false;
+                let mut next_to = false;
                 if let Some(before) = before {
                     let end = before.device.ptr() + before.bytes() as u64;
                     ascending &= end <= device.ptr();
-                    follows = end == device.ptr() && before.device.home() == device.home();
+                    next_to = end == device.ptr() && before.device.home() == device.home();
                 }
                 borrowed |= device.is_borrowed();
                 match &entry.pinned {
-                    None => ordinary.add(bytes, follows),
+                    None => ordinary.add(bytes, next_to),
                     Some(memory) => {
-                        follows = follows && before.is_some_and(|it| it.is_followed_by(entry));
-                        pinned.add(bytes, follows);
+                        let both = next_to && before.is_some_and(|it| it.is_followed_by(entry));
+                        pinned.add(bytes, both);
                         crosses_seams |= memory.crosses_seam(entry.host(), bytes);
                     }
                 }
-                sum.add(bytes);
+                sum.add(bytes, next_to);
                 before = Some(entry);
             }
             if (n + 1).is_multiple_of(SUMMED) {
@@ -346,10 +346,14 @@ pub(super) struct Sum {
     pub(super) bytes: usize,
     /// How many are not empty.
     pub(super) parts: usize,
+    /// Whether none is empty, and each follows the one before on the device.
+    pub(super) is_whole: bool,
 }
 
 impl Sum {
-    fn add(&mut self, bytes: usize) {
+    /// `follows`, on the device, the one before.
+    fn add(&mut self, bytes: usize, follows: bool) {
+        self.is_whole = self.parts == 0 || (self.is_whole && follows);
         self.bytes += bytes;
         self.parts += 1;
     }
@@ -360,26 +364,32 @@ impl Sum {
 pub(super) struct Sums(Box<[AtomicU64]>);
 
 impl Sums {
-    const PARTS: u32 = 8;
+    /// The lowest bits: the parts, and behind them whether they are whole.
+    const PARTS: u32 = 7;
 
     fn new(count: usize) -> Self {
         Sums((0..count).map(|_| AtomicU64::new(0)).collect())
     }
 
     #[cfg(test)]
-    pub(super) fn of(lengths: &[usize]) -> Self {
-        let sums = Sums::new(lengths.len() / SUMMED);
-        for (index, lengths) in lengths.chunks_exact(SUMMED).enumerate() {
-            let mut sum = Sum::default();
-            lengths.iter().filter(|&&bytes| bytes > 0).for_each(|&bytes| sum.add(bytes));
+    pub(super) fn of(ranges: &[(u64, usize)]) -> Self {
+        let sums = Sums::new(ranges.len() / SUMMED);
+        for (index, ranges) in ranges.chunks_exact(SUMMED).enumerate() {
+            let (mut sum, mut end) = (Sum::default(), 0);
+            for &(start, bytes) in ranges.iter().filter(|range| range.1 > 0) {
+                sum.add(bytes, start == end);
+                end = start + bytes as u64;
+            }
             sums.set(index, sum);
         }
         sums
     }
 
-    fn set(&self, index: usize, Sum { bytes, parts }: Sum) {
+    fn set(&self, index: usize, Sum { bytes, parts, is_whole }: Sum) {
         if let Some(place) = self.0.get(index) {
-            place.store((bytes as u64) << Self::PARTS | parts as u64, Ordering::Relaxed);
+            let is_whole = u64::from(is_whole && parts == SUMMED);
+            let sum = ((bytes as u64) << 1 | is_whole) << Self::PARTS | parts as u64;
+            place.store(sum, Ordering::Relaxed);
         }
     }
 
@@ -390,6 +400,7 @@ impl Sums {
         }
         let sum = self.0.get(entry / SUMMED)?.load(Ordering::Relaxed);
         let parts = (sum & ((1 << Self::PARTS) - 1)) as usize;
-        Some(Sum { bytes: (sum >> Self::PARTS) as usize, parts })
+        let (bytes, is_whole) = (sum >> Self::PARTS >> 1, sum >> Self::PARTS & 1 == 1);
+        Some(Sum { bytes: bytes as usize, parts, is_whole })
     }
 }

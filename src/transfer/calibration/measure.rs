@@ -15,6 +15,8 @@ use crate::transfer::staging::Engine;
 
 /// As much as the largest measurement copies.
 const ROOM: usize = 32 << 20;
+/// More than caches hold.
+const COLD: usize = 8 * ROOM;
 /// The best of so many is taken: what is slower was disturbed.
 const TRIES: usize = 4;
 
@@ -33,7 +35,7 @@ pub(super) fn measure(device: &Device, stream: &Stream, engine: &Engine) -> Resu
         stream,
         engine,
         pinned: pool.alloc_zeroed(ROOM)?,
-        ordinary: vec![1; ROOM],
+        ordinary: vec![1; COLD],
         gpu: device.alloc(2 * ROOM)?,
         costs: Costs::DEFAULT,
     };
@@ -133,12 +135,13 @@ impl Rig<'_> {
         const BYTES: usize = 4 << 20;
         const SHORT: usize = 256;
         let to = self.pinned.as_ptr().cast_mut();
-        let from = self.ordinary.as_ptr();
         let copy = |block: usize| {
+            let mut parts = self.ordinary.chunks_exact(BYTES).cycle();
             let copied = best(|| {
+                let from = parts.next().expect("they repeat").as_ptr();
                 for at in (0..BYTES).step_by(block) {
-                    // SAFETY: both have `ROOM` bytes, and `BYTES` are fewer. The buffer is this function's, and idle:
-                    // every copy was waited for.
+                    // SAFETY: both have `BYTES` bytes from here on, of which `block` divides. The buffer is this
+                    // function's, and idle: every copy was waited for.
                     unsafe { simd::copy(to.add(at), from.add(at), block, Stores::Cached) };
                 }
                 Ok(())
@@ -150,21 +153,26 @@ impl Rig<'_> {
         self.costs.host_entry = positive((short - long) / (BYTES / SHORT) as f64);
     }
 
-    /// The fewest threads that are nearly as fast as the fastest number of them.
+    /// The most threads that are about as fast as the fastest number of them: where a large copy, which is measured
+    /// here, has no use for more, a batch of small blocks has. The source is in no cache, as that of a large copy.
     fn team(&mut self) -> Result<()> {
         const MOST: usize = 16;
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
+        let mut parts = self.ordinary.chunks_exact(ROOM).cycle();
         let mut times = Vec::new();
         for threads in 1..=cores.min(MOST) {
             self.costs.threads = threads as f64;
             self.engine.set_costs(self.costs);
             let to = &mut self.gpu;
-            let (stream, from) = (self.stream, &self.ordinary);
-            times.push(best(|| stream.upload_slice(from, to.slice_mut(..ROOM)?)?.wait())?);
+            let stream = self.stream;
+            times.push(best(|| {
+                let from = parts.next().expect("they repeat");
+                stream.upload_slice(from, to.slice_mut(..ROOM)?)?.wait()
+            })?);
         }
         let fastest = times.iter().copied().fold(f64::INFINITY, f64::min);
-        let enough = times.iter().position(|&time| time <= 1.05 * fastest).unwrap_or(0);
-        self.costs.threads = (enough + 1) as f64;
+        let most = times.iter().rposition(|&time| time <= 1.05 * fastest).unwrap_or(0);
+        self.costs.threads = (most + 1) as f64;
         Ok(())
     }
 }

@@ -151,12 +151,8 @@ impl Engine {
 impl<'e> Download<'e, '_> {
     /// Enqueues the next slot's copy.
     fn enqueue(&self, progress: &mut Progress<'e>, taken: Taken<'e>) -> Result<()> {
-        let piece = self.engine.options.download_portion(
-            self.path,
-            self.bytes,
-            progress.done,
-            self.bytes - progress.done,
-        );
+        let piece =
+            self.engine.options.download_portion(self.path, self.bytes, self.bytes - progress.done);
         let items = self.path.has_items();
         let unit = self.engine.options.unit(piece, self.threads);
         // SAFETY: just taken, so that this thread has it alone.

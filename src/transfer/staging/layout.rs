@@ -16,8 +16,8 @@
 //! the copy engine. No run crosses from one allocation to another, which `cudaMemcpyAsync` refuses.
 //!
 //! Only the units are kept. Whoever works on one walks its entries again, by the same rules: with thousands of
-//! entries a list of parts would take longer to write than its bytes to copy. For the same reason small entries that a
-//! kernel will move are not looked at here, but taken [some at a time](Sums), with room for the widest gaps.
+//! entries a list of parts would take longer to write than its bytes to copy. For the same reason small entries are not
+//! looked at here, but taken [some at a time](Sums), where they follow each other or a kernel will move them.
 
 use std::ops::Range;
 
@@ -163,15 +163,14 @@ impl Layout {
         self.piece = sizes.piece;
         let mut in_unit = 0;
         while cursor.entry < entries.count() {
-            if sizes.items
-                && cursor.at == 0
+            let place = entries.place(cursor.entry);
+            if cursor.at == 0
                 && let Some(sum) = sums.at(cursor.entry)
-                && self.fill_with(sum, *cursor, &mut in_unit, sizes)
+                && self.fill_with(sum, place, *cursor, &mut in_unit, sizes)
             {
                 cursor.entry += SUMMED;
                 continue;
             }
-            let place = entries.place(cursor.entry);
             let left = place.bytes - cursor.at;
             if left == 0 {
                 *cursor = Cursor { entry: cursor.entry + 1, at: 0 };
@@ -207,14 +206,30 @@ impl Layout {
         }
     }
 
-    /// Takes all entries of a sum, if there is room for them wherever they lie on the device.
-    fn fill_with(&mut self, sum: Sum, at: Cursor, in_unit: &mut usize, sizes: Sizes) -> bool {
+    /// Takes all entries of a sum, the first of which lies at `place`, if there is room for them: with the widest gaps,
+    /// where they do not follow each other. A copy engine must not be told of gaps that need not be.
+    fn fill_with(
+        &mut self,
+        sum: Sum,
+        place: Place,
+        at: Cursor,
+        in_unit: &mut usize,
+        sizes: Sizes,
+    ) -> bool {
         if sum.parts == 0 {
             return true;
         }
-        let used = self.used + sum.bytes + sum.parts * (ALIGN - 1);
+        if place.blocks.is_some() || !(sum.is_whole || sizes.items) {
+            return false;
+        }
+        let used = if sum.is_whole {
+            offset_behind(self.used, (ALIGN, place.address)) + sum.bytes
+        } else {
+            self.used + sum.bytes + sum.parts * (ALIGN - 1)
+        };
         let parts = self.parts + sum.parts;
-        if used + (parts + 1) * size_of::<Item>() > sizes.piece || sum.bytes > sizes.unit {
+        let items = if sizes.items { (parts + 1) * size_of::<Item>() } else { 0 };
+        if used + items > sizes.piece || sum.bytes > sizes.unit {
             return false;
         }
         let next = Cursor { entry: at.entry + SUMMED, at: 0 };
@@ -343,8 +358,7 @@ mod tests {
 
     /// The number of slots, with and without sums.
     fn check(list: &Ranges, sizes: Sizes) -> usize {
-        let lengths: Vec<_> = list.0.iter().map(|entry| entry.1).collect();
-        check_with(list, &Sums::of(&lengths), sizes);
+        check_with(list, &Sums::of(&list.0), sizes);
         check_with(list, &Sums::default(), sizes)
     }
 
@@ -398,6 +412,8 @@ mod tests {
                 check(&Ranges(many.collect()), sizes);
                 let tiny = (0..1000).map(|i| (0x10000 + 64 * i + i % 16, (i % 5 * 8) as usize));
                 check(&Ranges(tiny.collect()), sizes);
+                let dense = (0..1000).map(|i| (0x10003 + 24 * i, 24));
+                check(&Ranges(dense.collect()), sizes);
                 let holes = (0..400).map(|i| (0x10000 + 64 * i, usize::from(i > 100) * 40));
                 check(&Ranges(holes.collect()), sizes);
             }

@@ -35,31 +35,25 @@ impl Staging {
         if task == Task::Ahead {
             return slot_bytes;
         }
-        if path.has_items() {
-            // A kernel takes a few microseconds to begin and to end.
-            return first_bytes.max(bytes / 8).max(3 * done).next_multiple_of(4096).min(slot_bytes);
-        }
         // Doubling: as much as all before. Halving: what is left when the last byte has been copied is short.
-        let ramp = first_bytes.max(done).min((bytes / 8).max(4 * first_bytes));
-        let end = (left / 2).max(2 * first_bytes).next_multiple_of(4096);
-        ramp.min(end).min(slot_bytes)
+        let (ramp, least) = if path.has_items() {
+            // A kernel takes a few microseconds to begin and to end.
+            (first_bytes.max(bytes / 8).max(3 * done), 4 * first_bytes)
+        } else {
+            (first_bytes.max(done).min((bytes / 8).max(4 * first_bytes)), 2 * first_bytes)
+        };
+        let end = (left / 2).max(least);
+        ramp.min(end).next_multiple_of(4096).min(slot_bytes)
     }
 
-    /// The portion of a download of `bytes` that comes after `done` bytes, with `left` to go.
-    pub(super) fn download_portion(
-        &self,
-        path: Path,
-        bytes: usize,
-        done: usize,
-        left: usize,
-    ) -> usize {
+    /// The next portion of a download of `bytes`, with `left` to go.
+    pub(super) fn download_portion(&self, path: Path, bytes: usize, left: usize) -> usize {
         let Staging { slot_bytes, first_bytes, .. } = *self;
-        if path.has_items() {
-            return (bytes / 2).max(first_bytes).next_multiple_of(4096).min(slot_bytes);
-        }
-        let even = (bytes / 16).max(8 * first_bytes).next_multiple_of(4096);
-        let end = (left / 4).max(first_bytes).next_multiple_of(4096);
-        first_bytes.max(done).min(even).min(end).min(slot_bytes)
+        // Few, for each is waited for; but the last of a long copy short, for it is unpacked when the device is done.
+        let even = bytes / if path.has_items() { 2 } else { 4 };
+        let is_long = bytes >= 8 * slot_bytes;
+        let end = if is_long { (left / 2).max(4 * first_bytes) } else { left };
+        even.max(first_bytes).min(end).next_multiple_of(4096).min(slot_bytes)
     }
 
     /// The bytes of a unit, so that a portion is work for everybody.
