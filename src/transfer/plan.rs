@@ -120,7 +120,7 @@ impl Planner {
         let mut costs = self.call_costs(group, wire, if way == Way::Down { DOWN } else { 1.0 });
         if self.machine.kernels {
             let kernels = kernel + entries * kernel_entry;
-            let portions = (bytes / self.portion as f64).max(3.0);
+            let portions = bytes / self.portion as f64 + 3.0;
             // The kernel and the copy engine wait for each other.
             let portion = kernel + copy + fixed / 2.0;
             let packed = portions * portion + entries * kernel_entry + wire;
@@ -132,16 +132,15 @@ impl Planner {
         costs
     }
 
-    /// What the runtime's calls cost, with `moving` for the bytes alone. The calls are made while earlier bytes move,
-    /// but the copy engine pauses between two copies.
+    /// What the runtime's calls cost, with `moving` for the bytes alone. The copies of a batch call are prepared while
+    /// others move, but the copy engine pauses between two.
     fn call_costs(&self, group: Group, moving: f64, ease: f64) -> Vec<(Path, f64)> {
         let Costs { copy, batch_entry, .. } = self.costs();
-        let runs = group.runs as f64;
-        let each = moving / runs.max(1.0) + PAUSE;
-        let calls = |one: f64| (runs * (one * ease).max(each) - one * ease).max(moving);
-        let mut costs = vec![(Path::Copies, calls(copy))];
+        let runs = group.runs.max(1) as f64;
+        let mut costs = vec![(Path::Copies, moving + (runs - 1.0) * copy * ease)];
         if self.batches {
-            costs.push((Path::Batch, BATCH_CALL + calls(batch_entry)));
+            let each = (batch_entry * ease).max(moving / runs + PAUSE);
+            costs.push((Path::Batch, BATCH_CALL + moving / runs + (runs - 1.0) * each));
         }
         costs
     }
@@ -159,7 +158,7 @@ impl Planner {
 const BATCH_CALL: f64 = 1.0;
 /// How much less one more call costs on the way down.
 const DOWN: f64 = 0.85;
-/// How long the copy engine pauses between two copies, in microseconds.
+/// How long the copy engine pauses between two copies of a batch call, in microseconds.
 const PAUSE: f64 = 0.45;
 /// How much slower a kernel reads what the host has just written.
 const JUST_WRITTEN: f64 = 0.85;

@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use super::ring::Slot;
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
-use crate::transfer::team;
+use crate::transfer::{simd, team};
 
 /// One direction of a copy through slots.
 pub(super) trait Work<'r>: Sync {
@@ -180,6 +180,8 @@ impl<'r, W: Work<'r>> Job<'_, W> {
         if let Err(failure) = guarded(|| self.work.unit(slot, units - left)) {
             self.fail(failure);
         }
+        // Behind what was written, also after an error: the slot will be somebody else's.
+        simd::fence();
         if slot.unit_done() {
             self.finish(slot);
         }

@@ -15,7 +15,7 @@
 //! that follow each other in one allocation follow each other in the slot, so that they are one run for
 //! the copy engine. No run crosses from one allocation to another, which `cudaMemcpyAsync` refuses.
 //!
-//! Only the units are kept. Whoever works on one walks its entries again, by the same rules: with thousands of
+//! Only the units are kept, and the runs, which are few or dear. Whoever works on one walks its entries again, by the same rules: with thousands of
 //! entries a list of parts would take longer to write than its bytes to copy. For the same reason small entries are not
 //! looked at here, but taken [some at a time](Sums), where they follow each other or a kernel will move them.
 
@@ -55,8 +55,6 @@ pub(super) struct Part {
     pub(super) bytes: usize,
     /// Where it begins on the device.
     pub(super) device: DevicePtr,
-    /// Which allocation it lies in.
-    home: usize,
 }
 
 /// Bytes that lie without a gap in the slot and on the device.
@@ -64,6 +62,8 @@ pub(super) struct Part {
 pub(super) struct Run {
     pub(super) slot: Range<usize>,
     pub(super) device: DevicePtr,
+    /// Which allocation it lies in.
+    home: usize,
 }
 
 /// How far the list has been laid out.
@@ -104,6 +104,7 @@ struct Unit {
 #[derive(Debug, Default)]
 pub(super) struct Layout {
     units: Vec<Unit>,
+    runs: Vec<Run>,
     parts: usize,
     bytes: usize,
     used: usize,
@@ -159,6 +160,7 @@ impl Layout {
         sizes: Sizes,
     ) {
         self.units.clear();
+        self.runs.clear();
         (self.parts, self.bytes, self.used) = (0, 0, 0);
         self.piece = sizes.piece;
         let mut in_unit = 0;
@@ -192,6 +194,9 @@ impl Layout {
             if bytes < left && bytes > align {
                 bytes -= (offset + bytes) % align;
             }
+            if !sizes.items {
+                self.add_to_run(&place, cursor.at, offset, bytes);
+            }
             cursor.at += bytes;
             in_unit += bytes;
             self.parts += 1;
@@ -222,8 +227,9 @@ impl Layout {
         if place.blocks.is_some() || !(sum.is_whole || sizes.items) {
             return false;
         }
+        let offset = offset_behind(self.used, (ALIGN, place.address));
         let used = if sum.is_whole {
-            offset_behind(self.used, (ALIGN, place.address)) + sum.bytes
+            offset + sum.bytes
         } else {
             self.used + sum.bytes + sum.parts * (ALIGN - 1)
         };
@@ -231,6 +237,9 @@ impl Layout {
         let items = if sizes.items { (parts + 1) * size_of::<Item>() } else { 0 };
         if used + items > sizes.piece || sum.bytes > sizes.unit {
             return false;
+        }
+        if !sizes.items {
+            self.add_to_run(&place, 0, offset, sum.bytes);
         }
         let next = Cursor { entry: at.entry + SUMMED, at: 0 };
         match self.units.last_mut() {
@@ -241,6 +250,21 @@ impl Layout {
         self.bytes += sum.bytes;
         *in_unit = if *in_unit + sum.bytes >= sizes.unit { 0 } else { *in_unit + sum.bytes };
         true
+    }
+
+    /// Notes bytes at `offset` that belong to `at` behind `place`.
+    fn add_to_run(&mut self, place: &Place, at: usize, offset: usize, bytes: usize) {
+        let (home, device) = (place.home, place.address + at as DevicePtr);
+        match self.runs.last_mut() {
+            Some(run)
+                if run.home == home
+                    && run.slot.end == offset
+                    && run.device + run.slot.len() as DevicePtr == device =>
+            {
+                run.slot.end += bytes;
+            }
+            _ => self.runs.push(Run { slot: offset..offset + bytes, device, home }),
+        }
     }
 
     pub(super) fn units(&self) -> usize {
@@ -276,27 +300,9 @@ impl Layout {
         self.used.next_multiple_of(align_of::<Item>())
     }
 
-    /// What a copy engine is told: as few runs as there can be.
-    pub(super) fn runs<'e>(
-        &'e self,
-        entries: &'e (impl Entries + ?Sized),
-    ) -> impl Iterator<Item = Run> + 'e {
-        let walks = self.units.iter().flat_map(|&unit| walk(unit, self.piece, entries));
-        let parts = walks.map(|(_, part)| part);
-        let mut parts = parts.peekable();
-        std::iter::from_fn(move || {
-            let first = parts.next()?;
-            let mut end = first.offset + first.bytes;
-            let distance = first.device.wrapping_sub(first.offset as DevicePtr);
-            while let Some(next) = parts.next_if(|next| {
-                next.offset == end
-                    && next.home == first.home
-                    && next.device.wrapping_sub(next.offset as DevicePtr) == distance
-            }) {
-                end = next.offset + next.bytes;
-            }
-            Some(Run { slot: first.offset..end, device: first.device })
-        })
+    /// What a copy engine is told: as few runs as there can be. None where a kernel is given items.
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
     }
 
     /// The entry that the slot's last byte belongs to, and whether it is that entry's last.
@@ -324,7 +330,7 @@ fn walk<E: Entries + ?Sized>(
             }
             offset = offset_behind(offset, place.alignment(start, piece));
             let device = place.address + start as DevicePtr;
-            let part = Part { entry, at: start, offset, bytes, device, home: place.home };
+            let part = Part { entry, at: start, offset, bytes, device };
             offset += bytes;
             number += 1;
             return Some((number - 1, part));
@@ -384,9 +390,16 @@ mod tests {
             assert!(layout.used() >= end && (sizes.items || layout.used() == end));
             let items = parts.len() * size_of::<Item>();
             assert!(!sizes.items || layout.items_at() + items <= sizes.piece.max(LEAST + 64));
-            let in_runs: usize = layout.runs(list).map(|run| run.slot.len()).sum();
+            let in_runs: usize = layout.runs().iter().map(|run| run.slot.len()).sum();
             let in_parts: usize = parts.iter().map(|part| part.bytes).sum();
-            assert!(in_runs == in_parts && layout.bytes() == in_parts);
+            assert!(layout.bytes() == in_parts && (in_runs == in_parts || sizes.items));
+            for (part, run) in parts.iter().flat_map(|part| {
+                let its = |run: &&Run| run.slot.contains(&part.offset);
+                layout.runs().iter().find(its).map(|run| (part, run))
+            }) {
+                assert!(part.offset + part.bytes <= run.slot.end);
+                assert_eq!(part.device, run.device + (part.offset - run.slot.start) as u64);
+            }
             let last = parts.last().expect("some");
             let Cursor { entry, at } = layout.end();
             let is_next = entry > last.entry && at == 0;
@@ -430,8 +443,7 @@ mod tests {
             &Sums::default(),
             Sizes { piece: 4096, unit: 300, items: false },
         );
-        let runs: Vec<_> = layout.runs(&list).collect();
-        assert_eq!(runs, [Run { slot: 0..1000, device: 0x1000 }]);
+        assert_eq!(layout.runs(), [Run { slot: 0..1000, device: 0x1000, home: 0 }]);
         assert_eq!(layout.units(), 4);
     }
 
@@ -454,7 +466,8 @@ mod tests {
             &Sums::default(),
             Sizes { piece: 4096, unit: 4096, items: false },
         );
-        let runs: Vec<_> = layout.runs(&Apart).map(|run| (run.device, run.slot.len())).collect();
+        let runs = layout.runs().iter().map(|run| (run.device, run.slot.len()));
+        let runs: Vec<_> = runs.collect();
         assert_eq!(runs, [(0x1000, 128), (0x1080, 128)]);
     }
 

@@ -44,7 +44,7 @@ use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::PinnedBuf;
-use crate::pool::PinnedPool;
+use crate::pool::{PinnedPool, PoolStats};
 use crate::stream::Stream;
 use crate::sync::Mutex;
 
@@ -53,6 +53,10 @@ const SHORT: [ErrorKind; 2] = [ErrorKind::TimedOut, ErrorKind::BudgetExhausted];
 
 /// How long a small copy waits for memory that other small copies hold.
 const PATIENCE: Duration = Duration::from_millis(20);
+/// How often it waits so long, while there seems to be some.
+const TRIES: usize = 10;
+/// No less is page-locked at once.
+const PAGE: usize = 4096;
 
 /// What a device's copies of ordinary memory share.
 pub(super) struct Engine {
@@ -92,10 +96,20 @@ impl Engine {
     /// Page-locked memory for a small copy; `None` if streams that wait for something hold all of it. The ring, whose
     /// slots no such stream holds, does then.
     pub(super) fn small_block<T: Pod>(&self, len: usize) -> Result<Option<PinnedBuf<T>>> {
-        match self.small.alloc_timeout(len, PATIENCE) {
-            Err(error) if SHORT.contains(&error.kind()) => Ok(None),
-            block => block.map(Some),
+        for _ in 0..TRIES {
+            match self.small.alloc_timeout(len, PATIENCE) {
+                Err(error) if SHORT.contains(&error.kind()) => {}
+                block => return block.map(Some),
+            }
+            let PoolStats { live_bytes, in_flight_bytes, committed_bytes, max_bytes, .. } =
+                self.small.stats();
+            // Otherwise memory is being page-locked, which may take longer.
+            if live_bytes + in_flight_bytes >= committed_bytes && committed_bytes + PAGE > max_bytes
+            {
+                break;
+            }
         }
+        Ok(None)
     }
 
     /// How many threads of the team are to help with a copy.

@@ -40,7 +40,8 @@ impl Staging {
             // A kernel takes a few microseconds to begin and to end.
             (first_bytes.max(bytes / 8).max(3 * done), 4 * first_bytes)
         } else {
-            (first_bytes.max(done).min((bytes / 8).max(4 * first_bytes)), 2 * first_bytes)
+            let first = first_bytes.max(bytes / 32);
+            (first.max(done).min((bytes / 8).max(4 * first_bytes)), 2 * first_bytes)
         };
         let end = (left / 2).max(least);
         ramp.min(end).next_multiple_of(4096).min(slot_bytes)

@@ -176,7 +176,7 @@ impl<'e> Upload<'e, '_> {
         scratch: DevicePtr,
     ) -> DriverResult<()> {
         match self.path {
-            Path::Copies => layout.runs(&self.list).try_for_each(|run| {
+            Path::Copies => layout.runs().iter().try_for_each(|run| {
                 let from = slot.address(run.slot.start);
                 // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in one
                 // allocation; the slot's use and the entries' (`Uses`) keep both valid until retired, and
@@ -185,7 +185,8 @@ impl<'e> Upload<'e, '_> {
             }),
             Path::Batch => {
                 let copies: Vec<_> = layout
-                    .runs(&self.list)
+                    .runs()
+                    .iter()
                     .map(|run| BatchCopy {
                         dst: run.device,
                         src: slot.address(run.slot.start).addr() as u64,
