@@ -16,7 +16,7 @@ const FUNCTIONS: &str = "\
     cudaGetDeviceCount|cudaGetDevice|cudaSetDevice|cudaGetDeviceProperties(_v2)?|\
     cudaDeviceGetAttribute|cudaMemGetInfo|cudaDriverGetVersion|cudaRuntimeGetVersion|\
     cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
-    cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaMemPoolSetAttribute|cudaGetDriverEntryPoint|\
+    cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaGetDriverEntryPoint|\
     cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|cudaMemsetAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
@@ -36,7 +36,7 @@ const CONSTANTS: &str = "\
 /// undefined behaviour, so C's enums become newtypes.
 const ENUMS: &str = "\
     cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)|\
-    cudaDriverEntryPointQueryResult|cudaMemPoolAttr|cudaMemAccessFlags|cudaMemLocationType|\
+    cudaDriverEntryPointQueryResult|cudaMemAccessFlags|cudaMemLocationType|\
     cudaMemAllocationType|cudaMemAllocationHandleType";
 
 /// Writes the bindings to `out`, with the libclang in the file `libclang`.

@@ -593,12 +593,12 @@ typedef struct {
   size_t size;
   /**
    * The most page-locked memory for large copies, in bytes; small ones take up to half as much beside.
-   * By default 64 MiB, page-locked as it is needed.
+   * By default 32 MiB, page-locked as it is needed.
    */
   size_t ring_bytes;
   /**
    * The largest portion that is given to the copy engine at once, in bytes: what a slot holds. By default
-   * 8 MiB.
+   * 4 MiB.
    */
   size_t slot_bytes;
   /**

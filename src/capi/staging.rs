@@ -21,10 +21,10 @@ pub struct pinlane_staging_options {
     /// `sizeof(pinlane_staging_options)`.
     pub size: usize,
     /// The most page-locked memory for large copies, in bytes; small ones take up to half as much beside.
-    /// By default 64 MiB, page-locked as it is needed.
+    /// By default 32 MiB, page-locked as it is needed.
     pub ring_bytes: usize,
     /// The largest portion that is given to the copy engine at once, in bytes: what a slot holds. By default
-    /// 8 MiB.
+    /// 4 MiB.
     pub slot_bytes: usize,
     /// The first portion of a copy, in bytes; each is twice the one before, up to a slot. By default 256 KiB.
     pub first_bytes: usize,

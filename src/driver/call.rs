@@ -65,8 +65,6 @@ pub enum Call {
     PeerEnable,
     /// `cudaMemPoolSetAccess`
     PoolAccess,
-    /// `cudaMemPoolSetAttribute`
-    PoolKeep,
     /// `cudaDeviceGetAttribute`, `cudaGetDeviceProperties`, and whether there are batches
     Attributes,
     /// `cudaMemGetInfo`
@@ -87,7 +85,7 @@ pub enum Call {
 
 impl Call {
     /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 39] = [
+    pub const ALL: [Call; 38] = [
         Call::HostAlloc,
         Call::HostFree,
         Call::HostRegister,
@@ -118,7 +116,6 @@ impl Call {
         Call::PeerQuery,
         Call::PeerEnable,
         Call::PoolAccess,
-        Call::PoolKeep,
         Call::Attributes,
         Call::MemoryInfo,
         Call::Fill,

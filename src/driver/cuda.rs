@@ -494,8 +494,4 @@ unsafe impl Driver for CudaDriver {
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
         pool::allow(owner, peer)
     }
-
-    fn pool_keep(&self, device: Ordinal, bytes: u64) -> DriverResult<()> {
-        pool::keep(device, bytes)
-    }
 }

@@ -508,8 +508,4 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between the two
     /// work without it, too, by a detour. `cudaMemPoolSetAccess`
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()>;
-
-    /// Lets [`device_alloc`](Driver::device_alloc) keep up to `bytes` of unused memory on `device` instead
-    /// of giving it back whenever something is synchronized. `cudaMemPoolSetAttribute`
-    fn pool_keep(&self, device: Ordinal, bytes: u64) -> DriverResult<()>;
 }

@@ -73,16 +73,15 @@ costs! {
 
 impl Engine {
     /// What is known of the device. Asks the driver, and looks for a calibration, once.
-    pub(super) fn machine(&self, stream: &Stream) -> Result<Machine> {
+    pub(super) fn machine(&self, stream: &Stream, operation: &'static str) -> Result<Machine> {
         let mut known = self.machine.lock();
         if let Some(known) = *known {
             return Ok(known);
         }
         drop(known);
         let context = stream.timeline.context();
-        let driver = context.driver("Stream::upload_batch")?;
-        let failed =
-            |code| context.error(code, "Stream::upload_batch", "asking what the device can do");
+        let driver = context.driver(operation)?;
+        let failed = |code| context.error(code, operation, "asking what the device can do");
         let has = |attribute| -> Result<bool> {
             let value = driver.attribute(context.ordinal(), attribute).map_err(failed)?;
             Ok(value != 0)

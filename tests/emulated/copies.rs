@@ -249,7 +249,6 @@ fn rule_35_a_pull_reads_registered_memory() {
 #[test]
 fn rule_19_a_pool_opened_to_a_peer_is_reached_by_its_kernels() {
     on_each_driver(|rig| {
-        rig.driver.pool_keep(rig.device, 1 << 20).unwrap();
         rig.driver.pool_access(rig.device, rig.device).unwrap();
         let peer = rig.device + 1;
         let can = || rig.driver.can_access_peer(peer, rig.device).unwrap();

@@ -510,9 +510,4 @@ unsafe impl Driver for Runtime {
             Ok(())
         })
     }
-
-    fn pool_keep(&self, device: Ordinal, _bytes: u64) -> DriverResult<()> {
-        // What is unused takes no memory here.
-        self.call(Call::PoolKeep, device, |_| Ok(()))
-    }
 }

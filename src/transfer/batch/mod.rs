@@ -130,11 +130,11 @@ impl Stream {
     fn plan(&self, uses: &Uses<'_, '_>, forced: Option<Path>) -> Result<Plan> {
         let (survey, way) = (&uses.survey, uses.way);
         let engine = Engine::of(self)?;
-        let machine = engine.machine(self)?;
+        let machine = engine.machine(self, uses.operation)?;
         let planner = Planner {
             machine,
             batches: machine.batches_on(self),
-            threads: 1 + engine.helpers(self, survey.ordinary.bytes, Task::Copying)?,
+            threads: 1 + engine.helpers(uses, survey.ordinary.bytes, Task::Copying)?,
             first: engine.options.first_bytes,
             portion: engine.options.slot_bytes,
         };

@@ -45,7 +45,7 @@ impl Stream {
             check_apart(OPERATION, ranges.map(|(it, access)| (it.ptr(), it.len(), access)))?;
         }
         let engine = Engine::of(self)?;
-        let machine = engine.machine(self)?;
+        let machine = engine.machine(self, OPERATION)?;
         let batches = machine.batches_on(self);
         let planner = Planner { machine, batches, threads: 1, first: 0, portion: usize::MAX };
         let path = match planner.on_device(group) {

@@ -2,6 +2,7 @@
 
 use std::time::Instant;
 
+use super::OPERATION;
 use crate::device::Device;
 use crate::error::Result;
 use crate::memory::{DeviceBuf, DeviceSliceMut, PinnedBuf};
@@ -39,7 +40,7 @@ pub(super) fn measure(device: &Device, stream: &Stream, engine: &Engine) -> Resu
         gpu: device.alloc(2 * ROOM)?,
         costs: Costs::DEFAULT,
     };
-    let machine = engine.machine(stream)?;
+    let machine = engine.machine(stream, OPERATION)?;
     rig.link()?;
     rig.calls(machine.batches)?;
     if machine.kernels {

@@ -21,6 +21,8 @@ use crate::device::Device;
 use crate::driver::Driver;
 use crate::error::{Error, ErrorKind, Result};
 
+const OPERATION: &str = "Device::calibrate";
+
 /// The costs by which plans are made on a device; from [`Device::calibrate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Calibration {
@@ -63,18 +65,18 @@ impl Device {
     pub fn calibrate(&self) -> Result<Calibration> {
         let stream = self.stream()?;
         let engine = Engine::of(&stream)?;
-        engine.machine(&stream)?;
+        engine.machine(&stream, OPERATION)?;
         let costs = measure::measure(self, &stream, engine)?;
         engine.set_costs(costs);
         let context = self.context();
-        let driver = context.driver("Device::calibrate")?;
+        let driver = context.driver(OPERATION)?;
         let Place::At(path) = Place::of_process() else {
             return Ok(Calibration { costs, path: None });
         };
         file::write(&path, &identity(context, driver), &costs).map_err(|error| {
             Error::new(
                 ErrorKind::Io,
-                "Device::calibrate",
+                OPERATION,
                 format!("{}: {error}", path.display()),
                 "set PINLANE_CALIBRATION to a file that can be written, or to off",
             )

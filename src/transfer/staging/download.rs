@@ -101,7 +101,7 @@ impl Engine {
         refuse_inside(operation)?;
         let before = uses.reach()?;
         let bytes = uses.survey.bytes();
-        let helpers = self.helpers(stream, bytes, Task::Copying)?;
+        let helpers = self.helpers(&uses, bytes, Task::Copying)?;
         let landed = Landed::default();
         let progress = Progress {
             cursor: Cursor::default(),

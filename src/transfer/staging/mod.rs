@@ -113,10 +113,11 @@ impl Engine {
     }
 
     /// How many threads of the team are to help with a copy.
-    pub(super) fn helpers(&self, stream: &Stream, bytes: usize, task: Task) -> Result<usize> {
+    pub(super) fn helpers(&self, uses: &Uses<'_, '_>, bytes: usize, task: Task) -> Result<usize> {
         let most = match task {
             Task::Copying | Task::Ahead => {
-                (self.machine(stream)?.costs.threads as usize).saturating_sub(1)
+                (self.machine(uses.stream, uses.operation)?.costs.threads as usize)
+                    .saturating_sub(1)
             }
             Task::Reading => usize::MAX,
         };

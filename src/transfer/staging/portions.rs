@@ -6,16 +6,16 @@
 //!
 //! A device seems to read what a core has just written, and still has in a cache of its own, more slowly than memory
 //! (docs/measured). So short copies are written past the caches. Long ones are not, for that costs memory bandwidth
-//! that their reading needs: they use [few slots](IN_CACHE) in turns, which stay in the caches that the cores share.
+//! that their reading needs: they use [few slots](IN_FLIGHT) in turns, which stay in the caches that the cores share.
 
 use super::Staging;
 use crate::transfer::path::Path;
 use crate::transfer::simd::Stores;
 use crate::transfer::team::Task;
 
-/// How many slots a copy that is written through the caches fills before the first has been copied: more leave the
-/// caches before their turn comes again.
-pub(super) const IN_CACHE: usize = 4;
+/// How many portions of a copy that is written through the caches are in flight when another slot is opened. With that
+/// one, and the one that is being filled, a copy uses four slots: more leave the caches before their turn comes again.
+pub(super) const IN_FLIGHT: usize = 3;
 
 /// Which stores are best for that many bytes of ordinary memory.
 pub(super) fn stores_to_memory(bytes: usize) -> Stores {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::job::{self, Work};
 use super::layout::{Cursor, Layout, Sizes};
-use super::portions::IN_CACHE;
+use super::portions::IN_FLIGHT;
 use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside};
 use crate::driver::{
@@ -48,8 +48,8 @@ struct Filled<'e> {
     submitting: bool,
     /// A submission has failed, so that there will be no other.
     failed: bool,
-    /// The last portions that have been submitted, by their numbers.
-    submitted: [Option<Ticket>; IN_CACHE],
+    /// The last portions that have been submitted, the oldest in front.
+    submitted: [Option<Ticket>; IN_FLIGHT],
 }
 
 impl<'e> Filled<'e> {
@@ -62,13 +62,30 @@ impl<'e> Filled<'e> {
         self.submitting = next.is_some();
         next
     }
+
+    fn note(&mut self, ticket: Ticket) {
+        match self.submitted.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(ticket),
+            // Whoever waits for the second waits for the first, too.
+            None => {
+                self.submitted.rotate_left(1);
+                self.submitted[IN_FLIGHT - 1] = Some(ticket);
+            }
+        }
+    }
+
+    /// The oldest of the last portions, if there are as many as may be in flight.
+    fn oldest(&mut self) -> Option<Ticket> {
+        self.submitted[IN_FLIGHT - 1].as_ref()?;
+        self.submitted.rotate_left(1);
+        self.submitted[IN_FLIGHT - 1].take()
+    }
 }
 
 #[derive(Default)]
 struct Progress {
     cursor: Cursor,
     done: usize,
-    opened: u64,
 }
 
 impl Engine {
@@ -84,7 +101,7 @@ impl Engine {
         refuse_inside(operation)?;
         let before = uses.reach()?;
         let bytes = uses.survey.bytes();
-        let helpers = self.helpers(stream, bytes, task)?;
+        let helpers = self.helpers(&uses, bytes, task)?;
         let upload = Upload {
             engine: self,
             stream,
@@ -115,13 +132,12 @@ impl<'e> Upload<'e, '_> {
         slot.address(layout.items_at()).cast::<Item>().wrapping_add(number)
     }
 
-    /// A slot for the portion of that number. Where few slots are to be used, blocks until the device is done with
-    /// the last but [`IN_CACHE`] one.
-    fn take_slot(&self, number: u64, stores: Stores) -> Result<Taken<'e>> {
+    /// A slot. Where few are to be used, blocks until few portions are in flight.
+    fn take_slot(&self, stores: Stores) -> Result<Taken<'e>> {
         let Engine { ring, pool, .. } = self.engine;
         if stores == Stores::Cached {
-            let before = self.filled.lock().submitted[at(number)].take();
-            before.map_or(Ok(()), |before| before.wait())?;
+            let oldest = self.filled.lock().oldest();
+            oldest.map_or(Ok(()), |oldest| oldest.wait())?;
         }
         Ok(ring.guard(ring.take(pool, true)?.expect("patience is rewarded")))
     }
@@ -135,11 +151,9 @@ impl<'e> Upload<'e, '_> {
             let taken = self.engine.ring.guard(slot);
             self.submitted.fetch_add(1, Ordering::Relaxed);
             // SAFETY: all units of the slot are done, and it is no longer in the queue: this thread has it alone.
-            let layout = unsafe { slot.layout() };
-            let number = layout.number;
-            let ticket = self.submit(slot, layout)?;
+            let ticket = self.submit(slot, unsafe { slot.layout() })?;
             drop(taken);
-            turn.pass_on(number, ticket);
+            turn.pass_on(ticket);
         }
     }
 
@@ -218,19 +232,14 @@ impl<'e> Upload<'e, '_> {
     }
 }
 
-/// The place of the portion of that number among the last ones.
-fn at(number: u64) -> usize {
-    (number % IN_CACHE as u64) as usize
-}
-
 /// The right to submit. Dropped, by an error or a panic, it gives back all that is filled: the thread that opens may be
 /// waiting for a slot.
 struct Turn<'u, 'e, 'a>(&'u Upload<'e, 'a>);
 
 impl Turn<'_, '_, '_> {
-    fn pass_on(self, number: u64, ticket: Ticket) {
+    fn pass_on(self, ticket: Ticket) {
         let mut filled = self.0.filled.lock();
-        filled.submitted[at(number)] = Some(ticket);
+        filled.note(ticket);
         filled.submitting = false;
         drop(filled);
         std::mem::forget(self);
@@ -259,7 +268,7 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         let options = &self.engine.options;
         let piece = options.upload_portion((self.path, self.task), self.bytes, progress.done, left);
         let stores = options.stores_to_slot(self.task, self.bytes);
-        let taken = self.take_slot(progress.opened, stores)?;
+        let taken = self.take_slot(stores)?;
         let items = self.path.has_items();
         let unit = options.unit(piece, self.threads);
         if self.path == Path::Packed {
@@ -268,11 +277,10 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         }
         // SAFETY: just taken, so that this thread has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
-        (layout.stores, layout.number) = (stores, progress.opened);
+        layout.stores = stores;
         let sums = &self.uses.survey.sums;
         layout.fill(&mut progress.cursor, &self.list, sums, Sizes { piece, unit, items });
         progress.done += layout.bytes();
-        progress.opened += 1;
         Ok(Some(taken.hand_over()))
     }
 

@@ -4,6 +4,7 @@ use super::*;
 use crate::driver::Call;
 use crate::driver::emulated::{Emulator, Execution, Fault, Repeat};
 use crate::error::CudaCode;
+use crate::transfer::staging::portions::IN_FLIGHT;
 use crate::transfer::staging::{Engine, Staging};
 use crate::transfer::{DownloadItem, Path, UploadItem};
 
@@ -84,4 +85,25 @@ fn every_slot_comes_back_whatever_fails() {
             }
         }
     }
+}
+
+/// Those that are written through the caches use few slots in turns, however many there are. By one thread: another
+/// may fall behind with a slot.
+#[test]
+fn a_long_upload_uses_few_slots() {
+    let made = |streaming: usize| {
+        let emulator = Emulator::builder().execution(Execution::Lazy).build();
+        let device = Device::of_emulator(&emulator, 0).expect("no faults");
+        let staging = Staging::new().slot_bytes(SLOT).ring_bytes(16 * SLOT).first_bytes(SLOT);
+        device.set_staging(staging.streaming_bytes(streaming)).expect("nothing copied yet");
+        let stream = device.stream().expect("no faults");
+        let engine = Engine::of(&stream).expect("set above");
+        let mut costs = engine.machine(&stream, "test").expect("no faults").costs;
+        costs.threads = 1.0;
+        engine.set_costs(costs);
+        let mut gpu = device.alloc::<u8>(40 * SLOT).expect("no faults");
+        stream.upload_slice(&vec![1; gpu.len()], &mut gpu).expect("no faults");
+        16 - engine.ring.state.lock().unmade.len()
+    };
+    assert_eq!((made(0), made(usize::MAX)), (IN_FLIGHT, 16));
 }
