@@ -24,6 +24,18 @@ pub(crate) struct MutexGuard<'a, T>(std::sync::MutexGuard<'a, T>);
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(std::sync::Condvar);
 
+/// On cache lines of its own, which nobody else's writes take away.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {
         Mutex(std::sync::Mutex::new(value))

@@ -11,7 +11,6 @@
 //! ```
 
 use std::collections::VecDeque;
-use std::ops::Deref;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -30,7 +29,7 @@ use crate::context::Context;
 use crate::error::Result;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
 use crate::process::Process;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
 
 pub(super) struct Core {
     pub(super) gate: Gate,
@@ -42,21 +41,10 @@ pub(super) struct Core {
     /// What buffers without bytes have.
     empty: Block,
     pub(super) me: Weak<Core>,
+    /// Apart, since the slow ways write here, and hits read the rest.
     pub(super) state: Apart<Mutex<State>>,
     /// Notified when there is something for the keeper to look at.
     pub(super) wake: Apart<Condvar>,
-}
-
-/// On cache lines of its own: the slow ways write here, and hits read the rest of the core.
-#[repr(align(128))]
-pub(super) struct Apart<T>(T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
 }
 
 pub(super) struct State {

@@ -25,7 +25,7 @@ use std::time::{Duration, Instant};
 use super::copy::Copied;
 use crate::error::Error;
 use crate::process::call_user;
-use crate::sync::{Condvar, Mutex, MutexGuard};
+use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
 use crate::ticket::Ticket;
 
 /// How long a worker with nothing to do spins before it sleeps.
@@ -52,7 +52,7 @@ pub(super) struct Core {
     /// There may be something to pull.
     room: Condvar,
     /// Counts up, under the lock, whenever there may be. Read by workers that spin.
-    changes: AtomicU64,
+    changes: Apart<AtomicU64>,
     /// There may be something to take.
     ready: Condvar,
 }
@@ -107,7 +107,7 @@ impl Core {
             ordered,
             state: Mutex::new(state),
             room: Condvar::new(),
-            changes: AtomicU64::new(0),
+            changes: Apart(AtomicU64::new(0)),
             ready: Condvar::new(),
         }
     }

@@ -72,7 +72,7 @@ impl Staging {
     }
 
     /// Uploads of at most this many bytes are written to their slots past the cache, which was faster where it was
-    /// measured. Longer ones are written through it, and use about four slots in turns.
+    /// measured. Longer ones are written through it, and use about five slots in turns.
     #[must_use]
     pub fn streaming_bytes(mut self, bytes: usize) -> Self {
         self.streaming_bytes = bytes;

@@ -13,9 +13,9 @@ use crate::transfer::path::Path;
 use crate::transfer::simd::Stores;
 use crate::transfer::team::Task;
 
-/// How many portions of a copy that is written through the caches are in flight when another slot is opened. With that
-/// one, and the one that is being filled, a copy uses four slots: more leave the caches before their turn comes again.
-pub(super) const IN_FLIGHT: usize = 3;
+/// How many portions of a copy that is written through the caches may be in flight when another slot is opened; the
+/// oldest is then waited for. With more, slots leave the caches before their turn comes again.
+pub(super) const IN_FLIGHT: usize = 4;
 
 /// Which stores are best for that many bytes of ordinary memory.
 pub(super) fn stores_to_memory(bytes: usize) -> Stores {
