@@ -7,9 +7,12 @@
 //! paths of its locks and reports races where there are none. With `--cfg pinlane_tsan`, which
 //! `scripts/sanitize` sets, each lock says itself what it orders.
 
+mod apart;
 pub(crate) mod asymmetric;
 
 pub(crate) use std::sync::atomic;
+
+pub(crate) use self::apart::Apart;
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -23,18 +26,6 @@ pub(crate) struct MutexGuard<'a, T>(std::sync::MutexGuard<'a, T>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(std::sync::Condvar);
-
-/// On cache lines of its own, which nobody else's writes take away.
-#[repr(align(128))]
-pub(crate) struct Apart<T>(pub(crate) T);
-
-impl<T> Deref for Apart<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
 
 impl<T> Mutex<T> {
     pub(crate) const fn new(value: T) -> Self {

@@ -10,8 +10,12 @@
 
 mod models;
 
+#[path = "../../src/sync/apart.rs"]
+mod apart;
+
 /// As `src/sync.rs`.
 mod sync {
+    pub(crate) use crate::apart::Apart;
     use std::time::Duration;
 
     pub use loom::sync::MutexGuard;
