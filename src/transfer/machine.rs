@@ -50,21 +50,21 @@ costs! {
     /// The call and the completion of anything.
     fixed = 8.0,
     /// One `cudaMemcpyAsync` among many.
-    copy = 2.7,
-    /// One entry of a `cudaMemcpyBatchAsync`.
+    copy = 2.5,
+    /// One entry of a `cudaMemcpyBatchAsync`; while many bytes move the next is prepared.
     batch_entry = 1.3,
     /// A kernel launch, and how much later than a copy it ends.
-    kernel = 6.0,
+    kernel = 8.5,
     /// One entry more in a kernel's list.
-    kernel_entry = 0.002,
+    kernel_entry = 0.01,
     /// The copy engine.
-    link = 54_500.0,
+    link = 55_000.0,
     /// A kernel that reads page-locked memory.
-    pull = 49_000.0,
+    pull = 50_000.0,
     /// A kernel that copies within the device.
-    on_device = 400_000.0,
+    on_device = 1_250_000.0,
     /// One thread that copies host memory.
-    thread = 8_000.0,
+    thread = 8_400.0,
     /// One entry for the thread that copies it.
     host_entry = 0.05,
     /// How many threads are of use for copying host memory.

@@ -56,7 +56,7 @@ impl fmt::Display for Calibration {
 impl Device {
     /// Measures what copies cost on this machine and device, plans by it from now on, and writes it to a file that
     /// later processes read. Blocks for less than a second on an idle machine; takes 64 MiB of device memory
-    /// and of page-locked memory meanwhile. Best on an idle machine, once.
+    /// and of page-locked memory meanwhile, and 256 MiB of ordinary memory. Best on an idle machine, once.
     ///
     /// # Errors
     ///
