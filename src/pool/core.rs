@@ -64,6 +64,8 @@ pub(super) struct State {
     pub(super) looked_at: Instant,
     /// What was still free when the keeper had given back what it could.
     pub(super) kept_bytes: usize,
+    /// The keeper is page-locking memory.
+    pub(super) growing: bool,
     /// The last growth failed; the next is for one block only.
     pub(super) frugal: bool,
     /// No handle to the pool is left; buffers may be.
@@ -108,6 +110,7 @@ impl Core {
                     last_request: now,
                     looked_at: now,
                     kept_bytes: 0,
+                    growing: false,
                     frugal: false,
                     closed: false,
                 })),

@@ -119,6 +119,7 @@ fn run(core: &Core) {
         let mut state = core.lock();
         state.match_requests();
         let step = core.plan(&mut state);
+        state.growing = matches!(step, Step::Grow(_));
         let ready = std::mem::take(&mut state.ready);
         if ready.is_empty() {
             match step {
@@ -249,6 +250,7 @@ impl Core {
         let grown = page_lock(&self.context, &self.options.growth, bytes, size.align);
         let took = start.elapsed();
         let mut state = self.lock();
+        state.growing = false;
         match grown {
             Ok((memory, fallbacks)) => {
                 state.frugal = false;

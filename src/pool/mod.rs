@@ -263,6 +263,12 @@ impl PinnedPool {
         }
     }
 
+    /// Whether memory for a block of so many bytes is being page-locked, or could be.
+    pub(crate) fn may_grow(&self, bytes: usize) -> bool {
+        let state = self.handle.0.lock();
+        state.growing || state.store.room() >= bytes
+    }
+
     /// Whether the two are clones of one pool.
     #[cfg(feature = "capi")]
     pub(crate) fn is_same(&self, other: &PinnedPool) -> bool {

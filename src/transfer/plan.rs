@@ -168,7 +168,10 @@ fn choice(group: Group, costs: Vec<(Path, f64)>, whole: impl Fn(f64) -> f64) -> 
     if group.entries == 0 {
         return None;
     }
-    let in_time = |(path, device)| (path, Duration::from_secs_f64(whole(device) / 1e6));
+    let in_time = |(path, device)| {
+        // Nobody is kept from editing the file of costs.
+        (path, Duration::try_from_secs_f64(whole(device) / 1e6).unwrap_or(Duration::MAX))
+    };
     let mut costs: Vec<_> = costs.into_iter().map(in_time).collect();
     costs.sort_by_key(|&(_, time)| time);
     let (path, predicted) = costs[0];

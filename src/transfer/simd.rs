@@ -2,11 +2,11 @@
 //!
 //! Two ways, because they differ in what becomes of the destination's cache lines:
 //!
-//! * [`Stores::Cached`]: what is written stays in the cache. For a staging slot, which the device reads next:
-//!   its reads then come out of the cache. The C library's `memcpy`, which chooses its own kernel at run time.
-//! * [`Stores::Streaming`]: what is written goes past the cache. For a large destination that nobody reads
-//!   soon: the lines are not read in first, and what is in the cache stays. Non-temporal stores of the
-//!   widest vectors that the machine has, asked for once.
+//! * [`Stores::Cached`]: what is written stays in the cache. The C library's `memcpy`, which chooses its own kernel
+//!   at run time.
+//! * [`Stores::Streaming`]: what is written goes past the cache: the lines are not read in first, and what is in the
+//!   cache stays. For a large destination that no core reads soon. Non-temporal stores of the widest vectors that the
+//!   machine has, asked for once.
 //!
 //! Streaming stores are weakly ordered: a [`fence`] comes behind a thread's last copy, so that whoever learns of it by
 //! an ordinary release and acquire sees the bytes. Not behind each: waiting for a short one takes longer than copying it.

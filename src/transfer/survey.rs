@@ -137,6 +137,7 @@ impl<'e> Findings<'e> {
         let before = part.start.checked_sub(1).map(|before| list.get(before));
         // An empty one says nothing of those before it.
         self.ascending &= before.is_none_or(|before| before.bytes() > 0);
+        let before = before.filter(|before| before.bytes() > 0);
         match list.slice(part.clone()) {
             Some(entries) => self.count(before, part.start, entries.iter(), sums),
             None => self.count(before, part.start, part.map(|n| list.get(n)), sums),

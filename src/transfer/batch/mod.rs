@@ -66,7 +66,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or what asking the device for its abilities gives.
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), [`WrongDevice`](crate::ErrorKind::WrongDevice), or what
+    /// asking the device for its abilities gives.
     pub fn plan_upload(&self, items: &[UploadItem<'_>]) -> Result<Plan> {
         const OPERATION: &str = "Stream::plan_upload";
         self.timeline.context().check_process(OPERATION)?;

@@ -136,8 +136,9 @@ impl Rig<'_> {
         const BYTES: usize = 4 << 20;
         const SHORT: usize = 256;
         let to = self.pinned.as_ptr().cast_mut();
-        let copy = |block: usize| {
-            let mut parts = self.ordinary.chunks_exact(BYTES).cycle();
+        // Other parts for either, so that both find them in no cache.
+        let mut parts = self.ordinary.chunks_exact(BYTES).cycle();
+        let mut copy = |block: usize| {
             let copied = best(|| {
                 let from = parts.next().expect("they repeat").as_ptr();
                 for at in (0..BYTES).step_by(block) {

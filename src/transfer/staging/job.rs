@@ -13,6 +13,7 @@
 //! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
 //! * After the first error, or panic, no unit is given out; those given out are ended, and their slots given up.
 //!   A panic goes on when all have left: a thread that went away in the middle would be waited for.
+//! * A thread's stores are fenced before its unit counts as done, also after an error.
 //! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
 //! * When [`run`] returns, no thread is in the job, and every slot has been finished or given up.
 

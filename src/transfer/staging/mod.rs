@@ -9,8 +9,9 @@
 //!   device           |copy 0|copy 1|.. | copy 2    | copy 3        | ...
 //! ```
 //!
-//! The first slots of a copy are filled to a part only, each to twice the one before, so that the device
-//! begins early; and the last ones to less and less, so that it ends soon after the last byte was copied.
+//! The first slots of an upload are filled to a part only, each to twice the one before, so that the device
+//! begins early; and the last ones to less and less, so that it ends soon after the last byte was copied
+//! ([`portions`]).
 //!
 //! # Invariants
 //!
@@ -44,7 +45,7 @@ use super::uses::Uses;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::PinnedBuf;
-use crate::pool::{PinnedPool, PoolStats};
+use crate::pool::PinnedPool;
 use crate::stream::Stream;
 use crate::sync::Mutex;
 
@@ -53,7 +54,7 @@ const SHORT: [ErrorKind; 2] = [ErrorKind::TimedOut, ErrorKind::BudgetExhausted];
 
 /// How long a small copy waits for memory that other small copies hold.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How often it waits so long, while there seems to be some.
+/// How often it waits so long, while more is being page-locked.
 const TRIES: usize = 10;
 /// No less is page-locked at once.
 const PAGE: usize = 4096;
@@ -96,16 +97,14 @@ impl Engine {
     /// Page-locked memory for a small copy; `None` if streams that wait for something hold all of it. The ring, whose
     /// slots no such stream holds, does then.
     pub(super) fn small_block<T: Pod>(&self, len: usize) -> Result<Option<PinnedBuf<T>>> {
+        let bytes = (len * size_of::<T>()).next_multiple_of(PAGE);
         for _ in 0..TRIES {
             match self.small.alloc_timeout(len, PATIENCE) {
                 Err(error) if SHORT.contains(&error.kind()) => {}
                 block => return block.map(Some),
             }
-            let PoolStats { live_bytes, in_flight_bytes, committed_bytes, max_bytes, .. } =
-                self.small.stats();
-            // Otherwise memory is being page-locked, which may take longer.
-            if live_bytes + in_flight_bytes >= committed_bytes && committed_bytes + PAGE > max_bytes
-            {
+            // Page-locking may take longer.
+            if !self.small.may_grow(bytes) {
                 break;
             }
         }
