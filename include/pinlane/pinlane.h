@@ -602,8 +602,8 @@ typedef struct {
    */
   size_t slot_bytes;
   /**
-   * The first portion of a short upload, in bytes, and the least of any copy but its last; a longer one begins with a
-   * thirty-second part. Portions grow to an eighth of the copy, but a slot at most. By default 256 KiB.
+   * The first portion of a short upload, in bytes; a longer upload begins with a thirty-second part. Portions grow to an
+   * eighth of the copy, but a slot at most. By default 256 KiB.
    */
   size_t first_bytes;
   /**

@@ -26,8 +26,8 @@ pub struct pinlane_staging_options {
     /// The largest portion that is given to the copy engine at once, in bytes: what a slot holds. By default
     /// 4 MiB.
     pub slot_bytes: usize,
-    /// The first portion of a short upload, in bytes, and the least of any copy but its last; a longer one begins with a
-    /// thirty-second part. Portions grow to an eighth of the copy, but a slot at most. By default 256 KiB.
+    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second part. Portions grow to an
+    /// eighth of the copy, but a slot at most. By default 256 KiB.
     pub first_bytes: usize,
     /// The bytes that a thread copies at a time. By default 256 KiB.
     pub unit_bytes: usize,

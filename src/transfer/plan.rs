@@ -81,7 +81,7 @@ pub(super) struct Planner {
 impl Planner {
     /// Entries of ordinary memory, which go through slots.
     pub(super) fn staged(&self, way: Way, group: Group) -> Option<Choice> {
-        let (bytes, entries, _) = self.sizes(group);
+        let (bytes, entries) = (group.bytes.max(1) as f64, group.entries as f64);
         let threads = self.threads as f64;
         let host = (bytes / self.costs().thread + entries * self.costs().host_entry) / threads;
         // The host's work and the device's overlap, but for the first portion.
@@ -115,7 +115,7 @@ impl Planner {
     /// kernel that reads page-locked memory.
     fn device_costs(&self, way: Way, group: Group, pull: f64) -> Vec<(Path, f64)> {
         let Costs { fixed, copy, kernel, kernel_entry, link, on_device, .. } = self.costs();
-        let (bytes, entries, _) = self.sizes(group);
+        let (bytes, entries) = (group.bytes.max(1) as f64, group.entries as f64);
         let wire = bytes / link;
         let mut costs = self.call_costs(group, wire, if way == Way::Down { DOWN } else { 1.0 });
         if self.machine.kernels {
@@ -147,10 +147,6 @@ impl Planner {
 
     fn costs(&self) -> Costs {
         self.machine.costs
-    }
-
-    fn sizes(&self, group: Group) -> (f64, f64, f64) {
-        (group.bytes.max(1) as f64, group.entries as f64, group.runs as f64)
     }
 }
 

@@ -50,8 +50,8 @@ impl Staging {
         self
     }
 
-    /// The first portion of a short upload in bytes, and the least of any copy but its last; a longer one begins with a
-    /// thirty-second part. Portions grow to an eighth of the copy, but a slot at most.
+    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second part. Portions grow to an
+    /// eighth of the copy, but a slot at most.
     #[must_use]
     pub fn first_bytes(mut self, bytes: usize) -> Self {
         self.first_bytes = bytes;
