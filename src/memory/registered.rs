@@ -180,14 +180,16 @@ impl Device {
     ///
     /// # Aborts
     ///
-    /// If every way to wait for the device fails, and the device is not lost: it may still write to the
-    /// slice, and when this function returns the slice belongs to the caller again.
+    /// If a copy may still be under way and every way to wait for it fails, also because the device is
+    /// lost: the device may still write to the slice, and when this function returns the slice belongs
+    /// to the caller again. Memory that must survive the loss of a device goes to
+    /// [`register`](Self::register), which keeps it.
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register): `work` was not called. When the device is lost, or the runtime
-    /// does not unregister the slice, `work` was called and its result is dropped; the slice can
-    /// be used, but not be registered again.
+    /// As for [`register`](Self::register): `work` was not called. When the runtime does not unregister
+    /// the slice, `work` was called and its result is dropped; the slice can be used, but not be
+    /// registered again.
     pub fn with_registered<T: Pod, R>(
         &self,
         slice: &mut [T],

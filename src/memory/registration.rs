@@ -229,10 +229,11 @@ fn finish(user: &Use, operation: &'static str) -> Result<()> {
     }
 }
 
-/// Whether the error says that nothing runs on the device any more: its context is lost, or gone with the
-/// driver at the end of the process.
+/// Whether the error says that nothing runs on any device any more: the driver is gone, at the end of
+/// the process. A lost device is no such case: copies that were enqueued before go on
+/// (docs/soundness.md, "A lost device").
 fn is_over(error: &Error) -> bool {
-    error.kind() == ErrorKind::DeviceLost || error.cuda_code() == Some(CudaCode::CUDART_UNLOADING)
+    error.cuda_code() == Some(CudaCode::CUDART_UNLOADING)
 }
 
 /// The end of a program whose borrowed memory a device may write to at any time: the borrow cannot be

@@ -82,6 +82,34 @@ impl Timeline {
         Ok(())
     }
 
+    /// Finds out whether `position` is complete, by one question at most. Records nothing: where
+    /// there is no event yet, the stream is asked, if nobody else can enqueue there. Errors are left
+    /// for whoever waits.
+    pub(crate) fn look(&self, position: u64) {
+        let Ok(driver) = self.context.driver("Timeline::look") else { return };
+        let (event, end) = {
+            let marks = self.lock();
+            if marks.is_done(position) {
+                return;
+            }
+            (marks.event_for(position), marks.end())
+        };
+        match event {
+            Some((fence, event)) => {
+                if ask(driver, &event) == Ok(Poll::Done) {
+                    self.complete(fence.position);
+                }
+            }
+            // SAFETY: the stream is live.
+            None if self.is_private()
+                && unsafe { driver.stream_query(self.raw) } == Ok(Poll::Done) =>
+            {
+                self.retire(end);
+            }
+            None => {}
+        }
+    }
+
     /// Once in a while, as `position` has been pushed: retires the older half of the pending positions
     /// if it is complete, with one query. Errors are left for whoever waits.
     ///

@@ -144,24 +144,33 @@ fn rule_04_faults_at_every_point_free_nothing_in_use() {
     }
 }
 
+/// Copies that were enqueued before go on, and nobody can ask for their end.
 #[test]
-fn a_lost_device_uses_nothing_any_more() {
+fn rule_04_a_lost_device_may_still_use_what_was_registered() {
     on_machines(|rig| {
         let (owner, drops) = counted(7);
         let (registered, mut gpu) = (rig.device.register(owner).unwrap(), rig.gpu());
-        let mut slice = vec![1; LEN];
         rig.stream.upload(&registered, &mut gpu).unwrap();
-        let ended = rig.device.with_registered(&mut slice, |view| {
-            rig.stall(&rig.stream);
-            rig.stream.download(&gpu, view).unwrap();
-            rig.emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
-        });
-        assert_eq!(ended.unwrap_err_kind(), ErrorKind::DeviceLost);
-        slice.fill(2);
+        rig.emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
         let Refused { value: registered, error } = registered.into_inner().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::DeviceLost);
         drop(registered);
         assert_eq!((drops(), rig.device.quarantined_bytes()), (0, BYTES));
+        rig.assert_no_misuse();
+    });
+}
+
+#[test]
+fn borrowed_memory_that_is_known_to_be_unused_comes_back_from_a_lost_device() {
+    on_machines(|rig| {
+        let mut slice = vec![1; LEN];
+        let ended = rig.device.with_registered(&mut slice, |view| {
+            let mut gpu = rig.gpu();
+            rig.stream.upload(view.as_slice(), &mut gpu).unwrap().wait().unwrap();
+            rig.emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
+        });
+        assert_eq!(ended.unwrap_err_kind(), ErrorKind::DeviceLost);
+        slice.fill(2);
         rig.assert_no_misuse();
     });
 }

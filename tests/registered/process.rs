@@ -38,11 +38,10 @@ fn alone(test: &str) -> Option<std::process::Output> {
     Some(command.args(arguments).env(CHILD, "1").output().unwrap())
 }
 
-#[test]
-fn rule_02_borrowed_memory_that_may_be_in_use_ends_the_process() {
+/// Runs `test` in a process of its own and sees it abort instead of returning borrowed memory.
+fn aborts(test: &str, work: impl FnOnce(Rig) -> pinlane::Result<()>) {
     use std::os::unix::process::ExitStatusExt;
 
-    let test = "rule_02_borrowed_memory_that_may_be_in_use_ends_the_process";
     if let Some(output) = alone(test) {
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
@@ -50,14 +49,46 @@ fn rule_02_borrowed_memory_that_may_be_in_use_ends_the_process() {
         assert!(!said.contains("has returned"), "{said}");
         return;
     }
-    let rig = Rig::new(Execution::Lazy, 0, 1);
-    let (mut slice, gpu) = (vec![1; LEN], rig.gpu());
-    let ended = rig.device.with_registered(&mut slice, |view| {
-        rig.stall(&rig.stream);
-        rig.stream.download(&gpu, view).unwrap();
-        fail_forever(&rig, &WAITS);
-    });
+    let ended = work(Rig::new(Execution::Lazy, 0, 1));
     eprintln!("has returned {ended:?}");
+}
+
+#[test]
+fn rule_02_borrowed_memory_that_may_be_in_use_ends_the_process() {
+    aborts("rule_02_borrowed_memory_that_may_be_in_use_ends_the_process", |rig| {
+        let (mut slice, gpu) = (vec![1; LEN], rig.gpu());
+        rig.device.with_registered(&mut slice, |view| {
+            rig.stall(&rig.stream);
+            rig.stream.download(&gpu, view).unwrap();
+            fail_forever(&rig, &WAITS);
+        })
+    });
+}
+
+#[test]
+fn rule_02_a_lost_device_may_still_write_to_borrowed_memory() {
+    aborts("rule_02_a_lost_device_may_still_write_to_borrowed_memory", |rig| {
+        let (mut slice, gpu) = (vec![1; LEN], rig.gpu());
+        rig.device.with_registered(&mut slice, |view| {
+            rig.stream.download(&gpu, view).unwrap();
+            rig.emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
+        })
+    });
+}
+
+/// The second device's copy waits for the first one's, and so does not say when that is done.
+#[test]
+fn rule_02_the_loss_of_one_device_says_nothing_of_another() {
+    aborts("rule_02_the_loss_of_one_device_says_nothing_of_another", |rig| {
+        let second = Device::of_emulator(&rig.emulator, 1).unwrap();
+        let (stream, other) = (second.stream().unwrap(), second.alloc::<u32>(LEN).unwrap());
+        let (mut slice, gpu) = (vec![1; LEN], rig.gpu());
+        rig.device.with_registered(&mut slice, |mut view| {
+            rig.stream.download(&gpu, view.reborrow()).unwrap();
+            stream.download(&other, view).unwrap();
+            rig.emulator.lose_device(1, CudaCode::ILLEGAL_ADDRESS).unwrap();
+        })
+    });
 }
 
 #[test]

@@ -1,0 +1,196 @@
+//! The uses of one buffer, as plain data: no lock and no driver.
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use crate::timeline::{Fence, Timeline};
+
+/// How many uses a buffer keeps before it looks which of them it still needs.
+pub(super) const TIDY_ABOVE: usize = 16;
+
+/// What an operation does with the bytes it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+}
+
+/// An asynchronous operation that may still touch a buffer.
+#[derive(Clone)]
+pub(crate) struct Use {
+    pub(crate) stream: Arc<Timeline>,
+    pub(crate) fence: Fence,
+    pub(crate) range: Range<usize>,
+    pub(crate) access: Access,
+}
+
+impl Use {
+    pub(crate) fn is_retired(&self) -> bool {
+        self.stream.is_retired(self.fence.position)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.stream.is_complete(self.fence.position)
+    }
+
+    pub(super) fn is_on(&self, stream: &Timeline) -> bool {
+        std::ptr::eq(Arc::as_ptr(&self.stream), stream)
+    }
+
+    fn overlaps(&self, range: &Range<usize>) -> bool {
+        self.range.start < range.end && range.start < self.range.end
+    }
+
+    /// Makes this use stand for another one too, if it is of the same stream and access and the
+    /// completion of one of the two implies the other's.
+    fn absorb(&mut self, new: &Use) -> bool {
+        if self.access != new.access || !self.is_on(&new.stream) {
+            return false;
+        }
+        let Some(covering) = self.fence.covering(new.fence) else { return false };
+        self.fence = covering;
+        self.range = self.range.start.min(new.range.start)..self.range.end.max(new.range.end);
+        true
+    }
+}
+
+/// A list of uses that takes no memory for up to four.
+#[derive(Default)]
+pub(crate) struct Few {
+    places: [Option<Use>; 4],
+    more: Vec<Use>,
+}
+
+impl Few {
+    /// Makes one use stand for `new` if it can, and adds it otherwise.
+    pub(super) fn absorb_or_push(&mut self, new: &Use) {
+        if !self.places.iter_mut().flatten().any(|old| old.absorb(new)) {
+            self.push(new.clone());
+        }
+    }
+
+    pub(super) fn push(&mut self, new: Use) {
+        match self.places.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(new),
+            None => self.more.push(new),
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.places[0].is_none()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Use> {
+        self.places.iter().flatten().chain(&self.more)
+    }
+}
+
+impl IntoIterator for Few {
+    type Item = Use;
+    type IntoIter = std::iter::Chain<
+        std::iter::Flatten<std::array::IntoIter<Option<Use>, 4>>,
+        std::vec::IntoIter<Use>,
+    >;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.places.into_iter().flatten().chain(self.more)
+    }
+}
+
+/// The uses that a buffer knows of. Reads and writes are apart, so that one of thousands of readers
+/// looks at the writes only.
+#[derive(Default)]
+pub(super) struct List {
+    reads: Vec<Use>,
+    writes: Vec<Use>,
+    /// How many uses were left when the list was last tidied.
+    left: usize,
+}
+
+impl List {
+    pub(super) fn len(&self) -> usize {
+        self.reads.len() + self.writes.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Use> {
+        self.writes.iter().chain(&self.reads)
+    }
+
+    /// Whether the list has doubled since it was last tidied. So each use pays for tidying about
+    /// one other, however many there are.
+    pub(super) fn is_long(&self) -> bool {
+        self.len() >= (2 * self.left).max(TIDY_ABOVE)
+    }
+
+    /// Notes how many uses tidying has left, and keeps memory for about as many.
+    pub(super) fn is_tidy(&mut self) {
+        self.left = self.len();
+        for uses in [&mut self.reads, &mut self.writes] {
+            uses.shrink_to((2 * uses.len()).max(4 * TIDY_ABOVE));
+        }
+    }
+
+    /// Makes one of the last few uses stand for `new`, if one is of the same stream and bytes.
+    pub(super) fn absorb(&mut self, new: &Use) -> bool {
+        let uses = self.of(new.access);
+        let few = uses.len().saturating_sub(TIDY_ABOVE);
+        uses[few..].iter_mut().any(|old| old.range == new.range && old.absorb(new))
+    }
+
+    pub(super) fn push(&mut self, new: Use) {
+        self.of(new.access).push(new);
+    }
+
+    fn of(&mut self, access: Access) -> &mut Vec<Use> {
+        match access {
+            Access::Read => &mut self.reads,
+            Access::Write => &mut self.writes,
+        }
+    }
+
+    /// The uses that are not known to be complete and conflict with an access to `range`.
+    pub(super) fn conflicts(
+        &self,
+        range: &Range<usize>,
+        access: Access,
+    ) -> impl Iterator<Item = &Use> {
+        let reads = if access == Access::Write { &self.reads[..] } else { &[] };
+        let uses = self.writes.iter().chain(reads);
+        uses.filter(move |old| old.overlaps(range) && !old.is_retired())
+    }
+
+    /// Takes out what `is_gone` names.
+    pub(super) fn extract(&mut self, is_gone: impl Fn(&Use) -> bool) -> Few {
+        let mut gone = Few::default();
+        self.writes.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
+        self.reads.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
+        gone
+    }
+
+    /// Leaves one use a stream and access, and one more for each that was fenced at the same moment
+    /// as that one.
+    pub(super) fn merge(&mut self) {
+        for uses in [&mut self.reads, &mut self.writes] {
+            // So that the first use of a stream covers the most.
+            uses.sort_by_key(|user| Reverse(user.fence.covers));
+            let mut first = HashMap::new();
+            let mut merged = 0;
+            for next in 0..uses.len() {
+                let (old, new) = uses.split_at_mut(next);
+                let first = *first.entry(Arc::as_ptr(&new[0].stream)).or_insert(merged);
+                if first == merged || !old[first].absorb(&new[0]) {
+                    uses.swap(merged, next);
+                    merged += 1;
+                }
+            }
+            // Each of these has been absorbed by a use that keeps its stream alive.
+            uses.truncate(merged);
+        }
+    }
+}

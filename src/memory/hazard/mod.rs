@@ -1,0 +1,258 @@
+//! Who uses a buffer, on which stream, and until when.
+//!
+//! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still touch
+//! it, each a [`Use`] = (stream, position, byte range, read or write). From it follow all the waits of
+//! the crate: the host waits before it touches bytes that the device still uses, and a stream waits for
+//! another stream's conflicting use. Two uses conflict when their ranges overlap and one of them writes.
+//!
+//! # Invariants
+//!
+//! * A use is recorded for **every** operation that may have reached the device, also after an error.
+//! * A use leaves the list only when its position is complete, and is dropped without the lock: it may
+//!   be the last owner of its stream. Uses may be merged, but only into one that covers them all: same
+//!   stream, same access, the hull of the ranges, and a position whose
+//!   completion implies theirs ([`Fence`]). A later position alone is no proof: two threads that fence at
+//!   once may get their positions in the other order than their events.
+//! * Or when a write on the same device that waited for it covers its range
+//!   ([`supersede`](Hazards::supersede)). A use of another device stays: should the writing device
+//!   be lost, nobody would know when the other one is done.
+//! * The list is bounded by what is pending: see [`tidy`](Hazards::tidy).
+//! * `users` tells, without the lock, whether the list is empty, or of one stream only: an idle buffer
+//!   costs one load, and so does one whose uses are all on the stream that asks, which is FIFO.
+//!
+//! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting uses
+//! cannot race: a writing operation needs `&mut` on its buffer in Rust, and an exclusive borrow of the
+//! handle in C.
+
+mod list;
+#[cfg(all(test, feature = "emulated"))]
+mod tests;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use crate::driver::Poll;
+use crate::error::Result;
+use crate::sync::{Mutex, MutexGuard};
+use crate::timeline::{Fence, Timeline};
+pub(crate) use list::{Access, Use};
+use list::{Few, List, TIDY_ABOVE};
+
+/// In place of one stream; no object has this address.
+const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
+
+#[derive(Default)]
+pub(crate) struct Hazards {
+    /// Null while there are no uses; the stream, while all are on one; [`SEVERAL`] otherwise. Only
+    /// compared: the uses keep the stream alive.
+    users: AtomicPtr<Timeline>,
+    uses: Mutex<List>,
+}
+
+impl Hazards {
+    fn lock(&self) -> MutexGuard<'_, List> {
+        self.uses.lock()
+    }
+
+    /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
+    pub(crate) fn note(
+        &self,
+        stream: &Arc<Timeline>,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) {
+        if range.is_empty() {
+            return;
+        }
+        let new = Use { stream: Arc::clone(stream), fence, range: range.clone(), access };
+        let mut uses = self.lock();
+        self.count_user(stream, &uses);
+        if uses.absorb(&new) {
+            return;
+        }
+        if uses.is_long() {
+            drop(uses);
+            self.tidy();
+            uses = self.lock();
+            self.count_user(stream, &uses);
+        }
+        uses.push(new);
+    }
+
+    /// Makes the list as short as what is pending. Forgets what is known to be complete, and merges
+    /// the uses of each stream. If there are still many streams, it asks each once; so streams that
+    /// nobody waits for are forgotten too, and dropped ones end.
+    #[cold]
+    fn tidy(&self) {
+        self.forget(Use::is_retired);
+        let mut uses = self.lock();
+        uses.merge();
+        if uses.len() > TIDY_ABOVE / 2 {
+            let asked: Vec<Use> = uses.iter().cloned().collect();
+            drop(uses);
+            asked.iter().for_each(|user| user.stream.look(user.fence.position));
+            self.forget(Use::is_complete);
+            drop(asked);
+            uses = self.lock();
+        }
+        uses.is_tidy();
+    }
+
+    /// Forgets the uses on other streams of the same device that lie in `range`. A write of it on
+    /// `stream` has been noted whose fence lies behind a wait for them: whoever conflicts with them
+    /// conflicts with it.
+    pub(crate) fn supersede(&self, stream: &Arc<Timeline>, range: &Range<usize>) {
+        if self.users.load(Ordering::Relaxed) != SEVERAL {
+            return;
+        }
+        let elsewhere =
+            |old: &Use| !old.is_on(stream) && old.stream.raw().device == stream.raw().device;
+        let covered = |old: &Use| range.start <= old.range.start && old.range.end <= range.end;
+        self.forget(|old| elsewhere(old) && covered(old));
+        self.count_user(stream, &self.lock());
+    }
+
+    /// Under the lock; `uses` are what it guards, and `stream` is one of them or about to be.
+    fn count_user(&self, stream: &Arc<Timeline>, uses: &List) {
+        let pointer = Arc::as_ptr(stream).cast_mut();
+        if self.users.load(Ordering::Relaxed) != pointer {
+            let alone = uses.iter().all(|old| old.is_on(stream));
+            self.users.store(if alone { pointer } else { SEVERAL }, Ordering::Release);
+        }
+    }
+
+    /// The pending uses on other streams that work on `stream` must be ordered after: none, unless the buffer
+    /// [is used elsewhere](Self::is_used_elsewhere).
+    pub(crate) fn conflicts(&self, range: &Range<usize>, access: Access, stream: &Timeline) -> Few {
+        let mut pending = Few::default();
+        let uses = self.lock();
+        let elsewhere = uses.conflicts(range, access).filter(|old| !old.is_on(stream));
+        elsewhere.for_each(|old| pending.absorb_or_push(old));
+        let few = uses.len() <= TIDY_ABOVE;
+        drop(uses);
+        if few && pending.is_empty() {
+            // So that one that is alone in using it need not ask again.
+            self.forget(Use::is_retired);
+        }
+        pending
+    }
+
+    /// Blocks until every use on other streams is complete that work on `stream` must be ordered after, and only then
+    /// reports the first failure.
+    pub(crate) fn wait_elsewhere(
+        &self,
+        range: &Range<usize>,
+        access: Access,
+        stream: &Timeline,
+    ) -> Result<()> {
+        wait_for_all(&self.conflicts(range, access, stream))
+    }
+
+    /// Blocks until the host may access `range`. Waits for every conflicting use before it reports the
+    /// first failure (soundness rule 4).
+    pub(crate) fn wait(&self, range: &Range<usize>, access: Access) -> Result<()> {
+        if self.is_idle() {
+            return Ok(());
+        }
+        let result = wait_for_all(&self.pending(range, access));
+        self.forget(Use::is_retired);
+        result
+    }
+
+    /// Whether the host may access `range` now. Does not block.
+    pub(crate) fn poll(&self, range: &Range<usize>, access: Access) -> Result<Poll> {
+        if self.is_idle() {
+            return Ok(Poll::Done);
+        }
+        let result = poll_all(&self.pending(range, access));
+        self.forget(Use::is_retired);
+        result
+    }
+
+    /// The uses that `range` would have to wait for. Makes no driver call.
+    pub(crate) fn pending(&self, range: &Range<usize>, access: Access) -> Few {
+        let mut pending = Few::default();
+        self.lock().conflicts(range, access).for_each(|old| pending.absorb_or_push(old));
+        pending
+    }
+
+    /// Whether there are no uses, as far as is known without looking. One load.
+    #[inline]
+    pub(crate) fn is_idle(&self) -> bool {
+        self.users.load(Ordering::Acquire).is_null()
+    }
+
+    /// Whether there may be uses on other streams than this one. One load.
+    pub(crate) fn is_used_elsewhere(&self, stream: &Timeline) -> bool {
+        let users = self.users.load(Ordering::Acquire).cast_const();
+        !users.is_null() && !std::ptr::eq(users, stream)
+    }
+
+    /// Whether all uses are known to be complete; those that are leave the list. Makes no driver call.
+    #[inline]
+    pub(crate) fn all_complete(&self) -> bool {
+        if !self.is_idle() {
+            self.forget(Use::is_complete);
+        }
+        self.is_idle()
+    }
+
+    /// The stream of some use, complete or not; `None` if there are no uses. Makes no driver call.
+    pub(crate) fn a_stream(&self) -> Option<Arc<Timeline>> {
+        if self.is_idle() {
+            return None;
+        }
+        self.lock().iter().next().map(|old| Arc::clone(&old.stream))
+    }
+
+    /// A stream with a use that is not known to be complete. Makes no driver call.
+    pub(crate) fn first_pending_stream(&self) -> Option<Arc<Timeline>> {
+        if self.is_idle() {
+            return None;
+        }
+        self.lock().iter().find(|old| !old.is_complete()).map(|old| Arc::clone(&old.stream))
+    }
+
+    /// Drops the uses that `is_gone` names, without the lock; the list keeps its memory.
+    fn forget(&self, is_gone: impl Fn(&Use) -> bool) {
+        let mut uses = self.lock();
+        let gone = uses.extract(is_gone);
+        if uses.is_empty() {
+            self.users.store(std::ptr::null_mut(), Ordering::Release);
+        }
+        drop(uses);
+        drop(gone);
+    }
+
+    /// Everything that is still pending, when the buffer goes away.
+    pub(crate) fn take_pending(&mut self) -> Vec<Use> {
+        self.users = AtomicPtr::default();
+        let uses = std::mem::take(self.uses.get_mut());
+        uses.iter().filter(|old| !old.is_retired()).cloned().collect()
+    }
+}
+
+/// Blocks until every use is complete, and only then reports the first failure.
+fn wait_for_all(uses: &Few) -> Result<()> {
+    let mut result = Ok(());
+    for pending in uses.iter() {
+        let waited = pending.stream.wait(pending.fence.position);
+        result = result.and(waited);
+    }
+    result
+}
+
+/// Whether every use is complete; a failure outweighs a use that is pending. Does not block.
+fn poll_all(uses: &Few) -> Result<Poll> {
+    let mut result = Ok(Poll::Done);
+    for pending in uses.iter() {
+        match pending.stream.poll(pending.fence.position) {
+            Ok(Poll::Done) => {}
+            Ok(Poll::NotReady) => result = result.map(|_| Poll::NotReady),
+            Err(error) => result = result.and(Err(error)),
+        }
+    }
+    result
+}
