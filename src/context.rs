@@ -18,6 +18,7 @@ pub(crate) struct Context {
     name: String,
     process: Process,
     quarantined: AtomicUsize,
+    live_streams: AtomicUsize,
     /// The devices that this one has met in a copy.
     met: Mutex<Vec<Ordinal>>,
 }
@@ -28,8 +29,15 @@ impl Context {
         let name = driver.device_name(ordinal).map_err(|code| {
             Error::cuda(code, "cudaGetDeviceProperties", format!("device {ordinal}"))
         })?;
-        let (quarantined, met) = (AtomicUsize::new(0), Mutex::default());
-        Ok(Arc::new(Context { driver, ordinal, name, process, quarantined, met }))
+        Ok(Arc::new(Context {
+            driver,
+            ordinal,
+            name,
+            process,
+            quarantined: AtomicUsize::new(0),
+            live_streams: AtomicUsize::new(0),
+            met: Mutex::default(),
+        }))
     }
 
     pub(crate) fn ordinal(&self) -> Ordinal {
@@ -126,6 +134,20 @@ impl Context {
     /// Counts memory that could not be proven unused, and is therefore never freed.
     pub(crate) fn quarantine(&self, bytes: usize) {
         self.quarantined.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a stream that this crate has created.
+    pub(crate) fn stream_begins(&self) {
+        self.live_streams.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts a stream that this crate has destroyed.
+    pub(crate) fn stream_ends(&self) {
+        self.live_streams.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn live_streams(&self) -> usize {
+        self.live_streams.load(Ordering::Relaxed)
     }
 
     pub(crate) fn quarantined(&self) -> usize {

@@ -218,6 +218,14 @@ impl Device {
         self.inner.context.quarantined()
     }
 
+    /// How many streams of the device exist that this crate created: those that somebody has, those
+    /// that work of a live buffer was enqueued on and that it may still wait for, and a few of the
+    /// crate's own.
+    #[must_use]
+    pub fn live_streams(&self) -> usize {
+        self.inner.context.live_streams()
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.inner.context
     }

@@ -11,6 +11,7 @@
 //!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
 //!   threads   and by many threads at once        peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
+//!   requests  a buffer that fresh streams share
 //!
 //!   ceiling   a bare copy of the same bytes      cublas    the library of that product
 //!   blocks    what batches are measured on       tuning    staging other than by default
@@ -40,6 +41,7 @@ mod peer;
 mod pinned;
 mod planner;
 mod prefetch;
+mod requests;
 mod slices;
 mod staged;
 mod submit;
@@ -134,6 +136,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
         Bench { fills: device.stream()?, device, bare, quick: options.quick, cublas, files };
     pinned::run(&bench, &mut report)?;
     submit::run(&bench, &mut report)?;
+    requests::run(&bench, &mut report)?;
     staged::run(&bench, &mut report)?;
     slices::run(&bench, &mut report)?;
     versus::run(&bench, &mut report)?;

@@ -113,6 +113,9 @@ enum Target {
 impl Timeline {
     pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
+        if origin == Origin::Owned {
+            context.stream_begins();
+        }
         Arc::new(Timeline {
             id: STREAMS.fetch_add(1, Ordering::Relaxed),
             after: Mutex::default(),
@@ -423,6 +426,7 @@ impl Drop for Timeline {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
                 // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
                 let _ = unsafe { driver.stream_destroy(raw) };
+                context.stream_ends();
             }
         });
     }
