@@ -1,4 +1,4 @@
-//! Which process, and which kind of thread, a call comes from.
+//! Which process, and which kind of thread, a call comes from, and whether the process is ending.
 //!
 //! Two facts about the caller decide whether the CUDA runtime may be called at all:
 //!
@@ -11,12 +11,22 @@ use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Once;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 static FORKS: AtomicU32 = AtomicU32::new(0);
+static EXITING: AtomicBool = AtomicBool::new(false);
 
 extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+extern "C" fn note_exit() {
+    EXITING.store(true, Ordering::Relaxed);
+}
+
+/// Whether the process is ending: `main` has returned, or somebody has called `exit`.
+pub(crate) fn is_exiting() -> bool {
+    EXITING.load(Ordering::Relaxed)
 }
 
 /// A mark of the process that took it.
@@ -32,6 +42,9 @@ impl Process {
             // nothing but an atomic addition, which is allowed in a forked child.
             // A failure (out of memory) leaves forks unnoticed, as they are without pinlane.
             unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
+            // SAFETY: `note_exit` is a plain function for the whole life of the process. A failure
+            // leaves the end of the process unnoticed.
+            unsafe { libc::atexit(note_exit) };
         });
         Process(FORKS.load(Ordering::Relaxed))
     }

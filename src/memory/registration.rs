@@ -7,7 +7,7 @@
 //!   every use complete --> unregistered --> the owner is free
 //!      | the device cannot say
 //!      v
-//!   owned: the owner leaks, counted as quarantined.  Lent: the process aborts
+//!   owned: the owner leaks, counted as quarantined.  Lent: the borrow never ends, the process does
 //! ```
 //!
 //! # Invariants
@@ -31,7 +31,7 @@ use super::pinned::{PinnedBuf, PinnedRegion};
 use crate::context::Context;
 use crate::driver::{HostFlags, Poll};
 use crate::error::{CudaCode, Error, ErrorKind, Result};
-use crate::process::{call_user, on_ordinary_thread};
+use crate::process::{call_user, is_exiting, on_ordinary_thread};
 use crate::sync::Mutex;
 
 /// Page-locks elements for all devices of the process. No elements are no work.
@@ -146,11 +146,7 @@ impl<O: Send + 'static> Registration<O> {
         })?;
         let mut result = Ok(());
         for user in self.block.hazards().pending(&(0..usize::MAX), Access::Write) {
-            match finish(&user, operation) {
-                Ok(()) => {}
-                Err(error) if is_over(&error) => result = result.and(Err(Failure::Locked(error))),
-                Err(error) => result = Err(Failure::InUse(error)),
-            }
+            result = result.and(finish(&user, operation).map_err(Failure::InUse));
         }
         result?;
         // SAFETY: every use has been recorded and is complete, and whoever ends the registration has
@@ -186,7 +182,7 @@ impl<O: Send + 'static> Registration<O> {
                 Ok(())
             }
             Err(Failure::Locked(error)) => Err(error),
-            Err(Failure::InUse(error)) => abort(&self.block, &error),
+            Err(Failure::InUse(error)) => end_process(&self.block, &error),
         }
     }
 }
@@ -212,7 +208,8 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
 }
 
 /// Blocks until an operation is complete, by every way there is to know: its event, its stream, and asking
-/// again and again.
+/// again and again. An error is never taken to mean that: copies that were enqueued before go on when a
+/// device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
 fn finish(user: &Use, operation: &'static str) -> Result<()> {
     const PAUSE: Duration = Duration::from_micros(100);
     let (stream, position) = (&user.stream, user.fence.position);
@@ -224,28 +221,26 @@ fn finish(user: &Use, operation: &'static str) -> Result<()> {
         match stream.poll(position) {
             Ok(Poll::Done) => return Ok(()),
             Ok(Poll::NotReady) => std::thread::sleep(PAUSE),
-            Err(last) => return Err(if is_over(&last) { last } else { first }),
+            Err(_) => return Err(first),
         }
     }
 }
 
-/// Whether the error says that nothing runs on any device any more: the driver is gone, at the end of
-/// the process. A lost device is no such case: copies that were enqueued before go on
-/// (docs/soundness.md, "A lost device").
-fn is_over(error: &Error) -> bool {
-    error.cuda_code() == Some(CudaCode::CUDART_UNLOADING)
-}
-
-/// The end of a program whose borrowed memory a device may write to at any time: the borrow cannot be
-/// prolonged, and nothing that happens after it is defined.
+/// The end of a borrow that cannot end: a device may write to the memory at any time, and nothing that
+/// happens after it came back would be defined. A process that is ending anyway ends in peace; any other
+/// aborts.
 #[cold]
-fn abort(block: &Block, error: &Error) -> ! {
+fn end_process(block: &Block, error: &Error) -> ! {
+    while is_exiting() {
+        std::thread::park();
+    }
     let (bytes, ptr) = (block.bytes(), block.ptr());
     // Not `eprintln`, which panics if there is nobody to read it.
     let _ = writeln!(
         std::io::stderr(),
         "pinlane: the device may still use {bytes} borrowed bytes at {ptr:p}, and cannot be waited for \
-         ({error}); their owner must not get them back: aborting"
+         ({error}); their owner must not get them back: aborting. Memory that must survive the loss of a \
+         device belongs to Device::register or to a pool"
     );
     std::process::abort()
 }

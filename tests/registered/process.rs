@@ -1,6 +1,7 @@
 //! Host functions, the end of a process, and forks.
 
 use super::*;
+use std::sync::atomic::AtomicBool;
 
 #[test]
 fn rule_08_a_host_function_registers_nothing_and_frees_elsewhere() {
@@ -89,6 +90,45 @@ fn rule_02_the_loss_of_one_device_says_nothing_of_another() {
             rig.emulator.lose_device(1, CudaCode::ILLEGAL_ADDRESS).unwrap();
         })
     });
+}
+
+static ENDING: AtomicBool = AtomicBool::new(false);
+
+/// Lets the thread that has borrowed memory go on, and gives it time to end the process otherwise.
+extern "C" fn process_ends() {
+    ENDING.store(true, Ordering::SeqCst);
+    std::thread::sleep(std::time::Duration::from_millis(300));
+}
+
+/// As when `main` returns while another thread copies: the runtime unloads, and says so to that thread.
+#[test]
+fn rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace() {
+    let test = "rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace";
+    if let Some(output) = alone(test) {
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(7), "{said}");
+        assert!(!said.contains("pinlane:") && !said.contains("has returned"), "{said}");
+        return;
+    }
+    // Before pinlane is used, so that its own handler has been called by then.
+    // SAFETY: a plain function.
+    assert_eq!(unsafe { libc::atexit(process_ends) }, 0);
+    let (copying, is_copying) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let rig = Rig::new(Execution::Lazy, 0, 1);
+        let (mut slice, gpu) = (vec![1; LEN], rig.gpu());
+        let ended = rig.device.with_registered(&mut slice, |view| {
+            rig.stream.download(&gpu, view).unwrap();
+            copying.send(()).unwrap();
+            while !ENDING.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            rig.emulator.lose_device(0, CudaCode::CUDART_UNLOADING).unwrap();
+        });
+        eprintln!("has returned {ended:?}");
+    });
+    is_copying.recv().unwrap();
+    std::process::exit(7);
 }
 
 #[test]
