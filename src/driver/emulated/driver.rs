@@ -173,6 +173,7 @@ unsafe impl Driver for Runtime {
             if bytes == 0 {
                 return Err(CudaCode::INVALID_VALUE);
             }
+            machine.host.check_call(bytes)?;
             machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)
         })
     }
@@ -196,8 +197,10 @@ unsafe impl Driver for Runtime {
     ) -> DriverResult<()> {
         self.call(Call::HostRegister, device, |machine| {
             if bytes == 0 || flags.write_combined {
-                Err(CudaCode::INVALID_VALUE)
-            } else if machine.host.register(device, ptr, bytes) {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            machine.host.check_call(bytes)?;
+            if machine.host.register(device, ptr, bytes) {
                 Ok(())
             } else {
                 Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)

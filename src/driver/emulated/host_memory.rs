@@ -13,7 +13,8 @@ use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
 use super::rng;
-use crate::driver::Ordinal;
+use crate::driver::{DriverResult, Ordinal};
+use crate::error::CudaCode;
 
 const PAGE: usize = 4096;
 
@@ -118,13 +119,21 @@ pub(super) struct HostMemory {
     seed: u64,
     generation: u64,
     blocks: BTreeMap<usize, Block>,
+    /// The most that one call page-locks, and what a larger one gets.
+    pub(super) largest_call: Option<(usize, CudaCode)>,
     /// Of memory in no block.
     pageable: Vec<Use>,
 }
 
 impl HostMemory {
     pub(super) fn new(seed: u64) -> Self {
-        HostMemory { seed, generation: 0, blocks: BTreeMap::new(), pageable: Vec::new() }
+        HostMemory {
+            seed,
+            generation: 0,
+            blocks: BTreeMap::new(),
+            largest_call: None,
+            pageable: Vec::new(),
+        }
     }
 
     /// Bytes and blocks that are page-locked, allocated and registered ones alike.
@@ -136,6 +145,14 @@ impl HostMemory {
     /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
     pub(super) fn quarantined(&self) -> usize {
         self.blocks.values().filter(|block| block.origin == Origin::Quarantined).count()
+    }
+
+    /// Whether one call may page-lock so much.
+    pub(super) fn check_call(&self, bytes: usize) -> DriverResult<()> {
+        match self.largest_call {
+            Some((largest, code)) if bytes > largest => Err(code),
+            _ => Ok(()),
+        }
     }
 
     /// The device that a block was allocated or registered on.

@@ -120,6 +120,7 @@ pub struct Builder {
     execution: Execution,
     seed: u64,
     batches: bool,
+    page_lock_limit: Option<(usize, CudaCode)>,
     faults: Vec<Fault>,
 }
 
@@ -131,6 +132,7 @@ impl Default for Builder {
             execution: Execution::Eager,
             seed: 0,
             batches: true,
+            page_lock_limit: None,
             faults: Vec::new(),
         }
     }
@@ -169,6 +171,14 @@ impl Builder {
         self
     }
 
+    /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and the error that
+    /// a larger one gets. Not limited unless said. Drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13
+    /// more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
+    pub fn page_lock_limit(mut self, bytes: usize, code: CudaCode) -> Self {
+        self.page_lock_limit = Some((bytes, code));
+        self
+    }
+
     /// Adds a fault, as [`Emulator::inject`] does.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
@@ -180,6 +190,7 @@ impl Builder {
     pub fn build(self) -> Emulator {
         let mut machine = Machine::new(self.devices, self.memory_bytes, self.execution, self.seed);
         machine.batches = self.batches;
+        machine.host.largest_call = self.page_lock_limit;
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
         Emulator {
             runtime: Arc::new(Runtime { shared: Arc::new(Shared::new(machine)) }),
