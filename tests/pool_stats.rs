@@ -64,6 +64,7 @@ fn expected(stats: &PoolStats) -> BTreeMap<&'static str, u64> {
         ("longest_wait_ns", nanos(stats.waits.longest)),
         ("trims", stats.trims),
         ("not_registered", stats.fallbacks.not_registered),
+        ("in_parts", stats.fallbacks.in_parts),
         ("small_pages", stats.fallbacks.small_pages),
         ("other_node", stats.fallbacks.other_node),
         ("threads", stats.threads as u64),
@@ -171,7 +172,7 @@ fn labels(mut rest: &str) -> (Labels, &str) {
 
 /// A JSON key and its number, as Prometheus is to see them. Counters are those of the snapshot that grow.
 fn in_prometheus(prefix: &str, key: &str, number: u64) -> (String, String) {
-    const COUNTERS: [&str; 11] = [
+    const COUNTERS: [&str; 12] = [
         "hits",
         "thread_hits",
         "misses",
@@ -181,6 +182,7 @@ fn in_prometheus(prefix: &str, key: &str, number: u64) -> (String, String) {
         "wait_ns",
         "trims",
         "not_registered",
+        "in_parts",
         "small_pages",
         "other_node",
     ];

@@ -95,6 +95,10 @@ impl PinnedPoolBuilder {
     /// copy that spans two of them (`cudaErrorInvalidValue`). The copies of this crate are split; copies of
     /// your own on such a buffer ([`Stream::foreign`](crate::Stream::foreign)) must be, at multiples of this
     /// size from the start of the buffer.
+    ///
+    /// Where the system refuses to page-lock so much in one call, the pool makes the parts smaller by itself, and
+    /// [`GrowthFallbacks::in_parts`](crate::GrowthFallbacks::in_parts) counts it. Their size is then a
+    /// power of two, 8 MiB at least.
     pub fn registration_bytes(mut self, bytes: usize) -> Self {
         let part = bytes.clamp(grow::LEAST_PART, isize::MAX as usize - SLICE);
         self.growth.part = part.next_multiple_of(SLICE);

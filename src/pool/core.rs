@@ -66,6 +66,8 @@ pub(super) struct State {
     pub(super) kept_bytes: usize,
     /// The keeper is page-locking memory.
     pub(super) growing: bool,
+    /// The most that the system registers in one call, as far as growths have found out.
+    pub(super) largest_part: usize,
     /// The last growth failed; the next is for one block only.
     pub(super) frugal: bool,
     /// No handle to the pool is left; buffers may be.
@@ -111,6 +113,7 @@ impl Core {
                     looked_at: now,
                     kept_bytes: 0,
                     growing: false,
+                    largest_part: usize::MAX,
                     frugal: false,
                     closed: false,
                 })),

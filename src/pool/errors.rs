@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use super::classes::Size;
 use super::grow::Failure;
-use super::limits::Limits;
+use super::limits::{Limits, in_units};
 use super::stats::PoolStats;
 use crate::context::Context;
 use crate::error::{CudaCode, Error, ErrorKind};
@@ -76,14 +76,20 @@ pub(super) fn not_page_locked(
     operation: &'static str,
     bytes: usize,
 ) -> Error {
-    match failure {
-        Failure::Refused(error) => error,
-        Failure::Runtime(_, CudaCode::MEMORY_ALLOCATION) => Error::new(
+    let no_memory = |found: &str| {
+        Error::new(
             ErrorKind::OutOfHostMemory,
             operation,
-            format!("the system has no {bytes} bytes to page-lock ({})", Limits::current()),
+            format!("the system has no {bytes} bytes to page-lock{found} ({})", Limits::current()),
             "lower the pool's max_bytes, raise the memory limit, or free memory elsewhere",
-        ),
+        )
+    };
+    match failure {
+        Failure::Refused(error) => error,
+        Failure::NoMemory(Some(available)) => {
+            no_memory(&format!(": {} are available", in_units(available)))
+        }
+        Failure::NoMemory(None) | Failure::Runtime(_, CudaCode::MEMORY_ALLOCATION) => no_memory(""),
         Failure::Runtime(call, code) => {
             context.error(code, call, format_args!("page-locking {bytes} bytes"))
         }

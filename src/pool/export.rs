@@ -57,7 +57,7 @@ const fn counter<S>(name: &'static str, help: &'static str, value: fn(&S) -> Val
 }
 
 #[rustfmt::skip]
-const POOL: [Metric<PoolStats>; 23] = [
+const POOL: [Metric<PoolStats>; 24] = [
     gauge("max_bytes", "The budget.", |s| s.max_bytes.into()),
     gauge("committed_bytes", "Page-locked now.", |s| s.committed_bytes.into()),
     gauge("peak_bytes", "The most that was page-locked.", |s| s.peak_bytes.into()),
@@ -77,6 +77,7 @@ const POOL: [Metric<PoolStats>; 23] = [
     gauge("longest_wait", "The longest wait.", |s| s.waits.longest.into()),
     counter("trims", "Times that memory was given back.", |s| s.trims.into()),
     counter("not_registered", "Growths by cudaHostAlloc instead.", |s| s.fallbacks.not_registered.into()),
+    counter("in_parts", "Growths by several registrations.", |s| s.fallbacks.in_parts.into()),
     counter("small_pages", "Growths without huge pages.", |s| s.fallbacks.small_pages.into()),
     counter("other_node", "Growths off the device's NUMA node.", |s| s.fallbacks.other_node.into()),
     gauge("threads", "Threads that keep blocks.", |s| s.threads.into()),

@@ -4,17 +4,24 @@
 //! threads and page-locks it in place; [`Allocate`](PageLocking::Allocate) leaves all of that to the
 //! runtime.
 //!
-//! `cudaHostRegister` keeps other threads' CUDA calls waiting while it runs, so that memory may be
-//! registered in parts. A copy must not span two registrations (the runtime refuses it), and so a block
-//! knows its [seams](crate::memory::block), at which copies are split. Slabs of several blocks have none.
+//! Memory is registered in one call if that works, and in several if it must. The system may refuse one large
+//! call where it grants several: drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13 more than
+//! 2 GiB. Then the parts shrink until the first one works. And a user may want parts, since
+//! `cudaHostRegister` keeps other threads' CUDA calls waiting while it runs. A copy must not span two
+//! registrations (the runtime refuses it), and so a block knows its [seams](crate::memory::block), at
+//! which copies are split. Slabs of several blocks have none.
+//!
+//! What the system has no memory for is not tried another way: it promises more than it has, and kills the
+//! process when the memory is touched.
 
+use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
 use super::classes::PAGE;
 use super::limits;
-use super::pages::Pages;
+use super::pages::{Pages, PagesReport};
 use crate::context::Context;
 use crate::driver::{Attribute, Driver, DriverResult, HostFlags, Ordinal};
 use crate::error::{CudaCode, Error};
@@ -24,11 +31,12 @@ use crate::error::{CudaCode, Error};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PageLocking {
     /// `mmap` with huge pages on the device's NUMA node, touched by several threads, then
-    /// `cudaHostRegister`. Where that is not possible the pool falls back to `Allocate`, and
-    /// [`PoolStats::fallbacks`](crate::PoolStats::fallbacks) counts it.
+    /// `cudaHostRegister`: in one call, or in parts where the system refuses so much at a time. Where that is
+    /// not possible the pool falls back to `Allocate`.
+    /// [`PoolStats::fallbacks`](crate::PoolStats::fallbacks) counts both.
     #[default]
     Register,
-    /// `cudaHostAlloc`.
+    /// `cudaHostAlloc`, in one call.
     Allocate,
 }
 
@@ -45,9 +53,6 @@ pub(super) struct Options {
 /// The least that is registered at a time: no slab of several blocks is larger.
 pub(super) const LEAST_PART: usize = 8 << 20;
 
-/// From here on it is worth asking first whether the system has so much.
-const LARGE: usize = 64 << 20;
-
 /// Between two registrations, so that other threads' calls get a turn.
 const PAUSE: Duration = Duration::from_micros(100);
 
@@ -55,6 +60,7 @@ const PAUSE: Duration = Duration::from_micros(100);
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Fallbacks {
     pub(super) not_registered: bool,
+    pub(super) in_parts: bool,
     pub(super) small_pages: bool,
     pub(super) other_node: bool,
 }
@@ -123,28 +129,42 @@ impl Memory {
 pub(super) enum Failure {
     /// The runtime may not be called here.
     Refused(Error),
+    /// The system does not have so much; how much it has, if it says so.
+    NoMemory(Option<usize>),
     /// The runtime's call failed.
     Runtime(&'static str, CudaCode),
 }
 
-/// Page-locks `bytes`, a multiple of a page, aligned to `align`. Blocks for a time that grows with the size.
+/// Page-locks `bytes`, a multiple of a page, aligned to `align`, with at most `largest_part` in one
+/// registration. Blocks for a time that grows with the size.
 pub(super) fn page_lock(
     context: &Context,
     options: &Options,
+    largest_part: usize,
     bytes: usize,
     align: usize,
 ) -> Result<(Memory, Fallbacks), Failure> {
     let driver = context.driver("PinnedPool::alloc").map_err(Failure::Refused)?;
+    limits::ask_for(bytes).map_err(|available| Failure::NoMemory(Some(available)))?;
     let mut fallbacks = Fallbacks::default();
     // Only registered memory can have more than a page's alignment, and only allocated memory can be
     // write-combined.
     if options.how == PageLocking::Register && !options.flags.write_combined || align > PAGE {
-        match register(driver, context.ordinal(), options, bytes, align, &mut fallbacks) {
-            Ok(memory) => return Ok((memory, fallbacks)),
-            Err(code) if code.is_sticky() || align > PAGE => {
-                return Err(Failure::Runtime("cudaHostRegister", code));
+        let mapped = map(driver, context.ordinal(), bytes, align);
+        let registered = mapped.and_then(|(pages, report)| {
+            fallbacks.small_pages = report.huge_pages_refused;
+            fallbacks.other_node = report.numa_node_refused;
+            register(driver, context.ordinal(), options, largest_part, pages)
+        });
+        match registered {
+            Ok(memory) => {
+                fallbacks.in_parts = memory.seam() < options.part.min(bytes);
+                return Ok((memory, fallbacks));
             }
-            Err(_) => fallbacks.not_registered = true,
+            Err(Failure::Runtime(_, code)) if !code.is_sticky() && align <= PAGE => {
+                fallbacks.not_registered = true;
+            }
+            Err(failure) => return Err(failure),
         }
     }
     match driver.host_alloc(context.ordinal(), bytes, options.flags) {
@@ -153,28 +173,67 @@ pub(super) fn page_lock(
     }
 }
 
+/// Memory for `device`, which nobody has touched yet.
+fn map(
+    driver: &dyn Driver,
+    device: Ordinal,
+    bytes: usize,
+    align: usize,
+) -> Result<(Pages, PagesReport), Failure> {
+    let node = driver.attribute(device, Attribute::HostNumaNode);
+    let node = node.ok().and_then(|node| u32::try_from(node).ok());
+    Pages::map(bytes, align, node).map_err(|error| match error.kind() {
+        io::ErrorKind::OutOfMemory => Failure::NoMemory(None),
+        _ => Failure::Runtime("cudaHostRegister", CudaCode::MEMORY_ALLOCATION),
+    })
+}
+
+/// Registers `pages`, in parts that shrink until the first one works.
 fn register(
     driver: &dyn Driver,
     device: Ordinal,
     options: &Options,
-    bytes: usize,
-    align: usize,
-    fallbacks: &mut Fallbacks,
-) -> DriverResult<Memory> {
-    // `cudaHostAlloc`, which is tried then, fails if there is not so much.
-    if bytes >= LARGE && bytes > limits::available() {
-        return Err(CudaCode::MEMORY_ALLOCATION);
+    largest_part: usize,
+    pages: Pages,
+) -> Result<Memory, Failure> {
+    let (ptr, bytes) = (pages.ptr(), pages.bytes());
+    let mut part = options.part.min(largest_part);
+    // Leaked if they may still be page-locked.
+    let pages = ManuallyDrop::new(pages);
+    loop {
+        let (registered, answer) = register_parts(driver, device, options, &pages, part);
+        let Err(code) = answer else {
+            return Ok(Memory { ptr, bytes, origin: Origin::Registered(pages, part) });
+        };
+        // SAFETY: these parts have just been registered, and nobody knows of them.
+        if !unsafe { unregister(driver, ptr, registered, part) } {
+            return Err(Failure::Runtime("cudaHostUnregister", code));
+        }
+        let smaller = smaller_part(part.min(bytes)).filter(|_| may_be_too_large(code));
+        match smaller {
+            Some(smaller) if registered == 0 => part = smaller,
+            _ => {
+                drop(ManuallyDrop::into_inner(pages));
+                // The size of a call was no obstacle before.
+                let no_memory = registered > 0 && code == CudaCode::MEMORY_ALLOCATION;
+                let failure = Failure::Runtime("cudaHostRegister", code);
+                return Err(if no_memory { Failure::NoMemory(None) } else { failure });
+            }
+        }
     }
-    let node = driver.attribute(device, Attribute::HostNumaNode);
-    let node = node.ok().and_then(|node| u32::try_from(node).ok());
-    let mapped = Pages::map(bytes, align, node);
-    let (pages, report) = mapped.map_err(|_| CudaCode::MEMORY_ALLOCATION)?;
-    fallbacks.small_pages = report.huge_pages_refused;
-    fallbacks.other_node = report.numa_node_refused;
-    let part = options.part;
+}
+
+/// Touches `pages` and registers them part by part, until one fails. Says how many bytes are registered.
+fn register_parts(
+    driver: &dyn Driver,
+    device: Ordinal,
+    options: &Options,
+    pages: &Pages,
+    part: usize,
+) -> (usize, DriverResult<()>) {
     let flags = HostFlags { write_combined: false, ..options.flags };
     let mut registered = 0;
-    let all = pages.populate(options.threads, part, |range| {
+    let answer = pages.populate(options.threads, part, |range| {
         if range.start > 0 {
             std::thread::sleep(PAUSE);
         }
@@ -187,15 +246,19 @@ fn register(
         registered = range.end;
         Ok(())
     });
-    let (ptr, pages) = (pages.ptr(), ManuallyDrop::new(pages));
-    if let Err(code) = all {
-        // SAFETY: these parts have just been registered, and nobody knows of them.
-        if unsafe { unregister(driver, ptr, registered, part) } {
-            drop(ManuallyDrop::into_inner(pages));
-        }
-        return Err(code);
-    }
-    Ok(Memory { ptr, bytes, origin: Origin::Registered(pages, part) })
+    (registered, answer)
+}
+
+/// The next size to try after `part`: a power of two, so that seams lie at multiples of [`LEAST_PART`].
+fn smaller_part(part: usize) -> Option<usize> {
+    (part > LEAST_PART).then(|| (1 << (part - 1).ilog2()).max(LEAST_PART))
+}
+
+/// Whether less at a time may help against `code`. The runtime says `MEMORY_ALLOCATION` for what the driver
+/// or the kernel refuses in one piece, and older ones say other things.
+fn may_be_too_large(code: CudaCode) -> bool {
+    let never = [CudaCode::NOT_SUPPORTED, CudaCode::NOT_PERMITTED, CudaCode::CUDART_UNLOADING];
+    !code.is_sticky() && !never.contains(&code)
 }
 
 /// Unregisters `bytes` that were registered in parts; false if that failed for some.

@@ -246,8 +246,9 @@ impl Core {
     /// Page-locks committed bytes for a request.
     fn grow(&self, growth: &Growth) {
         let &Growth { bytes, size, operation, .. } = growth;
+        let largest_part = self.lock().largest_part;
         let start = Instant::now();
-        let grown = page_lock(&self.context, &self.options.growth, bytes, size.align);
+        let grown = page_lock(&self.context, &self.options.growth, largest_part, bytes, size.align);
         let took = start.elapsed();
         let mut state = self.lock();
         state.growing = false;
@@ -255,6 +256,9 @@ impl Core {
             Ok((memory, fallbacks)) => {
                 state.frugal = false;
                 state.kept_bytes = 0;
+                if fallbacks.in_parts {
+                    state.largest_part = memory.seam();
+                }
                 state.store.add(memory, size, self.as_owner());
                 state.counts.grew(took, fallbacks);
                 self.serve(state);

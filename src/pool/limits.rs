@@ -9,9 +9,13 @@
 use std::fmt;
 use std::fs;
 use std::path::{Component, Path};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The default budget where the system says nothing.
 const FALLBACK: usize = 1 << 30;
+
+/// From here on it is worth asking for one growth whether the system has so much.
+const LARGE: usize = 64 << 20;
 
 /// From here on a number stands for "no limit": control groups of version 1 have no word for it.
 const UNLIMITED: usize = 1 << 62;
@@ -22,12 +26,28 @@ pub(super) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
-/// More than this the system cannot give, in bytes: one that promises more than it has would kill the process
-/// when the memory is touched. It may still be less, for what other processes of the control group have
-/// counts too. Reads a few small files.
-pub(super) fn available() -> usize {
-    let free = meminfo(Path::new("/"), "MemAvailable:");
-    [free, cgroup(Path::new("/"))].into_iter().flatten().min().unwrap_or(usize::MAX)
+/// Whether the system has `bytes` more to give: one that promises more than it has kills the process when the
+/// memory is touched. If not, how many it has.
+///
+/// Asking means to read a few small files. So it is asked for each large growth, and once for so many
+/// small ones that they are as much as a large one; near the end, for each.
+pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
+    static UNASKED: AtomicUsize = AtomicUsize::new(LARGE);
+    let part = bytes.min(LARGE);
+    if UNASKED.fetch_add(part, Ordering::Relaxed).saturating_add(part) < LARGE {
+        return Ok(());
+    }
+    let available = available(Path::new("/"));
+    let much = available.saturating_sub(bytes) >= 2 * LARGE;
+    UNASKED.store(if much { 0 } else { LARGE }, Ordering::Relaxed);
+    if bytes <= available { Ok(()) } else { Err(available) }
+}
+
+/// What the system can give, in bytes: free memory and what it can take from its caches, by the lowest of the
+/// machine and the control groups.
+fn available(root: &Path) -> usize {
+    let free = meminfo(root, "MemAvailable:");
+    [free, cgroup(root, Files::room)].into_iter().flatten().min().unwrap_or(usize::MAX)
 }
 
 /// The limits, in bytes, that hold for this process.
@@ -49,7 +69,11 @@ impl Limits {
 
     /// What the files below `root` say.
     fn below(root: &Path) -> Self {
-        Limits { physical: meminfo(root, "MemTotal:"), cgroup: cgroup(root), memlock: None }
+        Limits {
+            physical: meminfo(root, "MemTotal:"),
+            cgroup: cgroup(root, Files::limit),
+            memlock: None,
+        }
     }
 
     fn budget(&self) -> usize {
@@ -65,47 +89,86 @@ fn meminfo(root: &Path, name: &str) -> Option<usize> {
     kib.trim().parse::<usize>().ok()?.checked_mul(1024).filter(|&bytes| bytes > 0)
 }
 
-/// The lowest limit of the groups of both versions that `/proc/self/cgroup` names.
-fn cgroup(root: &Path) -> Option<usize> {
+/// What a control group says of its memory: the names of the files, and of the lines in `memory.stat` for
+/// what the kernel takes back before it kills. All count the groups below, too.
+struct Files {
+    limit: &'static str,
+    usage: &'static str,
+    caches: [&'static str; 3],
+}
+
+const VERSION_1: Files = Files {
+    limit: "memory.limit_in_bytes",
+    usage: "memory.usage_in_bytes",
+    caches: ["total_inactive_file", "total_active_file", "total_slab_reclaimable"],
+};
+
+const VERSION_2: Files = Files {
+    limit: "memory.max",
+    usage: "memory.current",
+    caches: ["inactive_file", "active_file", "slab_reclaimable"],
+};
+
+impl Files {
+    /// The limit of the group; `None` for "max", and for whatever else is no limit.
+    fn limit(&self, group: &Path) -> Option<usize> {
+        number_in(&group.join(self.limit)).filter(|limit| (1..UNLIMITED).contains(limit))
+    }
+
+    /// What is left of the limit.
+    fn room(&self, group: &Path) -> Option<usize> {
+        let limit = self.limit(group)?;
+        let used = number_in(&group.join(self.usage)).unwrap_or(0);
+        let stat = fs::read_to_string(group.join("memory.stat")).unwrap_or_default();
+        let caches = stat.lines().filter_map(|line| {
+            let (name, bytes) = line.split_once(' ')?;
+            self.caches.contains(&name).then(|| bytes.parse::<usize>().ok())?
+        });
+        let kept = used.saturating_sub(caches.fold(0, usize::saturating_add));
+        Some(limit.saturating_sub(kept))
+    }
+}
+
+/// The lowest that `of` gives for the groups of both versions that `/proc/self/cgroup` names.
+fn cgroup(root: &Path, of: fn(&Files, &Path) -> Option<usize>) -> Option<usize> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
-    let limits = text.lines().filter_map(|line| {
+    let found = text.lines().filter_map(|line| {
         // hierarchy:controllers:path, where version 2 is hierarchy 0 and names no controllers.
         let mut fields = line.splitn(3, ':');
         let (hierarchy, controllers, path) = (fields.next()?, fields.next()?, fields.next()?);
         let mounts = root.join("sys/fs/cgroup");
         if hierarchy == "0" && controllers.is_empty() {
             // Beside version 1 it is mounted one level below.
-            let beside = lowest_on_path(&mounts.join("unified"), path, "memory.max");
-            lowest_on_path(&mounts, path, "memory.max").or(beside)
+            let lowest = |mount: &Path| lowest_on_path(mount, path, |group| of(&VERSION_2, group));
+            lowest(&mounts).or_else(|| lowest(&mounts.join("unified")))
         } else if controllers.split(',').any(|controller| controller == "memory") {
-            lowest_on_path(&mounts.join("memory"), path, "memory.limit_in_bytes")
+            lowest_on_path(&mounts.join("memory"), path, |group| of(&VERSION_1, group))
         } else {
             None
         }
     });
-    limits.min()
+    found.min()
 }
 
-/// The lowest limit from the group at `path` up to the root of the hierarchy: each holds for all below.
+/// The lowest number from the group at `path` up to the root of the hierarchy: each limit holds for all
+/// below.
 ///
 /// A container may see the path of its host with only its own group mounted, as the root. Then the
 /// path leads nowhere, and the root has the limit.
-fn lowest_on_path(mount: &Path, path: &str, file: &str) -> Option<usize> {
+fn lowest_on_path(mount: &Path, path: &str, of: impl Fn(&Path) -> Option<usize>) -> Option<usize> {
     let mut group = mount.to_owned();
-    let mut limits = Vec::from([limit_in(&group.join(file))]);
+    let mut found = Vec::from([of(&group)]);
     for name in Path::new(path).components() {
         if let Component::Normal(name) = name {
             group.push(name);
-            limits.push(limit_in(&group.join(file)));
+            found.push(of(&group));
         }
     }
-    limits.into_iter().flatten().min()
+    found.into_iter().flatten().min()
 }
 
-/// The number in a file; `None` for "max", and for whatever else is no limit.
-fn limit_in(file: &Path) -> Option<usize> {
-    let limit = fs::read_to_string(file).ok()?.trim().parse().ok()?;
-    (1..UNLIMITED).contains(&limit).then_some(limit)
+fn number_in(file: &Path) -> Option<usize> {
+    fs::read_to_string(file).ok()?.trim().parse().ok()
 }
 
 fn memlock() -> Option<usize> {
@@ -268,6 +331,49 @@ mod tests {
                 ("sys/fs/cgroup/memory.max", "1073741824\n"),
             ];
             assert_eq!(Root::new(name, &files).limits().cgroup, Some(GIB), "{path}");
+        }
+    }
+
+    #[test]
+    fn what_a_group_uses_is_not_available_but_its_caches_are() {
+        let stat =
+            "anon 536870912\ninactive_file 100\nactive_file 20\nslab_reclaimable 3\nfile 500\n";
+        let version_2 = [
+            ("proc/meminfo", "MemAvailable:    8388608 kB\n"),
+            ("proc/self/cgroup", "0::/a/b\n"),
+            ("sys/fs/cgroup/a/memory.max", "1073741824\n"),
+            ("sys/fs/cgroup/a/memory.current", "805306368\n"),
+            ("sys/fs/cgroup/a/memory.stat", stat),
+            ("sys/fs/cgroup/a/b/memory.max", "max\n"),
+            ("sys/fs/cgroup/a/b/memory.current", "805306368\n"),
+        ];
+        let root = Root::new("room-2", &version_2);
+        assert_eq!(available(&root.0), GIB / 4 + 123);
+        let version_1 = [
+            ("proc/self/cgroup", "4:memory:/a\n"),
+            ("sys/fs/cgroup/memory/a/memory.limit_in_bytes", "4096\n"),
+            ("sys/fs/cgroup/memory/a/memory.usage_in_bytes", "4000\n"),
+            (
+                "sys/fs/cgroup/memory/a/memory.stat",
+                "active_file 7\ntotal_active_file 10\ntotal_inactive_file x\n",
+            ),
+        ];
+        let root = Root::new("room-1", &version_1);
+        assert_eq!(available(&root.0), 106);
+        // More than the limit may be in use for a moment; and a group that says little has its limit.
+        fs::write(root.0.join("sys/fs/cgroup/memory/a/memory.usage_in_bytes"), "9000").unwrap();
+        assert_eq!(available(&root.0), 0);
+        fs::remove_file(root.0.join("sys/fs/cgroup/memory/a/memory.usage_in_bytes")).unwrap();
+        assert_eq!(available(&root.0), 4096);
+        assert_eq!(available(Path::new("/nowhere")), usize::MAX);
+    }
+
+    #[test]
+    fn what_no_machine_has_is_refused_however_it_is_asked_for() {
+        for _ in 0..3 {
+            let available = ask_for(1 << 60).unwrap_err();
+            assert!(available < 1 << 60);
+            assert!(ask_for(4096).is_ok());
         }
     }
 

@@ -80,6 +80,10 @@ impl Pages {
         self.ptr
     }
 
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
     fn reserve(bytes: usize, alignment: usize) -> io::Result<Pages> {
         // The system aligns to a page by itself. What lies around the block is never touched.
         let mapped = bytes.checked_add(alignment - PAGE).ok_or(io::ErrorKind::OutOfMemory)?;

@@ -35,6 +35,10 @@ impl Timing {
 pub struct GrowthFallbacks {
     /// `cudaHostRegister` failed, and `cudaHostAlloc` was used.
     pub not_registered: u64,
+    /// One call of `cudaHostRegister` for all of it was refused, and several were made. Blocks larger than
+    /// 8 MiB may then consist of several registrations; see
+    /// [`registration_bytes`](crate::PinnedPoolBuilder::registration_bytes).
+    pub in_parts: u64,
     /// The system refused huge pages.
     pub small_pages: u64,
     /// The memory could not be bound to the device's NUMA node.
@@ -126,6 +130,7 @@ impl Counts {
     pub(super) fn grew(&mut self, took: Duration, fallbacks: Fallbacks) {
         self.growths.add(took);
         self.fallbacks.not_registered += u64::from(fallbacks.not_registered);
+        self.fallbacks.in_parts += u64::from(fallbacks.in_parts);
         self.fallbacks.small_pages += u64::from(fallbacks.small_pages);
         self.fallbacks.other_node += u64::from(fallbacks.other_node);
     }

@@ -23,13 +23,14 @@ macro_rules! event {
 
 /// Memory was page-locked.
 pub(super) fn grew(bytes: usize, block_bytes: usize, took: Duration, fallbacks: Fallbacks) {
-    let Fallbacks { not_registered, small_pages, other_node } = fallbacks;
+    let Fallbacks { not_registered, in_parts, small_pages, other_node } = fallbacks;
     event!(
         DEBUG,
         bytes,
         block_bytes,
         micros = took.as_micros() as u64,
         not_registered,
+        in_parts,
         small_pages,
         other_node,
         "page-locked"

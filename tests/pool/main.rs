@@ -5,6 +5,7 @@
 //! | `state_machine` | random programs keep the pool's promises, step by step |
 //! | `faults` | whichever driver call fails, and when: no panic, no hang, nothing lost |
 //! | `budget` | who waits is served, in order; who cannot be is told why |
+//! | `growth` | memory that the system refuses in one piece comes in parts; what it lacks is an error |
 //! | `giving_back` | memory goes back to the system, whoever drops what, and where |
 //! | `stress` | many threads, blocks that change hands, threads that die |
 
@@ -20,6 +21,7 @@ mod budget;
 mod executor;
 mod faults;
 mod giving_back;
+mod growth;
 mod program;
 mod state_machine;
 mod stress;

@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Execution, Fault};
+use pinlane::driver::emulated::{Emulator, Execution, Fault};
 use pinlane::{
     CudaCode, Device, DeviceBuf, DeviceSlice, DeviceSliceMut, Error, ErrorKind, PinnedBuf,
     PinnedPool, PinnedSlice, PinnedSliceMut, Stream, Ticket,
@@ -196,9 +196,29 @@ fn rule_17_what_may_be_sent_and_shared() {
 /// A copy that spanned two registrations would be refused by the runtime, and by the emulated device.
 #[test]
 fn rule_09_copies_are_split_where_registrations_meet() {
-    const PART: usize = 8 << 20;
     let device = common::device();
     let pool = PinnedPool::builder(&device).registration_bytes(PART).build().unwrap();
+    copy_across_seams(&device, &pool);
+    assert_eq!(pool.stats().fallbacks.in_parts, 0, "they were asked for");
+}
+
+/// The same where the system does not register a block in one call, whatever it says to that.
+#[test]
+fn rule_09_copies_are_split_where_one_registration_was_refused() {
+    for code in [CudaCode::MEMORY_ALLOCATION, CudaCode::INVALID_VALUE, CudaCode::UNKNOWN] {
+        let emulator = Emulator::builder().page_lock_limit(PART, code).build();
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let pool = PinnedPool::builder(&device).build().unwrap();
+        copy_across_seams(&device, &pool);
+        assert_eq!(pool.stats().fallbacks.in_parts, 1, "{code}");
+        drop((pool, device));
+        assert_eq!((emulator.usage().host_blocks, emulator.findings()), (0, vec![]));
+    }
+}
+
+const PART: usize = 8 << 20;
+
+fn copy_across_seams(device: &Device, pool: &PinnedPool) {
     let stream = device.stream().unwrap();
     let len = 2 * PART + 40_000;
     let mut host = pool.alloc::<u8>(len).unwrap();

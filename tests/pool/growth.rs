@@ -1,0 +1,99 @@
+//! Growth that the system refuses: in one piece, or altogether.
+
+use pinlane::driver::Call;
+use pinlane::driver::emulated::{Emulator, Fault};
+use pinlane::{CudaCode, Device, ErrorKind, PageLocking, PinnedPool, PinnedPoolBuilder};
+
+const MIB: usize = 1 << 20;
+
+/// A pool on a machine that page-locks at most `limit` bytes in one call.
+fn limited(limit: usize) -> (Emulator, PinnedPoolBuilder) {
+    let code = CudaCode::MEMORY_ALLOCATION;
+    let emulator = Emulator::builder().page_lock_limit(limit, code).build();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    (emulator, PinnedPool::builder(&device).max_bytes(512 * MIB))
+}
+
+#[test]
+fn what_is_refused_in_one_piece_comes_in_parts_and_the_pool_remembers_their_size() {
+    let (emulator, pool) = limited(20 * MIB);
+    let pool = pool.build().unwrap();
+    let count = |work: &mut dyn FnMut()| {
+        let before = emulator.calls(Call::HostRegister);
+        work();
+        emulator.calls(Call::HostRegister) - before
+    };
+    let mut buffers = Vec::new();
+    let mut alloc = |bytes| buffers.push(pool.alloc::<u8>(bytes).unwrap());
+    // 64 and 32 MiB are refused, then there are four parts of 16; and 56 MiB are four at once.
+    assert_eq!(count(&mut || alloc(64 * MIB)), 6);
+    assert_eq!(count(&mut || alloc(56 * MIB)), 4);
+    assert_eq!(count(&mut || alloc(16 * MIB)), 1);
+    assert_eq!(count(&mut || alloc(4096)), 1);
+    for buffer in &mut buffers {
+        assert_eq!(buffer.write().unwrap().len(), buffer.len());
+    }
+    let stats = crate::assert_adds_up(&pool, &emulator);
+    assert_eq!((stats.fallbacks.in_parts, stats.fallbacks.not_registered), (2, 0));
+    assert_eq!(emulator.calls(Call::HostAlloc), 0);
+    drop(buffers);
+    pool.trim().unwrap();
+    assert_eq!(emulator.usage().host_blocks, 0, "every part was unregistered");
+    assert_eq!(emulator.findings(), []);
+}
+
+#[test]
+fn parts_of_8_mib_are_the_least_that_is_tried() {
+    let (emulator, pool) = limited(8 * MIB - 1);
+    let pool = pool.build().unwrap();
+    let error = pool.alloc::<u8>(30 * MIB).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfHostMemory, "{error}");
+    assert_eq!(emulator.usage().host_blocks, 0);
+    assert!(pool.alloc::<u8>(4 * MIB).is_ok(), "what is small enough is still to be had");
+    assert_eq!(pool.stats().fallbacks.in_parts, 0);
+}
+
+#[test]
+fn memory_of_the_runtime_is_not_cut() {
+    let (emulator, pool) = limited(20 * MIB);
+    let pool = pool.page_locking(PageLocking::Allocate).build().unwrap();
+    let error = pool.alloc::<u8>(64 * MIB).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfHostMemory, "{error}");
+    assert_eq!(emulator.calls(Call::HostRegister), 0);
+}
+
+/// Beyond what the machine or the control group has, a system that promises more than it has kills the process
+/// that touches it, be it this one or the runtime inside it.
+#[test]
+fn what_the_system_has_no_memory_for_is_not_tried_another_way() {
+    for how in [PageLocking::Register, PageLocking::Allocate] {
+        let emulator = Emulator::new();
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let pool = PinnedPool::builder(&device).max_bytes(usize::MAX).page_locking(how);
+        let pool = pool.build().unwrap();
+        let error = pool.alloc::<u8>(1 << 46).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfHostMemory, "{error}");
+        let message = error.to_string();
+        assert!(message.contains("has no 70368744177664 bytes to page-lock: "), "{message}");
+        assert!(message.ends_with("raise the memory limit, or free memory elsewhere"), "{message}");
+        let calls = [Call::HostAlloc, Call::HostRegister].map(|call| emulator.calls(call));
+        assert_eq!(calls, [0, 0], "{how:?}");
+        assert!(pool.alloc::<u8>(MIB).is_ok(), "and the pool goes on");
+    }
+}
+
+/// The size of a call is no obstacle where an earlier part was registered.
+#[test]
+fn a_later_part_that_is_refused_is_a_lack_of_memory() {
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let pool = PinnedPool::builder(&device).registration_bytes(8 * MIB).build().unwrap();
+    emulator.inject(Fault::once(Call::HostRegister, CudaCode::MEMORY_ALLOCATION).nth(3));
+    // The pool tries again, for it may have freed memory meanwhile.
+    let buffer = pool.alloc::<u8>(32 * MIB).unwrap();
+    assert_eq!(emulator.calls(Call::HostRegister), 3 + 4);
+    assert_eq!(emulator.calls(Call::HostAlloc), 0);
+    drop(buffer);
+    let fallbacks = crate::assert_adds_up(&pool, &emulator).fallbacks;
+    assert_eq!((fallbacks.in_parts, fallbacks.not_registered), (0, 0));
+}
