@@ -58,7 +58,8 @@ pub struct pinlane_copy_team_options {
     pub cores: *const u32,
     /// How many `cores` there are.
     pub core_count: usize,
-    /// How long a thread without work spins before it sleeps, in microseconds. By default 200.
+    /// How long a thread without work spins before it sleeps, in microseconds. By default 200, at most
+    /// 1000000.
     pub spin_us: u64,
     /// How many threads there are to help callers, at most 256. By default one less than there are cores, 15 at
     /// most.
@@ -140,8 +141,8 @@ pub unsafe extern "C" fn pinlane_device_set_staging(
 /// with the former one. `options` may be NULL: the defaults. Threads start when the first large copy wants
 /// help.
 ///
-/// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not exist, or for
-/// options of an unknown size or flag.
+/// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not exist, for
+/// spinning longer than a second, or for options of an unknown size or flag.
 ///
 /// # Safety
 ///

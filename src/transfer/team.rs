@@ -39,6 +39,8 @@ use crate::sync::{Condvar, Mutex};
 const COPYING: usize = 8;
 /// The same for reading files, where a thread spends most of its time in the operating system.
 const READING: usize = 16;
+/// The longest that a thread without work spins: it takes a core from everybody else meanwhile.
+const LONGEST_SPIN: Duration = Duration::from_secs(1);
 
 /// How the process's copy threads are to be: how many, where, and how long they stay awake.
 ///
@@ -94,7 +96,7 @@ impl CopyTeam {
         self
     }
 
-    /// How long a thread without work spins before it sleeps. Waking takes about 50 us.
+    /// How long a thread without work spins before it sleeps, at most a second. Waking takes about 50 us.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
@@ -106,7 +108,8 @@ impl CopyTeam {
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) for more than 256 threads and for cores that do not exist.
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for more than 256 threads, for cores that do not exist, and for
+    /// spinning longer than a second.
     pub fn install(self) -> Result<()> {
         const OPERATION: &str = "CopyTeam::install";
         if self.threads > 256 {
@@ -123,6 +126,14 @@ impl CopyTeam {
                 OPERATION,
                 format!("core {core}"),
                 "name cores that the machine has",
+            ));
+        }
+        if self.spin > LONGEST_SPIN {
+            return Err(Error::new(
+                ErrorKind::InvalidValue,
+                OPERATION,
+                format!("spinning for {:?}", self.spin),
+                "let threads spin for at most a second; waking one takes about 50 us",
             ));
         }
         replace(Team::new(self));
@@ -367,10 +378,10 @@ impl Team {
         }
     }
 
-    /// Whether there is a seat before the time for spinning is over.
+    /// Whether there is a seat before the time for spinning is over, or the team is dismissed.
     fn spin_for_work(&self, kind: usize) -> bool {
         let start = Instant::now();
-        loop {
+        while !self.dismissed.load(Ordering::Acquire) {
             for _ in 0..64 {
                 if self.seats[kind].load(Ordering::Acquire) > 0 {
                     return true;
@@ -378,9 +389,10 @@ impl Team {
                 std::hint::spin_loop();
             }
             if start.elapsed() >= self.options.spin {
-                return false;
+                break;
             }
         }
+        false
     }
 
     fn sleep(&self, kind: usize) {

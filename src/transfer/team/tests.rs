@@ -47,6 +47,37 @@ fn jobs_are_done_whatever_team_there_is() {
     });
 }
 
+/// A team that is replaced does not take cores for as long as it would have waited for work.
+#[test]
+fn a_dismissed_team_stops_spinning() {
+    let patient = CopyTeam { spin: Duration::from_secs(3600), ..CopyTeam::new().threads(3) };
+    let team: &'static Team = Box::leak(Box::new(Team::new(patient)));
+    thread::scope(|scope| {
+        let helpers: Vec<_> = (0..3).map(|n| scope.spawn(move || team.help(n % 2))).collect();
+        thread::sleep(Duration::from_millis(20));
+        assert!(!helpers.iter().any(thread::ScopedJoinHandle::is_finished), "they wait for work");
+        team.dismiss();
+        let until = Instant::now() + Duration::from_secs(60);
+        while !helpers.iter().all(thread::ScopedJoinHandle::is_finished) {
+            // Threads that spin cannot be ended.
+            if Instant::now() > until {
+                eprintln!("a dismissed helper goes on spinning");
+                std::process::abort();
+            }
+            thread::yield_now();
+        }
+    });
+}
+
+#[test]
+fn a_team_that_would_spin_for_long_is_refused() {
+    for spin in [Duration::from_millis(1001), Duration::MAX] {
+        let error = CopyTeam::new().spin(spin).install().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidValue);
+        assert!(error.to_string().contains("at most a second"), "{error}");
+    }
+}
+
 /// When `run` returns nobody is inside, and what `work` borrows may go.
 #[test]
 fn nobody_is_inside_afterwards() {
