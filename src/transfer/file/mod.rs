@@ -165,7 +165,8 @@ impl FileReader {
     pub(super) fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
         let read = |into: &mut [u8], offset| self.file.read_at(into, offset);
         let done = if self.direct {
-            read::direct(read, into, offset)
+            let length = || self.file.metadata().map(|metadata| metadata.len());
+            read::direct(read, length, into, offset)
         } else {
             read::plain(read, into, offset)
         };

@@ -21,6 +21,9 @@ pub(in crate::transfer) const BLOCK: usize = 4096;
 /// The most that is read beside at once, in blocks.
 const BESIDE: usize = 64;
 
+/// How often a block is read again whose read was cut short.
+const TRIES: u32 = 16;
+
 /// Why a range was not read to its end.
 #[derive(Debug)]
 pub(super) enum Stop {
@@ -84,15 +87,17 @@ pub(super) fn plain(
 }
 
 /// As [`plain`], for a `read` that takes whole blocks only, aligned in the file and in memory. It gives fewer at
-/// the end of the file, or when it is cut short.
+/// the end of the file, or when it is cut short; `length`, that of the file now, tells the two apart.
 pub(super) fn direct(
     read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
+    length: impl Fn() -> io::Result<u64>,
     into: &mut [u8],
     offset: u64,
 ) -> Result<(), Stop> {
+    let source = Direct { read, length };
     let phase = (offset % BLOCK as u64) as usize;
     if into.as_ptr().addr() % BLOCK != phase {
-        return beside(&read, into, offset);
+        return source.beside(into, offset);
     }
     let head = (phase.wrapping_neg() % BLOCK).min(into.len());
     let body = (into.len() - head) / BLOCK * BLOCK;
@@ -100,59 +105,83 @@ pub(super) fn direct(
     let (body, tail) = rest.split_at_mut(body);
     let body_at = offset + head.len() as u64;
     let tail_at = body_at + body.len() as u64;
-    beside(&read, head, offset)?;
-    in_place(&read, body, body_at)?;
-    beside(&read, tail, tail_at)
+    source.beside(head, offset)?;
+    source.in_place(body, body_at)?;
+    source.beside(tail, tail_at)
 }
 
-/// Whole blocks.
-fn in_place(
-    read: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
-    into: &mut [u8],
-    offset: u64,
-) -> Result<(), Stop> {
-    let mut done = 0;
-    while done < into.len() {
-        let at = offset + done as u64;
-        let got =
-            uninterrupted(read, &mut into[done..], at).map_err(|error| Stop::Failed(at, error))?;
-        // The next read must begin with a block. Only the file's last one is shorter.
-        if got < BLOCK {
-            return Err(Stop::End(at + got as u64));
-        }
-        done += got - got % BLOCK;
-    }
-    Ok(())
+/// A file that is read in whole blocks.
+struct Direct<R, L> {
+    read: R,
+    length: L,
 }
 
-/// Any bytes: the blocks around them are read first.
-fn beside(
-    read: &impl Fn(&mut [u8], u64) -> io::Result<usize>,
-    into: &mut [u8],
-    offset: u64,
-) -> Result<(), Stop> {
-    if into.is_empty() {
-        return Ok(());
-    }
-    let blocks = (offset % BLOCK as u64) as usize + into.len();
-    let mut blocks = Blocks::new(blocks.div_ceil(BLOCK).min(BESIDE));
-    let mut done = 0;
-    while done < into.len() {
-        let at = offset + done as u64;
-        let skip = (at % BLOCK as u64) as usize;
-        let start = at - skip as u64;
-        let beside = blocks.bytes_mut();
-        let want = (skip + into.len() - done).next_multiple_of(BLOCK).min(beside.len());
-        let got = uninterrupted(read, &mut beside[..want], start)
-            .map_err(|error| Stop::Failed(at, error))?;
-        if got <= skip {
-            return Err(Stop::End(start + got as u64));
+impl<R, L> Direct<R, L>
+where
+    R: Fn(&mut [u8], u64) -> io::Result<usize>,
+    L: Fn() -> io::Result<u64>,
+{
+    /// Whole blocks.
+    fn in_place(&self, into: &mut [u8], offset: u64) -> Result<(), Stop> {
+        let (mut done, mut tries) = (0, 0);
+        while done < into.len() {
+            let at = offset + done as u64;
+            let got = uninterrupted(&self.read, &mut into[done..], at);
+            let got = got.map_err(|error| Stop::Failed(at, error))?;
+            if got < BLOCK {
+                self.cut_short(at, got, &mut tries)?;
+            }
+            // The next read must begin with a block.
+            done += got - got % BLOCK;
         }
-        let bytes = (got - skip).min(into.len() - done);
-        into[done..][..bytes].copy_from_slice(&beside[skip..][..bytes]);
-        done += bytes;
+        Ok(())
     }
-    Ok(())
+
+    /// Any bytes: the blocks around them are read first.
+    fn beside(&self, into: &mut [u8], offset: u64) -> Result<(), Stop> {
+        if into.is_empty() {
+            return Ok(());
+        }
+        let blocks = (offset % BLOCK as u64) as usize + into.len();
+        let mut blocks = Blocks::new(blocks.div_ceil(BLOCK).min(BESIDE));
+        let (mut done, mut tries) = (0, 0);
+        while done < into.len() {
+            let at = offset + done as u64;
+            let skip = (at % BLOCK as u64) as usize;
+            let start = at - skip as u64;
+            let beside = blocks.bytes_mut();
+            let want = (skip + into.len() - done).next_multiple_of(BLOCK).min(beside.len());
+            let got = uninterrupted(&self.read, &mut beside[..want], start)
+                .map_err(|error| Stop::Failed(at, error))?;
+            if got <= skip {
+                self.cut_short(start, got, &mut tries)?;
+            }
+            let new = &beside[skip..got.max(skip)];
+            let bytes = new.len().min(into.len() - done);
+            into[done..][..bytes].copy_from_slice(&new[..bytes]);
+            done += bytes;
+        }
+        Ok(())
+    }
+
+    /// A read at `start`, where a block begins, gave `got` bytes and none that is new. That is the end of the
+    /// file, or the read was cut short, as those of network file systems may be: then it is made again, but
+    /// not for ever.
+    #[cold]
+    fn cut_short(&self, start: u64, got: usize, tries: &mut u32) -> Result<(), Stop> {
+        let end = start + got as u64;
+        let length = (self.length)().map_err(|error| Stop::Failed(end, error))?;
+        if got == 0 || length <= end {
+            return Err(Stop::End(end));
+        }
+        *tries += 1;
+        if *tries > TRIES {
+            let found =
+                format!("O_DIRECT gives {got} bytes of a block of {BLOCK}, again and again");
+            return Err(Stop::Failed(end, io::Error::other(found)));
+        }
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -215,7 +244,9 @@ mod tests {
                         memory.fill(0xee);
                         let range = at..at + bytes;
                         let into = &mut memory[range.clone()];
-                        direct(aligned(&file, most), into, offset as u64).expect("long enough");
+                        let length = || Ok(file.len() as u64);
+                        let read = aligned(&file, most);
+                        direct(read, length, into, offset as u64).expect("long enough");
                         assert_eq!(memory[range.clone()], file[offset..][..bytes]);
                         memory[range].fill(0xee);
                         assert!(memory.iter().all(|&byte| byte == 0xee), "wrote outside");
@@ -235,9 +266,44 @@ mod tests {
                 let end = plain(dribble(&file, 100), into, offset);
                 let expected = (length as u64).max(offset);
                 assert!(matches!(end, Err(Stop::End(found)) if found == expected), "{end:?}");
-                let end = direct(aligned(&file, 2 * BLOCK), into, offset);
+                let end = direct(aligned(&file, 2 * BLOCK), || Ok(length as u64), into, offset);
                 assert!(matches!(end, Err(Stop::End(found)) if found == length as u64), "{end:?}");
             }
+        }
+    }
+
+    /// A read that is cut short within a block is none at the end of the file.
+    #[test]
+    fn a_direct_read_that_is_cut_short_is_made_again() {
+        let file = contents(5 * BLOCK + 100);
+        let calls = Cell::new(0);
+        let read = |into: &mut [u8], offset: u64| {
+            calls.set(calls.get() + 1);
+            let most = [512, 100 * BLOCK, 1, BLOCK + 512, 4000][calls.get() % 5];
+            aligned(&file, most)(into, offset).or_else(|_| aligned(&file, most)(into, offset))
+        };
+        for (offset, at) in [(0, 0), (5, 5), (5, 0), (BLOCK + 7, 7), (4 * BLOCK, 0)] {
+            let mut memory = Blocks::new(6);
+            let into = &mut memory.bytes_mut()[at..][..file.len() - offset];
+            direct(read, || Ok(file.len() as u64), into, offset as u64).expect("long enough");
+            assert!(*into == file[offset..]);
+        }
+    }
+
+    #[test]
+    fn direct_reads_that_never_get_anywhere_end() {
+        let length = || Ok(3 * BLOCK as u64);
+        // In place, and beside.
+        for offset in [0, 1024] {
+            let mut memory = Blocks::new(2);
+            let into = memory.bytes_mut();
+            let stop = direct(|_: &mut [u8], _| Ok(512), length, into, offset);
+            let Err(Stop::Failed(512, error)) = stop else { panic!("{stop:?}") };
+            assert!(error.to_string().contains("again and again"), "{error}");
+            // The length cannot be had either.
+            let lost = || Err(io::Error::from_raw_os_error(libc::EIO));
+            let stop = direct(|_: &mut [u8], _| Ok(512), lost, into, offset);
+            assert!(matches!(stop, Err(Stop::Failed(512, _))), "{stop:?}");
         }
     }
 
@@ -250,7 +316,8 @@ mod tests {
         let mut memory = Blocks::new(2);
         for at in [0, 1] {
             let into = &mut memory.bytes_mut()[at..at + BLOCK + 10];
-            for stop in [plain(read, into, 0), direct(read, into, 0)] {
+            let length = || Ok(3 * BLOCK as u64);
+            for stop in [plain(read, into, 0), direct(read, length, into, 0)] {
                 let Err(Stop::Failed(found, error)) = stop else { panic!("{stop:?}") };
                 assert_eq!((found, error.raw_os_error()), (BLOCK as u64, Some(libc::EIO)));
             }
