@@ -137,7 +137,10 @@ fn removed(
 // touch a capture.
 unsafe impl Driver for Runtime {
     fn device_count(&self) -> DriverResult<i32> {
-        Ok(self.shared.with(|machine| machine.devices.len() as i32))
+        self.shared.with(|machine| {
+            machine.check_loaded()?;
+            Ok(machine.devices.len() as i32)
+        })
     }
 
     fn device_name(&self, device: Ordinal) -> DriverResult<String> {
@@ -164,6 +167,7 @@ unsafe impl Driver for Runtime {
     }
 
     fn versions(&self) -> DriverResult<(i32, i32)> {
+        self.shared.with(|machine| machine.check_loaded())?;
         // The semantics are those of CUDA 13.0.
         Ok((13_000, 13_000))
     }

@@ -168,7 +168,7 @@ impl Machine {
             return Err(code);
         }
         fault.inspect_err(|&code| {
-            if code.is_sticky() {
+            if code.is_sticky() || code == CudaCode::CUDART_UNLOADING {
                 self.lose(device, code);
             }
         })
@@ -389,28 +389,6 @@ impl Machine {
     #[inline]
     pub(super) fn is_complete(&self, position: Position) -> bool {
         self.streams.get(position.stream).is_none_or(|stream| stream.completed >= position.count)
-    }
-
-    /// The device is lost: nothing of what is enqueued on it will ever run (rule 28).
-    #[cold]
-    pub(super) fn lose(&mut self, device: Ordinal, code: CudaCode) {
-        self.devices[device as usize].lost.get_or_insert(code);
-        let mut dropped = Vec::new();
-        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
-            // The host thread accounts for the function that it has.
-            let had = usize::from(std::mem::take(&mut stream.dispatched));
-            dropped.extend(stream.queue.drain(..).skip(had));
-        }
-        for operation in dropped {
-            for host in operation.action.host_uses() {
-                // Whether the memory is still there does not matter: nobody will touch it.
-                let _ = self.host.end_use(host, operation.id);
-            }
-            self.host_functions -= usize::from(operation.action.call() == Call::LaunchHost);
-        }
-        let streams = &self.streams;
-        self.backlog.retain(|&key| streams.get(key).is_some_and(|s| !s.queue.is_empty()));
-        self.changed = true;
     }
 
     /// Reports a misuse; gives back the code for the caller to return.

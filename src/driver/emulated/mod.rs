@@ -13,6 +13,7 @@
 //!                             host_thread: host functions              fault, finding, rng
 //!
 //!  machine: enqueue    schedule: when    execute: what    capture: what a graph capture forbids
+//!  loss: what becomes of the work of a device that is lost
 //!  copies: what the copies with choices (pageable, batches) come to
 //! ```
 //!
@@ -49,6 +50,7 @@ mod finding;
 mod host_memory;
 mod host_thread;
 mod kernels;
+mod loss;
 mod machine;
 mod operation;
 mod rng;
@@ -241,6 +243,8 @@ impl Emulator {
     }
 
     /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never runs.
+    /// Streams of other devices that wait for its events go on, or never do; the seed decides.
+    /// [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
     ///
     /// # Errors
     ///

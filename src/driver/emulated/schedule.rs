@@ -58,7 +58,10 @@ impl Machine {
                 }
             }
         }
-        Progress::Done
+        // A step may have lost the device of the target itself.
+        let device = self.streams.get(target.stream).map(|stream| stream.device as usize);
+        let lost = device.and_then(|device| self.devices[device].lost);
+        lost.map_or(Progress::Done, Progress::Lost)
     }
 
     /// What a wait does while it holds the lock.

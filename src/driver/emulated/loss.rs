@@ -1,0 +1,72 @@
+//! Devices that are lost, and what becomes of those that wait for them.
+//!
+//! Nothing that is enqueued on a lost device runs any more, and every call on it fails with the code
+//! that it was lost with (rules 28 and 30). When the driver unloads, all devices are lost at once.
+//!
+//! CUDA does not say what becomes of another device's stream that waits for an event of the lost one.
+//! For each loss the seed picks one of two answers, and a correct program survives both:
+//!
+//! | | the stream that waits | its calls |
+//! |---|---|---|
+//! | released | goes on, as if the event had come | succeed |
+//! | held | never goes on | a query or a wait reports the loss of the other device |
+
+use super::Execution;
+use super::machine::Machine;
+use crate::driver::{Call, Ordinal};
+use crate::error::CudaCode;
+
+impl Machine {
+    /// Loses a device; all of them if `code` says that the driver unloads.
+    #[cold]
+    pub(super) fn lose(&mut self, device: Ordinal, code: CudaCode) {
+        if code == CudaCode::CUDART_UNLOADING {
+            // An error of the process comes before that of a device.
+            self.devices.iter_mut().for_each(|device| device.lost = Some(code));
+            (0..self.devices.len()).for_each(|device| self.drop_work(device as Ordinal));
+            return;
+        }
+        self.devices[device as usize].lost.get_or_insert(code);
+        self.drop_work(device);
+        if self.rng.one_in(2) {
+            self.release_waits(device);
+        }
+    }
+
+    /// Whether the driver has unloaded, so that calls which name no device fail too.
+    pub(super) fn check_loaded(&self) -> Result<(), CudaCode> {
+        let unloading = Some(CudaCode::CUDART_UNLOADING);
+        let unloaded = self.devices.iter().any(|device| device.lost == unloading);
+        if unloaded { Err(CudaCode::CUDART_UNLOADING) } else { Ok(()) }
+    }
+
+    fn drop_work(&mut self, device: Ordinal) {
+        let mut dropped = Vec::new();
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            // The host thread accounts for the function that it has.
+            let had = usize::from(std::mem::take(&mut stream.dispatched));
+            dropped.extend(stream.queue.drain(..).skip(had));
+        }
+        for operation in dropped {
+            for host in operation.action.host_uses() {
+                // Whether the memory is still there does not matter: nobody will touch it.
+                let _ = self.host.end_use(host, operation.id);
+            }
+            self.host_functions -= usize::from(operation.action.call() == Call::LaunchHost);
+        }
+        let streams = &self.streams;
+        self.backlog.retain(|&key| streams.get(key).is_some_and(|s| !s.queue.is_empty()));
+        self.changed = true;
+    }
+
+    /// Lets other devices' streams go on that wait for a lost one.
+    fn release_waits(&mut self, device: Ordinal) {
+        for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
+            stream.completed = stream.enqueued;
+        }
+        self.host_work = true;
+        if self.execution == Execution::Eager {
+            self.pump();
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! Devices that are lost, and the driver that unloads.
+
+use super::*;
+use crate::driver::Call;
+
+/// Machines of both kinds, with seeds that pick every answer that there is.
+fn rigs() -> impl Iterator<Item = Rig> {
+    let eager = |seed| Rig::new(Emulator::builder().seed(seed));
+    (0..8).flat_map(move |seed| [eager(seed), Rig::lazy(seed)])
+}
+
+/// A stream of device 0 that is stalled, and one of device 1 that waits for it.
+fn stuck_and_follower(rig: &Rig) -> [RawStream; 2] {
+    let (stuck, follower, a) = (rig.stream(0), rig.stream(1), rig.memory(0));
+    rig.emulator.stall(stuck).unwrap();
+    rig.memset(stuck, a, 1).unwrap();
+    let event = rig.mark(stuck);
+    unsafe { rig.driver.stream_wait_event(follower, event) }.unwrap();
+    [stuck, follower]
+}
+
+#[test]
+fn losing_a_device_ends_every_wait_for_its_work() {
+    const CODE: CudaCode = CudaCode::LAUNCH_FAILURE;
+    let mut seen = HashSet::new();
+    for rig in rigs() {
+        let [stuck, follower] = stuck_and_follower(&rig);
+        let (host, b) = (rig.host(), rig.memory(1));
+        rig.memset(follower, b, 7).unwrap();
+        rig.download(follower, host, b).unwrap();
+        let before = bytes(host);
+        let released = std::thread::scope(|scope| {
+            let waits = [stuck, follower].map(|stream| {
+                let rig = &rig;
+                scope.spawn(move || rig.synchronize(stream))
+            });
+            rig.emulator.lose_device(0, CODE).unwrap();
+            let [lost, other] = waits.map(|wait| wait.join().unwrap());
+            assert_eq!(lost, Err(CODE));
+            other
+        });
+        // Whether the other device's stream goes on is the seed's choice; what it says is the truth.
+        let again = rig.synchronize(follower);
+        let query = unsafe { rig.driver.stream_query(follower) };
+        let left = rig.emulator.usage().pending_operations;
+        if released.is_ok() {
+            assert_eq!((again, query, left), (Ok(()), Ok(Poll::Done), 0));
+            assert_eq!(bytes(host), [7; BYTES]);
+        } else {
+            assert_eq!((released, again), (Err(CODE), Err(CODE)));
+            assert_eq!(query.is_err() || query == Ok(Poll::NotReady), true);
+            assert_eq!((left, bytes(host)), (3, before), "none of them ever runs");
+        }
+        let elsewhere = rig.stream(1);
+        rig.memset(elsewhere, b, 8).unwrap();
+        rig.synchronize(elsewhere).unwrap();
+        seen.insert(released.is_ok());
+    }
+    assert_eq!(seen.len(), 2, "the seeds pick both");
+}
+
+#[test]
+fn rule_30_an_unloading_driver_runs_nothing_and_fails_every_call() {
+    unsafe extern "C" fn never(_: *mut c_void) {
+        unreachable!("the driver has unloaded");
+    }
+    const CODE: CudaCode = CudaCode::CUDART_UNLOADING;
+    for (number, rig) in rigs().enumerate() {
+        let [stuck, follower] = stuck_and_follower(&rig);
+        let (host, b, far) = (rig.host(), rig.memory(1), rig.stream(1));
+        rig.download(follower, host, b).unwrap();
+        rig.emulator.stall(far).unwrap();
+        rig.download(far, host, b).unwrap();
+        unsafe { rig.driver.launch_host(stuck, never, std::ptr::null_mut()) }.unwrap();
+        if number % 2 == 0 {
+            rig.emulator.lose_device(1, CudaCode::ILLEGAL_ADDRESS).unwrap();
+        }
+        let before = bytes(host);
+        rig.emulator.inject(Fault::once(Call::MemoryInfo, CODE));
+        assert_eq!(rig.driver.memory_info(0), Err(CODE));
+        assert_eq!(rig.emulator.usage().pending_operations, 0);
+        [stuck, far].iter().for_each(|&stream| rig.emulator.release(stream).unwrap());
+        for stream in [stuck, follower, far] {
+            assert_eq!(rig.synchronize(stream), Err(CODE));
+            assert_eq!(unsafe { rig.driver.stream_query(stream) }, Err(CODE));
+        }
+        assert_eq!(rig.driver.device_count(), Err(CODE));
+        assert_eq!(rig.driver.versions(), Err(CODE));
+        assert_eq!(rig.driver.memory_info(1), Err(CODE), "also where another error was first");
+        assert_eq!(unsafe { rig.driver.host_free(host) }, Err(CODE));
+        assert_eq!(bytes(host), before);
+        assert_eq!(rig.found(), []);
+    }
+}
