@@ -7,8 +7,8 @@
 //! called, like those of a lost device.
 
 use std::cell::Cell;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 use super::machine::Machine;
 use super::operation::HostCall;
@@ -27,6 +27,7 @@ thread_local! {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         NEXT.fetch_add(1, Ordering::Relaxed)
     };
+    static ALIVE: Arc<()> = Arc::new(());
 }
 
 /// Whether the calling thread is inside a host function of some emulator.
@@ -40,6 +41,11 @@ pub(super) fn this_thread() -> u64 {
     // A call from the destructor of another thread-local may come after this one is gone. All such
     // calls count as made by one thread, which has ended anyhow.
     THREAD.try_with(|&thread| thread).unwrap_or(u64::MAX)
+}
+
+/// Dies with the calling thread; dead from the start if the thread is ending.
+pub(super) fn alive() -> Weak<()> {
+    ALIVE.try_with(Arc::downgrade).unwrap_or_default()
 }
 
 /// Starts the thread, unless it runs.

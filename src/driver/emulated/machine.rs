@@ -17,7 +17,7 @@
 //!   enqueued; [`Machine::implicit_waits`] is all there is to them.
 //! * The backlog lists the streams whose queue is not empty.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::time::Instant;
 
@@ -27,6 +27,7 @@ use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::host_memory::{Access, HostMemory, HostUse};
 use super::operation::{Action, HostCall, Operation, Position};
+use super::per_thread::PerThread;
 use super::rng::{self, Rng};
 use super::slots::{Key, Slots};
 use super::{Execution, Usage};
@@ -71,7 +72,7 @@ pub(super) struct Machine {
 pub(super) struct Device {
     pub(super) lost: Option<CudaCode>,
     pub(super) legacy: Key,
-    pub(super) per_thread: HashMap<u64, Key>,
+    pub(super) per_thread: PerThread,
     /// The devices whose memory this one's kernels may access. All of it is memory of a pool, to which
     /// `cudaMemPoolSetAccess` is the only key.
     pub(super) peers: Vec<Ordinal>,
@@ -107,7 +108,7 @@ pub(super) struct Event {
 }
 
 impl Stream {
-    fn new(device: Ordinal, blocking: bool) -> Self {
+    pub(super) fn new(device: Ordinal, blocking: bool) -> Self {
         Stream {
             device,
             blocking,
@@ -129,7 +130,7 @@ impl Machine {
         let device = |ordinal| Device {
             lost: None,
             legacy: streams.insert(Stream::new(ordinal as Ordinal, true)),
-            per_thread: HashMap::new(),
+            per_thread: PerThread::default(),
             peers: Vec::new(),
             busy_nanoseconds: 0,
         };
@@ -164,11 +165,12 @@ impl Machine {
     pub(super) fn enter(&mut self, call: Call, device: Ordinal) -> DriverResult<()> {
         let fault = self.faults.count(call);
         let lost = self.device(device)?.lost;
-        if let Some(code) = lost {
+        let unloads = fault == Err(CudaCode::CUDART_UNLOADING);
+        if let Some(code) = lost.filter(|_| !unloads) {
             return Err(code);
         }
         fault.inspect_err(|&code| {
-            if code.is_sticky() || code == CudaCode::CUDART_UNLOADING {
+            if unloads || code.is_sticky() {
                 self.lose(device, code);
             }
         })
@@ -207,14 +209,6 @@ impl Machine {
                 Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE))
             }
         }
-    }
-
-    fn per_thread(&mut self, device: Ordinal) -> Key {
-        let streams = &mut self.streams;
-        *self.devices[device as usize]
-            .per_thread
-            .entry(super::host_thread::this_thread())
-            .or_insert_with(|| streams.insert(Stream::new(device, true)))
     }
 
     /// Returns at once; what is enqueued drains (rule 12).
@@ -409,7 +403,7 @@ impl Machine {
         let device = &self.devices[stream.device as usize];
         if key == device.legacy {
             format!("the legacy stream of device {}", stream.device)
-        } else if device.per_thread.values().any(|&other| other == key) {
+        } else if device.per_thread.contains(key) {
             format!("a per-thread stream of device {}", stream.device)
         } else {
             format!("stream {:#x} of device {}", key.to_handle(STREAM_TAG), stream.device)

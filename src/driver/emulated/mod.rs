@@ -53,6 +53,7 @@ mod kernels;
 mod loss;
 mod machine;
 mod operation;
+mod per_thread;
 mod rng;
 mod runtime;
 mod schedule;

@@ -13,6 +13,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 mod copies;
 mod loss;
+mod per_thread;
 
 use super::*;
 use crate::driver::{Capture, DevicePtr, HostFlags, Poll, RawEvent, StreamFlags};

@@ -1,0 +1,54 @@
+//! The per-thread default streams of threads that have ended.
+
+use super::*;
+
+const PER_THREAD: RawStream = RawStream { device: 0, handle: RawStream::PER_THREAD };
+
+fn streams(rig: &Rig) -> usize {
+    rig.emulator.with(|machine| machine.streams.values().count())
+}
+
+#[test]
+fn rule_11_the_streams_of_ended_threads_go() {
+    for rig in [Rig::eager(), Rig::lazy(1)] {
+        let (a, before) = (rig.memory(0), streams(&rig));
+        std::thread::scope(|scope| {
+            let rig = &rig;
+            for _ in 0..10_000 {
+                let thread = scope.spawn(move || {
+                    rig.memset(PER_THREAD, a, 1).unwrap();
+                    rig.synchronize(PER_THREAD).unwrap();
+                });
+                thread.join().unwrap();
+            }
+        });
+        let left = streams(&rig) - before;
+        assert!(left < 50, "{left} streams are left of 10,000 threads");
+        assert_eq!(rig.emulator.usage().streams, 1, "default streams are not counted");
+    }
+}
+
+#[test]
+fn rule_12_what_an_ended_thread_enqueued_still_runs() {
+    let rig = Rig::eager();
+    let (a, b, host) = (rig.memory(0), rig.memory(0), rig.host());
+    let run = |work: &(dyn Fn() + Sync)| std::thread::scope(|scope| drop(scope.spawn(work).join()));
+    let address = host.as_ptr().expose_provenance();
+    run(&|| {
+        rig.emulator.stall(PER_THREAD).unwrap();
+        let host = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
+        rig.memset(PER_THREAD, a, 7).unwrap();
+        rig.download(PER_THREAD, host, a).unwrap();
+    });
+    for _ in 0..200 {
+        run(&|| rig.memset(PER_THREAD, b, 1).unwrap());
+    }
+    // Nobody has its name any more, so the machine itself lets it go on.
+    let stalled = |machine: &mut Machine| {
+        let keys = machine.backlog.clone();
+        keys.into_iter().for_each(|key| machine.release(key));
+    };
+    assert_eq!(rig.emulator.usage().pending_operations, 2);
+    rig.emulator.with(stalled);
+    assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));
+}
