@@ -1,7 +1,9 @@
 //! Devices that are lost, and what becomes of those that wait for them.
 //!
-//! Nothing that is enqueued on a lost device runs any more, and every call on it fails with the code
-//! that it was lost with (rules 28 and 30). When the driver unloads, all devices are lost at once.
+//! Every call on a lost device fails with the code that it was lost with (rules 28 and 30), and nothing
+//! new reaches it. When the driver unloads, all devices are lost at once. What was enqueued before
+//! either goes on or never runs, as the seed decides for each device: copies were seen to go on for
+//! seconds on GPUs. Host functions are never called.
 //!
 //! CUDA does not say what becomes of another device's stream that waits for an event of the lost one.
 //! For each loss the seed picks one of two answers, and a correct program survives both:
@@ -13,23 +15,35 @@
 
 use super::Execution;
 use super::machine::Machine;
+use super::operation::Operation;
 use crate::driver::{Call, Ordinal};
 use crate::error::CudaCode;
 
 impl Machine {
+    /// What a call on a lost device does: it fails, and time passes.
+    #[cold]
+    pub(super) fn refuse(&mut self, code: CudaCode) -> CudaCode {
+        self.drift();
+        code
+    }
+
     /// Loses a device; all of them if `code` says that the driver unloads.
     #[cold]
     pub(super) fn lose(&mut self, device: Ordinal, code: CudaCode) {
         if code == CudaCode::CUDART_UNLOADING {
             // An error of the process comes before that of a device.
-            self.devices.iter_mut().for_each(|device| device.lost = Some(code));
-            (0..self.devices.len()).for_each(|device| self.drop_work(device as Ordinal));
-            return;
-        }
-        self.devices[device as usize].lost.get_or_insert(code);
-        self.drop_work(device);
-        if self.rng.one_in(2) {
-            self.release_waits(device);
+            for device in 0..self.devices.len() {
+                let lost = self.devices[device].lost.replace(code);
+                if lost.is_none() {
+                    self.leave_work(device as Ordinal);
+                }
+            }
+        } else if self.devices[device as usize].lost.is_none() {
+            self.devices[device as usize].lost = Some(code);
+            let goes_on = self.leave_work(device);
+            if !goes_on && self.rng.one_in(2) {
+                self.release_waits(device);
+            }
         }
     }
 
@@ -40,12 +54,19 @@ impl Machine {
         if unloaded { Err(CudaCode::CUDART_UNLOADING) } else { Ok(()) }
     }
 
-    fn drop_work(&mut self, device: Ordinal) {
+    /// Decides what becomes of what is enqueued; whether it goes on, when [`drift`](Machine::drift)
+    /// says so.
+    fn leave_work(&mut self, device: Ordinal) -> bool {
+        let goes_on = self.rng.one_in(2);
         let mut dropped = Vec::new();
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             // The host thread accounts for the function that it has.
             let had = usize::from(std::mem::take(&mut stream.dispatched));
-            dropped.extend(stream.queue.drain(..).skip(had));
+            let is_host_function =
+                |operation: &Operation| operation.action.call() == Call::LaunchHost;
+            let first = stream.queue.iter().position(is_host_function);
+            let kept = if goes_on { first.unwrap_or(stream.queue.len()) } else { 0 };
+            dropped.extend(stream.queue.drain(kept..).skip(had));
         }
         for operation in dropped {
             for host in operation.action.host_uses() {
@@ -57,6 +78,7 @@ impl Machine {
         let streams = &self.streams;
         self.backlog.retain(|&key| streams.get(key).is_some_and(|s| !s.queue.is_empty()));
         self.changed = true;
+        goes_on
     }
 
     /// Lets other devices' streams go on that wait for a lost one.

@@ -167,7 +167,7 @@ impl Machine {
         let lost = self.device(device)?.lost;
         let unloads = fault == Err(CudaCode::CUDART_UNLOADING);
         if let Some(code) = lost.filter(|_| !unloads) {
-            return Err(code);
+            return Err(self.refuse(code));
         }
         fault.inspect_err(|&code| {
             if unloads || code.is_sticky() {

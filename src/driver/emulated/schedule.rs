@@ -133,6 +133,20 @@ impl Machine {
         }
     }
 
+    /// Time passes for a lost device: some of what was enqueued there goes on. Nobody waits for it.
+    pub(super) fn drift(&mut self) {
+        let is_lost = |key: &Key| {
+            let stream = self.streams.get(*key);
+            stream.is_some_and(|stream| self.devices[stream.device as usize].lost.is_some())
+        };
+        let adrift: Vec<Key> = self.backlog.iter().copied().filter(is_lost).collect();
+        for key in adrift {
+            if self.rng.one_in(2) && matches!(self.front(key), Front::Ready) {
+                self.step(key);
+            }
+        }
+    }
+
     fn front(&self, key: Key) -> Front {
         let Some(stream) = self.streams.get(key) else { return Front::Idle };
         let Some(operation) = stream.queue.front() else { return Front::Idle };

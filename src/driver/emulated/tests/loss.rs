@@ -44,12 +44,14 @@ fn losing_a_device_ends_every_wait_for_its_work() {
         let query = unsafe { rig.driver.stream_query(follower) };
         let left = rig.emulator.usage().pending_operations;
         if released.is_ok() {
-            assert_eq!((again, query, left), (Ok(()), Ok(Poll::Done), 0));
+            assert_eq!((again, query), (Ok(()), Ok(Poll::Done)));
+            assert!(left <= 2, "only what is stuck on the lost device");
             assert_eq!(bytes(host), [7; BYTES]);
         } else {
             assert_eq!((released, again), (Err(CODE), Err(CODE)));
             assert_eq!(query.is_err() || query == Ok(Poll::NotReady), true);
-            assert_eq!((left, bytes(host)), (3, before), "none of them ever runs");
+            assert_eq!(bytes(host), before);
+            assert!(left >= 3, "none of them ever runs");
         }
         let elsewhere = rig.stream(1);
         rig.memset(elsewhere, b, 8).unwrap();
@@ -60,11 +62,12 @@ fn losing_a_device_ends_every_wait_for_its_work() {
 }
 
 #[test]
-fn rule_30_an_unloading_driver_runs_nothing_and_fails_every_call() {
+fn rule_30_an_unloading_driver_fails_every_call_and_copies_may_go_on() {
     unsafe extern "C" fn never(_: *mut c_void) {
         unreachable!("the driver has unloaded");
     }
     const CODE: CudaCode = CudaCode::CUDART_UNLOADING;
+    let mut went_on = HashSet::new();
     for (number, rig) in rigs().enumerate() {
         let [stuck, follower] = stuck_and_follower(&rig);
         let (host, b, far) = (rig.host(), rig.memory(1), rig.stream(1));
@@ -78,7 +81,6 @@ fn rule_30_an_unloading_driver_runs_nothing_and_fails_every_call() {
         let before = bytes(host);
         rig.emulator.inject(Fault::once(Call::MemoryInfo, CODE));
         assert_eq!(rig.driver.memory_info(0), Err(CODE));
-        assert_eq!(rig.emulator.usage().pending_operations, 0);
         [stuck, far].iter().for_each(|&stream| rig.emulator.release(stream).unwrap());
         for stream in [stuck, follower, far] {
             assert_eq!(rig.synchronize(stream), Err(CODE));
@@ -88,7 +90,8 @@ fn rule_30_an_unloading_driver_runs_nothing_and_fails_every_call() {
         assert_eq!(rig.driver.versions(), Err(CODE));
         assert_eq!(rig.driver.memory_info(1), Err(CODE), "also where another error was first");
         assert_eq!(unsafe { rig.driver.host_free(host) }, Err(CODE));
-        assert_eq!(bytes(host), before);
+        went_on.insert(bytes(host) != before);
         assert_eq!(rig.found(), []);
     }
+    assert_eq!(went_on.len(), 2, "the seeds pick both");
 }
