@@ -130,6 +130,8 @@ where
             let got = got.map_err(|error| Stop::Failed(at, error))?;
             if got < BLOCK {
                 self.cut_short(at, got, &mut tries)?;
+            } else {
+                tries = 0;
             }
             // The next read must begin with a block.
             done += got - got % BLOCK;
@@ -155,6 +157,8 @@ where
                 .map_err(|error| Stop::Failed(at, error))?;
             if got <= skip {
                 self.cut_short(start, got, &mut tries)?;
+            } else {
+                tries = 0;
             }
             let new = &beside[skip..got.max(skip)];
             let bytes = new.len().min(into.len() - done);
@@ -280,7 +284,10 @@ mod tests {
         let read = |into: &mut [u8], offset: u64| {
             calls.set(calls.get() + 1);
             let most = [512, 100 * BLOCK, 1, BLOCK + 512, 4000][calls.get() % 5];
-            aligned(&file, most)(into, offset).or_else(|_| aligned(&file, most)(into, offset))
+            let rest = file.get(offset as usize..).unwrap_or_default();
+            let bytes = rest.len().min(into.len()).min(most);
+            into[..bytes].copy_from_slice(&rest[..bytes]);
+            Ok(bytes)
         };
         for (offset, at) in [(0, 0), (5, 5), (5, 0), (BLOCK + 7, 7), (4 * BLOCK, 0)] {
             let mut memory = Blocks::new(6);
