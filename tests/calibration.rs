@@ -5,7 +5,10 @@
 
 #![cfg(feature = "emulated")]
 
+use std::ffi::CString;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -43,13 +46,27 @@ fn plan(device: &Device) -> Result<Plan> {
 fn perform(task: &str) {
     let device = Device::emulated().expect("the emulated device always opens");
     let before = plan(&device).expect("no faults");
-    let calibrated = (task == "calibrate").then(|| device.calibrate());
+    if task == "calibrate in little memory" {
+        limit_memory();
+    }
+    let calibrated = task.starts_with("calibrate").then(|| device.calibrate());
     match calibrated {
         None => {}
         Some(Ok(calibration)) => eprint!("path {:?}\n{calibration}", calibration.path()),
         Some(Err(error)) => eprintln!("{:?}: {error}", error.kind()),
     }
     eprintln!("before {before:?}\nafter {:?}", plan(&device).expect("no faults"));
+}
+
+/// From here on the process gets no 256 MiB more.
+fn limit_memory() {
+    let status = fs::read_to_string("/proc/self/status").expect("Linux says");
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")).expect("its size");
+    let kib: u64 = size.trim().trim_end_matches(" kB").parse().expect("a number");
+    let most = (kib << 10) + (200 << 20);
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: the call reads a live limit.
+    assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_AS, &limit) }, 0);
 }
 
 /// A test, and a folder for it.
@@ -257,4 +274,38 @@ fn a_broken_file_is_as_good_as_none() {
     }
     let said = case.calibrate(&path);
     assert_eq!(case.plan(&path), said.after(), "a new calibration mends it");
+}
+
+/// A pipe would hang the first large upload, until somebody writes; and a file takes the place of nothing else.
+#[test]
+fn what_is_no_regular_file_is_neither_read_nor_replaced() {
+    let test = "what_is_no_regular_file_is_neither_read_nor_replaced";
+    let Some(case) = Case::new(test) else { return };
+    let (pipe, link, folder) = (case.path(), case.folder.join("link"), case.folder.join("folder"));
+    let name = CString::new(pipe.as_os_str().as_bytes()).expect("no NUL");
+    // SAFETY: a NUL-terminated string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0, "the folder takes pipes");
+    symlink("/dev/zero", &link).expect("and links");
+    fs::create_dir(&folder).expect("and folders");
+    for path in [&pipe, &link, &folder] {
+        assert_eq!(case.plan(path), case.plan_without_a_file());
+        let before = fs::symlink_metadata(path).expect("made above").file_type();
+        let said = case.calibrate(path);
+        let error = said.line("Io: ");
+        assert!(error.contains(&format!("{}: not a regular file", path.display())), "{error}");
+        assert_ne!(said.after(), said.before(), "the costs are in use all the same");
+        assert_eq!(fs::symlink_metadata(path).expect("still there").file_type(), before);
+    }
+    assert_eq!(fs::read_dir(&case.folder).expect("a folder").count(), 3, "nothing is left beside");
+}
+
+#[test]
+fn memory_that_is_not_to_be_had_is_an_error() {
+    let Some(case) = Case::new("memory_that_is_not_to_be_had_is_an_error") else { return };
+    let path = case.path();
+    let said = case.process("calibrate in little memory", &[(FILE, &path)]);
+    let error = said.line("OutOfHostMemory: ");
+    assert!(error.contains("Device::calibrate: 268435456 bytes of ordinary memory"), "{error}");
+    assert_eq!(said.after(), said.before());
+    assert!(!path.exists());
 }

@@ -9,15 +9,28 @@
 //!
 //! A section that lacks a cost, has one that is no positive number, or one that is not known is as good as none:
 //! it was written by another version. Whoever writes keeps the other sections, and replaces the file in one
-//! step, so that a reader sees the old one or the new one.
+//! step, so that a reader sees the old one or the new one. Two processes that write at once may lose one of
+//! their sections, and nothing else.
+//!
+//! Only a regular file of a sensible size is read or replaced: a pipe would hang whoever opens it, and a
+//! device may have no end. The new file is made beside the old one, under a name that nobody can foresee, so
+//! that nobody can lay a link there.
 
-use std::io;
+use std::collections::hash_map::RandomState;
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
+use crate::sync::Mutex;
+use crate::transfer::file::open_regular;
 use crate::transfer::machine::Costs;
 
 const HEADER: &str = "# pinlane calibration, version 1\n";
 const VARIABLE: &str = "PINLANE_CALIBRATION";
+/// More than any machine's sections take.
+const LARGEST: u64 = 1 << 20;
 
 /// Where the file is.
 #[derive(Debug, PartialEq, Eq)]
@@ -44,10 +57,7 @@ impl Place {
 
 /// The costs of a machine; `None` if the file has no whole section for it, or cannot be read.
 pub(super) fn read(path: &Path, identity: &str) -> Option<Costs> {
-    let text = std::fs::read_to_string(path).ok()?;
-    if !text.starts_with(HEADER) {
-        return None;
-    }
+    let text = contents(path).ok()?;
     let (_, section) = sections(&text).into_iter().find(|(name, _)| name == identity)?;
     let mut missing: Vec<_> = Costs::DEFAULT.values().into_iter().map(|(name, _)| name).collect();
     let mut costs = Costs::DEFAULT;
@@ -63,11 +73,22 @@ pub(super) fn read(path: &Path, identity: &str) -> Option<Costs> {
     missing.is_empty().then_some(costs)
 }
 
+/// The text of the file; empty if it is none of ours.
+fn contents(path: &Path) -> io::Result<String> {
+    let mut text = Vec::new();
+    open_regular(path, 0)?.take(LARGEST).read_to_end(&mut text)?;
+    let text = String::from_utf8(text).unwrap_or_default();
+    Ok(if text.starts_with(HEADER) { text } else { String::new() })
+}
+
 /// Puts the costs of a machine into the file, in place of those that it has.
 pub(super) fn write(path: &Path, identity: &str, costs: &Costs) -> io::Result<()> {
-    let old = match std::fs::read_to_string(path) {
-        Ok(text) if text.starts_with(HEADER) => text,
-        _ => String::new(),
+    // Two devices may be calibrated at once.
+    static TURN: Mutex<()> = Mutex::new(());
+    let _turn = TURN.lock();
+    let old = match contents(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        old => old.unwrap_or_default(),
     };
     let mut text = String::from(HEADER);
     for (name, section) in sections(&old).into_iter().filter(|(name, _)| name != identity) {
@@ -77,12 +98,28 @@ pub(super) fn write(path: &Path, identity: &str, costs: &Costs) -> io::Result<()
     if let Some(folder) = path.parent() {
         std::fs::create_dir_all(folder)?;
     }
-    let beside = path.with_extension(format!("{}.tmp", std::process::id()));
-    let written = std::fs::write(&beside, text).and_then(|()| std::fs::rename(&beside, path));
+    let (mut file, beside) = create_beside(path)?;
+    let written = file.write_all(text.as_bytes()).and_then(|()| std::fs::rename(&beside, path));
     if written.is_err() {
         let _ = std::fs::remove_file(&beside);
     }
     written
+}
+
+/// A new file in the folder of `path`.
+fn create_beside(path: &Path) -> io::Result<(File, PathBuf)> {
+    let mut tries = 0;
+    loop {
+        // The system's randomness, as every map of the standard library has it.
+        let random = RandomState::new().build_hasher().finish();
+        let beside = path.with_extension(format!("{random:016x}.tmp"));
+        let mut options = OpenOptions::new();
+        let options = options.write(true).create_new(true).custom_flags(libc::O_NOFOLLOW);
+        match options.open(&beside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists && tries < 8 => tries += 1,
+            opened => return Ok((opened?, beside)),
+        }
+    }
 }
 
 /// A line for each cost.
@@ -157,6 +194,43 @@ mod tests {
         assert_eq!(read(&path, "a"), None);
         write(&path, "a", &costs(2.5)).unwrap();
         assert_eq!(read(&path, "a"), Some(costs(2.5)), "what is no calibration is replaced");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn threads_that_write_at_once_lose_nothing() {
+        let folder = folder("at-once");
+        let path = folder.join("calibration.txt");
+        let names: Vec<String> = (0..16).map(|number| format!("machine {number}")).collect();
+        let path = &path;
+        std::thread::scope(|scope| {
+            let writers = names.iter().map(|name| scope.spawn(|| write(path, name, &costs(1.5))));
+            let writers: Vec<_> = writers.collect();
+            writers.into_iter().for_each(|writer| writer.join().unwrap().unwrap());
+        });
+        for name in &names {
+            assert_eq!(read(path, name), Some(costs(1.5)), "{name}");
+        }
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 1, "nothing is left beside it");
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Names that a process can foresee, a link there, and a file far too large.
+    #[test]
+    fn links_are_not_followed_and_no_file_is_read_without_end() {
+        let folder = folder("links");
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("calibration.txt");
+        let victim = folder.join("victim");
+        std::fs::write(&victim, "precious").unwrap();
+        let foreseen = path.with_extension(format!("{}.tmp", std::process::id()));
+        std::os::unix::fs::symlink(&victim, foreseen).unwrap();
+        let large = File::create(&path).unwrap();
+        large.set_len(1 << 40).unwrap();
+        assert_eq!(read(&path, "a"), None);
+        write(&path, "a", &costs(1.5)).unwrap();
+        assert_eq!(read(&path, "a"), Some(costs(1.5)));
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::OPERATION;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSliceMut, PinnedBuf};
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
@@ -31,12 +31,13 @@ struct Rig<'e> {
 }
 
 pub(super) fn measure(device: &Device, stream: &Stream, engine: &Engine) -> Result<Costs> {
+    let ordinary = cold_memory()?;
     let pool = PinnedPool::builder(device).max_bytes(2 * ROOM).mapped(true).build()?;
     let mut rig = Rig {
         stream,
         engine,
         pinned: pool.alloc_zeroed(ROOM)?,
-        ordinary: vec![1; COLD],
+        ordinary,
         gpu: device.alloc(2 * ROOM)?,
         costs: Costs::DEFAULT,
     };
@@ -49,6 +50,20 @@ pub(super) fn measure(device: &Device, stream: &Stream, engine: &Engine) -> Resu
     rig.host();
     rig.team()?;
     Ok(rig.costs)
+}
+
+fn cold_memory() -> Result<Vec<u8>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(COLD).map_err(|error| {
+        Error::new(
+            ErrorKind::OutOfHostMemory,
+            OPERATION,
+            format!("{COLD} bytes of ordinary memory to copy from: {error}"),
+            "calibrate once in a process that may have more memory; others read the file",
+        )
+    })?;
+    memory.resize(COLD, 1);
+    Ok(memory)
 }
 
 /// Microseconds of the fastest try, the first of which does not count.

@@ -61,7 +61,9 @@ impl Device {
     /// # Errors
     ///
     /// Those of [`Stream::upload_batch`](crate::Stream::upload_batch);
-    /// [`Io`](ErrorKind::Io) if the file cannot be written: the costs are in use all the same.
+    /// [`OutOfHostMemory`](ErrorKind::OutOfHostMemory): nothing was measured.
+    /// [`Io`](ErrorKind::Io) if the file cannot be written, or is no regular file: the costs are in use all the
+    /// same.
     pub fn calibrate(&self) -> Result<Calibration> {
         let stream = self.stream()?;
         let engine = Engine::of(&stream)?;
@@ -78,7 +80,7 @@ impl Device {
                 ErrorKind::Io,
                 OPERATION,
                 format!("{}: {error}", path.display()),
-                "set PINLANE_CALIBRATION to a file that can be written, or to off",
+                "set PINLANE_CALIBRATION to a regular file that can be written, or to off",
             )
         })?;
         Ok(Calibration { costs, path: Some(path) })

@@ -21,8 +21,9 @@ mod copy;
 mod read;
 
 use std::fmt::Display;
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -50,12 +51,34 @@ use crate::error::{Error, ErrorKind, Result};
 ///
 /// Elements lie in the file as they do in memory. A file that is written meanwhile may give old or new bytes,
 /// a range that is cut off gives an error, and neither anything worse.
+///
+/// Only regular files: pipes and devices, those with blocks included, have no length that could be checked.
 #[derive(Debug)]
 pub struct FileReader {
     path: PathBuf,
     file: File,
     /// Whether `file` is read past the page cache.
     direct: bool,
+}
+
+/// Opens a regular file to be read, without waiting for anybody. What is none is refused, with
+/// [`io::ErrorKind::InvalidInput`], and as a rule not even opened: that alone may do something to a device.
+pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
+    let regular = |metadata: Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    };
+    regular(std::fs::metadata(path)?)?;
+    // Somebody may put a pipe there now, which would block until there is a writer.
+    let opened = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path)?;
+    regular(opened.metadata()?)?;
+    // Whether the flag means anything for a regular file is up to its file system.
+    // SAFETY: the descriptor is open, and the calls read and write its flags only.
+    let cleared = unsafe {
+        let now = libc::fcntl(opened.as_raw_fd(), libc::F_GETFL);
+        now >= 0 && libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, now & !libc::O_NONBLOCK) >= 0
+    };
+    if cleared { Ok(opened) } else { Err(io::Error::last_os_error()) }
 }
 
 impl FileReader {
@@ -104,14 +127,10 @@ impl FileReader {
             let context = format!("{}: {cause}", path.display());
             Error::new(ErrorKind::Io, operation, context, remedy)
         };
-        let unreadable = |error: io::Error| fail(&error, "check the path and who may read it");
-        // A pipe would block here until somebody writes to it.
-        let flags = flags | libc::O_NONBLOCK;
-        let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
-        let file = opened.map_err(unreadable)?;
-        if !file.metadata().map_err(unreadable)?.is_file() {
-            return Err(fail(&"not a regular file", "name a file on a disk"));
-        }
+        let file = open_regular(path, flags).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => fail(&"not a regular file", "name a file on a disk"),
+            _ => fail(&error, "check the path and who may read it"),
+        })?;
         Ok(FileReader { path: path.into(), file, direct: flags & libc::O_DIRECT != 0 })
     }
 
