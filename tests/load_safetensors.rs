@@ -347,3 +347,34 @@ fn a_device_that_disagrees_with_the_file_is_found() {
         assert_eq!(error.exit_code(), 1);
     }
 }
+
+/// Widths of a report are limited, and what a file calls its tensors is not.
+#[test]
+fn long_names_and_many_dimensions_are_cut() {
+    let name = "n".repeat(5_000_000);
+    let shape = vec![1; 100_001];
+    let header = json!({
+        &name: {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]},
+        "deep": {"dtype": "U8", "shape": shape, "data_offsets": [1, 2]},
+    });
+    let file = Scratch::with("long", &file_of(&header.to_string(), &[3, 4]));
+    let report = run(&[file.path()]).expect("a well-formed file");
+    assert!(report.len() < 2000, "{} bytes", report.len());
+    let cut = format!("{}…", "n".repeat(100));
+    assert_eq!(row(&report, &cut), format!("{cut} U8 [1] 1 | checksum, bytes"));
+    let shape = "[1, 1, 1, 1, 1, 1, 1, 1, … 100001 in all]";
+    assert_eq!(row(&report, "deep"), format!("deep U8 {shape} 1 | checksum"));
+}
+
+#[test]
+fn a_pipe_is_no_file_and_nobody_waits_for_a_writer() {
+    let pipe = Scratch::new("pipe");
+    let name = std::ffi::CString::new(pipe.path()).expect("no NUL");
+    // SAFETY: a NUL-terminated string.
+    assert_eq!(unsafe { libc::mkfifo(name.as_ptr(), 0o600) }, 0, "the folder takes pipes");
+    for path in [pipe.path(), "/dev/zero"] {
+        let (code, message) = run(&[path]).expect_err("no file");
+        assert_eq!(code, 1);
+        assert!(message.contains("not a regular file; name a .safetensors file"), "{message}");
+    }
+}

@@ -47,6 +47,18 @@ impl fmt::Display for Report<'_> {
     }
 }
 
+/// As many dimensions as fit in a line.
+fn shape(dimensions: &[usize]) -> String {
+    const SHOWN: usize = 8;
+    match dimensions.get(..SHOWN) {
+        Some(first) if first.len() < dimensions.len() => {
+            let first = format!("{first:?}");
+            format!("{}, … {} in all]", first.trim_end_matches(']'), dimensions.len())
+        }
+        _ => format!("{dimensions:?}"),
+    }
+}
+
 impl Report<'_> {
     fn row(&self, index: usize) -> [String; 5] {
         let tensor = &self.file.tensors()[index];
@@ -54,7 +66,7 @@ impl Report<'_> {
         [
             printable(&tensor.name),
             format!("{:?}", tensor.dtype),
-            format!("{:?}", tensor.shape),
+            shape(&tensor.shape),
             tensor.bytes.to_string(),
             verified.into(),
         ]

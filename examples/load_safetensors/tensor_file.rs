@@ -11,8 +11,8 @@
 //! * Nothing is allocated on the word of the file before it was checked: a header that claims to be
 //!   larger than the format allows, or than the file, is not read.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use pinlane::FileReader;
@@ -51,7 +51,9 @@ impl TensorFile {
         let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
         let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
 
-        let file = File::open(path).map_err(unreadable)?;
+        // A pipe would block here until somebody writes to it.
+        let opened = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path);
+        let file = opened.map_err(unreadable)?;
         let metadata = file.metadata().map_err(unreadable)?;
         if !metadata.is_file() {
             return Err(fail("not a regular file".into(), "name a .safetensors file"));
@@ -75,7 +77,12 @@ impl TensorFile {
                 format!("truncated: a header of {header_bytes} bytes in a file of {length} bytes");
             return Err(fail(found, "fetch it again"));
         }
-        let mut header = vec![0; header_bytes as usize];
+        let mut header = Vec::new();
+        header.try_reserve_exact(header_bytes as usize).map_err(|error| {
+            let found = format!("a header of {header_bytes} bytes: {error}");
+            fail(found, "free memory, or raise the limit on it")
+        })?;
+        header.resize(header_bytes as usize, 0);
         file.read_exact_at(&mut header, 8).map_err(unreadable)?;
         let header: Metadata = serde_json::from_slice(&header).map_err(|error| {
             let found = format!("the header is corrupt: {}", printable(&error.to_string()));
@@ -106,9 +113,9 @@ impl TensorFile {
         &self.tensors
     }
 
-    /// The largest tensor, the first of several.
-    pub fn largest(&self) -> Option<&Tensor> {
-        self.tensors.iter().rev().max_by_key(|tensor| tensor.bytes)
+    /// Which tensor is the largest, the first of several.
+    pub fn largest(&self) -> Option<usize> {
+        (0..self.tensors.len()).rev().max_by_key(|&index| self.tensors[index].bytes)
     }
 
     /// The bytes of all tensors.
@@ -146,7 +153,15 @@ fn tensors(header: &Metadata, data_start: u64) -> Vec<Tensor> {
     header.offset_keys().into_iter().map(tensor).collect()
 }
 
-/// Text from a file, safe to show in a terminal and on one line.
+/// The most of a text that is shown, in characters.
+const SHOWN: usize = 100;
+
+/// Text from a file, safe to show in a terminal and on one line: what is too long for one is cut off.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+    let safe = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
+    let mut shown: String = text.chars().take(SHOWN).map(safe).collect();
+    if text.chars().nth(SHOWN).is_some() {
+        shown.push('…');
+    }
+    shown
 }
