@@ -66,6 +66,7 @@ mod ticket;
 mod timeline;
 #[allow(unsafe_code)]
 mod transfer;
+mod wakers;
 
 pub use device::{Device, DeviceInfo, MemoryInfo};
 pub use driver::reference::checksum;

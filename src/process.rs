@@ -10,15 +10,10 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Once;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
-static FORKS: AtomicU32 = AtomicU32::new(0);
 static EXITING: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn count_fork() {
-    FORKS.fetch_add(1, Ordering::Relaxed);
-}
 
 extern "C" fn note_exit() {
     EXITING.store(true, Ordering::Relaxed);
@@ -30,29 +25,143 @@ pub(crate) fn is_exiting() -> bool {
 }
 
 /// A mark of the process that took it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Process(u32);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Process {
+    /// Holds the mark of the process that reads it; 0 in a child that has not taken one.
+    cell: &'static AtomicU32,
+    mark: u32,
+}
 
 impl Process {
     /// The mark of the calling process.
     pub(crate) fn current() -> Self {
-        static REGISTER: Once = Once::new();
-        REGISTER.call_once(|| {
-            // SAFETY: `count_fork` is a plain function for the whole life of the process and does
-            // nothing but an atomic addition, which is allowed in a forked child.
-            // A failure (out of memory) leaves forks unnoticed, as they are without pinlane.
-            unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-            // SAFETY: `note_exit` is a plain function for the whole life of the process. A failure
-            // leaves the end of the process unnoticed.
-            unsafe { libc::atexit(note_exit) };
-        });
-        Process(FORKS.load(Ordering::Relaxed))
+        // Never used twice along a line of descent: a child goes on with its parent's count.
+        static NEXT: AtomicU32 = AtomicU32::new(1);
+        let cell = cell();
+        let known = cell.load(Ordering::Relaxed);
+        if known != 0 {
+            return Process { cell, mark: known };
+        }
+        let new = NEXT.fetch_add(1, Ordering::Relaxed);
+        let mark = match cell.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
+            Ok(_) => {
+                // SAFETY: `note_exit` is a plain function for the whole life of the process. A failure
+                // leaves the end of the process unnoticed.
+                unsafe { libc::atexit(note_exit) };
+                new
+            }
+            Err(first) => first,
+        };
+        Process { cell, mark }
     }
 
     /// Whether the calling process took this mark, and not an ancestor of it. One load.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
-        FORKS.load(Ordering::Relaxed) == self.0
+        self.cell.load(Ordering::Relaxed) == self.mark
+    }
+}
+
+static CELL: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+
+/// Where the mark of the process is. A forked child finds 0 there: the kernel gives it a page of zeros, also
+/// where `clone` or `_Fork` was called and the C library runs no handlers. Kernels before 4.14 do not, and
+/// the handler does it. A child that shares its parent's memory (`vfork`, `CLONE_VM`) is taken for its
+/// parent.
+fn cell() -> &'static AtomicU32 {
+    static ORDINARY: AtomicU32 = AtomicU32::new(0);
+    let known = CELL.load(Ordering::Acquire);
+    // SAFETY: null, or a cell that stays for the whole life of the process.
+    if let Some(cell) = unsafe { known.as_ref() } {
+        return cell;
+    }
+    // SAFETY: `mark_is_stale` is a plain function for the whole life of the process and does nothing but
+    // atomic accesses, which are allowed in a forked child. Twice registered does no harm.
+    // A failure (out of memory) leaves it to the kernel.
+    unsafe { libc::pthread_atfork(None, None, Some(mark_is_stale)) };
+    let new = wiped_cell().unwrap_or(&ORDINARY);
+    let place = ptr::from_ref(new).cast_mut();
+    match CELL.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire) {
+        Ok(_) => new,
+        // SAFETY: another thread was first, with a cell that stays. The page of this one is left over.
+        Err(first) => unsafe { &*first },
+    }
+}
+
+extern "C" fn mark_is_stale() {
+    // SAFETY: null, or a cell that stays for the whole life of the process.
+    if let Some(cell) = unsafe { CELL.load(Ordering::Relaxed).as_ref() } {
+        cell.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A cell in a page of which a child gets an empty one; `None` where the kernel cannot do that.
+#[cfg(target_os = "linux")]
+fn wiped_cell() -> Option<&'static AtomicU32> {
+    let (protection, flags) =
+        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // As little as there is; the kernel makes it a page.
+    let bytes = size_of::<AtomicU32>();
+    // SAFETY: a new mapping at an address of the system's choice replaces none.
+    let page = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
+    if page == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the page is mapped and ours; the advice changes no contents here.
+    if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0 {
+        // SAFETY: the mapping is ours alone, and nobody has its address.
+        unsafe { libc::munmap(page, bytes) };
+        return None;
+    }
+    // SAFETY: the page is aligned and readable and writable, reads as zeros, and is never unmapped.
+    Some(unsafe { &*page.cast::<AtomicU32>() })
+}
+
+#[cfg(not(target_os = "linux"))]
+fn wiped_cell() -> Option<&'static AtomicU32> {
+    None
+}
+
+/// A value that every process makes for itself: locks of the parent's may be held for ever in a forked child,
+/// and its threads are not there. Values are never freed: a thread may be about to look at one.
+pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
+
+struct Owned<T> {
+    process: Process,
+    value: T,
+    /// The parent's: kept in reach, so that no leak checker asks for it.
+    _former: *mut Owned<T>,
+}
+
+impl<T: Default + Send + Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        PerProcess(AtomicPtr::new(ptr::null_mut()))
+    }
+
+    /// The calling process's value, made at the first call. Takes no lock.
+    pub(crate) fn get(&'static self) -> &'static T {
+        let known = self.0.load(Ordering::Acquire);
+        // SAFETY: null, or a value that is never freed.
+        match unsafe { known.as_ref() } {
+            Some(owned) if owned.process.is_current() => &owned.value,
+            _ => self.first_in_place_of(known),
+        }
+    }
+
+    #[cold]
+    fn first_in_place_of(&'static self, known: *mut Owned<T>) -> &'static T {
+        let (process, value) = (Process::current(), T::default());
+        let new = Box::into_raw(Box::new(Owned { process, value, _former: known }));
+        match self.0.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: just made, and never freed from now on.
+            Ok(_) => unsafe { &(*new).value },
+            Err(first) => {
+                // SAFETY: nobody else has seen it.
+                drop(unsafe { Box::from_raw(new) });
+                // SAFETY: another thread of this process was first, so it is not null, and is never freed.
+                unsafe { &(*first).value }
+            }
+        }
     }
 }
 

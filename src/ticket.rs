@@ -4,12 +4,13 @@
 //! or the buffers (soundness rules 2 and 3), which keep track of themselves.
 //!
 //! Awaiting costs the device nothing: no host function is enqueued. One thread of the process, started
-//! at the first `.await` that finds its operation pending, queries the events of all awaited tickets.
+//! at the first `.await` that finds its operation pending, queries the events of all awaited tickets. It
+//! calls no waker itself ([`wakers`]), so that no task can hold up the others.
 
 use std::collections::HashMap;
 use std::fmt;
 use std::future::Future;
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -18,9 +19,10 @@ use std::time::Duration;
 
 use crate::driver::Poll;
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::discard_panic;
+use crate::process::PerProcess;
 use crate::sync::Mutex;
 use crate::timeline::Timeline;
+use crate::wakers;
 
 /// Knows when an asynchronous operation is complete: [`wait`](Self::wait), [`is_done`](Self::is_done)
 /// or `.await`.
@@ -101,27 +103,38 @@ impl Future for Ticket {
 
 type Watched = (Ticket, Waker);
 
+/// The thread that watches awaited tickets, by the way to it; `None` before it is first needed, and while
+/// no thread can be had.
+type Watcher = Mutex<Option<Sender<Watched>>>;
+
 /// Wakes `waker` once `ticket` is no longer pending.
 fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
-    static WATCHER: Mutex<Option<Sender<Watched>>> = Mutex::new(None);
-    let sent = WATCHER.lock().get_or_insert_with(start_watcher).send((ticket, waker));
-    sent.map_err(|_| {
-        Error::new(
-            ErrorKind::Unsupported,
-            "Ticket::poll",
-            "the thread that watches awaited tickets could not be started",
-            "raise the limit on threads, or use Ticket::wait",
-        )
-    })
+    static WATCHER: PerProcess<Watcher> = PerProcess::new();
+    // The waker, which may be dropped here, is not under the lock.
+    let watcher = watcher(WATCHER.get()).map_err(|error| no_watcher(&error))?;
+    watcher.send((ticket, waker)).map_err(|_| no_watcher(&"it has ended"))
 }
 
-fn start_watcher() -> Sender<Watched> {
+fn watcher(known: &Watcher) -> io::Result<Sender<Watched>> {
+    let mut known = known.lock();
+    if let Some(sender) = &*known {
+        return Ok(sender.clone());
+    }
     let (sender, receiver) = channel();
-    // If no thread can be had, the receiver drops here, and whoever sends is told.
-    let _ = std::thread::Builder::new()
+    std::thread::Builder::new()
         .name("pinlane-watcher".into())
-        .spawn(move || watch_all(&receiver));
-    sender
+        .spawn(move || watch_all(&receiver))?;
+    Ok(known.insert(sender).clone())
+}
+
+#[cold]
+fn no_watcher(why: &dyn fmt::Display) -> Error {
+    Error::new(
+        ErrorKind::Unsupported,
+        "Ticket::poll",
+        format!("the thread that watches awaited tickets could not be started: {why}"),
+        "raise the limit on threads and poll again, or use Ticket::wait",
+    )
 }
 
 /// Ends never: the sender is in a static.
@@ -158,29 +171,24 @@ impl Watchlist {
         let Some((stream, position)) = ticket.at() else { return };
         let key = (std::ptr::from_ref(stream).addr(), position);
         // The ticket keeps its stream alive, so that no other stream can have the address.
-        let (_, wakers) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
-        if !wakers.iter().any(|known| known.will_wake(&waker)) {
-            wakers.push(waker);
+        let (_, known) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
+        if known.iter().any(|known| known.will_wake(&waker)) {
+            wakers::discard(waker);
+        } else {
+            known.push(waker);
         }
     }
 
     /// Whether there were any.
     fn wake_those_done(&mut self) -> bool {
         let before = self.0.len();
-        self.0.retain(|_, (ticket, wakers)| {
+        self.0.retain(|_, (ticket, known)| {
             let pending = matches!(ticket.is_done(), Ok(false));
             if !pending {
-                wakers.drain(..).for_each(wake);
+                known.drain(..).for_each(wakers::wake);
             }
             pending
         });
         self.0.len() < before
-    }
-}
-
-/// A waker is the executor's code; its panic must not end the other tickets' watch.
-fn wake(waker: Waker) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-        discard_panic(payload);
     }
 }

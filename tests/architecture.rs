@@ -1,7 +1,7 @@
 //! The layers of the crate: an arrow never runs back up, and files stay small.
 //!
 //! ```text
-//!   capi -> transfer -> pool -> memory -> stream, timeline, ticket, device, context, process
+//!   capi -> transfer -> pool -> memory -> stream, timeline, ticket, device, context, process, wakers
 //!        -> driver -> sys
 //! ```
 //!
@@ -17,7 +17,7 @@ const LAYERS: [&[&str]; 7] = [
     &["transfer"],
     &["pool"],
     &["memory"],
-    &["stream", "timeline", "ticket", "device", "context", "process"],
+    &["stream", "timeline", "ticket", "device", "context", "process", "wakers"],
     &["driver"],
     &["sys"],
 ];

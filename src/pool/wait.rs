@@ -16,6 +16,7 @@ use crate::error::Result;
 use crate::memory::block::BlockRef;
 use crate::process::call_user;
 use crate::sync::{Condvar, Mutex};
+use crate::wakers;
 
 /// One request in the queue.
 pub(super) struct Request {
@@ -107,7 +108,7 @@ impl Slot {
         let waker = outcome.waker.take();
         drop(outcome);
         if let Some(waker) = waker {
-            call_user(|| waker.wake());
+            wakers::wake(waker);
         }
     }
 
@@ -117,8 +118,8 @@ impl Slot {
         outcome.abandoned = true;
         let (result, waker) = (outcome.result.take(), outcome.waker.take());
         drop(outcome);
-        drop(waker);
         give_back(result);
+        call_user(|| drop(waker));
     }
 
     /// Blocks until the outcome is there, or until `deadline`.
@@ -149,7 +150,7 @@ impl Slot {
         }
         let old = outcome.waker.replace(new);
         drop(outcome);
-        drop(old);
+        call_user(|| drop(old));
         Poll::Pending
     }
 }
@@ -187,9 +188,8 @@ impl Drop for Waiting {
             return;
         }
         // If it is not in the queue any more it has been served, or will be in a moment.
-        if !self.core.withdraw(&self.slot) {
-            self.slot.abandon();
-        }
+        self.core.withdraw(&self.slot);
+        self.slot.abandon();
     }
 }
 

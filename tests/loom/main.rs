@@ -121,6 +121,12 @@ mod process {
     }
 }
 
+mod wakers {
+    pub fn wake(waker: std::task::Waker) {
+        waker.wake();
+    }
+}
+
 mod context {
     use std::sync::atomic::AtomicUsize;
 

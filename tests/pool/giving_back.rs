@@ -444,7 +444,7 @@ fn a_waker_that_panics_hurts_nobody() {
 }
 
 #[test]
-fn the_last_handle_may_be_dropped_by_a_waker_on_the_pools_own_thread() {
+fn the_last_handle_may_be_dropped_by_a_waker() {
     watched(|| {
         for _ in 0..20 {
             let (emulator, _devices, pool) = pool_with(|builder| builder);
@@ -468,9 +468,9 @@ fn the_last_handle_may_be_dropped_by_a_waker_on_the_pools_own_thread() {
     });
 }
 
-/// A waker that allocates and drops gives the pool's own thread a cache, which ends with it.
+/// A waker that allocates and drops gives the thread that calls it a cache, which ends with it.
 #[test]
-fn the_pools_own_thread_may_have_a_cache_when_it_ends() {
+fn the_thread_that_calls_a_waker_may_have_a_cache() {
     watched(|| {
         let (emulator, _devices, pool) = pool_with(|builder| builder);
         for round in 0..20 {

@@ -8,6 +8,7 @@
 //! | `growth` | memory that the system refuses in one piece comes in parts; what it lacks is an error |
 //! | `giving_back` | memory goes back to the system, whoever drops what, and where |
 //! | `stress` | many threads, blocks that change hands, threads that die |
+//! | `wakers` | a task that is run by its waker holds up nobody |
 
 #![cfg(feature = "emulated")]
 
@@ -25,6 +26,7 @@ mod growth;
 mod program;
 mod state_machine;
 mod stress;
+mod wakers;
 
 use std::future::Future;
 use std::pin::pin;

@@ -27,6 +27,7 @@ use crate::error::Error;
 use crate::process::call_user;
 use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
 use crate::ticket::Ticket;
+use crate::wakers;
 
 /// How long a worker with nothing to do spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
@@ -210,7 +211,7 @@ impl Core {
         drop(state);
         self.ready.notify_one();
         if let Some(waker) = waker {
-            call_user(|| waker.wake());
+            wakers::wake(waker);
         }
     }
 
@@ -236,7 +237,7 @@ impl Core {
             _ => Some(waker),
         };
         drop(state);
-        drop(unused);
+        call_user(|| drop(unused));
         head
     }
 
@@ -259,7 +260,9 @@ impl Core {
         // Slots may be asked for until the last worker has seen the end.
         state.slots = Box::new([None]);
         self.wake_workers(state, true);
-        call_user(move || drop((slots, waker)));
+        // Each by itself: a panic of one is then none during another's.
+        slots.into_iter().for_each(|slot| call_user(|| drop(slot)));
+        call_user(|| drop(waker));
     }
 
     pub(super) fn is_stopped(&self) -> bool {

@@ -1,0 +1,167 @@
+//! Wakers, called on threads that nobody depends on.
+//!
+//! A waker is the executor's code. It may run its task on the spot, and the task may then block on anything: on
+//! memory that the pool's thread is to get, on a ticket that the watcher is to wake. So no thread that
+//! others depend on calls a waker, clones one or drops one. It hands it over to the *helpers*:
+//!
+//! ```text
+//!   pool's thread ----\              one runs a waker
+//!   ticket's watcher --> queue ---->
+//!   who drops a buffer /              others are idle, and look after [`PATIENCE`] whether it is stuck
+//! ```
+//!
+//! # Invariants
+//!
+//! * One helper works on the queue, the *runner*. If it is inside one waker for longer than [`PATIENCE`], the
+//!   next helper takes its place, so that there are as many threads as wakers that are stuck, and one.
+//! * While the queue is not empty, a helper is idle or on its way, or could not be started. In that case whoever
+//!   hands a waker over calls what is queued itself, which is right for all wakers but those that
+//!   run their task on the spot and block there.
+//! * A helper that finds nothing to do for [`LINGER`] ends.
+//! * No waker is called, dropped or cloned under the lock.
+
+use std::collections::VecDeque;
+use std::task::Waker;
+use std::time::{Duration, Instant};
+
+use crate::process::{PerProcess, call_user};
+use crate::sync::{Condvar, Mutex, MutexGuard};
+
+/// How long a waker may take before another helper takes over.
+const PATIENCE: Duration = Duration::from_millis(1);
+/// How long an idle helper stays.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Calls the waker, on another thread.
+pub(crate) fn wake(waker: Waker) {
+    HELPERS.get().hand_over(Job::Wake(waker));
+}
+
+/// Drops the waker, on another thread.
+pub(crate) fn discard(waker: Waker) {
+    HELPERS.get().hand_over(Job::Drop(waker));
+}
+
+static HELPERS: PerProcess<Helpers> = PerProcess::new();
+
+/// What is to be done with a waker. Each is called and dropped by itself, so that a drop that panics is none
+/// during another panic.
+enum Job {
+    Wake(Waker),
+    Drop(Waker),
+}
+
+impl Job {
+    fn run(self) {
+        let waker = match self {
+            Job::Wake(waker) => {
+                call_user(|| waker.wake_by_ref());
+                waker
+            }
+            Job::Drop(waker) => waker,
+        };
+        call_user(|| drop(waker));
+    }
+}
+
+#[derive(Default)]
+struct Helpers {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    /// How many helpers are not inside a waker, those that are about to start included.
+    idle: usize,
+    /// How many of those wait to take over.
+    watching: usize,
+    /// How many wakers have been begun; gives each a number.
+    begun: u64,
+    /// The waker that the runner is inside of, and since when.
+    running: Option<(u64, Instant)>,
+}
+
+impl Helpers {
+    fn hand_over(&'static self, job: Job) {
+        let mut state = self.state.lock();
+        state.jobs.push_back(job);
+        if self.has_idle(&mut state) {
+            drop(state);
+            self.changed.notify_one();
+            return;
+        }
+        while let Some(job) = state.jobs.pop_front() {
+            drop(state);
+            job.run();
+            state = self.state.lock();
+        }
+    }
+
+    /// Starts a helper if none is idle; false if no thread can be had.
+    fn has_idle(&'static self, state: &mut State) -> bool {
+        if state.idle == 0 {
+            let builder = std::thread::Builder::new().name("pinlane-wakers".into());
+            let started = builder.spawn(move || self.help()).is_ok();
+            state.idle += usize::from(started);
+        }
+        state.idle > 0
+    }
+
+    fn help(&'static self) {
+        let mut state = self.state.lock();
+        loop {
+            if state.jobs.is_empty() {
+                let Some(woken) = self.linger(state) else { return };
+                state = woken;
+                continue;
+            }
+            let taken = state.running.map_or(PATIENCE, |(_, since)| since.elapsed());
+            match PATIENCE.checked_sub(taken) {
+                Some(left) if !left.is_zero() => {
+                    state.watching += 1;
+                    state = self.changed.wait_timeout(state, left);
+                    state.watching -= 1;
+                }
+                _ => state = self.run_first(state),
+            }
+        }
+    }
+
+    /// Sleeps until there may be something to do; `None`: this helper is one too many.
+    fn linger(&self, mut state: MutexGuard<'static, State>) -> Option<MutexGuard<'static, State>> {
+        /// The next runner, and who watches it.
+        const ENOUGH: usize = 2;
+        let start = Instant::now();
+        if state.idle <= ENOUGH {
+            state = self.changed.wait_timeout(state, LINGER);
+        }
+        if state.jobs.is_empty() && (state.idle > ENOUGH || start.elapsed() >= LINGER) {
+            state.idle -= 1;
+            return None;
+        }
+        Some(state)
+    }
+
+    /// Does the first job, as the runner, unless another helper takes over meanwhile.
+    fn run_first(
+        &'static self,
+        mut state: MutexGuard<'static, State>,
+    ) -> MutexGuard<'static, State> {
+        let Some(job) = state.jobs.pop_front() else { return state };
+        state.idle -= 1;
+        if !state.jobs.is_empty() && state.watching == 0 && self.has_idle(&mut state) {
+            self.changed.notify_one();
+        }
+        state.begun += 1;
+        let number = state.begun;
+        state.running = Some((number, Instant::now()));
+        drop(state);
+        job.run();
+        let mut state = self.state.lock();
+        state.running.take_if(|running| running.0 == number);
+        state.idle += 1;
+        state
+    }
+}

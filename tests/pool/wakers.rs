@@ -1,0 +1,215 @@
+//! Wakers that run their task where they are called. What the task then waits for must still come: the
+//! threads that page-lock, serve requests and watch tickets run no waker.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread;
+use std::time::Duration;
+
+use pinlane::driver::emulated::Execution;
+use pinlane::{PinnedPool, Stream};
+
+use crate::executor::Work;
+use crate::support::{BLOCK, LEN, Rig, block_on, eventually, watched};
+
+const LONG: Duration = Duration::from_secs(3600);
+/// How many tasks wait inside one another.
+const NESTED: usize = 8;
+
+/// A task whose waker polls it, on whatever thread that happens.
+struct Inline(Mutex<Option<Work>>);
+
+impl Inline {
+    fn start(work: impl Future<Output = ()> + Send + 'static) {
+        Arc::new(Inline(Mutex::new(Some(Box::pin(work))))).wake();
+    }
+}
+
+impl Wake for Inline {
+    fn wake(self: Arc<Self>) {
+        // A task is woken while it runs only after it has registered its waker, at the end of its poll.
+        let mut work = self.0.lock().unwrap();
+        let waker = Waker::from(self.clone());
+        if let Some(future) = work.as_mut()
+            && future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready()
+        {
+            *work = None;
+        }
+    }
+}
+
+/// Makes the pool's own thread, not the caller's, serve the next request for `BLOCK` bytes.
+fn forget_what_is_free(pool: &PinnedPool) {
+    pool.trim().unwrap();
+}
+
+#[test]
+fn a_waker_that_allocates_where_it_is_called_does_not_stop_the_pool() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 3 * NESTED);
+        let (done, all) = channel();
+        for task in 0..NESTED {
+            forget_what_is_free(&rig.pool);
+            let (pool, done) = (rig.pool.clone(), done.clone());
+            Inline::start(async move {
+                let first = pool.alloc_async::<u8>(BLOCK).await.unwrap();
+                // Of a size of its own, which is not there: whoever page-locks must be free to do it.
+                let second = pool.alloc_timeout::<u8>(BLOCK + 256 * (task + 1), LONG).unwrap();
+                done.send(()).unwrap();
+                drop((first, second));
+            });
+        }
+        (0..NESTED).for_each(|_| all.recv().unwrap());
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// Each waits, inside its waker, for a block that only the next one's end gives back.
+#[test]
+fn wakers_that_wait_inside_one_another_for_a_spent_budget_all_end() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, NESTED);
+        let (done, all) = channel();
+        let ended = Arc::new(AtomicUsize::new(0));
+        let mut held: Vec<_> = (0..NESTED).map(|_| rig.host(1)).collect();
+        let last = held.pop();
+        for _ in 0..NESTED - 1 {
+            let (pool, done, ended) = (rig.pool.clone(), done.clone(), ended.clone());
+            Inline::start(async move {
+                let own = pool.alloc_async::<u32>(LEN).await.unwrap();
+                // Inside the waker by now.
+                let second = pool.alloc_timeout::<u32>(LEN, LONG).unwrap();
+                ended.fetch_add(1, Relaxed);
+                done.send(()).unwrap();
+                drop((own, second));
+            });
+        }
+        eventually("all wait", || rig.pool.stats().waiting == NESTED - 1);
+        // All but one block are given to the tasks, each of which then waits for one more.
+        drop(held);
+        eventually("all wait inside", || rig.pool.stats().waiting == NESTED - 1);
+        assert_eq!(ended.load(Relaxed), 0);
+        drop(last);
+        assert_eq!(all.iter().take(NESTED - 1).count(), NESTED - 1);
+        rig.assert_nothing_is_left();
+    });
+}
+
+#[test]
+fn a_waker_that_waits_for_a_ticket_does_not_stop_the_watch() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        let streams: Vec<Stream> = (0..=NESTED).map(|_| rig.device.stream().unwrap()).collect();
+        streams.iter().for_each(|stream| rig.stall(stream));
+        let tickets: Vec<_> = streams.iter().map(|stream| stream.record().unwrap()).collect();
+        let (inside, arrived) = channel();
+        let (done, all) = channel();
+        for pair in tickets.windows(2) {
+            let (first, second) = (pair[0].clone(), pair[1].clone());
+            let (inside, done) = (inside.clone(), done.clone());
+            Inline::start(async move {
+                first.await.unwrap();
+                inside.send(()).unwrap();
+                // Blocks until the watch, which goes on, has woken this thread.
+                block_on(second).unwrap();
+                done.send(()).unwrap();
+            });
+        }
+        for stream in &streams[..NESTED] {
+            rig.release(stream);
+            arrived.recv().unwrap();
+        }
+        rig.release(&streams[NESTED]);
+        (0..NESTED).for_each(|_| all.recv().unwrap());
+        drop((streams, tickets));
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// The thread that drops a buffer is nobody's executor either: it returns, whatever the waker does.
+#[test]
+fn dropping_a_buffer_does_not_run_the_task_that_waits_for_it() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        let held = rig.host(1);
+        let dropped = Arc::new(Mutex::new(()));
+        let (own, pool) = (dropped.clone(), rig.pool.clone());
+        let (done, is_done) = channel();
+        Inline::start(async move {
+            let host = pool.alloc_async::<u32>(LEN).await.unwrap();
+            drop(own.lock().unwrap());
+            drop(host);
+            done.send(thread::current().id()).unwrap();
+        });
+        {
+            // Would be locked twice if the task ran on this thread.
+            let _locked = dropped.lock().unwrap();
+            drop(held);
+        }
+        assert_ne!(is_done.recv().unwrap(), thread::current().id());
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// A waker that panics whenever it is woken or dropped, also while a panic unwinds.
+struct Worst;
+
+impl Wake for Worst {
+    fn wake(self: Arc<Self>) {
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+}
+
+impl Drop for Worst {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new(PanicsAgain));
+    }
+}
+
+struct PanicsAgain;
+
+impl Drop for PanicsAgain {
+    fn drop(&mut self) {
+        std::panic::resume_unwind(Box::new("on purpose"));
+    }
+}
+
+/// Polls with a waker of which the library then has the last reference.
+fn poll_with_the_worst(future: Pin<&mut impl Future>) {
+    let waker = Waker::from(Arc::new(Worst));
+    assert!(matches!(future.poll(&mut Context::from_waker(&waker)), Poll::Pending));
+    let last = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(waker)));
+    last.expect("the library has another");
+}
+
+#[test]
+fn a_waker_that_panics_when_it_is_dropped_hurts_nobody() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        for _ in 0..3 {
+            let held = rig.host(1);
+            let mut waits = Box::pin(rig.pool.alloc_async::<u32>(LEN));
+            poll_with_the_worst(waits.as_mut());
+            drop(held);
+            drop(block_on(waits).unwrap());
+            // Withdrawn: the waker is dropped by whoever drops the future.
+            let held = rig.host(1);
+            let mut waits = Box::pin(rig.pool.alloc_async::<u32>(LEN));
+            poll_with_the_worst(waits.as_mut());
+            drop(waits);
+            drop(held);
+
+            rig.stall(&rig.stream);
+            let (mut first, second) = (rig.stream.record().unwrap(), rig.stream.record().unwrap());
+            poll_with_the_worst(Pin::new(&mut first));
+            let others = thread::spawn(move || block_on(second));
+            rig.release(&rig.stream);
+            others.join().unwrap().unwrap();
+        }
+        rig.assert_nothing_is_left();
+    });
+}
