@@ -2,37 +2,51 @@
 
 use pinlane::{DownloadItem, UploadItem};
 
+use super::behind::Set;
+use super::model::painted;
 use super::{Machine, Part, assert_agrees, paint, paint_model, pick};
 
 impl Machine {
+    /// Work that goes through slots, which the call may wait for until the stream has come to the copy.
+    fn enqueue_staged(&mut self, lane: usize, conflicts: Set) -> Set {
+        let behind = self.enqueue(lane, conflicts);
+        self.may_wait_for(behind);
+        behind
+    }
+
     pub(super) fn upload_slice(&mut self, stream: usize, device: usize, part: Part, byte: u8) {
         let Some(index) = pick(device, &self.on_device) else { return };
-        let stream = self.stream_of(stream, self.on_device[index].device).clone();
+        let lane = self.lane_of(stream, self.on_device[index].device);
+        let behind = self.enqueue_staged(lane, self.on_device[index].uses.for_writing());
         let device = &mut self.on_device[index];
         let range = part.of(device.model.len());
         let mut source = vec![0; range.len()];
         paint(&mut source, byte);
         let view = device.buffer.slice_mut(range.clone()).expect("in range");
-        let uploaded = stream.upload_slice(&source, view);
+        let uploaded = self.lanes[lane].stream.upload_slice(&source, view);
         // The source may be reused as soon as the call has returned.
         source.fill(!byte);
+        device.uses.write_by(behind);
         if uploaded.is_ok() {
             paint_model(&mut device.model[range], byte);
         } else {
             device.model[range].fill(None);
         }
-        self.tickets.extend(self.accept(uploaded));
+        self.note_ticket(uploaded, behind);
     }
 
     pub(super) fn download_slice(&mut self, stream: usize, device: usize, part: Part) {
         let Some(index) = pick(device, &self.on_device) else { return };
-        let device = &self.on_device[index];
+        let lane = self.lane_of(stream, self.on_device[index].device);
+        let behind = self.enqueue_staged(lane, self.on_device[index].uses.for_reading());
+        let device = &mut self.on_device[index];
+        device.uses.read_by(behind);
         let range = part.of(device.model.len());
         let mut target = vec![0xee; range.len()];
         let view = device.buffer.slice(range.clone()).expect("in range");
-        let downloaded = self.stream_of(stream, device.device).download_slice(view, &mut target);
-        if self.accept(downloaded).is_some() {
-            assert_agrees(&target, &device.model[range], "a slice");
+        let downloaded = self.lanes[lane].stream.download_slice(view, &mut target);
+        if self.accept(downloaded, behind).is_some() {
+            assert_agrees(&target, &self.on_device[index].model[range], "a slice");
         }
     }
 
@@ -46,20 +60,27 @@ impl Machine {
         byte: u8,
     ) {
         let Some(index) = pick(device, &self.on_device) else { return };
-        let stream = self.stream_of(stream, self.on_device[index].device).clone();
+        let host = pick(host, &self.hosts);
+        let lane = self.lane_of(stream, self.on_device[index].device);
+        let read = host.map_or(Set::default(), |host| self.hosts[host].uses.for_reading());
+        let behind = self.enqueue_staged(lane, read | self.on_device[index].uses.for_writing());
         let device = &mut self.on_device[index];
+        device.uses.write_by(behind);
         let mut source = vec![0; device.model.len()];
         paint(&mut source, byte);
-        let mut model = vec![None; source.len()];
-        paint_model(&mut model, byte);
-        let pinned = pick(host, &self.hosts).map(|host| &self.hosts[host]);
+        let mut model = painted(source.len(), byte);
+        let mut pinned = host.map(|host| &mut self.hosts[host]);
+        if let Some(host) = &mut pinned {
+            host.uses.read_by(behind);
+        }
         let piece = source.len().div_ceil(pieces).max(1);
         let mut items = Vec::new();
         let mut rest = device.buffer.as_slice_mut();
         for (number, from) in source.chunks(piece).enumerate() {
             let (to, behind) = rest.split_at_mut(from.len()).expect("in range");
             rest = behind;
-            let locked = pinned.filter(|host| number == 1 && host.model.len() >= from.len());
+            let locked = pinned.as_deref();
+            let locked = locked.filter(|host| number == 1 && host.model.len() >= from.len());
             items.push(match locked {
                 Some(host) => {
                     let at = number * piece;
@@ -70,7 +91,7 @@ impl Machine {
                 None => UploadItem::new(from, to).expect("as long"),
             });
         }
-        let uploaded = stream.upload_batch(&mut items);
+        let uploaded = self.lanes[lane].stream.upload_batch(&mut items);
         drop(items);
         source.fill(!byte);
         if uploaded.is_ok() {
@@ -78,12 +99,15 @@ impl Machine {
         } else {
             device.model.fill(None);
         }
-        self.tickets.extend(self.accept(uploaded));
+        self.note_ticket(uploaded, behind);
     }
 
     pub(super) fn download_batch(&mut self, stream: usize, device: usize, pieces: usize) {
         let Some(index) = pick(device, &self.on_device) else { return };
-        let device = &self.on_device[index];
+        let lane = self.lane_of(stream, self.on_device[index].device);
+        let behind = self.enqueue_staged(lane, self.on_device[index].uses.for_reading());
+        let device = &mut self.on_device[index];
+        device.uses.read_by(behind);
         let mut target = vec![0xee; device.model.len()];
         let piece = target.len().div_ceil(pieces).max(1);
         let items = target.chunks_mut(piece).enumerate().map(|(number, to)| {
@@ -92,11 +116,10 @@ impl Machine {
             DownloadItem::new(from, to).expect("as long")
         });
         let mut items: Vec<_> = items.collect();
-        let stream = self.stream_of(stream, device.device);
-        let downloaded = stream.download_batch(&mut items);
+        let downloaded = self.lanes[lane].stream.download_batch(&mut items);
         drop(items);
-        if self.accept(downloaded).is_some() {
-            assert_agrees(&target, &device.model, "a batch");
+        if self.accept(downloaded, behind).is_some() {
+            assert_agrees(&target, &self.on_device[index].model, "a batch");
         }
     }
 }

@@ -1,0 +1,391 @@
+//! What programs are made of, and how they are drawn: one strategy a family of programs.
+
+use pinlane::driver::Call;
+use proptest::prelude::*;
+
+use super::model::Part;
+
+#[derive(Clone, Debug)]
+pub enum Op {
+    AllocHost {
+        len: usize,
+        byte: u8,
+    },
+    Register {
+        device: usize,
+        len: usize,
+        byte: u8,
+    },
+    AllocDevice {
+        device: usize,
+        len: usize,
+        byte: u8,
+    },
+    Write {
+        host: usize,
+        part: Part,
+        byte: u8,
+    },
+    Read {
+        host: usize,
+        part: Part,
+    },
+    TryRead {
+        host: usize,
+    },
+    ReadOnThread {
+        host: usize,
+    },
+    Upload {
+        stream: usize,
+        host: usize,
+        from: Part,
+        device: usize,
+        to: usize,
+    },
+    Download {
+        stream: usize,
+        device: usize,
+        from: Part,
+        host: usize,
+        to: usize,
+    },
+    Copy {
+        stream: usize,
+        src: usize,
+        from: Part,
+        dst: usize,
+        to: usize,
+    },
+    UploadSlice {
+        stream: usize,
+        device: usize,
+        part: Part,
+        byte: u8,
+    },
+    DownloadSlice {
+        stream: usize,
+        device: usize,
+        part: Part,
+    },
+    UploadBatch {
+        stream: usize,
+        device: usize,
+        pieces: usize,
+        host: usize,
+        byte: u8,
+    },
+    DownloadBatch {
+        stream: usize,
+        device: usize,
+        pieces: usize,
+    },
+    Fill {
+        stream: usize,
+        device: usize,
+        part: Part,
+        pattern: Vec<u8>,
+    },
+    Checksum {
+        stream: usize,
+        device: usize,
+        part: Part,
+    },
+    DropHost {
+        host: usize,
+    },
+    DropDevice {
+        device: usize,
+    },
+    ReplaceStream {
+        stream: usize,
+    },
+    Busy {
+        stream: usize,
+        micros: u64,
+    },
+    Wait {
+        ticket: usize,
+    },
+    Poll {
+        ticket: usize,
+    },
+    Synchronize {
+        stream: usize,
+    },
+    HostFunction {
+        stream: usize,
+    },
+    /// Registers a slice while `inner` runs, which may panic at its end.
+    Borrow {
+        device: usize,
+        len: usize,
+        byte: u8,
+        inner: Vec<Inner>,
+        panics: bool,
+    },
+    /// Loses a device here, or in the middle of a call to come.
+    Lose {
+        device: usize,
+    },
+    LoseInside {
+        call: Call,
+        nth: u64,
+    },
+    /// The runtime says that it is unloading: from now on, or in answer to one call to come.
+    Unload,
+    UnloadInside {
+        call: Call,
+        nth: u64,
+    },
+    /// Long work on a stream, until `Release` or until the program must wait for it.
+    Stall {
+        stream: usize,
+    },
+    StallLegacy {
+        device: usize,
+    },
+    Release,
+    /// Another thread uploads ordinary memory.
+    UploadElsewhere {
+        stream: usize,
+        len: usize,
+        byte: u8,
+    },
+    Task {
+        awaits: Awaits,
+        then: Then,
+        by: Executor,
+    },
+}
+
+/// What happens to borrowed memory while it is borrowed.
+#[derive(Clone, Debug)]
+pub enum Inner {
+    Upload { stream: usize, from: Part, device: usize, to: usize },
+    Download { stream: usize, device: usize, from: Part, to: usize },
+    Read { part: Part },
+    Write { part: Part, byte: u8 },
+    Other(Op),
+}
+
+/// What a task waits for first.
+#[derive(Clone, Copy, Debug)]
+pub enum Awaits {
+    Memory { len: usize },
+    Ticket { ticket: usize },
+}
+
+/// What it does when it is woken.
+#[derive(Clone, Copy, Debug)]
+pub enum Then {
+    End,
+    Alloc { len: usize },
+    AwaitMemory { len: usize },
+    Wait { ticket: usize },
+    AwaitTicket { ticket: usize },
+}
+
+/// Who runs a task.
+#[derive(Clone, Copy, Debug)]
+pub enum Executor {
+    /// Its waker, at once.
+    Inline,
+    /// Nobody: it is polled once and forgotten.
+    Forgetful,
+    /// Its waker panics, and it is never polled again.
+    PanicsInWake,
+    PanicsInDrop,
+    /// The program, asleep until it is woken.
+    Blocking,
+}
+
+/// What may happen in a program besides copies and borrows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    Plain,
+    LostDevices,
+    DefaultStreams,
+    Wakers,
+    Unloading,
+}
+
+/// Programs whose buffers have up to `1500 * scale` bytes.
+pub fn program(family: Family, scale: usize) -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        21 => memory(scale),
+        37 => copies(),
+        7 => streams(),
+        4 => borrow(family, scale),
+        8 => special(family, scale),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+/// Of buffers, streams and tickets.
+fn index() -> impl Strategy<Value = usize> {
+    0..8usize
+}
+
+/// Few sizes, so that blocks of the pool are really used again.
+fn len(scale: usize) -> impl Strategy<Value = usize> {
+    let len = prop_oneof![4 => Just(100), 2 => Just(300), 1 => 0..1500usize];
+    len.prop_map(move |len| len * scale)
+}
+
+fn part() -> impl Strategy<Value = Part> {
+    prop_oneof![
+        Just(Part { start: 0, len: 255 }),
+        any::<(u8, u8)>().prop_map(|(start, len)| Part { start, len }),
+    ]
+}
+
+/// Buffers come, are used by the host, and go.
+fn memory(scale: usize) -> BoxedStrategy<Op> {
+    let len = move || len(scale);
+    prop_oneof![
+        4 => (len(), any::<u8>()).prop_map(|(len, byte)| Op::AllocHost { len, byte }),
+        2 => (index(), len(), any::<u8>())
+            .prop_map(|(device, len, byte)| Op::Register { device, len, byte }),
+        3 => (index(), len(), any::<u8>())
+            .prop_map(|(device, len, byte)| Op::AllocDevice { device, len, byte }),
+        4 => (index(), part(), any::<u8>())
+            .prop_map(|(host, part, byte)| Op::Write { host, part, byte }),
+        3 => (index(), part()).prop_map(|(host, part)| Op::Read { host, part }),
+        1 => index().prop_map(|host| Op::TryRead { host }),
+        1 => index().prop_map(|host| Op::ReadOnThread { host }),
+        3 => index().prop_map(|host| Op::DropHost { host }),
+        2 => index().prop_map(|device| Op::DropDevice { device }),
+    ]
+    .boxed()
+}
+
+fn copies() -> BoxedStrategy<Op> {
+    prop_oneof![
+        8 => (index(), index(), part(), index(), index()).prop_map(
+            |(stream, host, from, device, to)| Op::Upload { stream, host, from, device, to }
+        ),
+        8 => (index(), index(), part(), index(), index()).prop_map(
+            |(stream, device, from, host, to)| Op::Download { stream, device, from, host, to }
+        ),
+        5 => (index(), index(), part(), index(), index())
+            .prop_map(|(stream, src, from, dst, to)| Op::Copy { stream, src, from, dst, to }),
+        4 => (index(), index(), part(), any::<u8>()).prop_map(
+            |(stream, device, part, byte)| Op::UploadSlice { stream, device, part, byte }
+        ),
+        3 => (index(), index(), part())
+            .prop_map(|(stream, device, part)| Op::DownloadSlice { stream, device, part }),
+        3 => (index(), index(), 1..12usize, index(), any::<u8>()).prop_map(
+            |(stream, device, pieces, host, byte)| Op::UploadBatch {
+                stream,
+                device,
+                pieces,
+                host,
+                byte,
+            }
+        ),
+        2 => (index(), index(), 1..12usize)
+            .prop_map(|(stream, device, pieces)| Op::DownloadBatch { stream, device, pieces }),
+        2 => (index(), index(), part(), prop::collection::vec(any::<u8>(), 1..=16))
+            .prop_map(|(stream, device, part, pattern)| Op::Fill { stream, device, part, pattern }),
+        2 => (index(), index(), part())
+            .prop_map(|(stream, device, part)| Op::Checksum { stream, device, part }),
+    ]
+    .boxed()
+}
+
+fn streams() -> BoxedStrategy<Op> {
+    prop_oneof![
+        1 => index().prop_map(|stream| Op::ReplaceStream { stream }),
+        2 => (index(), 1..50u64).prop_map(|(stream, micros)| Op::Busy { stream, micros }),
+        1 => any::<usize>().prop_map(|ticket| Op::Wait { ticket }),
+        1 => any::<usize>().prop_map(|ticket| Op::Poll { ticket }),
+        1 => index().prop_map(|stream| Op::Synchronize { stream }),
+        1 => index().prop_map(|stream| Op::HostFunction { stream }),
+    ]
+    .boxed()
+}
+
+fn borrow(family: Family, scale: usize) -> impl Strategy<Value = Op> {
+    let on_view = prop_oneof![
+        3 => (index(), part(), index(), index())
+            .prop_map(|(stream, from, device, to)| Inner::Upload { stream, from, device, to }),
+        5 => (index(), index(), part(), index())
+            .prop_map(|(stream, device, from, to)| Inner::Download { stream, device, from, to }),
+        1 => part().prop_map(|part| Inner::Read { part }),
+        1 => (part(), any::<u8>()).prop_map(|(part, byte)| Inner::Write { part, byte }),
+    ];
+    let inner = prop_oneof![
+        6 => on_view,
+        1 => copies().prop_map(Inner::Other),
+        1 => streams().prop_map(Inner::Other),
+        2 => special(family, scale).prop_map(Inner::Other),
+    ];
+    let inner = prop::collection::vec(inner, 0..8);
+    (index(), len(scale), any::<u8>(), inner, prop::bool::weighted(0.1)).prop_map(
+        |(device, len, byte, inner, panics)| Op::Borrow { device, len, byte, inner, panics },
+    )
+}
+
+/// What the family is about.
+fn special(family: Family, scale: usize) -> BoxedStrategy<Op> {
+    let inside = || (prop::sample::select(&Call::ALL[..]), 1..20u64);
+    match family {
+        Family::Plain => copies(),
+        Family::LostDevices => prop_oneof![
+            2 => index().prop_map(|device| Op::Lose { device }),
+            1 => inside().prop_map(|(call, nth)| Op::LoseInside { call, nth }),
+            5 => copies(),
+        ]
+        .boxed(),
+        Family::Unloading => prop_oneof![
+            1 => Just(Op::Unload),
+            1 => inside().prop_map(|(call, nth)| Op::UnloadInside { call, nth }),
+            5 => copies(),
+        ]
+        .boxed(),
+        Family::DefaultStreams => prop_oneof![
+            1 => index().prop_map(|stream| Op::Stall { stream }),
+            2 => index().prop_map(|device| Op::StallLegacy { device }),
+            1 => Just(Op::Release),
+            3 => (index(), 0..5 * 4096usize, any::<u8>()).prop_map(
+                move |(stream, len, byte)| Op::UploadElsewhere { stream, len: len * scale, byte }
+            ),
+        ]
+        .boxed(),
+        Family::Wakers => prop_oneof![
+            1 => index().prop_map(|stream| Op::Stall { stream }),
+            1 => Just(Op::Release),
+            6 => (awaits(scale), then(scale), executor())
+                .prop_map(|(awaits, then, by)| Op::Task { awaits, then, by }),
+        ]
+        .boxed(),
+    }
+}
+
+fn awaits(scale: usize) -> impl Strategy<Value = Awaits> {
+    prop_oneof![
+        len(scale).prop_map(|len| Awaits::Memory { len }),
+        any::<usize>().prop_map(|ticket| Awaits::Ticket { ticket }),
+    ]
+}
+
+fn then(scale: usize) -> impl Strategy<Value = Then> {
+    prop_oneof![
+        Just(Then::End),
+        len(scale).prop_map(|len| Then::Alloc { len }),
+        len(scale).prop_map(|len| Then::AwaitMemory { len }),
+        any::<usize>().prop_map(|ticket| Then::Wait { ticket }),
+        any::<usize>().prop_map(|ticket| Then::AwaitTicket { ticket }),
+    ]
+}
+
+fn executor() -> impl Strategy<Value = Executor> {
+    prop_oneof![
+        4 => Just(Executor::Inline),
+        1 => Just(Executor::Forgetful),
+        1 => Just(Executor::PanicsInWake),
+        1 => Just(Executor::PanicsInDrop),
+        1 => Just(Executor::Blocking),
+    ]
+}

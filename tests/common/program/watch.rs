@@ -1,0 +1,72 @@
+//! Runs programs one after another, each on a thread of its own, and counts them.
+//!
+//! A program that hangs is not shrunk, since that takes a thread and half a minute an attempt. With
+//! `PINLANE_TEST_PATIENCE_MS=500` it is.
+
+use std::any::Any;
+use std::fmt::Debug;
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+/// How long a program may seem to hang. One takes about a millisecond.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+fn patience() -> Option<Duration> {
+    let millis = std::env::var("PINLANE_TEST_PATIENCE_MS").ok()?;
+    Some(Duration::from_millis(millis.parse().expect("milliseconds")))
+}
+
+/// One test's programs.
+pub struct Watch {
+    name: &'static str,
+    programs: AtomicU64,
+    failed: AtomicBool,
+    hung: AtomicBool,
+}
+
+impl Watch {
+    pub const fn new(name: &'static str) -> Watch {
+        let (failed, hung) = (AtomicBool::new(false), AtomicBool::new(false));
+        Watch { name, programs: AtomicU64::new(0), failed, hung }
+    }
+
+    /// Fails, instead of hanging, with what it was given to print.
+    pub fn run(&self, program: impl Debug, run: impl FnOnce() + Send + 'static) {
+        let shrinks = patience();
+        if self.hung.load(Ordering::Relaxed) {
+            return;
+        }
+        self.programs.fetch_add(1, Ordering::Relaxed);
+        let (done, finished) = channel();
+        let worker = thread::spawn(move || {
+            run();
+            let _ = done.send(());
+        });
+        match finished.recv_timeout(shrinks.unwrap_or(PATIENCE)) {
+            Err(RecvTimeoutError::Timeout) => {
+                self.hung.store(shrinks.is_none(), Ordering::Relaxed);
+                self.tell("hangs");
+                panic!("the program hangs: {program:#?}");
+            }
+            Err(RecvTimeoutError::Disconnected) | Ok(()) => {
+                worker.join().unwrap_or_else(|panic| self.fail(panic));
+            }
+        }
+    }
+
+    fn fail(&self, panic: Box<dyn Any + Send>) {
+        self.tell("fails");
+        resume_unwind(panic)
+    }
+
+    /// Of the first one only: those that follow are attempts to shrink it.
+    fn tell(&self, how: &str) {
+        if !self.failed.swap(true, Ordering::Relaxed) {
+            let count = self.programs.load(Ordering::Relaxed);
+            eprintln!("{}: program number {count} {how}", self.name);
+        }
+    }
+}
