@@ -8,12 +8,13 @@
 //!  op        what programs are made of          model     the vectors
 //!  device_work, ordinary, lent, tasks: what operations do, to both
 //!  trouble   stalls, lost devices, unloading    behind    what these may delay or spoil
-//!  watch     nothing may hang
+//!  watch     nothing may hang                   last_resort  a borrow that cannot end
 //! ```
 
 mod behind;
 mod device_work;
 mod host_work;
+mod last_resort;
 mod lent;
 mod model;
 mod op;

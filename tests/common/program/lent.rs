@@ -1,6 +1,7 @@
 //! Memory of the program's own: registered for good, or lent for the time of a closure.
 //!
-//! What was lent is the host's again when the call returns, or unwinds, whatever has failed. So it is painted
+//! What was lent is the host's again when the call returns, or unwinds; a call that cannot give it back
+//! ends the thread. So it is painted
 //! anew and looked at again later: a device that writes to it then, late, is found out. The memory is used
 //! again by later programs, but never freed, so that such a write hits nothing else.
 
@@ -12,7 +13,7 @@ use pinlane::PinnedSliceMut;
 use super::behind::{Set, Uses};
 use super::model::{Model, first_change, fit, move_model, painted};
 use super::op::Inner;
-use super::{Host, Machine, Memory, assert_agrees, paint, paint_model, pick};
+use super::{Host, Machine, Memory, assert_agrees, last_resort, paint, paint_model, pick};
 
 /// What is known of lent memory while it is lent.
 pub(super) struct Lent {
@@ -93,11 +94,13 @@ impl Machine {
                     self.note_losses();
                 }
                 self.may_wait_for(self.lent.as_ref().expect("lent").uses.for_writing());
+                last_resort::allow(self.trouble.has_begun());
                 if panics {
                     resume_unwind(Box::new(OnPurpose));
                 }
             })
         }));
+        last_resort::allow(false);
         self.note_losses();
         let Lent { model, uses } = self.lent.take().expect("lent");
         match scope {

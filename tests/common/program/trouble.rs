@@ -95,6 +95,11 @@ impl Trouble {
             || error.kind() == ErrorKind::DeviceLost && self.lost(behind).meets(set)
     }
 
+    /// Whether anything may have gone wrong yet.
+    pub(super) fn has_begun(&self) -> bool {
+        self.faulty || self.losing || self.unloading
+    }
+
     pub(super) fn is_stalled(&self, set: Set) -> bool {
         self.stalls.iter().any(|(_, stall)| stall.meets(set))
     }

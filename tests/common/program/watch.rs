@@ -6,13 +6,19 @@
 use std::any::Any;
 use std::fmt::Debug;
 use std::panic::resume_unwind;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+
+use super::last_resort;
 
 /// How long a program may seem to hang. One takes about a millisecond.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often a program is asked whether it has given up.
+const GLANCE: Duration = Duration::from_millis(5);
 
 fn patience() -> Option<Duration> {
     let millis = std::env::var("PINLANE_TEST_PATIENCE_MS").ok()?;
@@ -41,11 +47,22 @@ impl Watch {
         }
         self.programs.fetch_add(1, Ordering::Relaxed);
         let (done, finished) = channel();
+        let gave_up = Arc::new(AtomicBool::new(false));
+        let tell = gave_up.clone();
         let worker = thread::spawn(move || {
+            last_resort::arm(tell);
             run();
             let _ = done.send(());
         });
-        match finished.recv_timeout(shrinks.unwrap_or(PATIENCE)) {
+        let end = Instant::now() + shrinks.unwrap_or(PATIENCE);
+        let outcome = loop {
+            match finished.recv_timeout(GLANCE) {
+                Err(RecvTimeoutError::Timeout) if gave_up.load(Ordering::SeqCst) => return,
+                Err(RecvTimeoutError::Timeout) if Instant::now() < end => {}
+                outcome => break outcome,
+            }
+        };
+        match outcome {
             Err(RecvTimeoutError::Timeout) => {
                 self.hung.store(shrinks.is_none(), Ordering::Relaxed);
                 self.tell("hangs");

@@ -1,0 +1,42 @@
+//! The end of a borrow that cannot end: pinlane aborts the process, as no device can say when it stops writing
+//! to the memory. Here only the program's thread ends, where that is right, so that others can go on.
+
+use std::cell::{Cell, RefCell};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Once};
+
+thread_local! {
+    static GAVE_UP: RefCell<Option<Arc<AtomicBool>>> = const { RefCell::new(None) };
+    static IS_RIGHT: Cell<bool> = const { Cell::new(false) };
+}
+
+/// For the thread of a program: what tells others that it has given up.
+pub(super) fn arm(gave_up: Arc<AtomicBool>) {
+    static INSTALL: Once = Once::new();
+    INSTALL.call_once(|| {
+        let handler = on_abort as extern "C" fn(libc::c_int);
+        // SAFETY: the handler does nothing but read the thread's own cells, store to an atomic and wait.
+        unsafe { libc::signal(libc::SIGABRT, handler as libc::sighandler_t) };
+    });
+    GAVE_UP.set(Some(gave_up));
+}
+
+/// Says whether an abort is right from here on: only if something has gone wrong.
+pub(super) fn allow(is_right: bool) {
+    IS_RIGHT.set(is_right);
+}
+
+extern "C" fn on_abort(_: libc::c_int) {
+    let told = IS_RIGHT.get()
+        && GAVE_UP.with_borrow(|gave_up| {
+            gave_up.as_ref().map(|gave_up| gave_up.store(true, Ordering::SeqCst)).is_some()
+        });
+    if !told {
+        // The process then ends after all.
+        return;
+    }
+    loop {
+        // SAFETY: no preconditions.
+        unsafe { libc::pause() };
+    }
+}
