@@ -23,7 +23,7 @@ use super::classes::{MAX_ALIGN, Size};
 use super::gate::Gate;
 use super::stats::Counts;
 use super::store::{Slab, Store};
-use super::wait::{Delivery, Request, Slot, Waiting};
+use super::wait::{Delivery, Request, Slot, Waiter, Waiting};
 use super::{errors, keeper, local, trace};
 use crate::context::Context;
 use crate::error::Result;
@@ -53,6 +53,10 @@ pub(super) struct State {
     pub(super) queue: VecDeque<Request>,
     /// Outcomes to be handed over once the lock is free.
     pub(super) ready: Vec<Delivery>,
+    /// Tasks to be called once the lock is free.
+    pub(super) due: Vec<Arc<Slot>>,
+    /// How many requests the books have served.
+    served: u64,
     pub(super) counts: Counts,
     /// How many batches are neither here nor in buffers at the moment: blocks on their way from a thread to the
     /// books, and slabs on their way to the system.
@@ -105,6 +109,8 @@ impl Core {
                     caches: Vec::new(),
                     queue: VecDeque::new(),
                     ready: Vec::new(),
+                    due: Vec::new(),
+                    served: 0,
                     counts: Counts::default(),
                     under_way: 0,
                     keeper: None,
@@ -169,7 +175,8 @@ impl Core {
             Patience::Devices => None,
             Patience::Until(deadline) => deadline,
         };
-        let waiting = self.enqueue(operation, size, patience == Patience::Devices)?;
+        let gives_up = patience == Patience::Devices;
+        let waiting = self.enqueue(operation, size, gives_up, Waiter::Thread)?;
         waiting.wait(deadline).unwrap_or_else(|| {
             let error = errors::timed_out(operation, size, &self.stats_of(&self.lock()));
             trace::failed(size.bytes, &error);
@@ -195,7 +202,7 @@ impl Core {
             return None;
         }
         let mut state = self.lock();
-        if !state.queue.is_empty() || self.gate.is_closed() {
+        if state.first().is_some() || self.gate.is_closed() {
             return None;
         }
         self.collect_once(&mut state);
@@ -206,10 +213,11 @@ impl Core {
     /// waits for it.
     fn take_shared(&self, size: Size, cache: Option<&Arc<Cache>>) -> Option<BlockRef> {
         let mut state = self.lock();
-        if state.first_is_alone() || state.queue.iter().any(|earlier| earlier.size == size) {
+        if state.first_is_alone() || state.present().any(|(_, earlier)| earlier.size == size) {
             return None;
         }
         let block = state.store.take(size)?;
+        state.served += 1;
         state.counts.shared_hits += 1;
         if let (Some(cache), Some(class)) = (cache, size.class())
             && !self.gate.is_closed()
@@ -230,6 +238,7 @@ impl Core {
         operation: &'static str,
         size: Size,
         gives_up: bool,
+        waiter: Waiter,
     ) -> Result<Waiting> {
         // Inside a host function only what is free already can be had.
         self.context.driver(operation)?;
@@ -245,10 +254,23 @@ impl Core {
         state.counts.misses += 1;
         state.last_request = now;
         keeper::call(self, operation, &mut state)?;
+        let (since, waited) = (now, false);
         let request =
-            Request { operation, size, gives_up, since: now, waited: false, slot: slot.clone() };
+            Request { operation, size, gives_up, waiter, since, waited, slot: slot.clone() };
         state.queue.push_back(request);
         Ok(Waiting { core: self.clone(), slot })
+    }
+
+    /// A task that was called has polled: it may have its turn.
+    pub(super) fn answer(self: &Arc<Self>, slot: &Arc<Slot>) -> Result<()> {
+        let mut state = self.lock();
+        let waits = state.queue.iter_mut().find(|request| Arc::ptr_eq(&request.slot, slot));
+        let Some(request) = waits else { return Ok(()) };
+        request.answer();
+        let operation = request.operation;
+        keeper::call(self, operation, &mut state)?;
+        self.serve(state);
+        Ok(())
     }
 
     /// Takes a request out of the queue; false if it has been served.
@@ -263,8 +285,11 @@ impl Core {
     pub(super) fn serve(&self, mut state: MutexGuard<'_, State>) {
         state.match_requests();
         if !state.queue.is_empty() {
+            // Also when all are absent: the keeper then opens the gate.
             self.wake.notify_all();
-        } else if self.excess(&state).is_some()
+        }
+        if state.first().is_none()
+            && self.excess(&state).is_some()
             && let Some(core) = self.me.upgrade()
         {
             // Without a thread, the memory goes back later.
@@ -367,23 +392,52 @@ fn owner(core: &Weak<Core>) -> NonNull<dyn BlockOwner> {
 }
 
 impl State {
+    /// The requests that are not absent, with their places in the queue.
+    pub(super) fn present(&self) -> impl Iterator<Item = (usize, &Request)> {
+        let requests = self.queue.iter().enumerate();
+        requests.filter(|(_, request)| !request.is_absent(self.served))
+    }
+
+    /// The place of the first request that is not absent.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.present().map(|(index, _)| index).next()
+    }
+
     /// Whether free blocks are for the first request only.
     pub(super) fn first_is_alone(&self) -> bool {
-        self.queue.front().is_some_and(|first| first.alone_for().is_some())
+        self.first().is_some_and(|first| self.queue[first].alone_for().is_some())
+    }
+
+    /// Has the task of the first request called, if that is due.
+    pub(super) fn call_first(&mut self) {
+        if let Some(first) = self.first()
+            && self.queue[first].is_due(self.served)
+        {
+            self.due.push(self.queue[first].slot.clone());
+        }
     }
 
     /// Finds the requests that free blocks fit, first come, first served.
     pub(super) fn match_requests(&mut self) {
         let mut index = 0;
-        while index < self.queue.len() && (index == 0 || !self.first_is_alone()) {
-            match self.store.take(self.queue[index].size) {
-                Some(block) => {
-                    let request = self.queue.remove(index).expect("the index is in range");
-                    self.counts.served(&request);
-                    self.ready.push(request.end(Ok(block)));
-                }
-                None => index += 1,
+        while let Some(first) = self.first() {
+            index = index.max(first);
+            let Some(request) = self.queue.get(index) else { return };
+            if index > first && self.queue[first].alone_for().is_some() {
+                return;
             }
+            let block = match request.is_absent(self.served) {
+                true => None,
+                false => self.store.take(request.size),
+            };
+            let Some(block) = block else {
+                index += 1;
+                continue;
+            };
+            let request = self.queue.remove(index).expect("the index is in range");
+            self.served += 1;
+            self.counts.served(&request);
+            self.ready.push(request.end(Ok(block)));
         }
     }
 

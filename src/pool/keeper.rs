@@ -10,7 +10,8 @@
 //!
 //! Free blocks, and room in the budget, go to the first request in the queue that they are enough for; but
 //! from time to time to the first request only, so that smaller ones cannot overtake it for ever
-//! ([`Request::alone_for`]). A request that
+//! ([`Request::alone_for`]). A request of a task that does not poll when it is called counts for nothing until it
+//! does: it may have been forgotten. A request that
 //! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
 //! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
 
@@ -74,10 +75,11 @@ impl State {
         if self.first_is_alone() {
             return None;
         }
-        self.queue.iter().skip(1).find_map(|request| {
-            let bytes = self.store.smallest_growth(request.size);
-            Growth::reserve(&mut self.store, request, bytes)
-        })
+        let fits =
+            |request: &Request| self.store.smallest_growth(request.size) <= self.store.room();
+        let (index, request) = self.present().skip(1).find(|(_, request)| fits(request))?;
+        let bytes = self.store.smallest_growth(request.size);
+        Growth::reserve(&mut self.store, &self.queue[index], bytes)
     }
 }
 
@@ -120,8 +122,8 @@ fn run(core: &Core) {
         state.match_requests();
         let step = core.plan(&mut state);
         state.growing = matches!(step, Step::Grow(_));
-        let ready = std::mem::take(&mut state.ready);
-        if ready.is_empty() {
+        let (ready, due) = (std::mem::take(&mut state.ready), std::mem::take(&mut state.due));
+        if ready.is_empty() && due.is_empty() {
             match step {
                 Step::Sleep(None) => {
                     drop(core.wake.wait(state));
@@ -140,6 +142,7 @@ fn run(core: &Core) {
         }
         drop(state);
         ready.into_iter().for_each(Delivery::make);
+        due.iter().for_each(|slot| slot.call());
         match step {
             Step::Grow(growth) => core.grow(&growth),
             Step::Release(slabs) => drop(core.release(slabs)),
@@ -161,7 +164,9 @@ impl Core {
         if state.closed {
             return Step::End;
         }
-        let Some(first) = state.queue.front_mut() else { return self.maintain(state) };
+        state.call_first();
+        let Some(index) = state.first() else { return self.maintain(state) };
+        let first = &mut state.queue[index];
         let (size, waiting_since) = (first.size, first.since);
         let bytes = state.store.growth(size, state.frugal);
         if let Some(growth) = Growth::reserve(&mut state.store, first, bytes) {
@@ -189,7 +194,7 @@ impl Core {
         if state.store.parked.blocks > 0 {
             return Step::Retire;
         }
-        if let Some(time) = state.queue.front().and_then(Request::alone_for) {
+        if let Some(time) = state.queue[index].alone_for() {
             return Step::Sleep(Some(time));
         }
         if state.under_way == 0 {

@@ -78,6 +78,7 @@ use classes::{MAX_ALIGN, Size, kept_class};
 use core::{Core, Patience};
 pub use grow::PageLocking;
 pub use stats::{ClassStats, GrowthFallbacks, PoolStats, Timing};
+use wait::Waiter;
 
 /// A pool of page-locked host memory. Cheap to clone; all clones are the same pool.
 ///
@@ -201,7 +202,8 @@ impl PinnedPool {
     /// As [`alloc_timeout`](Self::alloc_timeout) without an end, as a future: it blocks only for
     /// the same call of `cudaEventQuery`. Dropping the
     /// future withdraws the request. Fair: requests are served in the order in which they were first
-    /// polled.
+    /// polled, but for those of tasks that are woken to take their turn and do not poll: they are passed over
+    /// until they do, so that a future that is forgotten holds nobody up.
     ///
     /// # Errors
     ///
@@ -222,7 +224,7 @@ impl PinnedPool {
                         None => core.take_empty_block(),
                         Some(size) => match core.take_now(size, false) {
                             Some(block) => block,
-                            None => core.enqueue(OPERATION, size, false)?.await?,
+                            None => core.enqueue(OPERATION, size, false, Waiter::task())?.await?,
                         },
                     }
                 }

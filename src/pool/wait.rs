@@ -1,8 +1,12 @@
 //! Requests that wait for memory, in the order in which they came.
 //!
 //! A [`Request`] is in the pool's queue until it is served or withdrawn, both under the pool's lock; its
-//! [`Slot`] then carries the outcome to whoever waits, a thread or a task. Wakers are user code, and run
-//! with nothing locked.
+//! [`Slot`] then carries the outcome to whoever waits, a thread or a task. Wakers are user code: they are
+//! handed to the [helpers](crate::wakers), with nothing locked.
+//!
+//! A thread that waits is there. A task may be forgotten: when the first turn of its request comes it is
+//! *called*, that is woken, and it has turns only while it answers by polling. A request that lets
+//! [`PATIENCE`] others be served without an answer is *absent*: it is passed over until it polls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,6 +22,34 @@ use crate::process::call_user;
 use crate::sync::{Condvar, Mutex};
 use crate::wakers;
 
+/// How many others are served while a task does not answer, before it is passed over.
+const PATIENCE: u64 = 64;
+
+/// Who waits for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiter {
+    /// A thread, in the call.
+    Thread,
+    Task {
+        /// When it last answered; at first, when it came.
+        answered: Instant,
+        /// It has been called since: how many requests had been served by then.
+        called: Option<u64>,
+    },
+}
+
+impl Waiter {
+    pub(super) fn task() -> Self {
+        Waiter::Task { answered: Instant::now(), called: None }
+    }
+}
+
+/// A turn of a request to be the only one served.
+struct Turn {
+    began: Instant,
+    left: Duration,
+}
+
 /// One request in the queue.
 pub(super) struct Request {
     /// The call, for messages.
@@ -26,6 +58,7 @@ pub(super) struct Request {
     /// Ends with an error when only buffers that are alive stand in the way, instead of waiting for
     /// somebody to drop them.
     pub(super) gives_up: bool,
+    pub(super) waiter: Waiter,
     pub(super) since: Instant,
     /// New memory was not to be had at once.
     pub(super) waited: bool,
@@ -34,11 +67,21 @@ pub(super) struct Request {
 
 impl Request {
     /// While it is this request's turn to be the only one served, if it is the first in the queue: how much
-    /// longer. It waits for room, which comes only if nobody takes the blocks that are freed; but others
+    /// longer. A task must have answered in this turn.
+    pub(super) fn alone_for(&self) -> Option<Duration> {
+        let turn = self.turn()?;
+        let there = match self.waiter {
+            Waiter::Thread => true,
+            Waiter::Task { answered, .. } => answered >= turn.began,
+        };
+        there.then_some(turn.left)
+    }
+
+    /// It waits for room, which comes only if nobody takes the blocks that are freed; but others
     /// must go on too, for whoever holds a block may need another to be done with it. So turns alternate,
     /// and double: one of 10 ms for all, one for the request, 20 ms for all, 40 ms for the request, and so
     /// on, up to 1.28 s, and from the beginning.
-    pub(super) fn alone_for(&self) -> Option<Duration> {
+    fn turn(&self) -> Option<Turn> {
         const TURN: Duration = Duration::from_millis(10);
         const CYCLE: u128 = 256;
         if !self.waited {
@@ -47,9 +90,34 @@ impl Request {
         let elapsed = self.since.elapsed();
         let turns = elapsed.as_nanos() / TURN.as_nanos() % CYCLE;
         let doublings = turns.checked_ilog2().filter(|doublings| doublings % 2 == 0)?;
-        let end = TURN.as_nanos() * (2 << doublings);
+        let begin = TURN.as_nanos() << doublings;
         let now = elapsed.as_nanos() % (TURN.as_nanos() * CYCLE);
-        Some(Duration::from_nanos((end - now) as u64))
+        let passed = Duration::from_nanos((now - begin) as u64);
+        let left = Duration::from_nanos((2 * begin - now) as u64);
+        Some(Turn { began: self.since + elapsed - passed, left })
+    }
+
+    /// Whether a task is to be called, `served` requests having been served. It is then called once.
+    pub(super) fn is_due(&mut self, served: u64) -> bool {
+        let turn = self.turn();
+        match &mut self.waiter {
+            Waiter::Task { answered, called: called @ None } => {
+                let due = turn.is_some_and(|turn| *answered < turn.began);
+                *called = due.then_some(served);
+                due
+            }
+            _ => false,
+        }
+    }
+
+    /// Whether a task does not answer, `served` requests having been served.
+    pub(super) fn is_absent(&self, served: u64) -> bool {
+        matches!(self.waiter, Waiter::Task { called: Some(at), .. } if served - at >= PATIENCE)
+    }
+
+    /// The task has been called, and has polled.
+    pub(super) fn answer(&mut self) {
+        self.waiter = Waiter::task();
     }
 
     /// The request's end.
@@ -91,6 +159,8 @@ pub(super) struct Slot {
 struct Outcome {
     result: Option<Result<BlockRef>>,
     waker: Option<Waker>,
+    /// The task is to poll, or it will be passed over.
+    called: bool,
     /// Nobody waits any more.
     abandoned: bool,
 }
@@ -105,6 +175,17 @@ impl Slot {
         }
         outcome.result = Some(result);
         self.there.notify_all();
+        let waker = outcome.waker.take();
+        drop(outcome);
+        if let Some(waker) = waker {
+            wakers::wake(waker);
+        }
+    }
+
+    /// Wakes the task, which is to answer by polling. Call it without the pool's lock.
+    pub(super) fn call(&self) {
+        let mut outcome = self.outcome.lock();
+        outcome.called = true;
         let waker = outcome.waker.take();
         drop(outcome);
         if let Some(waker) = waker {
@@ -139,19 +220,20 @@ impl Slot {
         }
     }
 
-    /// The outcome, or a note to wake `task` when it is there.
-    fn poll(&self, task: &mut TaskContext<'_>) -> Poll<Result<BlockRef>> {
+    /// The outcome, or a note to wake `task` when it is there. Whether the task had been called, too.
+    fn poll(&self, task: &mut TaskContext<'_>) -> (Poll<Result<BlockRef>>, bool) {
         // Cloning a waker and dropping one is user code.
         let new = task.waker().clone();
         let mut outcome = self.outcome.lock();
         if let Some(result) = outcome.result.take() {
             drop(outcome);
-            return Poll::Ready(result);
+            return (Poll::Ready(result), false);
         }
         let old = outcome.waker.replace(new);
+        let called = std::mem::take(&mut outcome.called);
         drop(outcome);
         call_user(|| drop(old));
-        Poll::Pending
+        (Poll::Pending, called)
     }
 }
 
@@ -177,7 +259,11 @@ impl Future for Waiting {
     fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Self::Output> {
         // Nobody works for the request in a forked child, where locks may be held for ever.
         self.core.context.check_process("PinnedPool::alloc_async")?;
-        self.slot.poll(task)
+        let (outcome, called) = self.slot.poll(task);
+        if called {
+            self.core.answer(&self.slot)?;
+        }
+        outcome
     }
 }
 

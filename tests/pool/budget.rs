@@ -1,6 +1,7 @@
 //! A budget that is spent: who waits, who is served, and who is told why not.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
@@ -468,6 +469,107 @@ fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_sp
             // The scope by itself does not wait for what a thread does last.
             let both = [true, false].map(|uploads| scope.spawn(move || hold(uploads)));
             both.into_iter().for_each(|thread| thread.join().unwrap());
+        });
+        rig.assert_nothing_is_left();
+    });
+}
+
+/// Holds a block, so that a request for all of them, which is polled once and not again, is not served.
+/// `test` gets both.
+fn with_a_request_that_waits(
+    blocks: usize,
+    test: impl Fn(&Rig, PinnedBuf<u32>, Waits) + Send + 'static,
+) {
+    on_machines(blocks, move |rig| {
+        let held = rig.host(1);
+        let mut waits: Waits = Box::pin(rig.pool.alloc_async::<u32>(blocks * LEN));
+        assert!(poll_once(&mut waits).is_none());
+        test(&rig, held, waits);
+        rig.assert_nothing_is_left();
+    });
+}
+
+type Waits = Pin<Box<dyn Future<Output = Result<PinnedBuf<u32>>> + Send>>;
+
+/// So many blocks in the budget that threads may keep some.
+const CACHED: usize = 64;
+
+/// Allocates until threads keep blocks again, as they do while nobody waits.
+fn allocate_until_nobody_waits(rig: &Rig) {
+    const PAIRS: u64 = 100;
+    eventually("threads keep blocks again", || {
+        let before = rig.pool.stats().thread_hits;
+        for _ in 0..PAIRS {
+            drop(rig.pool.alloc_timeout::<u32>(LEN, LONG).unwrap());
+        }
+        rig.pool.stats().thread_hits - before >= PAIRS * 9 / 10
+    });
+    assert_eq!(rig.pool.stats().waiting, 1, "as before");
+}
+
+#[test]
+fn rule_02_a_forgotten_request_does_not_slow_others_down() {
+    with_a_request_that_waits(CACHED, |rig, _held, _forgotten| allocate_until_nobody_waits(rig));
+}
+
+/// Whoever was passed over is served once it polls.
+#[test]
+fn a_task_that_polls_late_is_served() {
+    with_a_request_that_waits(CACHED, |rig, held, mut late| {
+        allocate_until_nobody_waits(rig);
+        assert!(poll_once(&mut late).is_none());
+        drop(held);
+        assert_eq!(block_on(late).unwrap().len(), CACHED * LEN);
+    });
+}
+
+#[test]
+fn rule_02_a_forgotten_request_takes_no_turns_from_those_behind_it() {
+    const BLOCKS: usize = 8;
+    with_a_request_that_waits(BLOCKS, |rig, _held, _forgotten| {
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let ended = &ended;
+            let others: [_; BLOCKS] = std::array::from_fn(|thread| {
+                scope.spawn(move || {
+                    while !ended.load(Relaxed) {
+                        let mut host = rig.pool.alloc_timeout(LEN, LONG).unwrap();
+                        use_block(rig, &mut host, thread as u32, false);
+                    }
+                })
+            });
+            let len = (BLOCKS - 1) * LEN;
+            let thread = rig.pool.alloc_timeout::<u32>(len, Duration::from_secs(20)).map(drop);
+            let task = thread.and_then(|()| block_on(rig.pool.alloc_async::<u32>(len)).map(drop));
+            ended.store(true, Relaxed);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            task.unwrap();
+        });
+    });
+}
+
+/// A task that polls again when it is called is as good as a thread that waits.
+#[test]
+fn small_requests_do_not_starve_a_large_one_of_a_task() {
+    const BLOCKS: usize = 8;
+    on_machines(BLOCKS, |rig| {
+        let ended = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let (rig, ended) = (&rig, &ended);
+            let others: [_; BLOCKS] = std::array::from_fn(|thread| {
+                scope.spawn(move || {
+                    while !ended.load(Relaxed) {
+                        let mut host = rig.pool.alloc_timeout(LEN, LONG).unwrap();
+                        use_block(rig, &mut host, thread as u32, false);
+                    }
+                })
+            });
+            eventually("all are at it", || rig.pool.stats().committed_bytes == BLOCKS * BLOCK);
+            let all = (0..3)
+                .try_for_each(|_| block_on(rig.pool.alloc_async::<u32>(BLOCKS * LEN)).map(drop));
+            ended.store(true, Relaxed);
+            others.into_iter().for_each(|other| other.join().unwrap());
+            all.unwrap();
         });
         rig.assert_nothing_is_left();
     });

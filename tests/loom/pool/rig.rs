@@ -11,7 +11,7 @@ use super::classes::{PAGE, Size};
 use super::core::{Core, Patience};
 use super::grow::Memory;
 use super::local;
-use super::wait::Waiting;
+use super::wait::{Waiter, Waiting};
 use crate::context::Context;
 use crate::memory::block::BlockRef;
 use crate::timeline::Timeline;
@@ -80,7 +80,9 @@ impl Pool {
 
     /// Enters a request into the queue.
     pub fn request(&self) -> Pending {
-        Pending(self.core.enqueue("test", SIZE, false).expect("it fits in the budget"))
+        Pending(
+            self.core.enqueue("test", SIZE, false, Waiter::Thread).expect("it fits in the budget"),
+        )
     }
 
     /// The outcome of a request.
