@@ -47,6 +47,10 @@ pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> 
 
 /// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked; if the
 /// device is current already, that costs one comparison.
+///
+/// The answer is that of `f`, also where the old device or mode cannot be set back: what `f` has made or enqueued is
+/// there, and an error would have nobody release it or wait for it. Only a context that is corrupted, or a
+/// runtime that unloads, refuses that; the next call says so itself.
 pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     if there_is_one_device() {
         return f();
@@ -67,7 +71,8 @@ pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> 
     }
     let code = f();
     // SAFETY: takes a number, the one that was current before.
-    first_failure(code, unsafe { sys::cudaSetDevice(before) })
+    set_back(|| unsafe { sys::cudaSetDevice(before) });
+    code
 }
 
 /// Whether the process has exactly one device, which then is current on every thread. Once the runtime has
@@ -93,7 +98,19 @@ pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     }
     let code = f();
     // SAFETY: as above; `mode` now holds what the thread had.
-    first_failure(code, unsafe { sys::cudaThreadExchangeStreamCaptureMode(&mut mode) })
+    set_back(|| unsafe { sys::cudaThreadExchangeStreamCaptureMode(&mut mode) });
+    code
+}
+
+/// Sets back what a call needed otherwise. A failure is kept out of the last-error slot, unless the slot holds an
+/// error already, which is whose it is: the caller's, or that of a call that has failed and is cleared with it.
+fn set_back(restore: impl FnOnce() -> sys::cudaError) {
+    // SAFETY: no preconditions.
+    let was_empty = unsafe { sys::cudaPeekAtLastError() } == SUCCESS;
+    if restore() != SUCCESS && was_empty {
+        // SAFETY: no preconditions.
+        let _ = unsafe { sys::cudaGetLastError() };
+    }
 }
 
 /// What the calling thread's last-error slot shows.
@@ -151,10 +168,6 @@ fn run_elsewhere(f: impl FnOnce() -> sys::cudaError + Send) -> sys::cudaError {
     }
 }
 
-fn first_failure(first: sys::cudaError, second: sys::cudaError) -> sys::cudaError {
-    if first == SUCCESS { second } else { first }
-}
-
 fn code_of(error: sys::cudaError) -> CudaCode {
     CudaCode(error.0.cast_signed())
 }
@@ -190,6 +203,26 @@ mod tests {
         assert_eq!(peek(), own);
         assert!(driver.versions().is_ok());
         assert_eq!(peek(), own, "a call that succeeds does not clear the slot");
+        // SAFETY: no preconditions.
+        assert_eq!(unsafe { sys::cudaGetLastError() }, own);
+    }
+
+    /// What a call has made is not lost because something else could not be set back, and nobody finds an error
+    /// of ours.
+    #[test]
+    fn soundness_rule_15_what_cannot_be_set_back_is_no_error_of_the_call() {
+        // SAFETY: no preconditions.
+        let peek = || unsafe { sys::cudaPeekAtLastError() };
+        // SAFETY: takes a number and checks it.
+        let refused = || unsafe { sys::cudaSetDevice(-1) };
+        assert_eq!(peek(), SUCCESS);
+        set_back(refused);
+        let after = LastError::peek();
+        assert!(matches!(after, LastError::None | LastError::OfProcess));
+        let own = refused();
+        assert_ne!(own, SUCCESS);
+        set_back(|| SUCCESS);
+        assert_eq!(peek(), own, "what was there stays");
         // SAFETY: no preconditions.
         assert_eq!(unsafe { sys::cudaGetLastError() }, own);
     }
