@@ -173,3 +173,24 @@ fn blocks_are_never_shared_nor_lost() {
     assert_eq!((usage.host_bytes, usage.streams, usage.events), (0, 0, 0), "{usage:?}");
     assert_eq!(emulator.findings(), []);
 }
+
+/// A thread that works for many pools has blocks of each, and those of pools that are gone are no obstacle.
+#[test]
+fn a_thread_keeps_blocks_of_many_pools() {
+    let device = pinlane::Device::emulated().unwrap();
+    let pool = || PinnedPool::builder(&device).max_bytes(1 << 20).build().unwrap();
+    let mut pools: Vec<PinnedPool> = (0..100).map(|_| pool()).collect();
+    for round in 0..4 {
+        for (index, pool) in pools.iter().enumerate() {
+            let before = pool.stats();
+            drop(pool.alloc::<u8>(4096).unwrap());
+            drop(pool.alloc::<u8>(4096).unwrap());
+            let stats = pool.stats();
+            let known = u64::from(before.hits + before.misses > 0);
+            assert_eq!(stats.thread_hits - before.thread_hits, 1 + known, "{round}, {index}");
+            assert_eq!(stats.threads, 1);
+        }
+        pools.retain(|_| round % 2 == 1);
+        pools.extend((0..60).map(|_| pool()));
+    }
+}
