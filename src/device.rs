@@ -249,7 +249,7 @@ pub(crate) fn create_stream(context: &Arc<Context>, flags: StreamFlags) -> Resul
         .driver("Device::stream")?
         .stream_create(context.ordinal(), flags)
         .map_err(|code| context.error(code, "cudaStreamCreateWithPriority", "creating a stream"))?;
-    Ok(Timeline::new(context.clone(), raw, Origin::Owned))
+    Ok(Timeline::new(context.clone(), raw, Origin::Owned { blocking: flags.blocking }))
 }
 
 /// A default or foreign stream: its handle is known outside the crate from the start.

@@ -4,9 +4,10 @@
 //! then answered by a pair (stream, position), which is small, is never overwritten by another stream
 //! (soundness rule 6), and stays meaningful when the event that told of it has long been used again.
 //!
-//! An operation is *fenced*: an event is recorded right behind it. Small copies on a stream that nobody
-//! outside can enqueue on share one, because recording an event costs a good part of what such a copy
-//! costs: they form a *group*, and the eighth brings the event.
+//! An operation is *fenced*: an event is recorded right behind it. Small copies on a [sealed](Exposure)
+//! stream share one, because recording an event costs a good part of what such a copy costs: they form a
+//! *group*, and the eighth brings the event. On a blocking stream the legacy stream could come between two
+//! of them, and the first would be known to be complete only when the legacy stream is done.
 //!
 //! ```text
 //!   position      0      1      2      3      4      5      6
@@ -67,12 +68,24 @@ pub(crate) use submit::Fencing;
 /// Where a stream's handle comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
-    /// Created, and destroyed, by this crate.
-    Owned,
+    /// Created, and destroyed, by this crate. A blocking one waits for the legacy default stream.
+    Owned { blocking: bool },
     /// The caller's own, or the legacy default stream.
     Foreign,
     /// The per-thread default stream of this thread: the handle names another stream on any other.
     PerThread(ThreadId),
+}
+
+/// What may hold up work on a stream besides what this crate enqueues there, from the least to the most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Exposure {
+    /// Nothing.
+    Sealed,
+    /// What others enqueue on the stream itself: somebody has its handle.
+    Shared,
+    /// Also work of other streams. A blocking stream and the per-thread default stream wait for the legacy
+    /// stream, and that one for them, without anybody saying so; a borrowed stream may be such a one.
+    Bound,
 }
 
 pub(crate) struct Timeline {
@@ -122,7 +135,7 @@ impl Timeline {
             context,
             raw,
             origin,
-            exposed: AtomicBool::new(origin != Origin::Owned),
+            exposed: AtomicBool::new(!matches!(origin, Origin::Owned { .. })),
             marks: Mutex::default(),
             retired: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
@@ -161,6 +174,16 @@ impl Timeline {
     /// Whether nobody outside this crate can enqueue on the stream, or capture it.
     pub(crate) fn is_private(&self) -> bool {
         !self.exposed.load(Ordering::Acquire)
+    }
+
+    /// What may hold up the stream's work. It may grow at any moment, by [`expose`](Self::expose).
+    #[inline]
+    pub(crate) fn exposure(&self) -> Exposure {
+        match self.origin {
+            Origin::Owned { blocking: false } if self.is_private() => Exposure::Sealed,
+            Origin::Owned { blocking: false } => Exposure::Shared,
+            _ => Exposure::Bound,
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, Marks<Arc<Event>>> {
@@ -223,10 +246,10 @@ impl Timeline {
     }
 
     /// Whether what is pending here, if anything, is copies that are being made right now, and what comes next
-    /// waits for no other stream.
+    /// waits for no other stream. Only of a sealed stream can that be said.
     pub(crate) fn is_moving(&self) -> bool {
         let recorded = self.recorded();
-        self.is_private()
+        self.exposure() == Exposure::Sealed
             && self.waited.load(Ordering::Relaxed) <= recorded
             && (self.retired.load(Ordering::Acquire) == recorded
                 || self.moving.load(Ordering::Relaxed) == recorded)
@@ -417,7 +440,8 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        let (context, raw, owned) = (self.context.clone(), self.raw, self.origin == Origin::Owned);
+        let (context, raw) = (self.context.clone(), self.raw);
+        let owned = matches!(self.origin, Origin::Owned { .. });
         let marks = std::mem::take(self.marks.get_mut());
         on_ordinary_thread(move || {
             // Here, so that one thread releases all events if it takes a thread at all.

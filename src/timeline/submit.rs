@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::event::Event;
 use super::marks::{Fence, Mark};
-use super::{Target, Timeline};
+use super::{Exposure, Target, Timeline};
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::Result;
 
@@ -21,7 +21,7 @@ const SMALL: usize = 64 << 10;
 pub(crate) enum Fencing {
     /// One of its own, right behind it.
     Own,
-    /// One that it shares with the small copies around it, if the stream is private.
+    /// One that it shares with the small copies around it, if the stream is sealed.
     Shared,
 }
 
@@ -62,7 +62,7 @@ impl Timeline {
         fencing: Fencing,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     ) -> Result<Submission<R>> {
-        let shared = fencing == Fencing::Shared && self.is_private();
+        let shared = fencing == Fencing::Shared && self.exposure() == Exposure::Sealed;
         if shared && self.open.load(Ordering::Relaxed) < GROUP - 1 {
             Ok(self.submit_grouped(driver, operation, enqueue))
         } else {

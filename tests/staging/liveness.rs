@@ -15,7 +15,7 @@ use crate::support::{
 const LENGTH: usize = 12 * SLOT + 5;
 
 /// Up and down again by slices, then as a batch.
-fn roundtrip(device: &Device, stream: &Stream, length: usize, seed: u64) {
+pub fn roundtrip(device: &Device, stream: &Stream, length: usize, seed: u64) {
     let source = bytes(length, seed);
     let mut gpu = device.alloc(length).unwrap();
     let mut target = vec![0; length];

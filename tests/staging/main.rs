@@ -7,6 +7,7 @@
 
 mod batches;
 mod faults;
+mod held_up;
 mod landing;
 mod liveness;
 mod nested;

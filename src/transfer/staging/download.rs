@@ -264,7 +264,10 @@ impl<'e> Work<'e> for Download<'e, '_> {
             }
             // Only who has no slot waits for one.
             let patient = progress.in_flight.is_empty();
-            let Some(slot) = self.engine.ring.take(&self.engine.pool, patient)? else { break };
+            let exposure = self.stream.timeline.exposure();
+            let Some(slot) = self.engine.ring.take(&self.engine.pool, exposure, patient)? else {
+                break;
+            };
             self.enqueue(&mut progress, self.engine.ring.guard(slot))?;
         }
         let Some((taken, ticket)) = progress.in_flight.pop_front() else { return Ok(None) };

@@ -13,7 +13,10 @@
 //! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done); that one
 //!   call says so to one thread, which then has the slot alone.
 //! * There are never more than `limit` slots: whoever finds none waits, for the device or for another
-//!   caller. Nobody waits for a slot while workers wait for him, so all waits end.
+//!   caller. Nobody waits for a slot while workers wait for him.
+//! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight: such a
+//!   stream may be held up. [`Shares`] keeps enough of the others. If memory for these cannot be
+//!   page-locked, that is an error.
 //! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is made only
 //!   when it is still in flight. So as few slots are in use as keep the link busy, and their lines stay
 //!   in the cache.
@@ -23,6 +26,7 @@ use std::collections::VecDeque;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use self::shares::{EXPOSURES, Shares, class};
 use super::layout::Layout;
 use crate::device::Device;
 use crate::error::Result;
@@ -30,6 +34,7 @@ use crate::memory::{DeviceBuf, DeviceBytes, PinnedBuf};
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
 use crate::sync::{Condvar, Mutex};
+use crate::timeline::Exposure;
 
 pub(super) struct Slot {
     index: usize,
@@ -130,10 +135,36 @@ pub(super) struct Ring {
 }
 
 struct State {
-    /// The one given back first is in front.
-    free: VecDeque<usize>,
+    /// By their holders. The one given back first is in front.
+    free: [VecDeque<usize>; 3],
     /// Those that have no memory yet.
     unmade: Vec<usize>,
+    shares: Shares,
+}
+
+impl State {
+    /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`, which it then does.
+    fn pop(&mut self, holder: Exposure, to: Exposure) -> Option<usize> {
+        let free = &mut self.free[holder as usize];
+        let index = *free.front().filter(|&&index| self.shares.may_pass(index, to))?;
+        free.pop_front();
+        self.shares.pass(index, to);
+        Some(index)
+    }
+
+    /// Whether there is a free slot to wait for.
+    fn has_free(&self, to: Exposure) -> bool {
+        EXPOSURES.into_iter().take_while(|&holder| holder <= to).any(|holder| {
+            let free = self.free[holder as usize].front();
+            free.is_some_and(|&index| self.shares.may_pass(index, to))
+        })
+    }
+
+    /// Whether a slot has memory that no more exposed stream holds.
+    fn has_any(&self, to: Exposure) -> bool {
+        let made = self.shares.len() - self.unmade.len();
+        made > self.shares.held_above(to)
+    }
 }
 
 impl Ring {
@@ -145,8 +176,11 @@ impl Ring {
             layout: UnsafeCell::default(),
             units_left: AtomicUsize::new(0),
         };
-        let state =
-            State { free: VecDeque::with_capacity(limit), unmade: (0..limit).rev().collect() };
+        let state = State {
+            free: [(); 3].map(|()| VecDeque::with_capacity(limit)),
+            unmade: (0..limit).rev().collect(),
+            shares: Shares::new(limit),
+        };
         Ring {
             slots: (0..limit).map(slot).collect(),
             slot_bytes,
@@ -159,53 +193,86 @@ impl Ring {
         &self.slots[index]
     }
 
-    /// A slot that the device does not use. Blocks until there is one, or, if not `patient`, gives `None`
-    /// where it would.
-    pub(super) fn take(&self, pool: &PinnedPool, patient: bool) -> Result<Option<&Slot>> {
+    /// A slot that the device does not use, for a stream of that exposure. Blocks until there is one, or,
+    /// if not `patient`, gives `None` where it would.
+    pub(super) fn take(
+        &self,
+        pool: &PinnedPool,
+        exposure: Exposure,
+        patient: bool,
+    ) -> Result<Option<&Slot>> {
+        let to = class(self.slots.len(), exposure);
         loop {
-            let oldest = self.state.lock().free.pop_front();
-            if let Some(index) = oldest {
-                return self.settle(&self.slots[index], pool, patient);
+            if let Some(idle) = self.take_idle(to)? {
+                return Ok(Some(idle));
             }
-            match self.make(pool) {
+            match self.make(pool, to) {
                 Ok(Some(new)) => return Ok(Some(new)),
-                Err(error) if self.is_empty() => return Err(error),
+                // If memory is short, the slots that there are do.
+                Err(error) if !self.state.lock().has_any(to) => return Err(error),
                 _ if !patient => return Ok(None),
-                _ => self.wait(),
+                _ => {}
             }
+            if let Some(oldest) = self.take_oldest(to)? {
+                return Ok(Some(oldest));
+            }
+            self.wait(to);
         }
     }
 
-    /// A slot that was free; or a new one, or `None`, if the device still uses it.
-    fn settle<'r>(
-        &'r self,
-        slot: &'r Slot,
-        pool: &PinnedPool,
-        patient: bool,
-    ) -> Result<Option<&'r Slot>> {
-        let ready = slot.host().is_idle().and_then(|idle| {
-            if idle {
-                return Ok(Some(slot));
+    /// A free slot that the device does not use any more: of the stream's equals, else of others.
+    fn take_idle(&self, to: Exposure) -> Result<Option<&Slot>> {
+        let others = EXPOSURES.into_iter().filter(|&holder| holder != to);
+        for holder in std::iter::once(to).chain(others) {
+            let Some(index) = self.pop(holder, to) else { continue };
+            let slot = &self.slots[index];
+            match slot.host().is_idle() {
+                Ok(true) => return Ok(Some(slot)),
+                Ok(false) => self.put_back(|state| {
+                    state.shares.pass(index, holder);
+                    state.free[holder as usize].push_front(index);
+                }),
+                Err(error) => {
+                    self.give_back(slot);
+                    return Err(error);
+                }
             }
-            // If memory is short, the slots that there are do.
-            let new = self.make(pool).unwrap_or(None);
-            if new.is_none() && patient {
-                slot.host().wait_until_idle()?;
-                return Ok(Some(slot));
-            }
-            Ok(new)
-        });
-        match &ready {
-            Ok(Some(taken)) if taken.index == slot.index => {}
-            Ok(_) => self.put_back(|free| free.push_front(slot.index)),
-            Err(_) => self.give_back(slot),
         }
-        ready
+        Ok(None)
+    }
+
+    /// Blocks until the device has done with a free slot that no more exposed stream holds, if there is one.
+    fn take_oldest(&self, to: Exposure) -> Result<Option<&Slot>> {
+        let holders = EXPOSURES.into_iter().take_while(|&holder| holder <= to);
+        let Some(index) = holders.into_iter().find_map(|holder| self.pop(holder, to)) else {
+            return Ok(None);
+        };
+        let taken = self.guard(&self.slots[index]);
+        taken.slot().host().wait_until_idle()?;
+        Ok(Some(taken.hand_over()))
+    }
+
+    fn pop(&self, holder: Exposure, to: Exposure) -> Option<usize> {
+        let popped = self.state.lock().pop(holder, to);
+        if popped.is_some() && holder < to {
+            // Those who count on less exposed streams' slots may have to wait for others.
+            self.freed.notify_all();
+        }
+        popped
     }
 
     /// A slot more, if there may be one.
-    fn make(&self, pool: &PinnedPool) -> Result<Option<&Slot>> {
-        let Some(index) = self.state.lock().unmade.pop() else { return Ok(None) };
+    fn make(&self, pool: &PinnedPool, to: Exposure) -> Result<Option<&Slot>> {
+        let index = {
+            let mut state = self.state.lock();
+            let Some(&index) = state.unmade.last() else { return Ok(None) };
+            if !state.shares.may_pass(index, to) {
+                return Ok(None);
+            }
+            state.shares.pass(index, to);
+            state.unmade.pop();
+            index
+        };
         let slot = &self.slots[index];
         match pool.alloc::<u8>(self.slot_bytes) {
             Ok(memory) => {
@@ -213,22 +280,19 @@ impl Ring {
                 Ok(Some(slot))
             }
             Err(error) => {
-                self.state.lock().unmade.push(index);
-                self.freed.notify_all();
+                self.put_back(|state| {
+                    state.shares.pass(index, Exposure::Sealed);
+                    state.unmade.push(index);
+                });
                 Err(error)
             }
         }
     }
 
-    /// Whether no slot has memory.
-    fn is_empty(&self) -> bool {
-        self.state.lock().unmade.len() == self.slots.len()
-    }
-
     /// Blocks until a slot comes back, or it turns out that none will.
-    fn wait(&self) {
+    fn wait(&self, to: Exposure) {
         let mut state = self.state.lock();
-        while state.free.is_empty() && state.unmade.len() < self.slots.len() {
+        while !state.has_free(to) && state.has_any(to) {
             state = self.freed.wait(state);
         }
     }
@@ -240,14 +304,19 @@ impl Ring {
 
     /// Gives a slot back, with or without a copy in flight.
     pub(super) fn give_back(&self, slot: &Slot) {
-        self.put_back(|free| free.push_back(slot.index));
+        self.put_back(|state| {
+            let holder = state.shares.holder(slot.index);
+            state.free[holder as usize].push_back(slot.index);
+        });
     }
 
-    fn put_back(&self, put: impl FnOnce(&mut VecDeque<usize>)) {
-        put(&mut self.state.lock().free);
-        self.freed.notify_one();
+    fn put_back(&self, put: impl FnOnce(&mut State)) {
+        put(&mut self.state.lock());
+        // Not everybody who waits may have it.
+        self.freed.notify_all();
     }
 }
 
+mod shares;
 #[cfg(all(test, feature = "emulated"))]
 mod tests;

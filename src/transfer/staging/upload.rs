@@ -139,7 +139,8 @@ impl<'e> Upload<'e, '_> {
             let oldest = self.filled.lock().oldest();
             oldest.map_or(Ok(()), |oldest| oldest.wait())?;
         }
-        Ok(ring.guard(ring.take(pool, true)?.expect("patience is rewarded")))
+        let exposure = self.stream.timeline.exposure();
+        Ok(ring.guard(ring.take(pool, exposure, true)?.expect("patience is rewarded")))
     }
 
     /// Submits what is filled, unless another thread is about to.

@@ -6,6 +6,7 @@ use super::*;
 use crate::device::Device;
 use crate::error::ErrorKind;
 use crate::pool::PinnedPool;
+use crate::timeline::Exposure;
 use crate::transfer::staging::layout::{Cursor, Entries, Place, Sizes};
 use crate::transfer::staging::ring::Ring;
 use crate::transfer::survey::Sums;
@@ -97,7 +98,8 @@ impl<'r> Work<'r> for Counting<'r> {
             if round == ROUNDS {
                 return Ok(None);
             }
-            let slot = self.ring.take(self.pool, true)?.expect("patience is rewarded");
+            let slot =
+                self.ring.take(self.pool, Exposure::Sealed, true)?.expect("patience is rewarded");
             self.held.fetch_add(1, Ordering::Relaxed);
             // SAFETY: just taken.
             let layout = unsafe { slot.layout_mut() };

@@ -16,7 +16,7 @@ const LENGTH: usize = 14 * SLOT + 9;
 impl Ring {
     fn at_home(&self) -> usize {
         let state = self.state.lock();
-        state.free.len() + state.unmade.len()
+        state.free.iter().map(VecDeque::len).sum::<usize>() + state.unmade.len()
     }
 }
 
