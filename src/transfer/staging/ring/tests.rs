@@ -107,3 +107,43 @@ fn a_long_upload_uses_few_slots() {
     };
     assert_eq!((made(0), made(usize::MAX)), (IN_FLIGHT, 16));
 }
+
+#[test]
+fn exposed_streams_leave_slots_to_others() {
+    let (_, device) = device(Execution::Lazy);
+    let stream = device.stream().expect("no faults");
+    let Engine { ring, pool, .. } = Engine::of(&stream).expect("set above");
+    let take = |exposure| ring.take(pool, exposure, false).expect("no faults");
+    let taken = [Exposure::Bound, Exposure::Shared, Exposure::Sealed].map(|exposure| {
+        let slot = take(exposure).expect("one for each");
+        assert!(take(exposure).is_none(), "{exposure:?}: only one");
+        slot
+    });
+    taken.into_iter().for_each(|slot| ring.give_back(slot));
+    let all: Vec<_> = (0..SLOTS).map(|_| take(Exposure::Sealed).expect("all are idle")).collect();
+    all.into_iter().for_each(|slot| ring.give_back(slot));
+    let bound = take(Exposure::Bound).expect("idle");
+    assert!(take(Exposure::Bound).is_none());
+    ring.give_back(bound);
+    assert_eq!(ring.at_home(), SLOTS);
+}
+
+/// The only slot that there is may be held up: that is no slot to wait for.
+#[test]
+fn if_memory_is_short_nobody_waits_for_a_more_exposed_stream() {
+    let (emulator, device) = device(Execution::Lazy);
+    let stream = device.stream().expect("no faults");
+    let Engine { ring, pool, .. } = Engine::of(&stream).expect("set above");
+    let bound = ring.take(pool, Exposure::Bound, true).expect("no faults").expect("patient");
+    for call in [Call::HostRegister, Call::HostAlloc] {
+        emulator.inject(Fault::forever(call, CudaCode::MEMORY_ALLOCATION));
+    }
+    for exposure in [Exposure::Sealed, Exposure::Shared] {
+        let error = ring.take(pool, exposure, true).map(drop).expect_err("no memory");
+        assert_eq!(error.kind(), crate::error::ErrorKind::OutOfHostMemory);
+    }
+    ring.give_back(bound);
+    let sealed = ring.take(pool, Exposure::Sealed, true).expect("idle").expect("patient");
+    ring.give_back(sealed);
+    assert_eq!(ring.at_home(), SLOTS);
+}
