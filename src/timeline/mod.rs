@@ -228,6 +228,11 @@ impl Timeline {
         Ok(driver)
     }
 
+    /// Whether one thread only can enqueue here.
+    pub(crate) fn is_of_one_thread(&self) -> bool {
+        matches!(self.origin, Origin::PerThread(_))
+    }
+
     fn check_thread(&self, operation: &'static str) -> Result<()> {
         match self.origin {
             Origin::PerThread(owner) if owner != std::thread::current().id() => Err(Error::new(

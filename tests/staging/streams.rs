@@ -125,6 +125,23 @@ fn default_streams_do_everything_but_batch_calls() {
     }
 }
 
+/// However many threads help with a copy, none of them may enqueue there.
+#[test]
+fn a_threads_default_stream_takes_large_copies() {
+    watched(|| {
+        install_team(3);
+        for execution in [Execution::Eager, Execution::Lazy] {
+            let emulator = Emulator::builder().execution(execution).build();
+            let device = crate::support::device_of(&emulator, 0, crate::support::shared());
+            let stream = device.per_thread_stream();
+            for length in [300_000, 1_000_000] {
+                crate::liveness::roundtrip(&device, &stream, length, 1);
+            }
+            assert_eq!(emulator.findings(), []);
+        }
+    });
+}
+
 #[test]
 fn another_threads_default_stream_is_refused() {
     let emulator = Emulator::new();

@@ -132,8 +132,12 @@ impl Engine {
         Ok(None)
     }
 
-    /// How many threads of the team are to help with a copy.
+    /// How many threads of the team are to help with a copy. Whoever helps also enqueues, which no other thread
+    /// can do on a thread's default stream.
     pub(super) fn helpers(&self, uses: &Uses<'_, '_>, bytes: usize, task: Task) -> Result<usize> {
+        if uses.stream.timeline.is_of_one_thread() {
+            return Ok(0);
+        }
         let most = match task {
             Task::Copying | Task::Ahead => {
                 (self.machine(uses.stream, uses.operation)?.costs.threads as usize)

@@ -143,12 +143,13 @@ struct State {
 }
 
 impl State {
-    /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`, which it then does.
+    /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`. If that is more exposed
+    /// than the holder, it then holds the slot; otherwise only when the slot turns out to be idle.
     fn pop(&mut self, holder: Exposure, to: Exposure) -> Option<usize> {
         let free = &mut self.free[holder as usize];
         let index = *free.front().filter(|&&index| self.shares.may_pass(index, to))?;
         free.pop_front();
-        self.shares.pass(index, to);
+        self.shares.pass(index, holder.max(to));
         Some(index)
     }
 
@@ -227,7 +228,10 @@ impl Ring {
             let Some(index) = self.pop(holder, to) else { continue };
             let slot = &self.slots[index];
             match slot.host().is_idle() {
-                Ok(true) => return Ok(Some(slot)),
+                Ok(true) => {
+                    self.state.lock().shares.pass(index, to);
+                    return Ok(Some(slot));
+                }
                 Ok(false) => self.put_back(|state| {
                     state.shares.pass(index, holder);
                     state.free[holder as usize].push_front(index);
