@@ -158,9 +158,42 @@ struct Inner {
     kind: ErrorKind,
     cuda: Option<CudaCode>,
     operation: &'static str,
-    context: String,
+    context: Context,
     remedy: &'static str,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
+}
+
+/// What was found. An answer that callers ask for again and again, such as [`ErrorKind::NotReady`], costs no
+/// text: that is made when somebody reads it.
+#[derive(Clone)]
+pub(crate) enum Context {
+    Known(&'static str),
+    Made(String),
+    Numbers(fn([usize; 2]) -> String, [usize; 2]),
+    Later(Arc<dyn fmt::Display + Send + Sync>),
+}
+
+impl From<&'static str> for Context {
+    fn from(text: &'static str) -> Self {
+        Context::Known(text)
+    }
+}
+
+impl From<String> for Context {
+    fn from(text: String) -> Self {
+        Context::Made(text)
+    }
+}
+
+impl fmt::Display for Context {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Context::Known(text) => f.write_str(text),
+            Context::Made(text) => f.write_str(text),
+            Context::Numbers(text, numbers) => f.write_str(&text(*numbers)),
+            Context::Later(text) => fmt::Display::fmt(text, f),
+        }
+    }
 }
 
 impl Error {
@@ -169,7 +202,7 @@ impl Error {
     pub(crate) fn new(
         kind: ErrorKind,
         operation: &'static str,
-        context: impl Into<String>,
+        context: impl Into<Context>,
         remedy: &'static str,
     ) -> Self {
         let context = context.into();
@@ -181,7 +214,7 @@ impl Error {
     pub(crate) fn cuda(
         code: CudaCode,
         operation: &'static str,
-        context: impl Into<String>,
+        context: impl Into<Context>,
     ) -> Self {
         let (kind, remedy) = classify(code);
         Error(Box::new(Inner {
@@ -254,6 +287,10 @@ fn classify(code: CudaCode) -> (ErrorKind, &'static str) {
         | CudaCode::CAPTURED_EVENT => (
             ErrorKind::StreamCapturing,
             "end the graph capture first, or use a stream that is not part of it",
+        ),
+        CudaCode::NOT_PERMITTED => (
+            ErrorKind::Unsupported,
+            "CUDA calls are forbidden inside a host function: hand the work to another thread",
         ),
         CudaCode::NOT_SUPPORTED => {
             (ErrorKind::Unsupported, "check the device's attributes before relying on this feature")

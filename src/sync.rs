@@ -135,6 +135,13 @@ pub(crate) mod cell {
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
+
+        /// As [`with_mut`](Self::with_mut), for who only reads.
+        #[cfg(feature = "capi")]
+        #[inline]
+        pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+            f(self.0.get())
+        }
     }
 }
 

@@ -8,6 +8,8 @@
 //!   remote   dropped by another thread             waste    rounding, on a mix of real sizes
 //!   copies   with a copy each; large copies        budget   64 threads and 3 blocks
 //!
+//!   capi     C against Rust (feature capi)
+//!
 //!   ring     a queue                          ticks    a fine clock
 //! ```
 //!
@@ -17,6 +19,8 @@
 //! of large memory carry the smaller size in their names.
 
 mod budget;
+#[cfg(feature = "capi")]
+mod capi;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;
@@ -83,6 +87,8 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     stalls::run(&bench, &mut report)?;
     waste::run(&mut report);
     budget::run(&bench, &mut report)?;
+    #[cfg(feature = "capi")]
+    capi::run(&bench, &mut report)?;
     report.print();
     report.write(&options)
 }

@@ -1,16 +1,17 @@
 //! Buffers in page-locked memory.
 
 use std::ffi::c_void;
-use std::sync::Arc;
+use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use super::cell::Cell;
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::Out;
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
+use super::table::Table;
 use crate::error::Result;
-use crate::memory::PinnedBuf;
+use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;
 
 /// A buffer in page-locked memory, from a pool, or of the caller's own memory. Any thread may use it, one
@@ -19,11 +20,49 @@ pub struct pinlane_buffer {
     _opaque: [u8; 0],
 }
 
+/// What a handle of a buffer stands for.
+pub struct HostBuffer {
+    pub(super) buffer: PinnedBuf<u8>,
+    /// How memory that the caller lends is given back.
+    pub(super) lent: Option<Lent>,
+}
+
+impl HostBuffer {
+    /// The handle's note is the size, and whether the memory is lent.
+    pub(super) fn into_handle(self) -> *mut pinlane_buffer {
+        let note = self.buffer.len() | if self.lent.is_some() { LENT } else { 0 };
+        handle::create_noted(self, note)
+    }
+}
+
+/// No buffer is that large.
+const LENT: usize = 1 << (usize::BITS - 1);
+
+fn size_and_lent(note: usize) -> (usize, bool) {
+    (note & !LENT, note & LENT != 0)
+}
+
+impl Deref for HostBuffer {
+    type Target = PinnedBuf<u8>;
+
+    #[inline]
+    fn deref(&self) -> &PinnedBuf<u8> {
+        &self.buffer
+    }
+}
+
+impl DerefMut for HostBuffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut PinnedBuf<u8> {
+        &mut self.buffer
+    }
+}
+
 impl Handle for pinlane_buffer {
-    type Object = Cell<PinnedBuf<u8>>;
+    type Object = HostBuffer;
     const NAME: &'static str = "buffer";
     fn table() -> &'static Table<Self::Object> {
-        static TABLE: Table<Cell<PinnedBuf<u8>>> = Table::new(5);
+        static TABLE: Table<HostBuffer> = Table::new(5, false);
         &TABLE
     }
 }
@@ -41,7 +80,7 @@ unsafe fn allocate(
         let pool = handle::get(operation, pool)?;
         // SAFETY: the same precondition.
         let out = unsafe { Out::new(operation, "buffer", buffer) }?;
-        out.set(handle::create(Cell::new(how(&pool)?)));
+        out.set(HostBuffer { buffer: how(&pool)?, lent: None }.into_handle());
         Ok(())
     })
 }
@@ -146,13 +185,33 @@ unsafe fn address<P>(
     operation: &'static str,
     buffer: *const pinlane_buffer,
     data: *mut P,
-    access: impl FnOnce(&Arc<Cell<PinnedBuf<u8>>>) -> Result<P>,
+    access: impl FnOnce(&HostBuffer) -> Result<P>,
 ) -> pinlane_status {
     boundary(|| {
         let buffer = handle::get(operation, buffer)?;
         // SAFETY: the same precondition.
         let out = unsafe { Out::new(operation, "data", data) }?;
         out.set(access(&buffer)?);
+        Ok(())
+    })
+}
+
+/// As [`address`], for who needs the buffer alone.
+///
+/// # Safety
+///
+/// * As for [`address`].
+unsafe fn address_mut(
+    operation: &'static str,
+    buffer: *const pinlane_buffer,
+    data: *mut *mut c_void,
+    access: impl FnOnce(&mut HostBuffer) -> Result<&mut [u8]>,
+) -> pinlane_status {
+    boundary(|| {
+        let mut buffer = handle::get_mut(operation, buffer)?;
+        // SAFETY: the same precondition.
+        let out = unsafe { Out::new(operation, "data", data) }?;
+        out.set(access(&mut buffer)?.as_mut_ptr().cast());
         Ok(())
     })
 }
@@ -174,11 +233,7 @@ pub unsafe extern "C" fn pinlane_buffer_read(
 ) -> pinlane_status {
     const OPERATION: &str = "pinlane_buffer_read";
     // SAFETY: the caller's precondition on `data`.
-    unsafe {
-        address(OPERATION, buffer, data, |buffer| {
-            Ok(buffer.shared(OPERATION)?.read()?.as_ptr().cast())
-        })
-    }
+    unsafe { address(OPERATION, buffer, data, |buffer| Ok(buffer.read()?.as_ptr().cast())) }
 }
 
 /// Writes the address of the bytes to `data`, to be written. Blocks until every pending device use of the
@@ -197,11 +252,7 @@ pub unsafe extern "C" fn pinlane_buffer_write(
 ) -> pinlane_status {
     const OPERATION: &str = "pinlane_buffer_write";
     // SAFETY: the caller's precondition on `data`.
-    unsafe {
-        address(OPERATION, buffer, data, |buffer| {
-            Ok(buffer.exclusive(OPERATION)?.write()?.as_mut_ptr().cast())
-        })
-    }
+    unsafe { address_mut(OPERATION, buffer, data, |buffer| buffer.write()) }
 }
 
 /// As `pinlane_buffer_read`, but does not block: status `NOT_READY` where that would wait.
@@ -216,11 +267,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_read(
 ) -> pinlane_status {
     const OPERATION: &str = "pinlane_buffer_try_read";
     // SAFETY: the caller's precondition on `data`.
-    unsafe {
-        address(OPERATION, buffer, data, |buffer| {
-            Ok(buffer.shared(OPERATION)?.try_read()?.as_ptr().cast())
-        })
-    }
+    unsafe { address(OPERATION, buffer, data, |buffer| Ok(buffer.try_read()?.as_ptr().cast())) }
 }
 
 /// As `pinlane_buffer_write`, but does not block: status `NOT_READY` where that would wait.
@@ -235,11 +282,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_write(
 ) -> pinlane_status {
     const OPERATION: &str = "pinlane_buffer_try_write";
     // SAFETY: the caller's precondition on `data`.
-    unsafe {
-        address(OPERATION, buffer, data, |buffer| {
-            Ok(buffer.exclusive(OPERATION)?.try_write()?.as_mut_ptr().cast())
-        })
-    }
+    unsafe { address_mut(OPERATION, buffer, data, |buffer| buffer.try_write()) }
 }
 
 /// Writes the address of the bytes to `data` without waiting, for the caller's own CUDA calls. Tell the
@@ -258,16 +301,12 @@ pub unsafe extern "C" fn pinlane_buffer_address(
 ) -> pinlane_status {
     const OPERATION: &str = "pinlane_buffer_address";
     // SAFETY: the caller's precondition on `data`.
-    unsafe {
-        address(OPERATION, buffer, data, |buffer| {
-            Ok(buffer.shared(OPERATION)?.as_ptr().cast_mut().cast())
-        })
-    }
+    unsafe { address(OPERATION, buffer, data, |buffer| Ok(buffer.as_ptr().cast_mut().cast())) }
 }
 
-/// Writes the buffer's size in bytes to `bytes`.
+/// Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
 ///
 /// # Safety
 ///
@@ -277,9 +316,13 @@ pub unsafe extern "C" fn pinlane_buffer_size(
     buffer: *const pinlane_buffer,
     bytes: *mut usize,
 ) -> pinlane_status {
-    const OPERATION: &str = "pinlane_buffer_size";
-    // SAFETY: the caller's precondition on `bytes`.
-    unsafe { address(OPERATION, buffer, bytes, |buffer| Ok(buffer.shared(OPERATION)?.len())) }
+    boundary(|| {
+        const OPERATION: &str = "pinlane_buffer_size";
+        let (length, _) = size_and_lent(handle::note(OPERATION, buffer)?);
+        // SAFETY: the caller's precondition on `bytes`.
+        unsafe { Out::new(OPERATION, "bytes", bytes) }?.set(length);
+        Ok(())
+    })
 }
 
 /// Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that the
@@ -293,10 +336,9 @@ pub extern "C" fn pinlane_buffer_acquire(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_buffer_acquire";
-        let buffer = handle::get(OPERATION, buffer)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         let stream = handle::get(OPERATION, stream)?;
-        let mut buffer = buffer.exclusive(OPERATION)?;
-        stream.acquire(&mut *buffer)
+        stream.acquire(&mut buffer.buffer)
     })
 }
 
@@ -314,10 +356,9 @@ pub extern "C" fn pinlane_buffer_record_use(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_buffer_record_use";
-        let buffer = handle::get(OPERATION, buffer)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         let stream = handle::get(OPERATION, stream)?;
-        let mut buffer = buffer.exclusive(OPERATION)?;
-        stream.record_use(&mut *buffer)
+        stream.record_use(&mut buffer.buffer)
     })
 }
 
@@ -326,12 +367,26 @@ pub extern "C" fn pinlane_buffer_record_use(
 /// `pinlane_buffer_register`, is waited for: when it is freed, the memory is the caller's again.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the caller's
-/// own, `BUSY` while another thread's call uses it, and `UNSUPPORTED` inside a host function; it is then
-/// not freed.
+/// own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function (also one that
+/// `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is to wait for the device or to
+/// unregister the memory. The buffer is then as it was: the memory is still lent and page-locked, and the
+/// call may be made again. After `DEVICE_LOST` nothing runs on the device any more, so that the memory may be
+/// used and freed all the same.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_buffer_free";
-        handle::free_if(OPERATION, buffer, |buffer| Cell::check_free(OPERATION, buffer))
+        if buffer.is_null() || handle::check_process(OPERATION).is_err() {
+            return Ok(());
+        }
+        let (_, lent) = size_and_lent(handle::note(OPERATION, buffer)?);
+        if !lent {
+            return handle::free(OPERATION, buffer);
+        }
+        let buffer = handle::get_mut(OPERATION, buffer)?;
+        // Until this has succeeded the buffer is as it was, and can be freed again.
+        buffer.lent.as_ref().map_or(Ok(()), |lent| lent.end(OPERATION))?;
+        buffer.remove();
+        Ok(())
     })
 }

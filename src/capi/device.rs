@@ -2,8 +2,10 @@
 
 use std::ffi::c_char;
 
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::{self, Out};
 use super::status::{boundary, pinlane_status};
+use super::table::Table;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -17,7 +19,7 @@ impl Handle for pinlane_device {
     type Object = Device;
     const NAME: &'static str = "device";
     fn table() -> &'static Table<Device> {
-        static TABLE: Table<Device> = Table::new(1);
+        static TABLE: Table<Device> = Table::new(1, true);
         &TABLE
     }
 }
@@ -226,7 +228,7 @@ pub unsafe extern "C" fn pinlane_device_name(
         const OPERATION: &str = "pinlane_device_name";
         let device = handle::get(OPERATION, device)?;
         if buffer.is_null() || capacity == 0 {
-            return Err(handle::null(OPERATION, "buffer, or its capacity,"));
+            return Err(pointer::null(OPERATION, "buffer, or its capacity,"));
         }
         let name = &device.name().as_bytes()[..device.name().len().min(capacity - 1)];
         // SAFETY: `buffer` has `capacity` bytes, of which at most `capacity - 1` and a NUL are written;
@@ -302,7 +304,7 @@ pub extern "C" fn pinlane_device_free(device: *mut pinlane_device) -> pinlane_st
 /// - `options` is misaligned (an error), or points to a struct that is as large as its `size` says.
 pub(super) unsafe fn sized_input<T: Copy>(operation: &'static str, options: *const T) -> Result<T> {
     // SAFETY: `size` is the first member of every options struct, so a struct of any size has it.
-    let given = unsafe { handle::input(operation, "options", options.cast::<usize>()) }?;
+    let given = unsafe { pointer::input(operation, "options", options.cast::<usize>()) }?;
     if given != size_of::<T>() {
         return Err(Error::new(
             ErrorKind::InvalidValue,
@@ -312,7 +314,7 @@ pub(super) unsafe fn sized_input<T: Copy>(operation: &'static str, options: *con
         ));
     }
     // SAFETY: the struct is as large as `T`.
-    unsafe { handle::input(operation, "options", options) }
+    unsafe { pointer::input(operation, "options", options) }
 }
 
 /// Unknown flags are refused: a newer program may mean something by them.

@@ -2,11 +2,12 @@
 
 use std::ffi::c_void;
 
-use super::cell::Cell;
 use super::device::pinlane_device;
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::Out;
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
+use super::table::Table;
 use crate::memory::DeviceBuf;
 
 /// A buffer in the memory of a device. Any thread may use it, one at a time: a call that conflicts with
@@ -16,10 +17,10 @@ pub struct pinlane_device_buffer {
 }
 
 impl Handle for pinlane_device_buffer {
-    type Object = Cell<DeviceBuf<u8>>;
+    type Object = DeviceBuf<u8>;
     const NAME: &'static str = "device buffer";
     fn table() -> &'static Table<Self::Object> {
-        static TABLE: Table<Cell<DeviceBuf<u8>>> = Table::new(6);
+        static TABLE: Table<DeviceBuf<u8>> = Table::new(6, false);
         &TABLE
     }
 }
@@ -45,7 +46,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_alloc(
         let device = handle::get(OPERATION, device)?;
         // SAFETY: the caller's precondition on `buffer`.
         let out = unsafe { Out::new(OPERATION, "buffer", buffer) }?;
-        out.set(handle::create(Cell::new(device.alloc::<u8>(bytes)?)));
+        out.set(handle::create_noted(device.alloc::<u8>(bytes)?, bytes));
         Ok(())
     })
 }
@@ -69,15 +70,15 @@ pub unsafe extern "C" fn pinlane_device_buffer_address(
         let buffer = handle::get(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `pointer`.
         let out = unsafe { Out::new(OPERATION, "pointer", pointer) }?;
-        let address = buffer.shared(OPERATION)?.as_device_ptr();
+        let address = buffer.as_device_ptr();
         out.set(std::ptr::without_provenance_mut(address as usize));
         Ok(())
     })
 }
 
-/// Writes the buffer's size in bytes to `bytes`.
+/// Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
 ///
 /// # Safety
 ///
@@ -89,10 +90,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_size(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_size";
-        let buffer = handle::get(OPERATION, buffer)?;
+        let length = handle::note(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `bytes`.
-        let out = unsafe { Out::new(OPERATION, "bytes", bytes) }?;
-        out.set(buffer.shared(OPERATION)?.len());
+        unsafe { Out::new(OPERATION, "bytes", bytes) }?.set(length);
         Ok(())
     })
 }
@@ -109,9 +109,8 @@ pub extern "C" fn pinlane_device_buffer_acquire(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_acquire";
-        let buffer = handle::get(OPERATION, buffer)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         let stream = handle::get(OPERATION, stream)?;
-        let mut buffer = buffer.exclusive(OPERATION)?;
         stream.acquire(&mut *buffer)
     })
 }
@@ -129,9 +128,8 @@ pub extern "C" fn pinlane_device_buffer_record_use(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_record_use";
-        let buffer = handle::get(OPERATION, buffer)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         let stream = handle::get(OPERATION, stream)?;
-        let mut buffer = buffer.exclusive(OPERATION)?;
         stream.record_use(&mut *buffer)
     })
 }

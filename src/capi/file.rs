@@ -7,9 +7,11 @@ use super::batch::{Place, Side};
 use super::buffer::pinlane_buffer;
 use super::device::check_flags;
 use super::device_buffer::pinlane_device_buffer;
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::{self, Out};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
+use super::table::Table;
 use super::ticket::{TicketOut, pinlane_ticket};
 use super::transfer::{borrowed, range};
 use crate::error::Result;
@@ -27,7 +29,7 @@ impl Handle for pinlane_file {
     type Object = FileReader;
     const NAME: &'static str = "file";
     fn table() -> &'static Table<FileReader> {
-        static TABLE: Table<FileReader> = Table::new(7);
+        static TABLE: Table<FileReader> = Table::new(7, true);
         &TABLE
     }
 }
@@ -84,7 +86,7 @@ pub unsafe extern "C" fn pinlane_file_open(
         let out = unsafe { Out::new(OPERATION, "file", file) }?;
         check_flags(OPERATION, flags, PINLANE_FILE_DIRECT)?;
         if path.is_null() {
-            return Err(handle::null(OPERATION, "path"));
+            return Err(pointer::null(OPERATION, "path"));
         }
         // SAFETY: the caller's precondition on `path`, which is not NULL.
         let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
@@ -134,8 +136,7 @@ pub extern "C" fn pinlane_file_read(
     boundary(|| {
         const OPERATION: &str = "pinlane_file_read";
         let file = handle::get(OPERATION, file)?;
-        let buffer = handle::get(OPERATION, buffer)?;
-        let mut buffer = buffer.exclusive(OPERATION)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         file.read_into(offset, buffer.slice_mut(range(OPERATION, buffer_offset, bytes)?)?)
     })
 }
@@ -205,10 +206,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_file(
         const OPERATION: &str = "pinlane_device_buffer_upload_file";
         let stream = handle::get(OPERATION, stream)?;
         let file = handle::get(OPERATION, file)?;
-        let destination = handle::get(OPERATION, destination)?;
+        let mut destination = handle::get_mut(OPERATION, destination)?;
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        let mut destination = destination.exclusive(OPERATION)?;
         let part = destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?;
         out.set(stream.upload_file(&file, offset, part)?);
         Ok(())
@@ -244,7 +244,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         // SAFETY: the caller's precondition on `ranges`.
-        let ranges = unsafe { handle::inputs(OPERATION, "ranges", ranges, count) }?;
+        let ranges = unsafe { pointer::inputs(OPERATION, "ranges", ranges, count) }?;
         // SAFETY: the caller's precondition on the memory that the ranges name.
         out.set(unsafe { upload_ranges(OPERATION, &stream, &file, ranges) }?);
         Ok(())

@@ -4,7 +4,8 @@ use std::ffi::c_char;
 
 use super::batch::{downloads, pinlane_copy, uploads};
 use super::device::sized_input;
-use super::handle::{self, Out};
+use super::handle;
+use super::pointer::{self, Out};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use crate::error::{Error, ErrorKind, Result};
@@ -130,7 +131,7 @@ impl PlanOut {
         // SAFETY: the second precondition.
         let length = unsafe { Out::optional(operation, "length", length) }?;
         if text.is_null() && capacity > 0 {
-            return Err(handle::null(operation, "text"));
+            return Err(pointer::null(operation, "text"));
         }
         Ok(PlanOut { plan: out, length, text, capacity })
     }
@@ -189,7 +190,7 @@ pub unsafe extern "C" fn pinlane_plan_upload(
         // SAFETY: the caller's preconditions on `plan`, `text` and `length`.
         let out = unsafe { PlanOut::new(OPERATION, plan, text, capacity, length) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { handle::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
         // SAFETY: the caller's precondition on the memory that the copies name.
         let plan =
             unsafe { uploads(OPERATION, &stream, copies, |items| stream.plan_upload(items)) }?;
@@ -223,7 +224,7 @@ pub unsafe extern "C" fn pinlane_plan_download(
         // SAFETY: the caller's preconditions on `plan`, `text` and `length`.
         let out = unsafe { PlanOut::new(OPERATION, plan, text, capacity, length) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { handle::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
         // SAFETY: the caller's precondition on the memory that the copies name.
         let plan =
             unsafe { downloads(OPERATION, &stream, copies, |items| stream.plan_download(items)) }?;

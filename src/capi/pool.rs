@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use super::device::{check_flags, pinlane_device, sized_input};
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::Out;
 use super::status::{boundary, pinlane_status};
+use super::table::Table;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::{PageLocking, PinnedPool, PinnedPoolBuilder};
@@ -19,7 +21,7 @@ impl Handle for pinlane_pool {
     type Object = PinnedPool;
     const NAME: &'static str = "pool";
     fn table() -> &'static Table<PinnedPool> {
-        static TABLE: Table<PinnedPool> = Table::new(4);
+        static TABLE: Table<PinnedPool> = Table::new(4, true);
         &TABLE
     }
 }

@@ -2,7 +2,8 @@
 
 use std::ffi::c_void;
 
-use super::handle::{self, Out};
+use super::handle;
+use super::pointer::Out;
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;

@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use super::device::sized_input;
-use super::handle::{self, Out};
+use super::handle;
+use super::pointer::Out;
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use crate::pool::{ClassStats, PoolStats};

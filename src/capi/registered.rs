@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
-use super::buffer::pinlane_buffer;
-use super::cell::Cell;
+use super::buffer::{HostBuffer, pinlane_buffer};
 use super::device::pinlane_device;
-use super::handle::{self, Out};
+use super::handle;
+use super::pointer::Out;
 use super::slice::check_memory;
 use super::status::{boundary, pinlane_status};
 use crate::memory::PinnedBuf;
@@ -15,9 +15,8 @@ use crate::memory::PinnedBuf;
 /// copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
 /// page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is 0.
 ///
-/// The memory is lent until `pinlane_buffer_free`. That blocks until the device is done with it and it is
-/// no longer page-locked; then it is the caller's to use and to free. A program whose device cannot be
-/// waited for, and is not lost, aborts there: the device might still write to the memory.
+/// The memory is lent until `pinlane_buffer_free` has returned `PINLANE_STATUS_OK`. That blocks until the
+/// device is done with it and it is no longer page-locked; then it is the caller's to use and to free.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
 /// function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot be
@@ -42,10 +41,9 @@ pub unsafe extern "C" fn pinlane_buffer_register(
         let out = unsafe { Out::new(OPERATION, "buffer", buffer) }?;
         let first = check_memory(OPERATION, memory.cast(), bytes)?;
         // SAFETY: the caller's second precondition; whether C has initialised the bytes does not matter,
-        // as no code of this interface reads them on the host. `Cell::check_free` refuses to drop the
-        // buffer inside a host function.
-        let lent = unsafe { PinnedBuf::register_raw(OPERATION, &device, first, bytes) }?;
-        out.set(handle::create(Cell::lent(lent, (*device).clone())));
+        // as no code of this interface reads them on the host. The buffer drops only when it was given back.
+        let (buffer, lent) = unsafe { PinnedBuf::register_raw(OPERATION, &device, first, bytes) }?;
+        out.set(HostBuffer { buffer, lent: Some(lent) }.into_handle());
         Ok(())
     })
 }
@@ -57,11 +55,13 @@ mod tests {
     use super::*;
     use crate::capi::buffer::pinlane_buffer_free;
     use crate::capi::status::{
-        PINLANE_STATUS_BUSY, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK,
+        PINLANE_STATUS_BUSY, PINLANE_STATUS_CUDA, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK,
         PINLANE_STATUS_UNSUPPORTED,
     };
     use crate::device::Device;
-    use crate::driver::emulated::{Emulator, Execution};
+    use crate::driver::Call;
+    use crate::driver::emulated::{Emulator, Execution, Fault, FindingKind};
+    use crate::error::CudaCode;
 
     /// A lazy machine, a device of it, and a handle of that, which leaks.
     fn rig() -> (Emulator, Device, *mut pinlane_device) {
@@ -110,5 +110,73 @@ mod tests {
         assert_eq!(receiver.recv(), Ok(PINLANE_STATUS_UNSUPPORTED));
         assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_OK);
         assert_eq!((machine.usage().host_blocks, machine.findings()), (0, vec![]));
+    }
+
+    /// Memory is given back only by a free that succeeds, and one that fails can be made again.
+    #[test]
+    fn memory_that_is_not_unregistered_stays_lent() {
+        let (machine, device, handle) = rig();
+        let stream = device.stream().expect("no faults");
+        let mut gpu = device.alloc::<u8>(100).expect("no faults");
+        let mut memory = vec![1; 100];
+        let buffer = lend(handle, &mut memory);
+        stream.fill(&mut gpu, 9).expect("no faults");
+        let mut held = handle::get_mut("test", buffer).expect("a live handle");
+        stream.download(&gpu, &mut held.buffer).expect("no faults");
+        drop(held);
+        for calls in [
+            // Nobody can say whether the device is done; then the runtime does not unregister it.
+            &[Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize, Call::StreamQuery]
+                [..],
+            &[Call::HostUnregister],
+        ] {
+            calls.iter().for_each(|&call| machine.inject(Fault::forever(call, CudaCode(999))));
+            assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_CUDA);
+            assert_eq!(machine.usage().host_blocks, 1);
+            machine.clear_faults();
+        }
+        assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_OK);
+        assert_eq!((machine.usage().host_blocks, machine.findings()), (0, vec![]));
+        assert_eq!(memory, [9; 100]);
+        let again = lend(handle, &mut memory);
+        assert_eq!(pinlane_buffer_free(again), PINLANE_STATUS_OK);
+    }
+
+    /// A host function that somebody else launched, of which only the runtime knows.
+    #[test]
+    fn a_host_function_of_the_callers_own_cannot_give_memory_back() {
+        struct Inside {
+            buffer: usize,
+            status: std::sync::mpsc::Sender<i32>,
+        }
+        unsafe extern "C" fn free(inside: *mut c_void) {
+            // SAFETY: the test's, which it leaked for this call.
+            let inside = unsafe { Box::from_raw(inside.cast::<Inside>()) };
+            let buffer = std::ptr::without_provenance_mut(inside.buffer);
+            inside.status.send(pinlane_buffer_free(buffer)).expect("the test waits");
+        }
+        let (machine, device, handle) = rig();
+        let (stream, other) = (device.stream().expect("fine"), device.stream().expect("fine"));
+        let mut gpu = device.alloc::<u8>(100).expect("no faults");
+        for used in [false, true] {
+            let mut memory = vec![1; 100];
+            let buffer = lend(handle, &mut memory);
+            if used {
+                let mut held = handle::get_mut("test", buffer).expect("a live handle");
+                stream.fill(&mut gpu, 9).expect("no faults");
+                stream.download(&gpu, &mut held.buffer).expect("no faults");
+            }
+            let (status, receiver) = std::sync::mpsc::channel();
+            let inside = Box::into_raw(Box::new(Inside { buffer: buffer.addr(), status }));
+            let driver = device.context().driver("test").expect("not in a host function");
+            // SAFETY: the stream is live; the function is called once with what was leaked for it.
+            unsafe { driver.launch_host(other.timeline.raw(), free, inside.cast()) }.expect("fine");
+            other.synchronize().expect("no faults");
+            assert_eq!(receiver.recv(), Ok(PINLANE_STATUS_UNSUPPORTED));
+            assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_OK);
+            assert_eq!(machine.usage().host_blocks, 0);
+        }
+        let kinds = machine.findings().into_iter().map(|finding| finding.kind);
+        assert!(kinds.into_iter().all(|kind| kind == FindingKind::CallInHostFunction));
     }
 }

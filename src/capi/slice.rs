@@ -151,12 +151,11 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_slice(
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_upload_slice";
         let stream = handle::get(OPERATION, stream)?;
-        let destination = handle::get(OPERATION, destination)?;
+        let mut destination = handle::get_mut(OPERATION, destination)?;
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         // SAFETY: the caller's precondition on `src`.
         let source = unsafe { source(OPERATION, src, bytes) }?;
-        let mut destination = destination.exclusive(OPERATION)?;
         let part = destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?;
         out.set(stream.upload_slice(source, part)?);
         Ok(())
@@ -185,7 +184,6 @@ pub unsafe extern "C" fn pinlane_device_buffer_download_slice(
         let source = handle::get(OPERATION, source)?;
         // SAFETY: the caller's precondition on `dst`.
         let destination = unsafe { destination(OPERATION, dst, bytes) }?;
-        let source = source.shared(OPERATION)?;
         let part = source.slice(range(OPERATION, source_offset, bytes)?)?;
         stream.download_slice(part, destination)
     })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::device::{check_flags, pinlane_device, sized_input};
 use super::handle;
+use super::pointer;
 use super::status::{boundary, pinlane_status};
 use crate::error::Result;
 use crate::transfer::{CopyTeam, Staging};
@@ -167,7 +168,7 @@ pub unsafe extern "C" fn pinlane_copy_team_install(
             check_flags(OPERATION, options.reserved, 0)?;
             // SAFETY: the caller's precondition on `cores`.
             let cores =
-                unsafe { handle::inputs(OPERATION, "cores", options.cores, options.core_count) }?;
+                unsafe { pointer::inputs(OPERATION, "cores", options.cores, options.core_count) }?;
             team = team.cores(cores.iter().map(|&core| core as usize).collect::<Vec<_>>());
             let no = |flag| options.flags & flag != 0;
             if let Some(threads) = given(options.threads as usize, no(PINLANE_COPY_TEAM_ALONE)) {

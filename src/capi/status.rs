@@ -81,55 +81,83 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
     }
 }
 
+/// The name of every status, and what it says.
+const NAMES: [(&CStr, &CStr); 21] = [
+    (c"PINLANE_STATUS_OK", c"PINLANE_STATUS_OK: The call did what it promises."),
+    (c"PINLANE_STATUS_INVALID_VALUE", c"PINLANE_STATUS_INVALID_VALUE: An argument is outside what the function accepts."),
+    (c"PINLANE_STATUS_LENGTH_MISMATCH", c"PINLANE_STATUS_LENGTH_MISMATCH: Two sides of a copy, or a pattern and its range, do not fit each other."),
+    (c"PINLANE_STATUS_OUT_OF_RANGE", c"PINLANE_STATUS_OUT_OF_RANGE: A range does not lie inside its buffer."),
+    (c"PINLANE_STATUS_NOT_READY", c"PINLANE_STATUS_NOT_READY: The device still uses the buffer, or no block is free: only try_ functions say so."),
+    (c"PINLANE_STATUS_BUDGET_EXHAUSTED", c"PINLANE_STATUS_BUDGET_EXHAUSTED: The pool's budget is spent on buffers that are alive."),
+    (c"PINLANE_STATUS_OUT_OF_HOST_MEMORY", c"PINLANE_STATUS_OUT_OF_HOST_MEMORY: The system has no more page-locked memory to give."),
+    (c"PINLANE_STATUS_OUT_OF_DEVICE_MEMORY", c"PINLANE_STATUS_OUT_OF_DEVICE_MEMORY: The device has no more memory to give."),
+    (c"PINLANE_STATUS_NO_DEVICE", c"PINLANE_STATUS_NO_DEVICE: No usable device: no CUDA in this build, no driver, or no device of that number."),
+    (c"PINLANE_STATUS_UNSUPPORTED", c"PINLANE_STATUS_UNSUPPORTED: Not supported by this build, device or stream."),
+    (c"PINLANE_STATUS_WRONG_DEVICE", c"PINLANE_STATUS_WRONG_DEVICE: The stream belongs to another device or driver than the buffers."),
+    (c"PINLANE_STATUS_WRONG_THREAD", c"PINLANE_STATUS_WRONG_THREAD: The per-thread default stream was used on another thread than the one that opened it."),
+    (c"PINLANE_STATUS_STREAM_CAPTURING", c"PINLANE_STATUS_STREAM_CAPTURING: The stream is being captured into a graph."),
+    (c"PINLANE_STATUS_FORKED_PROCESS", c"PINLANE_STATUS_FORKED_PROCESS: The process is a forked child of the one that opened the device."),
+    (c"PINLANE_STATUS_DEVICE_LOST", c"PINLANE_STATUS_DEVICE_LOST: The device is lost: a sticky CUDA error."),
+    (c"PINLANE_STATUS_BUSY", c"PINLANE_STATUS_BUSY: Another thread uses the buffer in a conflicting way at this moment."),
+    (c"PINLANE_STATUS_INVALID_HANDLE", c"PINLANE_STATUS_INVALID_HANDLE: A handle is NULL, stale, freed, or of another type."),
+    (c"PINLANE_STATUS_PANIC", c"PINLANE_STATUS_PANIC: A panic was caught: a bug in pinlane."),
+    (c"PINLANE_STATUS_CUDA", c"PINLANE_STATUS_CUDA: Another failure that the CUDA runtime reported; see pinlane_last_cuda_error."),
+    (c"PINLANE_STATUS_TIMED_OUT", c"PINLANE_STATUS_TIMED_OUT: What was waited for did not happen in time."),
+    (c"PINLANE_STATUS_IO", c"PINLANE_STATUS_IO: A file could not be opened or read, or ended early."),
+];
+
 fn name_of(status: pinlane_status) -> &'static CStr {
-    match status {
-        PINLANE_STATUS_OK => c"PINLANE_STATUS_OK",
-        PINLANE_STATUS_INVALID_VALUE => c"PINLANE_STATUS_INVALID_VALUE",
-        PINLANE_STATUS_LENGTH_MISMATCH => c"PINLANE_STATUS_LENGTH_MISMATCH",
-        PINLANE_STATUS_OUT_OF_RANGE => c"PINLANE_STATUS_OUT_OF_RANGE",
-        PINLANE_STATUS_NOT_READY => c"PINLANE_STATUS_NOT_READY",
-        PINLANE_STATUS_BUDGET_EXHAUSTED => c"PINLANE_STATUS_BUDGET_EXHAUSTED",
-        PINLANE_STATUS_OUT_OF_HOST_MEMORY => c"PINLANE_STATUS_OUT_OF_HOST_MEMORY",
-        PINLANE_STATUS_OUT_OF_DEVICE_MEMORY => c"PINLANE_STATUS_OUT_OF_DEVICE_MEMORY",
-        PINLANE_STATUS_NO_DEVICE => c"PINLANE_STATUS_NO_DEVICE",
-        PINLANE_STATUS_UNSUPPORTED => c"PINLANE_STATUS_UNSUPPORTED",
-        PINLANE_STATUS_WRONG_DEVICE => c"PINLANE_STATUS_WRONG_DEVICE",
-        PINLANE_STATUS_WRONG_THREAD => c"PINLANE_STATUS_WRONG_THREAD",
-        PINLANE_STATUS_STREAM_CAPTURING => c"PINLANE_STATUS_STREAM_CAPTURING",
-        PINLANE_STATUS_FORKED_PROCESS => c"PINLANE_STATUS_FORKED_PROCESS",
-        PINLANE_STATUS_DEVICE_LOST => c"PINLANE_STATUS_DEVICE_LOST",
-        PINLANE_STATUS_BUSY => c"PINLANE_STATUS_BUSY",
-        PINLANE_STATUS_INVALID_HANDLE => c"PINLANE_STATUS_INVALID_HANDLE",
-        PINLANE_STATUS_PANIC => c"PINLANE_STATUS_PANIC",
-        PINLANE_STATUS_CUDA => c"PINLANE_STATUS_CUDA",
-        PINLANE_STATUS_TIMED_OUT => c"PINLANE_STATUS_TIMED_OUT",
-        PINLANE_STATUS_IO => c"PINLANE_STATUS_IO",
-        _ => c"PINLANE_STATUS_UNKNOWN",
-    }
+    let known = usize::try_from(status).ok().and_then(|number| NAMES.get(number));
+    known.map_or(c"PINLANE_STATUS_UNKNOWN", |(name, _)| name)
 }
 
 thread_local! {
-    static MESSAGE: RefCell<CString> = RefCell::default();
+    /// The last error, and its message once somebody has asked for that.
+    static LAST: RefCell<Last> = const { RefCell::new(Last { error: None, message: None }) };
+    /// What is left of it when the thread is ending: these need no destructor.
+    static STATUS: Cell<pinlane_status> = const { Cell::new(PINLANE_STATUS_OK) };
     static CUDA_ERROR: Cell<i32> = const { Cell::new(0) };
+}
+
+struct Last {
+    error: Option<Error>,
+    message: Option<CString>,
+}
+
+impl Last {
+    fn message(&mut self) -> &CStr {
+        match (&mut self.message, &self.error) {
+            (Some(message), _) => message,
+            (None, None) => c"",
+            (slot, Some(error)) => {
+                let text = error.to_string().replace('\0', "?");
+                slot.insert(CString::new(text).unwrap_or_default())
+            }
+        }
+    }
 }
 
 /// Runs the body of an exported function: an error becomes a status and this thread's message, and a
 /// panic becomes `PINLANE_STATUS_PANIC` instead of unwinding into C.
+#[inline]
 pub(super) fn boundary(body: impl FnOnce() -> Result<()>) -> pinlane_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => PINLANE_STATUS_OK,
-        Ok(Err(error)) => report(&error),
-        Err(payload) => {
-            let status = report(&Error::new(
-                ErrorKind::Panic,
-                "pinlane",
-                format!("a panic was caught at the C boundary: {}", panic_text(&*payload)),
-                "report it as a bug of pinlane",
-            ));
-            discard_panic(payload);
-            status
-        }
+        Ok(Err(error)) => report(error),
+        Err(payload) => panicked(payload),
     }
+}
+
+#[cold]
+fn panicked(payload: Box<dyn Any + Send>) -> pinlane_status {
+    let status = report(Error::new(
+        ErrorKind::Panic,
+        "pinlane",
+        format!("a panic was caught at the C boundary: {}", panic_text(&*payload)),
+        "report it as a bug of pinlane",
+    ));
+    discard_panic(payload);
+    status
 }
 
 fn panic_text(payload: &(dyn Any + Send)) -> &str {
@@ -137,29 +165,64 @@ fn panic_text(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-fn report(error: &Error) -> pinlane_status {
-    let text = error.to_string().replace('\0', "?");
-    let message = CString::new(text).unwrap_or_default();
-    // Both fail only while the thread is ending; then the status alone must do.
-    let _ = MESSAGE.try_with(|slot| slot.try_borrow_mut().map(|mut slot| *slot = message));
-    let _ = CUDA_ERROR.try_with(|slot| slot.set(error.cuda_code().map_or(0, |code| code.0)));
-    status_of(error.kind())
+/// Keeps the error; its text is made when somebody asks for it.
+#[cold]
+fn report(error: Error) -> pinlane_status {
+    let status = status_of(error.kind());
+    STATUS.set(status);
+    CUDA_ERROR.set(error.cuda_code().map_or(0, |code| code.0));
+    keep(Last { error: Some(error), message: None });
+    status
+}
+
+fn keep(last: Last) {
+    // What was there drops with the slot free, in case that calls pinlane. While the thread is ending there is
+    // no slot: then the status alone must do.
+    drop(LAST.try_with(|slot| slot.replace(last)));
 }
 
 /// The message of this thread's last pinlane call that failed: which call, what was found, what to do.
-/// Empty if none has failed. Valid until the thread's next pinlane call. Never NULL.
+/// Empty if none has failed. Valid until the thread's next pinlane call. Never NULL. While the thread is
+/// ending (in destructors of its own variables, or after `main`) it says what the status means, and no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_error() -> *const c_char {
-    MESSAGE
-        .try_with(|slot| slot.try_borrow().map_or(c"".as_ptr(), |slot| slot.as_ptr()))
-        .unwrap_or(c"".as_ptr())
+    let message = LAST.try_with(|slot| slot.borrow_mut().message().as_ptr());
+    message.unwrap_or_else(|_| meaning_of(STATUS.get()).as_ptr())
+}
+
+fn meaning_of(status: pinlane_status) -> &'static CStr {
+    let known = usize::try_from(status).ok().filter(|&number| number > 0);
+    known.and_then(|number| NAMES.get(number)).map_or(c"", |(_, meaning)| meaning)
+}
+
+/// Makes `message` this thread's last message, as if a call had failed with `status`, and returns `status`: for
+/// checks that a wrapper in another language makes itself. The text is copied. NULL: what the status means.
+///
+/// # Safety
+///
+/// - `message` is NULL or points to a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_set_last_error(
+    status: pinlane_status,
+    message: *const c_char,
+) -> pinlane_status {
+    let text = if message.is_null() {
+        meaning_of(status)
+    } else {
+        // SAFETY: the caller's precondition.
+        unsafe { CStr::from_ptr(message) }
+    };
+    STATUS.set(status);
+    CUDA_ERROR.set(0);
+    keep(Last { error: None, message: Some(text.to_owned()) });
+    status
 }
 
 /// The `cudaError_t` behind this thread's last pinlane call that failed; 0 if the CUDA runtime was not
 /// the cause. The runtime's own last-error slot is never touched.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_cuda_error() -> i32 {
-    CUDA_ERROR.try_with(Cell::get).unwrap_or(0)
+    CUDA_ERROR.get()
 }
 
 /// The name of a status, such as "PINLANE_STATUS_BUSY"; "PINLANE_STATUS_UNKNOWN" for a number that is

@@ -4,8 +4,10 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::device::{check_flags, pinlane_device, sized_input};
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::Out;
 use super::status::{boundary, pinlane_status};
+use super::table::Table;
 use super::ticket::{TicketOut, pinlane_ticket};
 use crate::stream::{Stream, StreamOptions};
 
@@ -18,7 +20,7 @@ impl Handle for pinlane_stream {
     type Object = Stream;
     const NAME: &'static str = "stream";
     fn table() -> &'static Table<Stream> {
-        static TABLE: Table<Stream> = Table::new(3);
+        static TABLE: Table<Stream> = Table::new(3, true);
         &TABLE
     }
 }

@@ -1,7 +1,9 @@
 //! Tickets: claims to know when one operation is complete.
 
-use super::handle::{self, Handle, Out, Table};
+use super::handle::{self, Handle};
+use super::pointer::Out;
 use super::status::{boundary, pinlane_status};
+use super::table::Table;
 use crate::error::Result;
 use crate::ticket::Ticket;
 
@@ -15,7 +17,7 @@ impl Handle for pinlane_ticket {
     type Object = Ticket;
     const NAME: &'static str = "ticket";
     fn table() -> &'static Table<Ticket> {
-        static TABLE: Table<Ticket> = Table::new(2);
+        static TABLE: Table<Ticket> = Table::new(2, false);
         &TABLE
     }
 }

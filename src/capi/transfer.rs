@@ -2,11 +2,11 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::Arc;
 
 use super::buffer::pinlane_buffer;
 use super::device_buffer::pinlane_device_buffer;
-use super::handle::{self, Out};
+use super::handle;
+use super::pointer::{self, Out};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::{TicketOut, pinlane_ticket};
@@ -40,7 +40,7 @@ pub(super) unsafe fn borrowed(
     bytes: usize,
 ) -> Result<DeviceBuf<u8>> {
     if pointer.is_null() && bytes > 0 {
-        return Err(handle::null(operation, "device_pointer"));
+        return Err(pointer::null(operation, "device_pointer"));
     }
     let address = pointer.addr() as DevicePtr;
     Ok(DeviceBuf::borrowed(stream.timeline.context(), address, bytes))
@@ -76,7 +76,6 @@ pub unsafe extern "C" fn pinlane_upload(
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         // SAFETY: the caller's precondition on `device_pointer`.
         let mut device = unsafe { borrowed(OPERATION, &stream, device_pointer, bytes) }?;
-        let buffer = buffer.shared(OPERATION)?;
         let source = buffer.slice(range(OPERATION, offset, bytes)?)?;
         out.set(stream.upload(source, &mut device)?);
         Ok(())
@@ -105,12 +104,11 @@ pub unsafe extern "C" fn pinlane_download(
     boundary(|| {
         const OPERATION: &str = "pinlane_download";
         let stream = handle::get(OPERATION, stream)?;
-        let buffer = handle::get(OPERATION, buffer)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         // SAFETY: the caller's precondition on `device_pointer`.
         let device = unsafe { borrowed(OPERATION, &stream, device_pointer, bytes) }?;
-        let mut buffer = buffer.exclusive(OPERATION)?;
         let destination = buffer.slice_mut(range(OPERATION, offset, bytes)?)?;
         out.set(stream.download(&device, destination)?);
         Ok(())
@@ -140,11 +138,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
         const OPERATION: &str = "pinlane_device_buffer_upload";
         let stream = handle::get(OPERATION, stream)?;
         let source = handle::get(OPERATION, source)?;
-        let destination = handle::get(OPERATION, destination)?;
+        let mut destination = handle::get_mut(OPERATION, destination)?;
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        let source = source.shared(OPERATION)?;
-        let mut destination = destination.exclusive(OPERATION)?;
         out.set(stream.upload(
             source.slice(range(OPERATION, source_offset, bytes)?)?,
             destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?,
@@ -176,11 +172,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
         const OPERATION: &str = "pinlane_device_buffer_download";
         let stream = handle::get(OPERATION, stream)?;
         let source = handle::get(OPERATION, source)?;
-        let destination = handle::get(OPERATION, destination)?;
+        let mut destination = handle::get_mut(OPERATION, destination)?;
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        let source = source.shared(OPERATION)?;
-        let mut destination = destination.exclusive(OPERATION)?;
         out.set(stream.download(
             source.slice(range(OPERATION, source_offset, bytes)?)?,
             destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?,
@@ -209,16 +203,15 @@ pub unsafe extern "C" fn pinlane_device_buffer_copy(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_copy";
+        let same = std::ptr::eq(source, destination);
         let stream = handle::get(OPERATION, stream)?;
         let source = handle::get(OPERATION, source)?;
-        let destination = handle::get(OPERATION, destination)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        if Arc::ptr_eq(&source, &destination) {
+        if same {
             return Err(same_buffer(OPERATION));
         }
-        let source = source.shared(OPERATION)?;
-        let mut destination = destination.exclusive(OPERATION)?;
+        let mut destination = handle::get_mut(OPERATION, destination)?;
+        // SAFETY: the caller's precondition on `ticket`.
+        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         out.set(stream.copy(
             source.slice(range(OPERATION, source_offset, bytes)?)?,
             destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?,
@@ -251,17 +244,16 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_fill";
         let stream = handle::get(OPERATION, stream)?;
-        let buffer = handle::get(OPERATION, buffer)?;
+        let mut buffer = handle::get_mut(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         if pattern.is_null() {
-            return Err(handle::null(OPERATION, "pattern"));
+            return Err(pointer::null(OPERATION, "pattern"));
         }
         // One byte too many is enough to be refused, however long the pattern claims to be.
         let length = pattern_bytes.min(MAX_PATTERN + 1);
         // SAFETY: `pattern` has `pattern_bytes` bytes, and `length` is at most that.
         let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), length) };
-        let mut buffer = buffer.exclusive(OPERATION)?;
         let destination = buffer.slice_mut(range(OPERATION, offset, bytes)?)?;
         out.set(stream.fill_bytes(destination, pattern)?);
         Ok(())
@@ -290,16 +282,15 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_checksum";
+        let same = std::ptr::eq(buffer, sum);
         let stream = handle::get(OPERATION, stream)?;
         let buffer = handle::get(OPERATION, buffer)?;
-        let sum = handle::get(OPERATION, sum)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        if Arc::ptr_eq(&buffer, &sum) {
+        if same {
             return Err(same_buffer(OPERATION));
         }
-        let buffer = buffer.shared(OPERATION)?;
-        let mut sum = sum.exclusive(OPERATION)?;
+        let mut sum = handle::get_mut(OPERATION, sum)?;
+        // SAFETY: the caller's precondition on `ticket`.
+        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         out.set(stream.checksum(
             buffer.slice(range(OPERATION, offset, bytes)?)?,
             sum.slice_mut(range(OPERATION, sum_offset, 8)?)?.cast::<u64>()?,
@@ -339,7 +330,7 @@ pub unsafe extern "C" fn pinlane_checksum(
         let out = unsafe { Out::new(OPERATION, "sum", sum) }?;
         let data = match (data.is_null(), bytes) {
             (_, 0) => &[],
-            (true, _) => return Err(handle::null(OPERATION, "data")),
+            (true, _) => return Err(pointer::null(OPERATION, "data")),
             // SAFETY: the caller's precondition on `data`.
             (false, _) => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
         };

@@ -102,6 +102,13 @@ impl BlockRef {
         BlockRef(block)
     }
 
+    /// The right as an address, to come back by [`new`](Self::new). What does not come back leaks.
+    #[inline]
+    #[cfg(any(feature = "capi", feature = "allocator-api2", test))]
+    pub(crate) fn into_raw(self) -> NonNull<Block> {
+        self.0
+    }
+
     #[inline]
     fn block(&self) -> &Block {
         // SAFETY: valid, by the precondition of `new`.

@@ -17,6 +17,8 @@ pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use pinned::{PinnedBytes, PinnedRegion};
 pub(crate) use range::byte_count;
+#[cfg(feature = "capi")]
+pub(crate) use registered::Lent;
 pub use registered::{HostMemory, Refused, Registered};
 
 use crate::context::Context;

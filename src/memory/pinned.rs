@@ -31,7 +31,7 @@ use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
 use crate::context::Context;
 use crate::driver::Poll;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Context as Found, Error, ErrorKind, Result};
 
 /// An untyped tracked block.
 pub(crate) struct PinnedRegion {
@@ -82,7 +82,10 @@ impl PinnedRegion {
             Poll::NotReady => Err(Error::new(
                 ErrorKind::NotReady,
                 operation,
-                format!("the device still uses bytes {} .. {}", range.start, range.end),
+                Found::Numbers(
+                    |[start, end]| format!("the device still uses bytes {start} .. {end}"),
+                    [range.start, range.end],
+                ),
                 "try again later, or call the form without try_, which waits",
             )),
         }
@@ -216,6 +219,14 @@ impl<T: Pod> PinnedBuf<T> {
 }
 
 impl PinnedBuf<u8> {
+    /// The block, with its uses, that would go back to its owner.
+    #[cfg(feature = "capi")]
+    pub(crate) fn into_block(self) -> BlockRef {
+        let mut region = ManuallyDrop::new(self.region);
+        // SAFETY: taken once, here; the region does not drop.
+        unsafe { ManuallyDrop::take(&mut region.block) }
+    }
+
     /// A part of the buffer, to be used by whoever shares it; see [`wait_until_idle`](Self::wait_until_idle).
     pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'_> {
         self.region.operand(part, access)

@@ -211,25 +211,38 @@ impl Device {
 
 #[cfg(feature = "capi")]
 impl PinnedBuf<u8> {
-    /// Page-locks memory that a caller of the C interface lends. Dropping the buffer blocks, and aborts,
-    /// like the end of [`Device::with_registered`].
+    /// Page-locks memory that a caller of the C interface lends, until the end of what is returned.
     ///
     /// # Safety
     ///
-    /// * `bytes` from `ptr` on are readable and writable, and stay so until the buffer has been dropped;
+    /// * `bytes` from `ptr` on are readable and writable, and stay so until [`Lent::end`] has succeeded;
     ///   until then they are accessed through the buffer only.
     /// * They are initialised before the host reads them through the buffer.
-    /// * The buffer is not dropped inside a host function, where its end cannot be waited for.
+    /// * The buffer is not dropped before.
     pub(crate) unsafe fn register_raw(
         operation: &'static str,
         device: &Device,
         ptr: NonNull<u8>,
         bytes: usize,
-    ) -> Result<Self> {
+    ) -> Result<(Self, Lent)> {
         let elements = NonNull::slice_from_raw_parts(ptr, bytes);
-        // SAFETY: mapped, readable and writable until the buffer has been dropped, by the precondition.
+        // SAFETY: mapped, readable and writable until unregistered, by the precondition.
         unsafe { page_lock(device.context(), operation, elements) }?;
-        Ok(Registration::new(device.context(), elements, Box::new(()), true).buffer(bytes))
+        let registration = Registration::new(device.context(), elements, Box::new(()), true);
+        Ok((registration.buffer(bytes), Lent(registration)))
+    }
+}
+
+/// Memory that a caller of the C interface lends.
+#[cfg(feature = "capi")]
+pub(crate) struct Lent(Arc<Registration<()>>);
+
+#[cfg(feature = "capi")]
+impl Lent {
+    /// Blocks until the device is done with the memory, and unregisters it. Called once nobody uses the
+    /// buffer any more. If it fails all is as it was.
+    pub(crate) fn end(&self, operation: &'static str) -> Result<()> {
+        self.0.give_back(operation)
     }
 }
 
@@ -336,7 +349,7 @@ mod tests {
     use crate::driver::emulated::{Emulator, Execution};
 
     #[test]
-    fn lent_memory_is_free_when_its_buffer_has_dropped() {
+    fn lent_memory_is_free_when_its_loan_has_ended() {
         let machine = Emulator::builder().execution(Execution::Lazy).build();
         let device = Device::of_emulator(&machine, 0).expect("no faults");
         let stream = device.stream().expect("no faults");
@@ -344,12 +357,13 @@ mod tests {
         stream.fill(&mut gpu, 9).expect("no faults");
         let mut memory = vec![1u8; 100];
         let ptr = NonNull::from(&mut memory[..]).cast();
-        // SAFETY: the vector outlives the buffer and is not touched before that has dropped, here.
-        let lent = unsafe { PinnedBuf::register_raw("test", &device, ptr, 100) };
-        let mut lent = lent.expect("no faults");
-        stream.download(&gpu, &mut lent).expect("no faults");
+        // SAFETY: the vector outlives the loan and is not touched before that has ended, below.
+        let registered = unsafe { PinnedBuf::register_raw("test", &device, ptr, 100) };
+        let (mut buffer, lent) = registered.expect("no faults");
+        stream.download(&gpu, &mut buffer).expect("no faults");
         assert_eq!(machine.usage().host_blocks, 1);
-        drop(lent);
+        lent.end("test").expect("no faults");
+        drop(buffer);
         assert_eq!((machine.usage().host_blocks, memory), (0, vec![9; 100]));
         assert_eq!(machine.findings(), []);
     }

@@ -157,8 +157,7 @@ impl<O: Send + 'static> Registration<O> {
         })
     }
 
-    /// Ends the registration of memory that is not lent, unless it has ended, and gives the owner back. If
-    /// that fails, all is as it was.
+    /// Ends the registration, which has not ended, and gives the owner back. If that fails, all is as it was.
     pub(super) fn give_back(&self, operation: &'static str) -> Result<O> {
         match self.unlock(operation) {
             Ok(()) => {
@@ -200,7 +199,7 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
         let me = unsafe { Arc::from_raw(self.me.as_ptr()) };
         let registration = me.clone();
         on_ordinary_thread(move || {
-            // The error of lent memory's end is lost when somebody unwinds, or in C.
+            // The error of lent memory's end is lost when somebody unwinds.
             let _ = registration.end("Registered::drop");
         });
         Some(me)

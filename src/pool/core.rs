@@ -178,7 +178,7 @@ impl Core {
         let gives_up = patience == Patience::Devices;
         let waiting = self.enqueue(operation, size, gives_up, Waiter::Thread)?;
         waiting.wait(deadline).unwrap_or_else(|| {
-            let error = errors::timed_out(operation, size, &self.stats_of(&self.lock()));
+            let error = errors::timed_out(operation, size, self.stats_of(&self.lock()));
             trace::failed(size.bytes, &error);
             Err(error)
         })

@@ -1,13 +1,14 @@
 //! The pool's errors: what is missing, who holds it, and what to do.
 
-use std::fmt::Display;
+use std::fmt::{self, Display, Formatter};
+use std::sync::Arc;
 
 use super::classes::Size;
 use super::grow::Failure;
 use super::limits::{Limits, in_units};
 use super::stats::PoolStats;
 use crate::context::Context;
-use crate::error::{CudaCode, Error, ErrorKind};
+use crate::error::{Context as Found, CudaCode, Error, ErrorKind};
 
 #[cold]
 pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
@@ -34,7 +35,7 @@ pub(super) fn not_ready(operation: &'static str, size: Size) -> Error {
     Error::new(
         ErrorKind::NotReady,
         operation,
-        format!("no block of {} bytes is free", size.bytes),
+        Found::Numbers(|[bytes, _]| format!("no block of {bytes} bytes is free"), [size.bytes, 0]),
         "try again when buffers have been dropped, or call alloc, which grows and waits",
     )
 }
@@ -50,13 +51,25 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &PoolStats) 
 }
 
 #[cold]
-pub(super) fn timed_out(operation: &'static str, size: Size, stats: &PoolStats) -> Error {
+pub(super) fn timed_out(operation: &'static str, size: Size, stats: PoolStats) -> Error {
     Error::new(
         ErrorKind::TimedOut,
         operation,
-        format!("a block of {} bytes was not to be had in time: {stats}", size.bytes),
+        Found::Later(Arc::new(InTime { bytes: size.bytes, stats })),
         "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
     )
+}
+
+/// What is said of a request that was not served in time.
+struct InTime {
+    bytes: usize,
+    stats: PoolStats,
+}
+
+impl Display for InTime {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "a block of {} bytes was not to be had in time: {}", self.bytes, self.stats)
+    }
 }
 
 #[cold]

@@ -20,7 +20,7 @@
 //!   classes   which block a request gets  gate      how others get at that    chain  a stack of blocks
 //!   store     the books, under one lock   reclaim   how blocks come back      wait   the queue
 //!   grow      page-locking, pages, limits retire    blocks in flight          keeper who works for it
-//!   raw       memory by address         allocator   for collections
+//!   raw       memory by address         addresses   which block it is   allocator  for collections
 //! ```
 //!
 //! # Invariants
@@ -34,6 +34,8 @@
 //!
 //! Any thread may allocate and drop at any time.
 
+#[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
+mod addresses;
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 mod builder;

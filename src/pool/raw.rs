@@ -1,92 +1,158 @@
 //! Memory by address, for allocators that give back nothing but a pointer.
 //!
 //! ```text
-//!   allocate_raw ---> table: address -> buffer ---> deallocate_raw
+//!   allocate_raw ---> table: address -> block ---> deallocate_raw
 //!                         |            ^
 //!                         v  lend_raw  |
-//!                      work on the buffer, with nothing locked
+//!                      work on the block, with nothing locked
 //! ```
 //!
 //! # Invariants
 //!
-//! * What is out is a buffer in the table, so that its block is nobody else's. It leaves the table before its
-//!   block goes back to the pool: an address is in the table once.
+//! * What is out is a block in the table, so that it is nobody else's. It leaves the table before it goes back
+//!   to the pool: an address is in the table once.
 //! * An address is never believed: only one that is in the table is acted on.
+//! * Blocks that threads keep are in a map without locks: there, to allocate and to free is a store and a
+//!   compare-and-swap on a line that belongs to the address. The others, which are rare and take the pool's
+//!   lock anyhow, are in one under a lock.
 //! * What is out when the last handle of a pool goes, and with it the only way to give it back, is leaked:
 //!   memory is never unmapped under its user.
-//! * No buffer is dropped, and no driver called, under a lock of the table.
+//! * No block is given back, and no driver called, under the lock.
 
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
+use std::ptr::{self, NonNull};
+use std::sync::atomic::Ordering;
 
+use super::addresses::{Addresses, GRANULE, Place};
+use super::classes::{LARGEST_KEPT, class_bytes};
 use super::core::Patience;
 use super::{PinnedPool, errors};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::block::{Block, BlockRef};
 use crate::memory::{PinnedBuf, PinnedRegion};
 use crate::sync::Mutex;
-
-const SHARDS: usize = 16;
 
 /// What is out of one pool, by address. Dropping it leaks that; in a forked child it must be forgotten
 /// instead.
 #[derive(Default)]
 pub(super) struct Table {
-    shards: [Shard; SHARDS],
+    kept: Addresses,
+    others: Mutex<BTreeMap<usize, Entry>>,
 }
 
-impl Drop for Table {
-    fn drop(&mut self) {
-        for shard in &mut self.shards {
-            // A buffer that does not drop keeps its block, which keeps the pool's memory.
-            std::mem::take(shard.0.get_mut()).into_values().for_each(std::mem::forget);
-        }
-    }
-}
-
-/// The part of the table that some addresses belong to; on cache lines of its own.
-#[derive(Default)]
-#[repr(align(128))]
-struct Shard(Mutex<BTreeMap<usize, Entry>>);
-
+/// A block without a class.
 struct Entry {
     bytes: usize,
     /// There, unless it is lent.
-    buffer: Option<PinnedBuf<u8>>,
+    block: Option<BlockRef>,
+}
+
+/// What a place says: the block's address, with its class in the bits above, and whether it is lent in the
+/// lowest.
+const CLASS: u32 = 56;
+const LENT: usize = 1;
+const _: () = assert!(align_of::<Block>() > LENT);
+
+fn named(block: BlockRef, class: usize) -> *mut Block {
+    block.into_raw().as_ptr().map_addr(|address| address | class << CLASS)
+}
+
+fn bytes_of(name: *mut Block) -> usize {
+    class_bytes(name.addr() >> CLASS)
+}
+
+/// # Safety
+///
+/// * `name` was taken out of its place, by the caller alone.
+unsafe fn block_of(name: *mut Block) -> BlockRef {
+    let block = name.map_addr(|address| address & ((1 << CLASS) - 1) & !LENT);
+    // SAFETY: `named` made it of a right, which the place had alone until the caller took it.
+    unsafe { BlockRef::new(NonNull::new_unchecked(block)) }
+}
+
+/// The buffer that all of a block is.
+fn whole(block: BlockRef) -> PinnedBuf<u8> {
+    let bytes = block.bytes();
+    PinnedBuf::new(PinnedRegion::new(block), bytes)
 }
 
 impl Table {
-    /// The shard of an allocation that begins at `address`.
-    fn shard(&self, address: usize) -> &Shard {
-        // Blocks begin at multiples of 256; the product's upper bits depend on all bits above.
-        let mixed = (address as u64 >> 8).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        &self.shards[(mixed >> 60) as usize % SHARDS]
+    #[inline]
+    fn insert(&self, block: BlockRef) {
+        let address = block.ptr().addr().get();
+        let place = block.class().and_then(|class| Some((class, self.kept.make(address)?)));
+        match place {
+            Some((class, place)) => {
+                debug_assert!(place.load(Ordering::Relaxed).is_null(), "two blocks at one address");
+                place.store(named(block, class), Ordering::Release);
+            }
+            None => {
+                let entry = Entry { bytes: block.bytes(), block: Some(block) };
+                let twin = self.others.lock().insert(address, entry);
+                debug_assert!(twin.is_none(), "two blocks at one address");
+            }
+        }
     }
 
-    fn insert(&self, buffer: PinnedBuf<u8>) {
-        let (address, bytes) = (buffer.as_ptr().addr(), buffer.len());
-        let entry = Entry { bytes, buffer: Some(buffer) };
-        let twin = self.shard(address).0.lock().insert(address, entry);
-        debug_assert!(twin.is_none(), "two buffers at one address");
+    #[inline]
+    fn remove(&self, operation: &'static str, address: usize) -> Result<BlockRef> {
+        let Some(place) = self.kept.get(address) else {
+            return self.remove_other(operation, address);
+        };
+        let name = place.load(Ordering::Relaxed);
+        if name.is_null() {
+            return self.remove_other(operation, address);
+        }
+        let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
+        if name.addr() & LENT != 0
+            || place.compare_exchange(name, ptr::null_mut(), set, fail).is_err()
+        {
+            return Err(lent(operation, address));
+        }
+        // SAFETY: this thread has just taken it out.
+        Ok(unsafe { block_of(name) })
     }
 
-    fn remove(&self, operation: &'static str, address: usize) -> Result<PinnedBuf<u8>> {
-        let mut entries = self.shard(address).0.lock();
+    #[cold]
+    fn remove_other(&self, operation: &'static str, address: usize) -> Result<BlockRef> {
+        let mut entries = self.others.lock();
         let Some(entry) = entries.get_mut(&address) else {
             drop(entries);
             return Err(self.not_the_begin(operation, address));
         };
-        let buffer = entry.buffer.take().ok_or_else(|| lent(operation, address))?;
+        let block = entry.block.take().ok_or_else(|| lent(operation, address))?;
         entries.remove(&address);
-        Ok(buffer)
+        Ok(block)
     }
 
     /// The begin and the size of the allocation that `address` lies in.
     fn around(&self, address: usize) -> Option<(usize, usize)> {
-        self.shards.iter().find_map(|shard| {
-            let entries = shard.0.lock();
-            let (&begin, entry) = entries.range(..=address).next_back()?;
-            (address - begin < entry.bytes).then_some((begin, entry.bytes))
+        let holds = |(begin, bytes): &(usize, usize)| address - begin < *bytes;
+        self.kept_below(address).filter(holds).or_else(|| {
+            let entries = self.others.lock();
+            let found = entries.range(..=address).next_back();
+            found.map(|(&begin, entry)| (begin, entry.bytes)).filter(holds)
         })
+    }
+
+    /// The last begin at or below `address` of a block that threads keep, if it may be large enough.
+    fn kept_below(&self, address: usize) -> Option<(usize, usize)> {
+        let last = address & !(GRANULE - 1);
+        let begins = (0..LARGEST_KEPT).step_by(GRANULE).map_while(|back| last.checked_sub(back));
+        begins.into_iter().find_map(|begin| {
+            let name = self.kept.get(begin)?.load(Ordering::Relaxed);
+            (!name.is_null()).then(|| (begin, bytes_of(name)))
+        })
+    }
+
+    /// The size of the block that begins at `address`.
+    #[cfg(feature = "allocator-api2")]
+    fn bytes_at(&self, address: usize) -> Option<usize> {
+        let name = self.kept.get(address).map(|place| place.load(Ordering::Relaxed));
+        match name.filter(|name| !name.is_null()) {
+            Some(name) => Some(bytes_of(name)),
+            None => self.others.lock().get(&address).map(|entry| entry.bytes),
+        }
     }
 
     /// Why there is no allocation at `address`.
@@ -152,7 +218,7 @@ impl PinnedPool {
             None => self.alloc_slow(operation, bytes, align, Patience::Devices)?,
         };
         let memory = NonNull::slice_from_raw_parts(block.ptr(), block.bytes());
-        self.raw().insert(PinnedBuf::new(PinnedRegion::new(block), memory.len()));
+        self.raw().insert(block);
         Ok(memory)
     }
 
@@ -169,7 +235,8 @@ impl PinnedPool {
             return Ok(());
         }
         self.handle.0.context.check_process(operation)?;
-        self.raw().remove(operation, memory.addr()).map(drop)
+        drop(whole(self.raw().remove(operation, memory.addr())?));
+        Ok(())
     }
 }
 
@@ -178,8 +245,7 @@ impl PinnedPool {
     /// The size of the block at `memory`; `None` if there is none, or in a forked child.
     pub(super) fn raw_bytes(&self, memory: *const u8) -> Option<usize> {
         self.handle.0.context.check_process("PinnedPool::raw_bytes").ok()?;
-        let entries = self.raw().shard(memory.addr()).0.lock();
-        entries.get(&memory.addr()).map(|entry| entry.bytes)
+        self.raw().bytes_at(memory.addr())
     }
 }
 
@@ -205,46 +271,94 @@ impl PinnedPool {
 #[cfg(feature = "capi")]
 mod loan {
     use super::*;
+    use std::mem::ManuallyDrop;
     use std::ops::{Deref, DerefMut};
 
     /// A buffer that is out of the table, where its place is kept.
     pub(super) struct Loan<'a> {
-        table: &'a Table,
-        /// There until drop.
-        buffer: Option<PinnedBuf<u8>>,
+        /// Never dropped: the block goes back to the table.
+        buffer: ManuallyDrop<PinnedBuf<u8>>,
+        home: Home<'a>,
+    }
+
+    enum Home<'a> {
+        /// And what it said.
+        Place(&'a Place, *mut Block),
+        Others(&'a Table),
     }
 
     impl Table {
         pub(super) fn lend(&self, operation: &'static str, address: usize) -> Result<Loan<'_>> {
             let (begin, _) = self.around(address).ok_or_else(|| unknown(operation, address))?;
-            let mut entries = self.shard(begin).0.lock();
+            let place = self.kept.get(begin);
+            match place.map(|place| (place, place.load(Ordering::Relaxed))) {
+                Some((place, name)) if !name.is_null() => {
+                    lend_kept(operation, address, place, name)
+                }
+                _ => self.lend_other(operation, address, begin),
+            }
+        }
+
+        fn lend_other(
+            &self,
+            operation: &'static str,
+            address: usize,
+            begin: usize,
+        ) -> Result<Loan<'_>> {
+            let mut entries = self.others.lock();
             // It was there a moment ago, with nothing locked.
             let entry = entries.get_mut(&begin).ok_or_else(|| unknown(operation, address))?;
-            let buffer = entry.buffer.take().ok_or_else(|| lent(operation, address))?;
-            Ok(Loan { table: self, buffer: Some(buffer) })
+            let block = entry.block.take().ok_or_else(|| lent(operation, address))?;
+            Ok(Loan { buffer: ManuallyDrop::new(whole(block)), home: Home::Others(self) })
         }
+    }
+
+    fn lend_kept<'a>(
+        operation: &'static str,
+        address: usize,
+        place: &'a Place,
+        name: *mut Block,
+    ) -> Result<Loan<'a>> {
+        let marked = name.map_addr(|name| name | LENT);
+        let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
+        if name == marked || place.compare_exchange(name, marked, set, fail).is_err() {
+            return Err(lent(operation, address));
+        }
+        // SAFETY: nobody takes out what is marked, so that it is this thread's, which marked it.
+        let buffer = ManuallyDrop::new(whole(unsafe { block_of(name) }));
+        let loan = Loan { buffer, home: Home::Place(place, name) };
+        // What began there a moment ago may have made room for a smaller one.
+        let holds = address - loan.as_ptr().addr() < loan.len();
+        if holds { Ok(loan) } else { Err(unknown(operation, address)) }
     }
 
     impl Deref for Loan<'_> {
         type Target = PinnedBuf<u8>;
 
         fn deref(&self) -> &PinnedBuf<u8> {
-            self.buffer.as_ref().expect("there until drop")
+            &self.buffer
         }
     }
 
     impl DerefMut for Loan<'_> {
         fn deref_mut(&mut self) -> &mut PinnedBuf<u8> {
-            self.buffer.as_mut().expect("there until drop")
+            &mut self.buffer
         }
     }
 
     impl Drop for Loan<'_> {
-        /// Nobody can have removed the place: that takes the buffer.
+        /// Nobody can have removed the place: that takes the block.
         fn drop(&mut self) {
-            let address = self.as_ptr().addr();
-            if let Some(entry) = self.table.shard(address).0.lock().get_mut(&address) {
-                entry.buffer = self.buffer.take();
+            match self.home {
+                Home::Place(place, name) => place.store(name, Ordering::Release),
+                Home::Others(table) => {
+                    let address = self.as_ptr().addr();
+                    // SAFETY: taken once, here, and not used afterwards.
+                    let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
+                    if let Some(entry) = table.others.lock().get_mut(&address) {
+                        entry.block = Some(buffer.into_block());
+                    }
+                }
             }
         }
     }

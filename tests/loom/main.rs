@@ -1,13 +1,14 @@
 //! Every interleaving of a few threads through the pool: its own code, with the primitives of a model
 //! checker in place of the system's.
 //!
-//! The modules under `pool` and `memory` are the crate's source files. What they build on is replaced below
+//! The modules under `pool`, `memory` and `handles` are the crate's source files. What they build on is replaced below
 //! by the least that they need: a stream is a position that a "device" thread moves on, page-locked memory
 //! is an address, the keeper is the models' own threads. The fence that the kernel makes free in the crate
 //! is an ordinary one here, as on systems without `membarrier`.
 
 #![allow(dead_code, private_interfaces)]
 
+mod handles;
 mod models;
 
 #[path = "../../src/sync/apart.rs"]
@@ -32,6 +33,10 @@ mod sync {
 
             pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
                 self.0.with_mut(f)
+            }
+
+            pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+                self.0.with(f)
             }
         }
     }
@@ -327,7 +332,7 @@ mod pool {
             Error("exhausted")
         }
 
-        pub fn timed_out(_: &'static str, _: Size, _: &()) -> Error {
+        pub fn timed_out(_: &'static str, _: Size, _: ()) -> Error {
             Error("timed out")
         }
     }

@@ -20,6 +20,7 @@ pub(super) use self::side::{Place, Side};
 use super::device::{check_flags, sized_input};
 use super::handle;
 use super::plan::forced_path;
+use super::pointer;
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::{TicketOut, pinlane_ticket};
@@ -101,7 +102,7 @@ pub unsafe extern "C" fn pinlane_upload_batch(
         // SAFETY: the caller's precondition on `options`.
         let path = unsafe { path_of(OPERATION, options) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { handle::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         let done = unsafe {
             uploads(OPERATION, &stream, copies, |items| match path {
@@ -147,7 +148,7 @@ pub unsafe extern "C" fn pinlane_download_batch(
         // SAFETY: the caller's precondition on `options`.
         let path = unsafe { path_of(OPERATION, options) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { handle::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         let done = unsafe {
             downloads(OPERATION, &stream, copies, |items| match path {
@@ -200,9 +201,9 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
     boundary(|| {
         const OPERATION: &str = "pinlane_download_batch_each";
         let stream = handle::get(OPERATION, stream)?;
-        let landed = landed.ok_or_else(|| handle::null(OPERATION, "landed"))?;
+        let landed = landed.ok_or_else(|| pointer::null(OPERATION, "landed"))?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { handle::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
         let mut wanted = true;
         let tell = |number: usize, data: &[u8]| {
             // SAFETY: the caller's precondition on `landed`; the data may be read until it returns.
@@ -242,7 +243,7 @@ pub unsafe extern "C" fn pinlane_copy_batch(
         // SAFETY: the caller's precondition on `ticket`.
         let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { handle::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
         // SAFETY: the caller's precondition on the memory that the copies name.
         let done = unsafe {
             lend::device_copies(OPERATION, &stream, copies, |items| stream.copy_batch(items))

@@ -10,15 +10,15 @@
 
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::{Arc, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::capi::cell::Cell;
+use crate::capi::buffer::HostBuffer;
 use crate::capi::device_buffer::pinlane_device_buffer;
 use crate::capi::handle::{self, Handle};
 use crate::capi::slice::check_memory;
+use crate::capi::table::{Alone, Inside};
 use crate::driver::DevicePtr;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedSliceMut};
+use crate::memory::{DeviceBuf, DeviceSliceMut, PinnedSliceMut};
 use crate::stream::Stream;
 
 /// `bytes` from `address` on, or from `offset` on in a buffer.
@@ -72,12 +72,10 @@ pub(in crate::capi) struct Side<H: Handle> {
     pub(super) places: Vec<Place<H>>,
     /// The buffers that are named, ascending.
     handles: Vec<*mut H>,
-    /// Theirs.
-    cells: Vec<Arc<H::Object>>,
 }
 
-impl<T: Buffer, H: Handle<Object = Cell<T>>> Side<H> {
-    /// Looks all buffers up.
+impl<T: Buffer, H: Handle<Object = T>> Side<H> {
+    /// Sorts out which buffers are named.
     pub(in crate::capi) fn new(
         operation: &'static str,
         places: impl Iterator<Item = Place<H>>,
@@ -90,21 +88,19 @@ impl<T: Buffer, H: Handle<Object = Cell<T>>> Side<H> {
             places.iter().map(|place| place.buffer).filter(|buffer| !buffer.is_null()).collect();
         handles.sort_unstable();
         handles.dedup();
-        let found = handles.iter().map(|&buffer| handle::get(operation, buffer.cast_const()));
-        let cells = found.collect::<Result<_>>()?;
-        Ok(Side { operation, places, handles, cells })
+        Ok(Side { operation, places, handles })
     }
 
     /// Borrows all buffers, and checks that the places lie in them.
-    pub(super) fn shared(&self) -> Result<Vec<RwLockReadGuard<'_, T>>> {
-        let guards = self.cells.iter().map(|cell| cell.shared(self.operation));
+    pub(super) fn shared(&self) -> Result<Vec<Inside<T>>> {
+        let guards = self.handles.iter().map(|&buffer| handle::get(self.operation, buffer));
         let guards: Vec<_> = guards.collect::<Result<_>>()?;
         self.check_ranges(|buffer| guards[buffer].bytes()).map(|()| guards)
     }
 
     /// Borrows all buffers exclusively, and checks that the places lie in them.
-    pub(in crate::capi) fn exclusive(&self) -> Result<Vec<RwLockWriteGuard<'_, T>>> {
-        let guards = self.cells.iter().map(|cell| cell.exclusive(self.operation));
+    pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<T>>> {
+        let guards = self.handles.iter().map(|&buffer| handle::get_mut(self.operation, buffer));
         let guards: Vec<_> = guards.collect::<Result<_>>()?;
         self.check_ranges(|buffer| guards[buffer].bytes()).map(|()| guards)
     }
@@ -138,7 +134,7 @@ impl<T: Buffer, H: Handle<Object = Cell<T>>> Side<H> {
     /// Where all places are, for who must know whether they overlap.
     pub(in crate::capi) fn addresses<'s>(
         &'s self,
-        guards: &'s [RwLockWriteGuard<'_, T>],
+        guards: &'s [Alone<T>],
     ) -> impl Iterator<Item = (u64, usize)> + 's {
         self.places.iter().map(|place| {
             let start = match self.buffer(place) {
@@ -152,7 +148,7 @@ impl<T: Buffer, H: Handle<Object = Cell<T>>> Side<H> {
     /// Cuts the places out of the buffers that they lie in; `None` for the others.
     pub(in crate::capi) fn cut<'g, V: View>(
         &self,
-        guards: &'g mut [RwLockWriteGuard<'_, T>],
+        guards: &'g mut [Alone<T>],
         whole: impl Fn(&'g mut T) -> V,
     ) -> Result<Vec<Option<V>>> {
         let mut parts: Vec<Option<V>> = self.places.iter().map(|_| None).collect();
@@ -199,7 +195,7 @@ pub(in crate::capi) trait Buffer: Send + Sync + 'static {
     fn bytes(&self) -> usize;
 }
 
-impl Buffer for PinnedBuf<u8> {
+impl Buffer for HostBuffer {
     fn start(&self) -> u64 {
         self.as_ptr().addr() as u64
     }

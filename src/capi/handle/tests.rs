@@ -1,0 +1,64 @@
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::*;
+
+struct Nested;
+
+static NESTED: Table<Outer> = Table::new(15, false);
+static DROPS: AtomicUsize = AtomicUsize::new(0);
+
+/// Holds the handle of another of its kind, which its drop frees.
+struct Outer(Option<usize>);
+
+impl Drop for Outer {
+    fn drop(&mut self) {
+        DROPS.fetch_add(1, Ordering::Relaxed);
+        if let Some(inner) = self.0 {
+            let inner = std::ptr::without_provenance_mut::<Nested>(inner);
+            free("test", inner).expect("a live handle");
+        }
+    }
+}
+
+impl Handle for Nested {
+    type Object = Outer;
+    const NAME: &'static str = "nested object";
+    fn table() -> &'static Table<Outer> {
+        &NESTED
+    }
+}
+
+#[test]
+fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
+    let inner = create::<Nested>(Outer(None));
+    let outer = create_noted::<Nested>(Outer(Some(inner.addr())), 77);
+    assert_eq!(note("test", outer).expect("a live handle"), 77);
+    free("test", outer).expect("a live handle");
+    assert_eq!(DROPS.load(Ordering::Relaxed), 2);
+    for handle in [inner, outer] {
+        for error in
+            [free("test", handle).err(), get("test", handle).err(), note("test", handle).err()]
+        {
+            assert_eq!(error.expect("freed already").kind(), ErrorKind::InvalidHandle);
+        }
+    }
+    free("test", std::ptr::null_mut::<Nested>()).expect("freeing nothing is fine");
+    let local = 0;
+    for address in [0, usize::MAX, (&raw const local).addr(), outer.addr() ^ (1 << 56)] {
+        let foreign = std::ptr::without_provenance_mut::<Nested>(address);
+        assert!(get("test", foreign).is_err());
+    }
+}
+
+#[test]
+fn a_conflicting_use_is_busy() {
+    let handle = create::<Nested>(Outer(None));
+    let first = get("test", handle).expect("live");
+    assert_eq!(get_mut("test", handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
+    assert!(get("test", handle).is_ok());
+    drop(first);
+    let only = get_mut("test", handle).expect("nobody else");
+    assert_eq!(get("test", handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
+    only.remove();
+    assert!(get("test", handle).is_err());
+}

@@ -1,0 +1,269 @@
+//! Tables of handles: opaque values on one side, Rust objects on the other.
+//!
+//! ```text
+//!   table: chunks of slots, 64, 128, 256, ... of them, made when they are needed
+//!     slot     an object, its generation, and how many use it
+//!     inside   who uses objects without being counted, thread by thread
+//!     vacant   slots to be filled: each thread has some
+//! ```
+//!
+//! # Invariants
+//!
+//! * Slots never move and are never freed, so that a look-up only loads: a chunk's address, and a word.
+//! * A call writes to no line that another thread writes, but for the object's own slot, if its kind is counted.
+//! * Objects are dropped by the last call that leaves them, or by who frees them, with nothing locked.
+
+mod inside;
+mod slot;
+mod vacant;
+
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
+use std::ptr;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use self::inside::{Records, Way};
+pub(super) use self::slot::Miss;
+use self::slot::{Freed, Slot};
+use self::vacant::Vacant;
+use crate::sync::Apart;
+
+/// How often a slot is used.
+const GENERATIONS: u32 = 1 << 24;
+/// How many slots the first chunk has; each has twice as many as the one before.
+const FIRST: usize = 64;
+const CHUNKS: usize = 27;
+
+static RECORDS: LazyLock<Records> = LazyLock::new(Records::new);
+
+#[repr(align(128))]
+pub(super) struct Table<T> {
+    number: u8,
+    /// Its objects are used by many threads at once, and rarely freed: who is inside is known by the threads'
+    /// records. The others' users are counted.
+    shared: bool,
+    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+    vacant: Apart<Vacant>,
+}
+
+/// Where a handle points to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+impl<T: Send + Sync> Table<T> {
+    /// `number` tells the tables of the process apart.
+    pub(super) const fn new(number: u8, shared: bool) -> Self {
+        assert!((number as usize) < vacant::TABLES);
+        let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
+        Table { number, shared, chunks, vacant: Apart(Vacant::new()) }
+    }
+
+    pub(super) fn number(&self) -> u8 {
+        self.number
+    }
+
+    #[inline]
+    fn slot(&'static self, index: u32) -> Option<&'static Slot<T>> {
+        let (chunk, at) = place(index);
+        let chunk = self.chunks[chunk].load(Ordering::Acquire);
+        // SAFETY: a chunk that is there has `FIRST << number` slots, for ever, and `at` is less.
+        (!chunk.is_null()).then(|| unsafe { &*chunk.add(at) })
+    }
+
+    #[inline]
+    fn slot_of(&'static self, entry: Entry) -> Result<&'static Slot<T>, Miss> {
+        self.slot(entry.index).ok_or(Miss::Invalid)
+    }
+
+    /// Makes the slots up to `index`. A slot that is all zeros is vacant, and the system has such memory
+    /// without touching it.
+    #[cold]
+    fn make(&self, index: u32) {
+        let (last, _) = place(index);
+        for (number, chunk) in self.chunks.iter().enumerate().take(last + 1) {
+            if !chunk.load(Ordering::Relaxed).is_null() {
+                continue;
+            }
+            let layout = Layout::array::<Slot<T>>(FIRST << number).expect("fits in memory");
+            // SAFETY: the layout is not empty.
+            let slots = unsafe { alloc_zeroed(layout) }.cast::<Slot<T>>();
+            if slots.is_null() {
+                handle_alloc_error(layout);
+            }
+            let (set, fail) = (Ordering::Release, Ordering::Relaxed);
+            if chunk.compare_exchange(ptr::null_mut(), slots, set, fail).is_err() {
+                // SAFETY: just allocated with that layout, and nobody else has seen it.
+                unsafe { dealloc(slots.cast(), layout) };
+            }
+        }
+    }
+
+    /// A new entry, with a number that [`note`](Self::note) gives.
+    #[inline]
+    pub(super) fn insert(&'static self, object: T, note: usize) -> Entry {
+        let index = self.vacant.take(self.number, |last| self.make(last));
+        let slot = self.slot(index).expect("its chunk was made");
+        // SAFETY: the slot is vacant, and this thread has just got it.
+        let generation = unsafe { slot.fill(object, note) };
+        Entry { index, generation }
+    }
+
+    /// The number that an entry was made with. Touches nothing that anybody writes in calls.
+    #[inline]
+    pub(super) fn note(&'static self, entry: Entry) -> Option<usize> {
+        self.slot(entry.index)?.note(entry.generation)
+    }
+
+    /// The object of an entry, shared with other calls.
+    #[inline]
+    pub(super) fn enter(&'static self, entry: Entry) -> Result<Inside<T>, Miss> {
+        let slot = self.slot_of(entry)?;
+        let record = if self.shared { vacant::record() } else { None };
+        match inside::enter(slot, entry.generation, record) {
+            Ok(way) => Ok(Inside { table: self, slot, index: entry.index, way, here: PhantomData }),
+            Err((miss, freed)) => {
+                self.finish(slot, entry.index, freed);
+                Err(miss)
+            }
+        }
+    }
+
+    /// The object of an entry, for this call alone.
+    #[inline]
+    pub(super) fn enter_exclusive(&'static self, entry: Entry) -> Result<Alone<T>, Miss> {
+        assert!(!self.shared, "who shares it is not counted");
+        let slot = self.slot_of(entry)?;
+        slot.enter_exclusive(entry.generation)?;
+        Ok(Alone { table: self, slot, index: entry.index })
+    }
+
+    /// Ends an entry. Its object drops when no call is inside any more.
+    #[inline]
+    pub(super) fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
+        let slot = self.slot_of(entry)?;
+        // SAFETY: records protect slots of shared tables only.
+        let idle = if self.shared { None } else { unsafe { slot.free_idle(entry.generation) } };
+        match idle {
+            Some(object) => self.end(slot, entry.index, object),
+            None => {
+                slot.free(entry.generation)?;
+                self.finish(slot, entry.index, slot.freed());
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the object of a slot that was freed, unless a call is inside, which then does.
+    #[inline]
+    fn finish(&'static self, slot: &'static Slot<T>, index: u32, freed: Option<Freed>) {
+        if let Some(freed) = freed {
+            self.take(slot, index, freed);
+        }
+    }
+
+    #[cold]
+    fn take(&'static self, slot: &'static Slot<T>, index: u32, freed: Freed) {
+        let records = self.shared.then_some(&*RECORDS);
+        // SAFETY: `enter` uses records only if the table is shared.
+        if let Some(object) = unsafe { inside::take(slot, freed, records) } {
+            self.end(slot, index, object);
+        }
+    }
+
+    /// Gives the slot of an object that was taken to be filled again, and drops the object.
+    #[inline]
+    fn end(&'static self, slot: &'static Slot<T>, index: u32, object: T) {
+        // SAFETY: the object was taken, by the only caller who gets it.
+        if unsafe { slot.vacate(GENERATIONS) } {
+            self.vacant.give(self.number, index);
+        }
+        drop(object);
+    }
+}
+
+/// In which chunk a slot is, and where there.
+#[inline]
+fn place(index: u32) -> (usize, usize) {
+    let number = index as usize + FIRST;
+    let chunk = (number.ilog2() - FIRST.ilog2()) as usize;
+    (chunk, number - (FIRST << chunk))
+}
+
+/// A call is inside an object, until this drops.
+pub(super) struct Inside<T: Send + Sync + 'static> {
+    table: &'static Table<T>,
+    slot: &'static Slot<T>,
+    index: u32,
+    way: Way,
+    /// The way is the thread's.
+    here: PhantomData<*const ()>,
+}
+
+impl<T: Send + Sync> Deref for Inside<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: who is inside shares the object, which is there until it leaves.
+        self.slot.with(|object| unsafe { &*object })
+    }
+}
+
+impl<T: Send + Sync> Drop for Inside<T> {
+    #[inline]
+    fn drop(&mut self) {
+        let freed = inside::leave(self.slot, &self.way);
+        self.table.finish(self.slot, self.index, freed);
+    }
+}
+
+/// A call has an object alone, until this drops.
+pub(super) struct Alone<T: Send + Sync + 'static> {
+    table: &'static Table<T>,
+    slot: &'static Slot<T>,
+    index: u32,
+}
+
+impl<T: Send + Sync> Alone<T> {
+    /// Ends the entry and drops the object.
+    pub(super) fn remove(self) {
+        let this = std::mem::ManuallyDrop::new(self);
+        // SAFETY: this call has the object alone and leaves by this; no table that allows that is shared.
+        let object = unsafe { this.slot.take_exclusive() };
+        this.table.end(this.slot, this.index, object);
+    }
+}
+
+impl<T: Send + Sync> Deref for Alone<T> {
+    type Target = T;
+
+    #[inline]
+    fn deref(&self) -> &T {
+        // SAFETY: this call has the object alone, and it is there.
+        self.slot.with(|object| unsafe { &*object })
+    }
+}
+
+impl<T: Send + Sync> DerefMut for Alone<T> {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut T {
+        // SAFETY: as above.
+        self.slot.with_mut(|object| unsafe { &mut *object })
+    }
+}
+
+impl<T: Send + Sync> Drop for Alone<T> {
+    #[inline]
+    fn drop(&mut self) {
+        let freed = if self.slot.leave_exclusive() { self.slot.freed() } else { None };
+        self.table.finish(self.slot, self.index, freed);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,246 @@
+//! One place of a table of handles: an object, and who uses it.
+//!
+//! ```text
+//!   bit 63        32  31     30        29      28     0
+//!      [ generation | live | freed | exclusive | users ]
+//!
+//!   vacant --fill--> live --free, nobody inside--> taken --vacate--> vacant, one generation on
+//!                      |                             ^
+//!                      +--free, somebody inside--> freed: the last to leave takes the object
+//! ```
+//!
+//! # Invariants
+//!
+//! * The object is there while the slot is live or freed. Who moves it out has made the word `taken`, by a
+//!   compare-and-swap from `freed`, or from `live`, with no users; one thread can.
+//! * Nobody gets in unless the slot is live in the generation that the handle names.
+//! * Users that the word does not count are protected by a record (see [`inside`](super::inside)).
+//! * A slot's generation grows each time it is vacated; slots stay where they are for ever.
+
+use std::mem::MaybeUninit;
+
+use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use crate::sync::cell::UnsafeCell;
+
+const LIVE: u64 = 1 << 31;
+const FREED: u64 = 1 << 30;
+const EXCLUSIVE: u64 = 1 << 29;
+/// Both kinds of users.
+const USERS: u64 = (EXCLUSIVE - 1) | EXCLUSIVE;
+
+/// Why a slot cannot be entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Miss {
+    /// The handle was freed, or never was one.
+    Invalid,
+    /// Somebody uses the object in a conflicting way.
+    Busy,
+}
+
+/// The word of a slot that was freed.
+pub struct Freed(u64);
+
+// Two slots never share a cache line, nor a pair of them that is fetched together.
+#[repr(align(128))]
+pub struct Slot<T> {
+    word: AtomicU64,
+    note: AtomicUsize,
+    object: UnsafeCell<MaybeUninit<T>>,
+}
+
+// SAFETY: the object is moved in and out by one thread at a time, and shared by those inside (first and
+// second invariant); the word orders the one after the other.
+unsafe impl<T: Send + Sync> Sync for Slot<T> {}
+
+impl<T> Slot<T> {
+    /// A vacant slot, for models: tables have zeroed memory instead.
+    #[cfg(test)]
+    #[allow(dead_code)]
+    pub fn new() -> Self {
+        Slot {
+            word: AtomicU64::new(0),
+            note: AtomicUsize::new(0),
+            object: UnsafeCell::new(MaybeUninit::uninit()),
+        }
+    }
+
+    /// Puts an object in, and a number that [`note`](Self::note) gives; gives the generation.
+    ///
+    /// # Safety
+    ///
+    /// * The slot is vacant, and the caller's alone.
+    pub unsafe fn fill(&self, object: T, note: usize) -> u32 {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert_eq!(word as u32, 0, "the slot is not vacant");
+        // SAFETY: vacant and the caller's, by the precondition.
+        self.object.with_mut(|place| unsafe { (*place).write(object) });
+        // Release: who sees the new note sees that the last generation is over.
+        self.note.store(note, Ordering::Release);
+        self.word.store(word | LIVE, Ordering::Release);
+        (word >> 32) as u32
+    }
+
+    /// Whether the slot is live in that generation.
+    #[inline]
+    pub fn is_live(&self, generation: u32) -> bool {
+        is_live(self.word.load(Ordering::Acquire), generation)
+    }
+
+    /// The number that came with the object.
+    #[inline]
+    pub fn note(&self, generation: u32) -> Option<usize> {
+        let before = self.is_live(generation);
+        let note = self.note.load(Ordering::Acquire);
+        (before && self.is_live(generation)).then_some(note)
+    }
+
+    /// Lets the caller share the object until it [leaves](Self::leave).
+    #[inline]
+    pub fn enter(&self, generation: u32) -> Result<(), Miss> {
+        self.admit(generation, EXCLUSIVE, 1)
+    }
+
+    /// Lets the caller have the object alone until it [leaves](Self::leave_exclusive).
+    #[inline]
+    pub fn enter_exclusive(&self, generation: u32) -> Result<(), Miss> {
+        self.admit(generation, USERS, EXCLUSIVE)
+    }
+
+    #[inline]
+    fn admit(&self, generation: u32, conflicts: u64, add: u64) -> Result<(), Miss> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if !is_live(word, generation) {
+                return Err(Miss::Invalid);
+            }
+            if word & conflicts != 0 {
+                return Err(Miss::Busy);
+            }
+            let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
+            match self.word.compare_exchange_weak(word, word + add, set, fail) {
+                Ok(_) => return Ok(()),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// Ends a shared use. True: the slot has been [freed](Self::freed), and the object is to be taken, if it
+    /// can be.
+    #[inline]
+    #[must_use]
+    pub fn leave(&self) -> bool {
+        self.word.fetch_sub(1, Ordering::AcqRel) & FREED != 0
+    }
+
+    /// Ends an exclusive use; as [`leave`](Self::leave).
+    #[inline]
+    #[must_use]
+    pub fn leave_exclusive(&self) -> bool {
+        self.word.fetch_sub(EXCLUSIVE, Ordering::AcqRel) & FREED != 0
+    }
+
+    /// Ends the life of the generation: of several threads, one does. The object can be had by
+    /// [`take`](Self::take), when nobody is inside.
+    #[inline]
+    pub fn free(&self, generation: u32) -> Result<(), Miss> {
+        let mut word = self.word.load(Ordering::Relaxed);
+        loop {
+            if !is_live(word, generation) {
+                return Err(Miss::Invalid);
+            }
+            let freed = word & !LIVE | FREED;
+            let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
+            match self.word.compare_exchange_weak(word, freed, set, fail) {
+                Ok(_) => return Ok(()),
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    /// What to [take](Self::take) the object by, if the slot has been freed and its word counts nobody.
+    #[inline]
+    pub fn freed(&self) -> Option<Freed> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & FREED != 0 && word & USERS == 0).then_some(Freed(word))
+    }
+
+    /// The object of a slot that has been freed, unless somebody else has taken it.
+    ///
+    /// # Safety
+    ///
+    /// * Since [`freed`](Self::freed), no record was found that protects the slot.
+    pub unsafe fn take(&self, freed: Freed) -> Option<T> {
+        self.take_from(freed.0)
+    }
+
+    /// [`free`](Self::free) and [`take`](Self::take) at once, for what is used by nobody.
+    ///
+    /// # Safety
+    ///
+    /// * No record ever protects a slot of this table.
+    #[inline]
+    pub unsafe fn free_idle(&self, generation: u32) -> Option<T> {
+        let word = u64::from(generation) << 32 | LIVE;
+        self.take_from(word)
+    }
+
+    /// The object that the caller has alone, which ends the slot's life.
+    ///
+    /// # Safety
+    ///
+    /// * The caller is inside by [`enter_exclusive`](Self::enter_exclusive), and leaves by this.
+    /// * No record ever protects a slot of this table.
+    pub unsafe fn take_exclusive(&self) -> T {
+        let word = self.word.load(Ordering::Relaxed);
+        // Nobody else gets in, but somebody may free the slot.
+        match self.take_from(word).or_else(|| self.take_from(word & !LIVE | FREED)) {
+            Some(object) => object,
+            None => unreachable!("nobody else changes the word"),
+        }
+    }
+
+    #[inline]
+    fn take_from(&self, word: u64) -> Option<T> {
+        let taken = word & !(LIVE | FREED | USERS);
+        let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
+        self.word.compare_exchange(word, taken, set, fail).ok()?;
+        // SAFETY: the object is there until the word says taken, which this thread alone has made of it;
+        // all who were inside have left, which the exchange acquires.
+        Some(self.object.with_mut(|place| unsafe { (*place).assume_init_read() }))
+    }
+
+    /// Makes a slot vacant whose object was taken. False if its generations are used up: it must not be filled
+    /// again.
+    ///
+    /// # Safety
+    ///
+    /// * The caller has taken the object.
+    pub unsafe fn vacate(&self, generations: u32) -> bool {
+        let next = (self.word.load(Ordering::Relaxed) >> 32) + 1;
+        self.word.store(next << 32, Ordering::Release);
+        next < u64::from(generations)
+    }
+
+    /// Gives `f` the object's address.
+    #[inline]
+    pub fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
+        self.object.with(|object| f(object.cast()))
+    }
+
+    /// As [`with`](Self::with), for who has it alone.
+    #[inline]
+    pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
+        self.object.with_mut(|object| f(object.cast()))
+    }
+
+    /// For a test of the last generations.
+    #[cfg(test)]
+    pub fn skip_to(&self, generation: u32) {
+        self.word.store(u64::from(generation) << 32, Ordering::Relaxed);
+    }
+}
+
+#[inline]
+fn is_live(word: u64, generation: u32) -> bool {
+    word >> 32 == u64::from(generation) && word & LIVE != 0
+}

@@ -1,0 +1,214 @@
+//! Slots to be filled: each thread keeps some of every table, so that to make and to free a handle touches
+//! nothing that other threads do.
+//!
+//! # Invariants
+//!
+//! * An index is in one place: in a thread's stack, in the table's, in a slot that is not vacant, or not given
+//!   out yet.
+//! * A thread that ends gives back what it keeps; in a forked child that is left alone, as the lock may be held
+//!   there for ever.
+//! * What a thread has is reached by a pointer without a destructor, which is null before there is anything and
+//!   once the thread has given it back. Calls of other destructors then work without it.
+
+use std::cell::{Cell, OnceCell, UnsafeCell};
+use std::ptr;
+
+use super::RECORDS;
+use super::inside::Record;
+use crate::process::Process;
+use crate::sync::Mutex;
+
+/// How many tables there may be; tests have their own.
+pub(super) const TABLES: usize = if cfg!(test) { 24 } else { 9 };
+/// How many indexes of a table a thread keeps at most, and how many it gets or gives at once.
+const KEPT: usize = 64;
+const BATCH: usize = 32;
+
+/// The vacant slots of a table that no thread keeps.
+pub(super) struct Vacant(Mutex<Indexes>);
+
+struct Indexes {
+    given_back: Vec<u32>,
+    /// The first that has not been given out.
+    next: u32,
+}
+
+/// What a thread has.
+struct Here {
+    record: &'static Record,
+    process: Process,
+    /// Touched by the thread only, a few instructions at a time.
+    kept: UnsafeCell<[Stack; TABLES]>,
+}
+
+#[derive(Clone, Copy)]
+struct Stack {
+    /// Where they go when the thread ends.
+    home: Option<&'static Vacant>,
+    len: usize,
+    indexes: [u32; KEPT],
+}
+
+thread_local! {
+    static HERE: Cell<*const Here> = const { Cell::new(ptr::null()) };
+    static OWNER: OnceCell<Owner> = const { OnceCell::new() };
+}
+
+struct Owner(Box<Here>);
+
+#[inline]
+fn here() -> Option<&'static Here> {
+    let here = HERE.get();
+    if here.is_null() {
+        return first();
+    }
+    // SAFETY: `OWNER` keeps it until it has set `HERE` to null, which happens on this thread. The reference
+    // is not kept beyond the functions of this module.
+    Some(unsafe { &*here })
+}
+
+/// Makes what the thread has; `None` if it is ending.
+#[cold]
+fn first() -> Option<&'static Here> {
+    let make = |owner: &OnceCell<Owner>| {
+        let owner = owner.get_or_init(|| {
+            Owner(Box::new(Here {
+                record: RECORDS.claim(),
+                process: Process::current(),
+                kept: UnsafeCell::new([Stack { home: None, len: 0, indexes: [0; KEPT] }; TABLES]),
+            }))
+        });
+        HERE.set(&raw const *owner.0);
+    };
+    OWNER.try_with(make).ok()?;
+    // SAFETY: as in `here`.
+    Some(unsafe { &*HERE.get() })
+}
+
+/// The calling thread's record; `None` if the thread is ending.
+#[inline]
+pub(super) fn record() -> Option<&'static Record> {
+    here().map(|here| here.record)
+}
+
+impl Here {
+    #[inline]
+    fn with<R>(&self, table: u8, f: impl FnOnce(&mut Stack) -> R) -> R {
+        // SAFETY: only this thread reaches it, and `f` calls nothing that does.
+        f(unsafe { &mut (*self.kept.get())[usize::from(table)] })
+    }
+}
+
+impl Drop for Owner {
+    /// The thread ends.
+    fn drop(&mut self) {
+        HERE.set(ptr::null());
+        if !self.0.process.is_current() {
+            return;
+        }
+        for stack in self.0.kept.get_mut() {
+            if let Some(home) = stack.home {
+                home.0.lock().given_back.extend(&stack.indexes[..stack.len]);
+            }
+        }
+        self.0.record.give_back();
+    }
+}
+
+impl Vacant {
+    pub(super) const fn new() -> Self {
+        Vacant(Mutex::new(Indexes { given_back: Vec::new(), next: 0 }))
+    }
+
+    /// An index of table `number`. Before one is given out for the first time, `make` is called with it or a
+    /// higher one.
+    #[inline]
+    pub(super) fn take(&'static self, number: u8, make: impl Fn(u32)) -> u32 {
+        let Some(here) = here() else { return self.one(&make) };
+        let pop = |stack: &mut Stack| {
+            stack.len = stack.len.checked_sub(1)?;
+            Some(stack.indexes[stack.len])
+        };
+        match here.with(number, pop) {
+            Some(index) => index,
+            None => self.refill(here, number, &make),
+        }
+    }
+
+    #[cold]
+    fn refill(&'static self, here: &Here, number: u8, make: &dyn Fn(u32)) -> u32 {
+        let mut batch = [0; BATCH];
+        let mut shared = self.0.lock();
+        let old = shared.given_back.len().min(BATCH);
+        let from = shared.given_back.len() - old;
+        batch[..old].copy_from_slice(&shared.given_back[from..]);
+        shared.given_back.truncate(from);
+        let len = if old > 0 {
+            drop(shared);
+            old
+        } else {
+            let first = shared.fresh(BATCH as u32);
+            drop(shared);
+            make(first + (BATCH as u32 - 1));
+            batch = std::array::from_fn(|at| first + (BATCH - 1 - at) as u32);
+            BATCH
+        };
+        here.with(number, |stack| {
+            stack.home = Some(self);
+            stack.indexes[..len].copy_from_slice(&batch[..len]);
+            stack.len = len - 1;
+        });
+        batch[len - 1]
+    }
+
+    /// An index for a thread that keeps none.
+    #[cold]
+    fn one(&self, make: &dyn Fn(u32)) -> u32 {
+        let mut shared = self.0.lock();
+        if let Some(index) = shared.given_back.pop() {
+            return index;
+        }
+        let index = shared.fresh(1);
+        drop(shared);
+        make(index);
+        index
+    }
+
+    /// Takes back an index of table `number`, whose slot is vacant.
+    #[inline]
+    pub(super) fn give(&'static self, number: u8, index: u32) {
+        let Some(here) = here() else { return self.0.lock().given_back.push(index) };
+        let push = |stack: &mut Stack| {
+            let room = stack.len < KEPT;
+            if room {
+                stack.home = Some(self);
+                stack.indexes[stack.len] = index;
+                stack.len += 1;
+            }
+            room
+        };
+        if !here.with(number, push) {
+            self.spill(here, number, index);
+        }
+    }
+
+    #[cold]
+    fn spill(&'static self, here: &Here, number: u8, index: u32) {
+        let mut batch = [0; BATCH];
+        here.with(number, |stack| {
+            stack.len -= BATCH;
+            batch.copy_from_slice(&stack.indexes[stack.len..][..BATCH]);
+            stack.indexes[stack.len] = index;
+            stack.len += 1;
+        });
+        self.0.lock().given_back.extend(batch);
+    }
+}
+
+impl Indexes {
+    fn fresh(&mut self, count: u32) -> u32 {
+        let first = self.next;
+        self.next = first.checked_add(count).expect("fewer than 2^32 handles of a type");
+        first
+    }
+}
