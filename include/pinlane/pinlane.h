@@ -66,6 +66,16 @@
 #define PINLANE_FILE_DIRECT 1
 
 /**
+ * The work may read and write the buffer.
+ */
+#define PINLANE_ACCESS_WRITE 0
+
+/**
+ * The work only reads the buffer. Any number of threads and streams may do so at once.
+ */
+#define PINLANE_ACCESS_READ 1
+
+/**
  * No path: none is forced, or there is nothing to copy.
  */
 #define PINLANE_PATH_NONE 0
@@ -165,6 +175,11 @@ typedef struct pinlane_device_buffer pinlane_device_buffer;
  * A file that is open for reading. Any thread may use it, also several at once.
  */
 typedef struct pinlane_file pinlane_file;
+
+/**
+ * The caller's own work that is being enqueued; ended by `pinlane_foreign_end`.
+ */
+typedef struct pinlane_foreign pinlane_foreign;
 
 /**
  * A pool of page-locked host memory. Any thread may use it; freeing the handle does not end its
@@ -342,6 +357,32 @@ typedef struct {
    */
   size_t device_offset;
 } pinlane_file_range;
+
+/**
+ * A buffer that the caller's own work uses. Set all members that you do not use to 0.
+ */
+typedef struct {
+  /**
+   * The buffer in page-locked memory, or NULL.
+   */
+  pinlane_buffer *buffer;
+  /**
+   * The buffer in device memory, or NULL; one of the two is set.
+   */
+  pinlane_device_buffer *device_buffer;
+  /**
+   * `PINLANE_ACCESS_WRITE` or `PINLANE_ACCESS_READ`.
+   */
+  int32_t access;
+  /**
+   * Must be 0.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_use;
 
 /**
  * The way that some copies of a batch take.
@@ -1009,11 +1050,11 @@ pinlane_status pinlane_buffer_try_read(const pinlane_buffer *buffer, const void 
 pinlane_status pinlane_buffer_try_write(pinlane_buffer *buffer, void **data);
 
 /**
- * Writes the address of the bytes to `data` without waiting, for the caller's own CUDA calls. Tell the
- * buffer of them with `pinlane_buffer_record_use`; do not access the bytes on the host through this
- * address.
+ * Writes the address of the bytes to `data` without waiting, whoever uses the buffer, for the caller's own
+ * CUDA calls. Tell the buffer of them with `pinlane_foreign_begin` or `pinlane_buffer_record_use`; do not
+ * access the bytes on the host through this address.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `data` is NULL.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `data` is NULL.
  *
  * # Safety
  *
@@ -1023,9 +1064,9 @@ pinlane_status pinlane_buffer_address(const pinlane_buffer *buffer,
                                       void **data);
 
 /**
- * Writes the buffer's size in bytes to `bytes`.
+ * Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
  *
  * # Safety
  *
@@ -1048,6 +1089,9 @@ pinlane_status pinlane_buffer_acquire(pinlane_buffer *buffer,
  * work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it once with
  * `pinlane_stream_borrow`. Does not block.
  *
+ * With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
+ * `pinlane_foreign_begin` instead, which keeps it from before the work is enqueued.
+ *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
@@ -1060,8 +1104,11 @@ pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
  * `pinlane_buffer_register`, is waited for: when it is freed, the memory is the caller's again.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the caller's
- * own, `BUSY` while another thread's call uses it, and `UNSUPPORTED` inside a host function; it is then
- * not freed.
+ * own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function (also one that
+ * `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is to wait for the device or to
+ * unregister the memory. The buffer is then as it was: the memory is still lent and page-locked, and the
+ * call may be made again. After `DEVICE_LOST` nothing runs on the device any more, so that the memory may be
+ * used and freed all the same.
  */
 pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
 
@@ -1180,11 +1227,12 @@ pinlane_status pinlane_device_buffer_alloc(const pinlane_device *device,
                                            pinlane_device_buffer **buffer);
 
 /**
- * Writes the device address of the buffer to `pointer`, for the caller's own kernels. Order them behind
- * the allocation and other uses with `pinlane_device_buffer_acquire`, and tell the buffer of them with
- * `pinlane_device_buffer_record_use`. NULL for a buffer of 0 bytes.
+ * Writes the device address of the buffer to `pointer`, whoever uses the buffer, for the caller's own
+ * kernels. Order them behind the allocation and other uses, and tell the buffer of them, with
+ * `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` and `pinlane_device_buffer_record_use`.
+ * NULL for a buffer of 0 bytes.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `pointer` is NULL.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `pointer` is NULL.
  *
  * # Safety
  *
@@ -1194,9 +1242,9 @@ pinlane_status pinlane_device_buffer_address(const pinlane_device_buffer *buffer
                                              void **pointer);
 
 /**
- * Writes the buffer's size in bytes to `bytes`.
+ * Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `bytes` is NULL.
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
  *
  * # Safety
  *
@@ -1217,7 +1265,7 @@ pinlane_status pinlane_device_buffer_acquire(pinlane_device_buffer *buffer,
 /**
  * Tells the buffer that the caller's own work on `stream` uses it, for reading or writing: whatever is
  * on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
- * work. Does not block.
+ * work. Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
@@ -1345,6 +1393,44 @@ pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
                                           const pinlane_file_range *ranges,
                                           size_t count,
                                           pinlane_ticket **ticket);
+
+/**
+ * Begins to enqueue the caller's own work (a kernel, cuBLAS, NCCL, ...), which uses the `count` buffers of
+ * `uses`, on `stream`: makes the stream wait for every pending use that conflicts, and writes what ends it to
+ * `foreign`. Enqueue on the stream's `cudaStream_t`, or order into it, all of that work, and call
+ * `pinlane_foreign_end`. Does not block. `uses` may be NULL if `count` is 0.
+ *
+ * The buffers are borrowed meanwhile: other calls that conflict get `BUSY`, on this thread too; a buffer that
+ * is freed meanwhile is freed at the end. So a use is never lost. What is not ended keeps them borrowed.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
+ * `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or an unknown access or flag.
+ *
+ * # Safety
+ *
+ * - `uses` is NULL or points to an array of `count` elements.
+ * - `foreign` is NULL or points to a variable.
+ */
+pinlane_status pinlane_foreign_begin(const pinlane_stream *stream,
+                                     const pinlane_use *uses,
+                                     size_t count,
+                                     pinlane_foreign **foreign);
+
+/**
+ * Ends what `pinlane_foreign_begin` began: what is on the stream now counts as a use of the buffers, and
+ * everything later waits for it. Frees the handle; NULL is a no-op. Any thread may call it. Does not block,
+ * unless the uses cannot be recorded: then it waits for the stream, and if that fails too, the buffers stay
+ * borrowed for ever. `ticket`, for the work, may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`; `INVALID_VALUE` if
+ * `ticket` is misaligned: it has not ended. `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`, `DEVICE_LOST`: it has.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_foreign_end(pinlane_foreign *foreign,
+                                   pinlane_ticket **ticket);
 
 /**
  * Writes what `pinlane_upload_batch` would do with these copies to `plan`, whose `size` member must be set,
@@ -1550,9 +1636,8 @@ pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
  * copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
  * page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is 0.
  *
- * The memory is lent until `pinlane_buffer_free`. That blocks until the device is done with it and it is
- * no longer page-locked; then it is the caller's to use and to free. A program whose device cannot be
- * waited for, and is not lost, aborts there: the device might still write to the memory.
+ * The memory is lent until `pinlane_buffer_free` has returned `PINLANE_STATUS_OK`. That blocks until the
+ * device is done with it and it is no longer page-locked; then it is the caller's to use and to free.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
  * function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot be
@@ -1679,9 +1764,21 @@ pinlane_status pinlane_copy_team_install(const pinlane_copy_team_options *option
 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to do.
- * Empty if none has failed. Valid until the thread's next pinlane call. Never NULL.
+ * Empty if none has failed. Valid until the thread's next pinlane call. Never NULL. While the thread is
+ * ending (in destructors of its own variables, or after `main`) it says what the status means, and no more.
  */
 const char *pinlane_last_error(void);
+
+/**
+ * Makes `message` this thread's last message, as if a call had failed with `status`, and returns `status`: for
+ * checks that a wrapper in another language makes itself. The text is copied. NULL: what the status means.
+ *
+ * # Safety
+ *
+ * - `message` is NULL or points to a string.
+ */
+pinlane_status pinlane_set_last_error(pinlane_status status,
+                                      const char *message);
 
 /**
  * The `cudaError_t` behind this thread's last pinlane call that failed; 0 if the CUDA runtime was not

@@ -28,19 +28,16 @@ pub struct HostBuffer {
 }
 
 impl HostBuffer {
-    /// The handle's note is the size, and whether the memory is lent.
+    /// The handle's notes are the size, with a mark if the memory is lent, and the address.
     pub(super) fn into_handle(self) -> *mut pinlane_buffer {
-        let note = self.buffer.len() | if self.lent.is_some() { LENT } else { 0 };
-        handle::create_noted(self, note)
+        let size = self.buffer.len() | if self.lent.is_some() { LENT } else { 0 };
+        let address = self.buffer.as_ptr().expose_provenance();
+        handle::create_noted(self, [size, address])
     }
 }
 
 /// No buffer is that large.
 const LENT: usize = 1 << (usize::BITS - 1);
-
-fn size_and_lent(note: usize) -> (usize, bool) {
-    (note & !LENT, note & LENT != 0)
-}
 
 impl Deref for HostBuffer {
     type Target = PinnedBuf<u8>;
@@ -285,11 +282,11 @@ pub unsafe extern "C" fn pinlane_buffer_try_write(
     unsafe { address_mut(OPERATION, buffer, data, |buffer| buffer.try_write()) }
 }
 
-/// Writes the address of the bytes to `data` without waiting, for the caller's own CUDA calls. Tell the
-/// buffer of them with `pinlane_buffer_record_use`; do not access the bytes on the host through this
-/// address.
+/// Writes the address of the bytes to `data` without waiting, whoever uses the buffer, for the caller's own
+/// CUDA calls. Tell the buffer of them with `pinlane_foreign_begin` or `pinlane_buffer_record_use`; do not
+/// access the bytes on the host through this address.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `data` is NULL.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `data` is NULL.
 ///
 /// # Safety
 ///
@@ -299,9 +296,14 @@ pub unsafe extern "C" fn pinlane_buffer_address(
     buffer: *const pinlane_buffer,
     data: *mut *mut c_void,
 ) -> pinlane_status {
-    const OPERATION: &str = "pinlane_buffer_address";
-    // SAFETY: the caller's precondition on `data`.
-    unsafe { address(OPERATION, buffer, data, |buffer| Ok(buffer.as_ptr().cast_mut().cast())) }
+    boundary(|| {
+        const OPERATION: &str = "pinlane_buffer_address";
+        let [_, address] = handle::notes(OPERATION, buffer)?;
+        // SAFETY: the caller's precondition on `data`.
+        let out = unsafe { Out::new(OPERATION, "data", data) }?;
+        out.set(std::ptr::with_exposed_provenance_mut(address));
+        Ok(())
+    })
 }
 
 /// Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
@@ -318,9 +320,9 @@ pub unsafe extern "C" fn pinlane_buffer_size(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_buffer_size";
-        let (length, _) = size_and_lent(handle::note(OPERATION, buffer)?);
+        let [size, _] = handle::notes(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `bytes`.
-        unsafe { Out::new(OPERATION, "bytes", bytes) }?.set(length);
+        unsafe { Out::new(OPERATION, "bytes", bytes) }?.set(size & !LENT);
         Ok(())
     })
 }
@@ -346,6 +348,9 @@ pub extern "C" fn pinlane_buffer_acquire(
 /// is on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
 /// work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it once with
 /// `pinlane_stream_borrow`. Does not block.
+///
+/// With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
+/// `pinlane_foreign_begin` instead, which keeps it from before the work is enqueued.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`.
@@ -379,8 +384,8 @@ pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_st
         if buffer.is_null() || handle::check_process(OPERATION).is_err() {
             return Ok(());
         }
-        let (_, lent) = size_and_lent(handle::note(OPERATION, buffer)?);
-        if !lent {
+        let [size, _] = handle::notes(OPERATION, buffer)?;
+        if size & LENT == 0 {
             return handle::free(OPERATION, buffer);
         }
         let buffer = handle::get_mut(OPERATION, buffer)?;

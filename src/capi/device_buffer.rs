@@ -46,16 +46,19 @@ pub unsafe extern "C" fn pinlane_device_buffer_alloc(
         let device = handle::get(OPERATION, device)?;
         // SAFETY: the caller's precondition on `buffer`.
         let out = unsafe { Out::new(OPERATION, "buffer", buffer) }?;
-        out.set(handle::create_noted(device.alloc::<u8>(bytes)?, bytes));
+        let made = device.alloc::<u8>(bytes)?;
+        let address = made.as_device_ptr() as usize;
+        out.set(handle::create_noted(made, [bytes, address]));
         Ok(())
     })
 }
 
-/// Writes the device address of the buffer to `pointer`, for the caller's own kernels. Order them behind
-/// the allocation and other uses with `pinlane_device_buffer_acquire`, and tell the buffer of them with
-/// `pinlane_device_buffer_record_use`. NULL for a buffer of 0 bytes.
+/// Writes the device address of the buffer to `pointer`, whoever uses the buffer, for the caller's own
+/// kernels. Order them behind the allocation and other uses, and tell the buffer of them, with
+/// `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` and `pinlane_device_buffer_record_use`.
+/// NULL for a buffer of 0 bytes.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` if `pointer` is NULL.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `pointer` is NULL.
 ///
 /// # Safety
 ///
@@ -67,11 +70,10 @@ pub unsafe extern "C" fn pinlane_device_buffer_address(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_address";
-        let buffer = handle::get(OPERATION, buffer)?;
+        let [_, address] = handle::notes(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `pointer`.
         let out = unsafe { Out::new(OPERATION, "pointer", pointer) }?;
-        let address = buffer.as_device_ptr();
-        out.set(std::ptr::without_provenance_mut(address as usize));
+        out.set(std::ptr::without_provenance_mut(address));
         Ok(())
     })
 }
@@ -90,7 +92,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_size(
 ) -> pinlane_status {
     boundary(|| {
         const OPERATION: &str = "pinlane_device_buffer_size";
-        let length = handle::note(OPERATION, buffer)?;
+        let [length, _] = handle::notes(OPERATION, buffer)?;
         // SAFETY: the caller's precondition on `bytes`.
         unsafe { Out::new(OPERATION, "bytes", bytes) }?.set(length);
         Ok(())
@@ -117,7 +119,7 @@ pub extern "C" fn pinlane_device_buffer_acquire(
 
 /// Tells the buffer that the caller's own work on `stream` uses it, for reading or writing: whatever is
 /// on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
-/// work. Does not block.
+/// work. Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`.

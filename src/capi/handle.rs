@@ -69,12 +69,12 @@ fn forked(operation: &'static str) -> Error {
 
 /// A new handle that owns `object`.
 pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
-    create_noted(object, 0)
+    create_noted(object, [0; 2])
 }
 
-/// As [`create`], with a number that [`note`] gives.
-pub(super) fn create_noted<H: Handle>(object: H::Object, note: usize) -> *mut H {
-    encode(H::table().insert(object, note))
+/// As [`create`], with numbers that [`notes`] gives.
+pub(super) fn create_noted<H: Handle>(object: H::Object, notes: [usize; 2]) -> *mut H {
+    encode(H::table().insert(object, notes))
 }
 
 /// The object of a handle, shared with other calls. It stays alive while what is returned does, even if
@@ -101,11 +101,14 @@ pub(super) fn get_mut<H: Handle>(
     found.map_err(|miss| missed(miss, operation, handle))
 }
 
-/// The number that a handle was made with, whoever uses its object.
+/// The numbers that a handle was made with, whoever uses its object.
 #[inline]
-pub(super) fn note<H: Handle>(operation: &'static str, handle: *const H) -> Result<usize> {
+pub(super) fn notes<H: Handle>(
+    operation: &'static str,
+    handle: *const H,
+) -> Result<[usize; 2]> {
     check_process(operation)?;
-    let found = decode(handle).and_then(|entry| H::table().note(entry));
+    let found = decode(handle).and_then(|entry| H::table().notes(entry));
     found.ok_or_else(|| missed(Miss::Invalid, operation, handle))
 }
 

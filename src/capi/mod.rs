@@ -22,6 +22,7 @@ mod buffer;
 mod device;
 mod device_buffer;
 mod file;
+mod foreign;
 mod handle;
 mod plan;
 mod pointer;

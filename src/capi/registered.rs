@@ -55,8 +55,7 @@ mod tests {
     use super::*;
     use crate::capi::buffer::pinlane_buffer_free;
     use crate::capi::status::{
-        PINLANE_STATUS_BUSY, PINLANE_STATUS_CUDA, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK,
-        PINLANE_STATUS_UNSUPPORTED,
+        PINLANE_STATUS_BUSY, PINLANE_STATUS_CUDA, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK, PINLANE_STATUS_UNSUPPORTED, pinlane_last_error,
     };
     use crate::device::Device;
     use crate::driver::Call;
@@ -140,6 +139,25 @@ mod tests {
         assert_eq!(memory, [9; 100]);
         let again = lend(handle, &mut memory);
         assert_eq!(pinlane_buffer_free(again), PINLANE_STATUS_OK);
+    }
+
+    #[test]
+    fn a_message_names_the_device_once() {
+        let (machine, _device, handle) = rig();
+        let mut memory = [1; 100];
+        for code in [CudaCode::UNKNOWN, CudaCode::MEMORY_ALLOCATION, CudaCode::INVALID_VALUE] {
+            machine.inject(Fault::once(Call::HostRegister, code));
+            let mut buffer = null_mut();
+            // SAFETY: a variable, and memory of this test's.
+            let status = unsafe {
+                pinlane_buffer_register(handle, memory.as_mut_ptr().cast(), 100, &mut buffer)
+            };
+            assert_ne!(status, PINLANE_STATUS_OK);
+            // SAFETY: a string that is valid until this thread's next call.
+            let text = unsafe { std::ffi::CStr::from_ptr(pinlane_last_error()) }.to_str().expect("UTF-8");
+            assert_eq!(text.matches("on device").count(), 1, "{text}");
+            assert!(text.contains("100 bytes"), "{text}");
+        }
     }
 
     /// A host function that somebody else launched, of which only the runtime knows.

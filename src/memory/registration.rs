@@ -63,7 +63,7 @@ fn not_page_locked(
     ptr: NonNull<u8>,
     bytes: usize,
 ) -> Error {
-    let what = format!("page-locking {bytes} bytes at {ptr:p} on device {}", context.ordinal());
+    let what = format!("page-locking {bytes} bytes at {ptr:p}");
     let (kind, remedy) = match code {
         CudaCode::HOST_MEMORY_ALREADY_REGISTERED => (
             ErrorKind::InvalidValue,
@@ -81,6 +81,7 @@ fn not_page_locked(
         ),
         code => return context.error(code, "cudaHostRegister", what),
     };
+    let what = format!("{what} on device {}", context.ordinal());
     Error::new(kind, operation, what, remedy).with_code(code)
 }
 

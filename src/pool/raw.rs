@@ -45,13 +45,16 @@ struct Entry {
     bytes: usize,
     /// There, unless it is lent.
     block: Option<BlockRef>,
+    /// It was freed while it was lent: the loan's end gives it back.
+    freed: bool,
 }
 
-/// What a place says: the block's address, with its class in the bits above, and whether it is lent in the
-/// lowest.
+/// What a place says: the block's address, with its class in the bits above; in the lowest whether it is lent, and
+/// whether it was freed meanwhile, so that the loan's end gives it back.
 const CLASS: u32 = 56;
 const LENT: usize = 1;
-const _: () = assert!(align_of::<Block>() > LENT);
+const FREED: usize = 2;
+const _: () = assert!(align_of::<Block>() > (LENT | FREED));
 
 fn named(block: BlockRef, class: usize) -> *mut Block {
     block.into_raw().as_ptr().map_addr(|address| address | class << CLASS)
@@ -65,7 +68,7 @@ fn bytes_of(name: *mut Block) -> usize {
 ///
 /// * `name` was taken out of its place, by the caller alone.
 unsafe fn block_of(name: *mut Block) -> BlockRef {
-    let block = name.map_addr(|address| address & ((1 << CLASS) - 1) & !LENT);
+    let block = name.map_addr(|address| address & ((1 << CLASS) - 1) & !(LENT | FREED));
     // SAFETY: `named` made it of a right, which the place had alone until the caller took it.
     unsafe { BlockRef::new(NonNull::new_unchecked(block)) }
 }
@@ -87,41 +90,47 @@ impl Table {
                 place.store(named(block, class), Ordering::Release);
             }
             None => {
-                let entry = Entry { bytes: block.bytes(), block: Some(block) };
+                let entry = Entry { bytes: block.bytes(), block: Some(block), freed: false };
                 let twin = self.others.lock().insert(address, entry);
                 debug_assert!(twin.is_none(), "two blocks at one address");
             }
         }
     }
 
+    /// Takes out the block that begins at `address`; `None` if it is lent, whose end then gives it back.
     #[inline]
-    fn remove(&self, operation: &'static str, address: usize) -> Result<BlockRef> {
+    fn remove(&self, operation: &'static str, address: usize) -> Result<Option<BlockRef>> {
         let Some(place) = self.kept.get(address) else {
             return self.remove_other(operation, address);
         };
-        let name = place.load(Ordering::Relaxed);
-        if name.is_null() {
-            return self.remove_other(operation, address);
+        let mut name = place.load(Ordering::Relaxed);
+        loop {
+            let lent = name.addr() & LENT != 0;
+            if name.is_null() || name.addr() & FREED != 0 {
+                return self.remove_other(operation, address);
+            }
+            let next = if lent { name.map_addr(|name| name | FREED) } else { ptr::null_mut() };
+            match place.compare_exchange(name, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) if lent => return Ok(None),
+                // SAFETY: this thread has just taken it out.
+                Ok(_) => return Ok(Some(unsafe { block_of(name) })),
+                Err(now) => name = now,
+            }
         }
-        let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
-        if name.addr() & LENT != 0
-            || place.compare_exchange(name, ptr::null_mut(), set, fail).is_err()
-        {
-            return Err(lent(operation, address));
-        }
-        // SAFETY: this thread has just taken it out.
-        Ok(unsafe { block_of(name) })
     }
 
     #[cold]
-    fn remove_other(&self, operation: &'static str, address: usize) -> Result<BlockRef> {
+    fn remove_other(&self, operation: &'static str, address: usize) -> Result<Option<BlockRef>> {
         let mut entries = self.others.lock();
-        let Some(entry) = entries.get_mut(&address) else {
+        let Some(entry) = entries.get_mut(&address).filter(|entry| !entry.freed) else {
             drop(entries);
             return Err(self.not_the_begin(operation, address));
         };
-        let block = entry.block.take().ok_or_else(|| lent(operation, address))?;
-        entries.remove(&address);
+        let block = entry.block.take();
+        match block {
+            Some(_) => _ = entries.remove(&address),
+            None => entry.freed = true,
+        }
         Ok(block)
     }
 
@@ -158,7 +167,7 @@ impl Table {
     /// Why there is no allocation at `address`.
     #[cold]
     fn not_the_begin(&self, operation: &'static str, address: usize) -> Error {
-        match self.around(address) {
+        match self.around(address).filter(|&(begin, _)| begin != address) {
             Some((begin, bytes)) => Error::new(
                 ErrorKind::InvalidValue,
                 operation,
@@ -223,19 +232,19 @@ impl PinnedPool {
     }
 
     /// Takes back what [`allocate_raw`](Self::allocate_raw) gave; null is fine. Does not block. The memory
-    /// may be somebody else's at once, or when the uses that were recorded are complete.
+    /// may be somebody else's at once, or when the uses that were recorded are complete, also one that is being
+    /// recorded.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidHandle`] for what this pool has not given, or has taken back;
-    /// [`ErrorKind::InvalidValue`] for an address inside of an allocation; [`ErrorKind::Busy`] while it is
-    /// lent; [`ErrorKind::ForkedProcess`].
+    /// [`ErrorKind::InvalidValue`] for an address inside of an allocation; [`ErrorKind::ForkedProcess`].
     pub(crate) fn deallocate_raw(&self, operation: &'static str, memory: *const u8) -> Result<()> {
         if memory.is_null() {
             return Ok(());
         }
         self.handle.0.context.check_process(operation)?;
-        drop(whole(self.raw().remove(operation, memory.addr())?));
+        drop(self.raw().remove(operation, memory.addr())?.map(whole));
         Ok(())
     }
 }
@@ -347,17 +356,38 @@ mod loan {
     }
 
     impl Drop for Loan<'_> {
-        /// Nobody can have removed the place: that takes the block.
+        /// The block goes back to its place, or to the pool if it was freed meanwhile.
         fn drop(&mut self) {
+            // SAFETY: taken once, here, and not used afterwards.
+            let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
             match self.home {
-                Home::Place(place, name) => place.store(name, Ordering::Release),
-                Home::Others(table) => {
-                    let address = self.as_ptr().addr();
-                    // SAFETY: taken once, here, and not used afterwards.
-                    let buffer = unsafe { ManuallyDrop::take(&mut self.buffer) };
-                    if let Some(entry) = table.others.lock().get_mut(&address) {
-                        entry.block = Some(buffer.into_block());
+                Home::Place(place, name) => {
+                    let lent = name.map_addr(|name| name | LENT);
+                    let (set, fail) = (Ordering::Release, Ordering::Acquire);
+                    match place.compare_exchange(lent, name, set, fail) {
+                        // The place has it, by its name.
+                        Ok(_) => _ = buffer.into_block(),
+                        Err(_) => {
+                            place.store(ptr::null_mut(), Ordering::Release);
+                            drop(buffer);
+                        }
                     }
+                }
+                Home::Others(table) => table.take_back(buffer),
+            }
+        }
+    }
+
+    impl Table {
+        fn take_back(&self, buffer: PinnedBuf<u8>) {
+            let address = buffer.as_ptr().addr();
+            let mut entries = self.others.lock();
+            match entries.get_mut(&address) {
+                Some(entry) if !entry.freed => entry.block = Some(buffer.into_block()),
+                _ => {
+                    entries.remove(&address);
+                    drop(entries);
+                    drop(buffer);
                 }
             }
         }
@@ -455,7 +485,6 @@ mod tests {
         let length = pool.lend_raw("test", inside, |buffer| {
             let again = pool.lend_raw("test", memory, |_| Ok(()));
             assert_eq!(kind(again), Some(ErrorKind::Busy));
-            assert_eq!(kind(pool.deallocate_raw("test", memory)), Some(ErrorKind::Busy));
             Ok(buffer.len())
         });
         assert_eq!(length.expect("it is allocated"), 4096);
@@ -471,6 +500,27 @@ mod tests {
         pool.deallocate_raw("test", memory).expect("back in its place");
         let gone = pool.lend_raw("test", memory, |_| Ok(()));
         assert_eq!(kind(gone), Some(ErrorKind::InvalidHandle));
+    }
+
+    /// What is freed while somebody records a use of it goes back when that is done, and is freed once.
+    #[cfg(feature = "capi")]
+    #[test]
+    fn what_is_freed_while_it_is_lent_comes_back() {
+        let pool = pool();
+        for bytes in [4096, 40 << 20] {
+            let memory = pool.allocate_raw("test", bytes, 1).expect("room").cast::<u8>().as_ptr();
+            let lent = pool.lend_raw("test", memory, |_| {
+                pool.deallocate_raw("test", memory).expect("as given");
+                let again = pool.deallocate_raw("test", memory);
+                assert_eq!(kind(again), Some(ErrorKind::InvalidHandle));
+                assert!(pool.stats().live_bytes >= bytes);
+                Ok(())
+            });
+            lent.expect("it is allocated");
+            assert_eq!(pool.stats().live_bytes, 0);
+            let again = pool.deallocate_raw("test", memory);
+            assert_eq!(kind(again), Some(ErrorKind::InvalidHandle));
+        }
     }
 
     #[test]

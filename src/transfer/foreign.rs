@@ -5,6 +5,8 @@ use std::ffi::c_void;
 use super::order::ordered;
 #[cfg(feature = "capi")]
 use super::order::{check_driver, enqueue_and_record, wait_for_conflicts};
+#[cfg(feature = "capi")]
+use crate::driver::Driver;
 use crate::error::Result;
 use crate::memory::{Operand, Tracked, TrackedMut};
 use crate::stream::Stream;
@@ -43,6 +45,38 @@ impl Stream {
         let operands: Vec<Operand<'_>> = reading.chain(writing).collect();
         let handle = self.as_raw();
         ordered(self, "Stream::foreign", &operands, |_, _| Ok(launch(handle)), String::new)
+    }
+
+    /// The first half of [`foreign`](Self::foreign): later work of this stream waits, on the device, for every
+    /// use that conflicts.
+    #[cfg(feature = "capi")]
+    pub(crate) fn begin_foreign(
+        &self,
+        operation: &'static str,
+        operands: &[Operand<'_>],
+    ) -> Result<()> {
+        wait_for_conflicts(self, operation, operands)?;
+        // The work goes to the handle, without this crate.
+        self.timeline.expose();
+        Ok(())
+    }
+
+    /// The second half: whether the uses have been recorded, and a ticket for the work.
+    #[cfg(feature = "capi")]
+    pub(crate) fn end_foreign(
+        &self,
+        operation: &'static str,
+        operands: &[Operand<'_>],
+    ) -> (bool, Result<Ticket>) {
+        let mut recorded = false;
+        let ticket = self.timeline.open(operation).and_then(|driver| {
+            let record = |_: &dyn Driver, _| {
+                recorded = true;
+                Ok(())
+            };
+            enqueue_and_record(self, driver, operation, operands, record, String::new)
+        });
+        (recorded, ticket.map(|((), ticket)| ticket))
     }
 
     /// Makes later work of this stream wait, on the device, for every pending use of `buffer`.

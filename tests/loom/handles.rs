@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use loom::cell::UnsafeCell;
+use loom::sync::Mutex;
 use loom::thread;
 
 use self::inside::{Record, Records, Way};
@@ -33,6 +34,8 @@ struct Table {
     slot: Slot<Object>,
     records: Records,
     shared: bool,
+    /// Stands for the stacks of vacant slots.
+    vacant: Mutex<bool>,
     drops: Arc<AtomicUsize>,
 }
 
@@ -42,13 +45,18 @@ struct Inside<'a>(&'a Table, Way);
 impl Table {
     fn new(shared: bool) -> Arc<Table> {
         let (slot, records) = (Slot::new(), Records::new());
-        Arc::new(Table { slot, records, shared, drops: Arc::default() })
+        let (vacant, drops) = (Mutex::new(true), Arc::default());
+        Arc::new(Table { slot, records, shared, vacant, drops })
     }
 
-    fn insert(&self, number: usize) -> u32 {
+    /// None if the slot is not vacant.
+    fn insert(&self, number: usize) -> Option<u32> {
+        if !std::mem::take(&mut *self.vacant.lock().unwrap()) {
+            return None;
+        }
         let object = Object { number: UnsafeCell::new(number), drops: self.drops.clone() };
-        // SAFETY: the slot is vacant, as the models have it.
-        unsafe { self.slot.fill(object, number) }
+        // SAFETY: the slot is vacant, and was taken from the stack.
+        Some(unsafe { self.slot.fill(object, [number, number]) })
     }
 
     fn record(&self) -> Option<&'static Record> {
@@ -88,6 +96,7 @@ impl Table {
     fn end(&self, object: Object) {
         // SAFETY: the object was taken.
         assert!(unsafe { self.slot.vacate(1 << 24) });
+        *self.vacant.lock().unwrap() = true;
         drop(object);
     }
 
@@ -124,7 +133,7 @@ fn spawn(table: &Arc<Table>, work: impl FnOnce(&Table) + 'static) -> thread::Joi
 fn used_while_freed(shared: bool) {
     explore(move || {
         let table = Table::new(shared);
-        let entry = table.insert(7);
+        let entry = table.insert(7).unwrap();
         let other = spawn(&table, move |table| {
             if let Ok(inside) = table.enter(entry, table.record()) {
                 assert_eq!(inside.number(), 7);
@@ -157,24 +166,23 @@ fn a_stale_handle_never_reaches_the_slots_next_object() {
     for shared in [false, true] {
         explore(move || {
             let table = Table::new(shared);
-            let first = table.insert(1);
+            let first = table.insert(1).unwrap();
             let other = spawn(&table, move |table| {
                 let record = table.record();
                 for _ in 0..2 {
                     if let Ok(inside) = table.enter(first, record) {
                         assert_eq!(inside.number(), 1);
                     }
-                    assert!(table.slot.note(first).is_none_or(|note| note == 1));
+                    assert!(table.slot.notes(first).is_none_or(|notes| notes == [1, 1]));
                 }
             });
             assert_eq!(table.remove(first), Ok(()));
-            if table.dropped() == 1 {
-                let second = table.insert(2);
+            if let Some(second) = table.insert(2) {
                 assert_eq!(table.enter(second, table.record()).map(|it| it.number()), Ok(2));
                 assert_eq!(table.remove(second), Ok(()));
             }
             other.join().unwrap();
-            assert!(table.slot.note(first).is_none());
+            assert!(table.slot.notes(first).is_none());
             assert_eq!(table.enter(first, table.record()).err(), Some(Miss::Invalid));
         });
     }
@@ -186,7 +194,7 @@ fn a_handle_is_freed_once() {
     for shared in [false, true] {
         explore(move || {
             let table = Table::new(shared);
-            let entry = table.insert(1);
+            let entry = table.insert(1).unwrap();
             let results = Arc::new(AtomicUsize::new(0));
             let count = results.clone();
             let other = spawn(&table, move |table| {
@@ -204,7 +212,7 @@ fn a_handle_is_freed_once() {
 fn exclusive_use_meets_nobody() {
     explore(|| {
         let table = Table::new(false);
-        let entry = table.insert(1);
+        let entry = table.insert(1).unwrap();
         let writer = spawn(&table, move |table| {
             if table.slot.enter_exclusive(entry).is_ok() {
                 // SAFETY: this thread has it alone.

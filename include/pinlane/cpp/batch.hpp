@@ -75,8 +75,8 @@ pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const D
 struct upload_item : pinlane_copy {
   /// From page-locked or ordinary memory to a `device_buffer` or a slice of one, or to your own device memory,
   /// by its address. Both have equal length.
-  template <class Source, class Destination>
-  upload_item(const Source& source, Destination&& destination) : pinlane_copy{} {
+  template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
+  upload_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_ordinary<Source>) {
       src = std::data(source);
       bytes = detail::ordinary_bytes(source);
@@ -95,14 +95,17 @@ struct upload_item : pinlane_copy {
       device_buffer = detail::set_device(device_offset, detail::size_of(source), destination);
     }
   }
+  /// A temporary would be gone when the copy is made; see `is_view`.
+  template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
+  upload_item(Source&& source, Destination&& destination) = delete;
 };
 
 /// One copy of `stream::download_batch`. It names memory and does not own it.
 struct download_item : pinlane_copy {
   /// From a `device_buffer` or a slice of one, or your own device memory, by its address, to page-locked or
   /// ordinary memory. Both have equal length.
-  template <class Source, class Destination>
-  download_item(const Source& source, Destination&& destination) : pinlane_copy{} {
+  template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
+  download_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_ordinary<Destination>) {
       detail::check_writable<Destination>();
       detail::check_elements<void, Destination>();
@@ -121,13 +124,16 @@ struct download_item : pinlane_copy {
       device_buffer = detail::set_device(device_offset, detail::size_of(destination), source);
     }
   }
+  /// A temporary would be gone when the copy is made; see `is_view`.
+  template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
+  download_item(Source&& source, Destination&& destination) = delete;
 };
 
 /// One copy of `stream::copy_batch`. It names memory and does not own it.
 struct copy_item : pinlane_device_copy {
   /// From a `device_buffer`, or a slice of one, to another, of equal length.
-  template <class Source, class Destination>
-  copy_item(const Source& source, Destination&& destination) : pinlane_device_copy{} {
+  template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
+  copy_item(Source&& source, Destination&& destination) : pinlane_device_copy{} {
     const auto from = source.slice();
     const auto to = destination.slice();
     using source_element = std::remove_const_t<detail::element_of<decltype(from)>>;
@@ -138,6 +144,10 @@ struct copy_item : pinlane_device_copy {
     bytes = from.size_bytes();
     dst_buffer = detail::set_device(dst_offset, from.size(), to);
   }
+
+  /// A temporary would be gone when the copy is made; see `is_view`.
+  template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
+  copy_item(Source&& source, Destination&& destination) = delete;
 
   /// From your own memory on the stream's device to your own there.
   copy_item(const void* source, void* destination, std::size_t size_bytes) noexcept
@@ -154,6 +164,24 @@ static_assert(sizeof(copy_item) == sizeof(pinlane_device_copy), "arrays of both 
 
 namespace detail {
 
+#if defined(__GLIBCXX__)
+/// Puts off the calling thread's cancellation, which would unwind through C; gives the former state.
+inline int hold_cancellation() noexcept {
+  int state = 0;
+#if defined(__linux__)
+  static_cast<void>(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state));
+#endif
+  return state;
+}
+inline void let_cancellation(int state) noexcept {
+#if defined(__linux__)
+  static_cast<void>(pthread_setcancelstate(state, nullptr));
+#else
+  static_cast<void>(state);
+#endif
+}
+#endif
+
 /// Calls a function object from C, and keeps what it throws from unwinding through C.
 template <class Function>
 struct landing {
@@ -165,7 +193,19 @@ struct landing {
     const span<const std::byte> elements(static_cast<const std::byte*>(data), bytes);
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
     try {
+#if defined(__GLIBCXX__)
+      const at_exit allow{[state = hold_cancellation()]() noexcept { let_cancellation(state); }};
+      try {
+        self.function(number, elements);
+      } catch (abi::__forced_unwind&) {
+        // The thread's end can be neither stopped nor sent through the frames of the library.
+        std::fputs("pinlane: a thread was ended inside the function that download_batch_each calls\n",
+                   stderr);
+        std::terminate();
+      }
+#else
       self.function(number, elements);
+#endif
     } catch (...) {
       self.thrown = std::current_exception();
       return 1;
@@ -205,7 +245,8 @@ public:
 
   /// As `download_batch`, and calls `landed(number, bytes)`, `bytes` being a `span<const std::byte>`, for every
   /// item as it lands, while others are on their way. Blocks until all have landed. `landed` must not call
-  /// pinlane. If it throws it is not called again, and the exception goes on when all have landed.
+  /// pinlane. If it throws it is not called again, and the exception goes on when all have landed. It must not
+  /// end its thread: after `pthread_exit` the program terminates; cancellation waits until it returns.
   template <class Items, class Landed>
   void download_batch_each(const Items& items, Landed&& landed) const {
     landing<std::remove_reference_t<Landed>> told{landed};

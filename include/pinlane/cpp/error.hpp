@@ -53,6 +53,11 @@ template <class... Arguments>
 #endif
 }
 
+/// Makes a check of these headers this thread's last error, as the library's own are.
+inline pinlane_status set_error(pinlane_status status, const char* message) noexcept {
+  return pinlane_set_last_error(status, message);
+}
+
 inline void check(pinlane_status status) {
   if (status != PINLANE_STATUS_OK) {
     fail(status);
@@ -86,6 +91,15 @@ std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept 
   const auto whole = static_cast<std::uint64_t>(count);
   return whole + (static_cast<double>(whole) < count);
 }
+
+/// Calls `function` when the scope ends, however it ends.
+template <class Function>
+struct at_exit {
+  Function function;
+  ~at_exit() { function(); }
+};
+template <class Function>
+at_exit(Function) -> at_exit<Function>;
 
 /// A handle, and the duty to free it.
 template <class Handle, pinlane_status (*Free)(Handle*)>

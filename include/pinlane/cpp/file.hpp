@@ -57,7 +57,7 @@ private:
 /// One range of `stream::upload_file_ranges`. It names memory and does not own it.
 struct file_range : pinlane_file_range {
   /// From `offset_bytes` of the file on to a `device_buffer` or a slice of one, as much as it has.
-  template <class Destination>
+  template <class Destination, detail::if_stays<Destination> = 0>
   file_range(std::uint64_t offset_bytes, Destination&& destination) : pinlane_file_range{} {
     const auto to = destination.slice();
     detail::check_writable<decltype(to)>();
@@ -66,6 +66,10 @@ struct file_range : pinlane_file_range {
     device_buffer = to.get();
     device_offset = to.offset_bytes();
   }
+
+  /// A temporary would be gone when the copy is made; see `is_view`.
+  template <class Destination, detail::if_goes<Destination> = 0>
+  file_range(std::uint64_t offset_bytes, Destination&& destination) = delete;
 
   /// To your own device memory at `destination`, `size_bytes` of it.
   file_range(std::uint64_t offset_bytes, void* destination, std::size_t size_bytes) noexcept

@@ -86,7 +86,8 @@ private:
   }
 
   void do_deallocate(void* memory, std::size_t, std::size_t) override {
-    // What the pool did not give it does not take, and nothing happens: containers cannot be told.
+    // Memory whose use another thread is recording is freed all the same. What the pool did not give it does
+    // not take, and nothing happens: containers cannot be told.
     static_cast<void>(pinlane_pool_deallocate(m_pool.get(), memory));
   }
 

@@ -7,15 +7,41 @@
 #include "buffer.hpp"
 
 #include <cstddef>
+#include <cstdio>
 #include <initializer_list>
 #include <iterator>
 #include <string>
 #include <type_traits>
 #include <utility>
+#if __cplusplus >= 202002L
+#include <ranges>
+#endif
 
 namespace pinlane {
 
+/// Whether a `T` names memory that outlives it, so that a batch or a list of ranges takes temporaries of it: slices
+/// and spans do, containers and buffers do not. Specialise it for views of your own.
+template <class T>
+inline constexpr bool is_view =
+#if defined(__cpp_lib_ranges)
+    std::ranges::enable_borrowed_range<T> ||
+#endif
+    std::is_pointer_v<T>;
+template <class T, class Handle>
+inline constexpr bool is_view<basic_slice<T, Handle>> = true;
+template <class T>
+inline constexpr bool is_view<span<T>> = true;
+
 namespace detail {
+
+/// Whether what was passed, as a forwarding reference deduces it, is there after the call.
+template <class Passed>
+inline constexpr bool stays =
+    std::is_lvalue_reference_v<Passed> || is_view<std::remove_const_t<Passed>>;
+template <class... Passed>
+using if_stays = std::enable_if_t<(stays<Passed> && ...), int>;
+template <class... Passed>
+using if_goes = std::enable_if_t<!(stays<Passed> && ...), int>;
 
 template <class Side, class = void>
 struct has_data : std::false_type {};
@@ -83,11 +109,17 @@ std::size_t ordinary_bytes(const Ordinary& side) noexcept {
   return in_bytes(std::size(side), sizeof(*std::data(side)));
 }
 
+/// Says that two sides have different lengths, as this thread's last error.
+inline pinlane_status lengths_differ(std::size_t source, std::size_t destination) noexcept {
+  char text[128];
+  std::snprintf(text, sizeof(text), "%zu elements do not fit %zu: take slices of equal length", source,
+                destination);
+  return set_error(PINLANE_STATUS_LENGTH_MISMATCH, text);
+}
+
 inline void check_lengths(std::size_t source, std::size_t destination) {
   if (source != destination) {
-    fail(PINLANE_STATUS_LENGTH_MISMATCH, std::to_string(source) + " elements do not fit " +
-                                             std::to_string(destination) +
-                                             ": take slices of equal length");
+    fail(lengths_differ(source, destination));
   }
 }
 

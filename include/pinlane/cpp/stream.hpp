@@ -22,28 +22,13 @@ namespace pinlane {
 
 namespace detail {
 
-// One name for the two kinds of buffers.
-inline pinlane_status acquire(pinlane_buffer* buffer, pinlane_stream* stream) noexcept {
-  return pinlane_buffer_acquire(buffer, stream);
+/// One use for the two kinds of buffers.
+inline pinlane_use use_of(pinlane_buffer* buffer, bool reads) noexcept {
+  return {buffer, nullptr, reads ? PINLANE_ACCESS_READ : PINLANE_ACCESS_WRITE, 0, 0};
 }
-inline pinlane_status acquire(pinlane_device_buffer* buffer, pinlane_stream* stream) noexcept {
-  return pinlane_device_buffer_acquire(buffer, stream);
+inline pinlane_use use_of(pinlane_device_buffer* buffer, bool reads) noexcept {
+  return {nullptr, buffer, reads ? PINLANE_ACCESS_READ : PINLANE_ACCESS_WRITE, 0, 0};
 }
-inline pinlane_status record_use(pinlane_buffer* buffer, pinlane_stream* stream) noexcept {
-  return pinlane_buffer_record_use(buffer, stream);
-}
-inline pinlane_status record_use(pinlane_device_buffer* buffer, pinlane_stream* stream) noexcept {
-  return pinlane_device_buffer_record_use(buffer, stream);
-}
-
-/// Calls `function` when the scope ends, however it ends.
-template <class Function>
-struct at_exit {
-  Function function;
-  ~at_exit() { function(); }
-};
-template <class Function>
-at_exit(Function) -> at_exit<Function>;
 
 /// What a stream can do; `Self` is `stream` or `stream_ref`.
 ///
@@ -96,7 +81,7 @@ public:
     check_elements<decltype(from), Destination>();
     check_writable<Destination>();
     if (from.size() != std::size(destination)) {
-      return PINLANE_STATUS_LENGTH_MISMATCH;
+      return lengths_differ(from.size(), std::size(destination));
     }
     return pinlane_device_buffer_download_slice(self(), from.get(), from.offset_bytes(),
                                                 std::data(destination), from.size_bytes());
@@ -170,25 +155,31 @@ public:
     });
   }
 
-  /// Lets `launch` enqueue work of your own (a kernel, cuBLAS, NCCL, ...) that uses `buffers`, for reading
-  /// or writing. `launch` gets the `cudaStream_t` as a `void*`, and enqueues on it, or orders into it,
-  /// all of that work before it returns. The work comes after every pending use of the buffers, and
-  /// later uses, by the host too, wait for it. Does not block, unless `launch` does.
+  /// Lets `launch` enqueue work of your own (a kernel, cuBLAS, NCCL, ...) that uses `buffers`: those that
+  /// are const for reading, the others for reading and writing. `launch` gets the `cudaStream_t` as a
+  /// `void*`, and enqueues on it, or orders into it, all of that work before it returns. The work comes after
+  /// every pending use of the buffers that conflicts, and later uses, by the host too, wait for it. Does not
+  /// block, unless `launch` does.
   ///
-  /// If `launch` throws, what it enqueued so far counts as a use, and the exception goes on.
+  /// The buffers are borrowed from before `launch` until the use is recorded: calls that conflict meanwhile, of
+  /// other threads or of `launch` itself, get `BUSY`. `launch` may move or destroy the buffers.
+  ///
+  /// If `launch` ends otherwise, by an exception or by the end of its thread (`pthread_exit`, cancellation),
+  /// what it enqueued so far counts as a use, and the exception goes on, or the thread ends.
   template <class Launch, class... Buffers>
   ticket foreign(Launch&& launch, Buffers&... buffers) const {
-    (check(detail::acquire(buffers.get(), self())), ...);
+    const pinlane_use uses[] = {use_of(buffers.get(), std::is_const_v<Buffers>)..., pinlane_use{}};
+    void* const native = native_handle();
+    pinlane_foreign* work = nullptr;
+    check(pinlane_foreign_begin(self(), uses, sizeof...(buffers), &work));
+    pinlane_ticket* done = nullptr;
     pinlane_status status = PINLANE_STATUS_OK;
     {
-      const at_exit record{[&]() noexcept {
-        const auto keep_first = [&](pinlane_status next) { status = status ? status : next; };
-        (keep_first(detail::record_use(buffers.get(), self())), ...);
-      }};
-      std::forward<Launch>(launch)(native_handle());
+      const at_exit end{[&]() noexcept { status = pinlane_foreign_end(work, &done); }};
+      std::forward<Launch>(launch)(native);
     }
     check(status);
-    return this->record();
+    return ticket(done);
   }
 
   /// A ticket for everything enqueued on the stream so far.
@@ -202,6 +193,9 @@ public:
 
   /// Keeps the stream busy for about `duration` of device time, at most 10 s, for tests of overlap.
   ticket busy(std::chrono::nanoseconds duration) const {
+    if (duration.count() < 0) {
+      fail(set_error(PINLANE_STATUS_INVALID_VALUE, "stream::busy: a negative duration: pass at least 0"));
+    }
     const auto nanoseconds = static_cast<std::uint64_t>(duration.count());
     return with_ticket(
         [&](pinlane_ticket** out) { return pinlane_stream_busy(self(), nanoseconds, out); });
@@ -238,7 +232,7 @@ private:
       check_elements<To, Source>();
       check_writable<To>();
       if (std::size(source) != to.size()) {
-        return PINLANE_STATUS_LENGTH_MISMATCH;
+        return lengths_differ(std::size(source), to.size());
       }
       return pinlane_device_buffer_upload_slice(self(), std::data(source), to.get(), to.offset_bytes(),
                                                 to.size_bytes(), out);
@@ -259,7 +253,7 @@ private:
     static_assert(std::is_same_v<source_element, typename To::element_type>,
                   "both sides have elements of one type, and the destination's are not const");
     if (from.size() != to.size()) {
-      return PINLANE_STATUS_LENGTH_MISMATCH;
+      return lengths_differ(from.size(), to.size());
     }
     return function(self(), from.get(), from.offset_bytes(), to.get(), to.offset_bytes(),
                     from.size_bytes(), out);

@@ -31,13 +31,13 @@ impl Handle for Nested {
 #[test]
 fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
     let inner = create::<Nested>(Outer(None));
-    let outer = create_noted::<Nested>(Outer(Some(inner.addr())), 77);
-    assert_eq!(note("test", outer).expect("a live handle"), 77);
+    let outer = create_noted::<Nested>(Outer(Some(inner.addr())), [7, 77]);
+    assert_eq!(notes("test", outer).expect("a live handle"), [7, 77]);
     free("test", outer).expect("a live handle");
     assert_eq!(DROPS.load(Ordering::Relaxed), 2);
     for handle in [inner, outer] {
         for error in
-            [free("test", handle).err(), get("test", handle).err(), note("test", handle).err()]
+            [free("test", handle).err(), get("test", handle).err(), notes("test", handle).err()]
         {
             assert_eq!(error.expect("freed already").kind(), ErrorKind::InvalidHandle);
         }

@@ -103,20 +103,20 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// A new entry, with a number that [`note`](Self::note) gives.
+    /// A new entry, with numbers that [`notes`](Self::notes) gives.
     #[inline]
-    pub(super) fn insert(&'static self, object: T, note: usize) -> Entry {
+    pub(super) fn insert(&'static self, object: T, notes: [usize; 2]) -> Entry {
         let index = self.vacant.take(self.number, |last| self.make(last));
         let slot = self.slot(index).expect("its chunk was made");
         // SAFETY: the slot is vacant, and this thread has just got it.
-        let generation = unsafe { slot.fill(object, note) };
+        let generation = unsafe { slot.fill(object, notes) };
         Entry { index, generation }
     }
 
-    /// The number that an entry was made with. Touches nothing that anybody writes in calls.
+    /// The numbers that an entry was made with, whoever uses its object.
     #[inline]
-    pub(super) fn note(&'static self, entry: Entry) -> Option<usize> {
-        self.slot(entry.index)?.note(entry.generation)
+    pub(super) fn notes(&'static self, entry: Entry) -> Option<[usize; 2]> {
+        self.slot(entry.index)?.notes(entry.generation)
     }
 
     /// The object of an entry, shared with other calls.
@@ -219,6 +219,31 @@ impl<T: Send + Sync> Drop for Inside<T> {
     fn drop(&mut self) {
         let freed = inside::leave(self.slot, &self.way);
         self.table.finish(self.slot, self.index, freed);
+    }
+}
+
+impl<T: Send + Sync> Inside<T> {
+    /// The same, for a call that may end on another thread. Not of shared tables.
+    pub(super) fn counted(self) -> Shared<T> {
+        assert!(!self.table.shared, "the thread's record says that it is inside");
+        Shared(self)
+    }
+}
+
+/// A call is inside an object that counts it.
+pub(super) struct Shared<T: Send + Sync + 'static>(Inside<T>);
+
+// SAFETY: the object is `Send` and `Sync`, and its slot counts the call, whatever thread it is on: it was
+// not entered by a record, since the table is not shared.
+unsafe impl<T: Send + Sync> Send for Shared<T> {}
+// SAFETY: as above.
+unsafe impl<T: Send + Sync> Sync for Shared<T> {}
+
+impl<T: Send + Sync> Deref for Shared<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
     }
 }
 

@@ -44,7 +44,7 @@ pub struct Freed(u64);
 #[repr(align(128))]
 pub struct Slot<T> {
     word: AtomicU64,
-    note: AtomicUsize,
+    notes: [AtomicUsize; 2],
     object: UnsafeCell<MaybeUninit<T>>,
 }
 
@@ -59,23 +59,25 @@ impl<T> Slot<T> {
     pub fn new() -> Self {
         Slot {
             word: AtomicU64::new(0),
-            note: AtomicUsize::new(0),
+            notes: [AtomicUsize::new(0), AtomicUsize::new(0)],
             object: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
-    /// Puts an object in, and a number that [`note`](Self::note) gives; gives the generation.
+    /// Puts an object in, and numbers that [`notes`](Self::notes) gives; gives the generation.
     ///
     /// # Safety
     ///
     /// * The slot is vacant, and the caller's alone.
-    pub unsafe fn fill(&self, object: T, note: usize) -> u32 {
+    pub unsafe fn fill(&self, object: T, notes: [usize; 2]) -> u32 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word as u32, 0, "the slot is not vacant");
         // SAFETY: vacant and the caller's, by the precondition.
         self.object.with_mut(|place| unsafe { (*place).write(object) });
-        // Release: who sees the new note sees that the last generation is over.
-        self.note.store(note, Ordering::Release);
+        for (place, note) in self.notes.iter().zip(notes) {
+            // Release: who sees the new note sees that the last generation is over.
+            place.store(note, Ordering::Release);
+        }
         self.word.store(word | LIVE, Ordering::Release);
         (word >> 32) as u32
     }
@@ -86,12 +88,13 @@ impl<T> Slot<T> {
         is_live(self.word.load(Ordering::Acquire), generation)
     }
 
-    /// The number that came with the object.
+    /// The numbers that came with the object.
     #[inline]
-    pub fn note(&self, generation: u32) -> Option<usize> {
+    pub fn notes(&self, generation: u32) -> Option<[usize; 2]> {
         let before = self.is_live(generation);
-        let note = self.note.load(Ordering::Acquire);
-        (before && self.is_live(generation)).then_some(note)
+        let [first, second] = &self.notes;
+        let notes = [first.load(Ordering::Acquire), second.load(Ordering::Acquire)];
+        (before && self.is_live(generation)).then_some(notes)
     }
 
     /// Lets the caller share the object until it [leaves](Self::leave).

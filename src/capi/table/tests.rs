@@ -14,15 +14,15 @@ macro_rules! table {
 #[test]
 fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
     let table = table!(16, false);
-    let first = table.insert(Arc::new(1), 11);
-    assert_eq!((**table.enter(first).expect("live"), table.note(first)), (1, Some(11)));
+    let first = table.insert(Arc::new(1), [11, 0]);
+    assert_eq!((**table.enter(first).expect("live"), table.notes(first)), (1, Some([11, 0])));
     table.remove(first).expect("live");
-    let second = table.insert(Arc::new(2), 22);
+    let second = table.insert(Arc::new(2), [22, 0]);
     assert_eq!((first.index, first.generation + 1), (second.index, second.generation));
     assert_eq!(table.enter(first).err(), Some(Miss::Invalid));
     assert_eq!(table.enter_exclusive(first).err(), Some(Miss::Invalid));
     assert_eq!(table.remove(first), Err(Miss::Invalid));
-    assert_eq!((table.note(first), table.note(second)), (None, Some(22)));
+    assert_eq!((table.notes(first), table.notes(second)), (None, Some([22, 0])));
     let never = Entry { index: u32::MAX, generation: 0 };
     assert_eq!(table.enter(never).err(), Some(Miss::Invalid));
 }
@@ -30,19 +30,19 @@ fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
 #[test]
 fn a_slot_whose_generations_are_used_up_is_retired() {
     let table = table!(17, false);
-    let entry = table.insert(Arc::new(0), 0);
+    let entry = table.insert(Arc::new(0), [0, 0]);
     table.remove(entry).expect("live");
     table.slot(entry.index).expect("made").skip_to(GENERATIONS - 1);
-    let last = table.insert(Arc::new(1), 0);
+    let last = table.insert(Arc::new(1), [0, 0]);
     assert_eq!((last.index, last.generation), (entry.index, GENERATIONS - 1));
     table.remove(last).expect("live");
-    assert_ne!(table.insert(Arc::new(2), 0).index, entry.index);
+    assert_ne!(table.insert(Arc::new(2), [0, 0]).index, entry.index);
     assert_eq!(table.enter(last).err(), Some(Miss::Invalid));
 }
 
 fn dropped_by_the_last_call(table: &'static Table<Arc<u32>>) {
     let object = Arc::new(7);
-    let entry = table.insert(object.clone(), 0);
+    let entry = table.insert(object.clone(), [0, 0]);
     let inside = table.enter(entry).expect("live");
     // More at once than a thread has places for.
     let others: Vec<_> = (0..9).map(|_| table.enter(entry).expect("live")).collect();
@@ -67,7 +67,7 @@ fn an_object_drops_when_the_last_call_leaves_it() {
 fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     let table = table!(20, false);
     let object = Arc::new(7);
-    let entry = table.insert(object.clone(), 0);
+    let entry = table.insert(object.clone(), [0, 0]);
     let mut alone = table.enter_exclusive(entry).expect("nobody else");
     assert_eq!(table.enter(entry).err(), Some(Miss::Busy));
     assert_eq!(table.remove(entry), Ok(()));
@@ -85,7 +85,7 @@ fn threads_that_end_leave_their_slots_to_others() {
     for _ in 0..50 {
         std::thread::scope(|scope| {
             let work = || {
-                let entries: Vec<_> = (0..100).map(|n| table.insert(Arc::new(n), 0)).collect();
+                let entries: Vec<_> = (0..100).map(|n| table.insert(Arc::new(n), [0, 0])).collect();
                 for entry in entries {
                     highest.fetch_max(entry.index, Ordering::Relaxed);
                     drop(table.enter(entry).expect("live"));
@@ -126,7 +126,7 @@ fn raced(table: &'static Table<Arc<u32>>) {
             match (random >> 8) % 8 {
                 0 => {
                     let number = made.fetch_add(1, Ordering::Relaxed);
-                    let entry = table.insert(Arc::new(number), number as usize);
+                    let entry = table.insert(Arc::new(number), [number as usize, 0]);
                     at[0].store(entry.index, Ordering::Relaxed);
                     at[1].store(entry.generation, Ordering::Relaxed);
                 }
@@ -136,12 +136,12 @@ fn raced(table: &'static Table<Arc<u32>>) {
                         assert_eq!(Arc::strong_count(&alone), 1);
                     }
                 }
-                3 => drop(table.note(entry)),
+                3 => drop(table.notes(entry)),
                 _ => {
                     if let Ok(inside) = table.enter(entry) {
                         let number = **inside as usize;
                         // Unless it was freed meanwhile.
-                        assert!(table.note(entry).is_none_or(|note| note == number));
+                        assert!(table.notes(entry).is_none_or(|notes| notes == [number, 0]));
                     }
                 }
             }
