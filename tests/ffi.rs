@@ -204,6 +204,10 @@ fn cpp_programs_that_must_not_compile_do_not() {
                     std::vector<float>& values, const std::vector<float>& constants) {{\n\
                stream.upload(host, gpu); stream.upload(constants, gpu); {line};\n\
                stream.upload_batch(std::vector<pinlane::upload_item>{{{{values, gpu}}}});\n\
+               std::vector<pinlane::upload_item> items;\n\
+               items.emplace_back(pinlane::span(values.data(), 1), gpu.slice(0, 1));\n\
+               items.emplace_back(host.slice(0, 1), gpu.address());\n\
+               (void)pinlane::download_item(gpu.slice(0, 1), pinlane::span(values.data(), 1));\n\
                (void)device; (void)read_only; (void)doubles;\n\
              }}\nint main() {{}}\n"
         );
@@ -241,6 +245,15 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "(void)pinlane::copy_item(gpu, doubles)",
         "(void)pinlane::copy_item(gpu, read_only)",
         "(void)pinlane::file_range(0, read_only)",
+        "(void)pinlane::upload_item(std::vector<float>(values), gpu)",
+        "(void)pinlane::upload_item(values, pinlane::device_buffer<float>())",
+        "(void)pinlane::upload_item(pinlane::pinned_buffer<float>(), gpu)",
+        "(void)pinlane::download_item(gpu, std::vector<float>(values))",
+        "(void)pinlane::download_item(pinlane::device_buffer<float>(), values)",
+        "(void)pinlane::copy_item(pinlane::device_buffer<float>(), gpu)",
+        "(void)pinlane::copy_item(gpu, pinlane::device_buffer<float>())",
+        "(void)pinlane::file_range(0, pinlane::device_buffer<float>())",
+        "std::vector<pinlane::upload_item>().emplace_back(std::vector<float>(values), gpu)",
         "stream.upload_batch(std::vector<pinlane::download_item>())",
         "stream.download_batch(values)",
         "stream.fill(read_only, 1.0f)",

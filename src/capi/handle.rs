@@ -103,10 +103,7 @@ pub(super) fn get_mut<H: Handle>(
 
 /// The numbers that a handle was made with, whoever uses its object.
 #[inline]
-pub(super) fn notes<H: Handle>(
-    operation: &'static str,
-    handle: *const H,
-) -> Result<[usize; 2]> {
+pub(super) fn notes<H: Handle>(operation: &'static str, handle: *const H) -> Result<[usize; 2]> {
     check_process(operation)?;
     let found = decode(handle).and_then(|entry| H::table().notes(entry));
     found.ok_or_else(|| missed(Miss::Invalid, operation, handle))

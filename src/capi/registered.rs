@@ -55,7 +55,8 @@ mod tests {
     use super::*;
     use crate::capi::buffer::pinlane_buffer_free;
     use crate::capi::status::{
-        PINLANE_STATUS_BUSY, PINLANE_STATUS_CUDA, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK, PINLANE_STATUS_UNSUPPORTED, pinlane_last_error,
+        PINLANE_STATUS_BUSY, PINLANE_STATUS_CUDA, PINLANE_STATUS_INVALID_HANDLE, PINLANE_STATUS_OK,
+        PINLANE_STATUS_UNSUPPORTED, pinlane_last_error,
     };
     use crate::device::Device;
     use crate::driver::Call;
@@ -154,7 +155,8 @@ mod tests {
             };
             assert_ne!(status, PINLANE_STATUS_OK);
             // SAFETY: a string that is valid until this thread's next call.
-            let text = unsafe { std::ffi::CStr::from_ptr(pinlane_last_error()) }.to_str().expect("UTF-8");
+            let text =
+                unsafe { std::ffi::CStr::from_ptr(pinlane_last_error()) }.to_str().expect("UTF-8");
             assert_eq!(text.matches("on device").count(), 1, "{text}");
             assert!(text.contains("100 bytes"), "{text}");
         }

@@ -2,17 +2,23 @@
 
 #include <pinlane/pinlane.hpp>
 
+#if defined(__linux__)
+#include <pthread.h>
+#endif
+
 #include <algorithm>
 #include <array>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <memory>
 #include <memory_resource>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -342,6 +348,141 @@ void streams_and_foreign_work(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
+/// A use is recorded whatever `launch` does with the buffer, and whatever other threads do meanwhile.
+void foreign_work_is_never_lost(rig& rig) {
+  auto gpu = rig.device.alloc<std::uint32_t>(64);
+  auto host = rig.pool.alloc<std::uint32_t>(64);
+  pinlane::pinned_buffer<std::uint32_t> elsewhere;
+  rig.stream.foreign([&](void*) { elsewhere = std::move(host); }, gpu, host);
+  EXPECT(!host && elsewhere && !elsewhere.try_write());
+  rig.stream.synchronize();
+  EXPECT(elsewhere.try_write().has_value());
+
+  // Calls that conflict are refused before anything is enqueued, and until the use is recorded.
+  const auto& shared = elsewhere;
+  std::uint32_t* const address = elsewhere.address();
+  rig.stream.foreign(
+      [&](void*) {
+        std::thread([&] {
+          pinlane::span<std::uint32_t> written;
+          pinlane::span<const std::uint32_t> read;
+          EXPECT(elsewhere.write(std::nothrow, written) == PINLANE_STATUS_BUSY);
+          EXPECT(shared.try_read(std::nothrow, read) == PINLANE_STATUS_BUSY);
+          EXPECT(thrown_by([&] { rig.stream.foreign([](void*) {}, elsewhere); }) ==
+                 PINLANE_STATUS_BUSY);
+        }).join();
+        EXPECT(elsewhere.address() == address); // what kernels need
+      },
+      gpu, elsewhere);
+  EXPECT(!elsewhere.try_write());
+  rig.stream.synchronize();
+
+  // Readers share, a buffer may be named twice, and one that is destroyed meanwhile goes at the end.
+  rig.stream.foreign(
+      [&](void*) {
+        rig.stream.foreign([&](void*) { EXPECT(shared.try_read().has_value()); }, shared);
+      },
+      shared, shared);
+  EXPECT(elsewhere.try_read().has_value() && !elsewhere.try_write());
+  rig.stream.foreign([&](void*) { gpu = {}; }, gpu, gpu);
+  rig.stream.synchronize();
+  EXPECT(elsewhere.try_write().has_value());
+}
+
+#if defined(__GLIBC__) && defined(__GLIBCXX__)
+struct ending {
+  rig& all;
+  pinlane::pinned_buffer<std::uint32_t>& host;
+};
+
+/// A thread may end inside `foreign`: what it enqueued counts as a use.
+void a_thread_ends_in_foreign_work(rig& rig) {
+  auto host = rig.pool.alloc<std::uint32_t>(64);
+  ending given{rig, host};
+  pthread_t thread;
+  const auto work = [](void* data) -> void* {
+    auto& mine = *static_cast<ending*>(data);
+    mine.all.stream.foreign([](void*) { pthread_exit(nullptr); }, mine.host);
+    return data; // never
+  };
+  void* result = &given;
+  EXPECT(pthread_create(&thread, nullptr, work, &given) == 0);
+  EXPECT(pthread_join(thread, &result) == 0 && result == nullptr);
+  EXPECT(!host.try_write());
+  rig.stream.synchronize();
+  EXPECT(host.try_write().has_value());
+}
+
+/// Cancellation waits until a callback has returned.
+void a_thread_is_cancelled_in_a_callback(rig& rig) {
+  auto gpu = rig.device.alloc<std::uint32_t>(4);
+  std::vector<std::uint32_t> to(4);
+  bool landed = false;
+  std::thread([&] {
+    int state = -1;
+    const std::vector<pinlane::download_item> items{{gpu, to}};
+    rig.stream.download_batch_each(items, [&](std::size_t, auto) {
+      EXPECT(pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &state) == 0);
+      landed = state == PTHREAD_CANCEL_DISABLE;
+    });
+    EXPECT(pthread_setcancelstate(PTHREAD_CANCEL_ENABLE, &state) == 0);
+    EXPECT(state == PTHREAD_CANCEL_ENABLE);
+  }).join();
+  EXPECT(landed);
+}
+#else
+void a_thread_ends_in_foreign_work(rig&) {}
+void a_thread_is_cancelled_in_a_callback(rig&) {}
+#endif
+
+/// What a `pinlane_status` that was just returned is thrown as.
+std::string message_of(pinlane_status status) { return pinlane::error(status).what(); }
+
+/// No form of a function leaves the message of an older failure.
+void every_status_sets_the_message(rig& rig) {
+  auto host = rig.pool.alloc<std::uint32_t>(4);
+  auto gpu = rig.device.alloc<std::uint32_t>(8);
+  std::vector<std::uint32_t> vector(4);
+  const pinlane::stream& stream = rig.stream;
+  const auto older = [] { return pinlane_stream_synchronize(nullptr); };
+  const auto fits = [&](pinlane_status status) {
+    EXPECT(status == PINLANE_STATUS_LENGTH_MISMATCH);
+    EXPECT(message_of(status).find("elements do not fit") != std::string::npos);
+    EXPECT(older() == PINLANE_STATUS_INVALID_HANDLE);
+  };
+  fits((older(), stream.upload(std::nothrow, host, gpu)));
+  fits(stream.upload(std::nothrow, vector, gpu));
+  fits(stream.download(std::nothrow, gpu, host));
+  fits(stream.download(std::nothrow, gpu, vector));
+  fits(stream.copy(std::nothrow, gpu.slice(0, 3), gpu));
+  auto none = rig.pool.alloc<std::uint32_t>(4);
+  stream.download(gpu.slice(0, 4), none);
+  pinlane::span<std::uint32_t> elements;
+  const pinlane_status status = none.try_write(std::nothrow, elements);
+  EXPECT(message_of(status).find("the device still uses bytes 0 .. 16") != std::string::npos);
+  EXPECT(std::strcmp(pinlane_last_error(), message_of(status).c_str()) == 0);
+  EXPECT(thrown_by([&] { stream.busy(std::chrono::nanoseconds(-1)); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(std::strstr(pinlane_last_error(), "negative") != nullptr);
+  EXPECT(message_of(pinlane_set_last_error(PINLANE_STATUS_BUSY, nullptr))
+             .rfind("PINLANE_STATUS_BUSY: ", 0) == 0);
+  stream.synchronize();
+}
+
+/// After `main` the thread has no place for a message; then the status says what it means.
+struct after_main {
+  ~after_main() {
+    std::size_t bytes = 0;
+    const pinlane_status status = pinlane_buffer_size(nullptr, &bytes);
+    const char* const text = pinlane_last_error();
+    if (status != PINLANE_STATUS_INVALID_HANDLE ||
+        std::strstr(text, "PINLANE_STATUS_INVALID_HANDLE: ") != text) {
+      std::fprintf(stderr, "after main: status %d, \"%s\"\n", static_cast<int>(status), text);
+      std::_Exit(1);
+    }
+  }
+} says_what_it_means;
+
 void ordinary_memory(rig& rig) {
   const pinlane::stream& stream = rig.stream;
   auto gpu = rig.device.alloc<std::uint32_t>(4);
@@ -517,6 +658,10 @@ int main() {
   containers(rig);
   spans(rig);
   streams_and_foreign_work(rig);
+  foreign_work_is_never_lost(rig);
+  a_thread_ends_in_foreign_work(rig);
+  a_thread_is_cancelled_in_a_callback(rig);
+  every_status_sets_the_message(rig);
   ordinary_memory(rig);
   batches(rig);
   files(rig);

@@ -10,12 +10,19 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstdio>
 #include <exception>
 #include <iterator>
 #include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
+#if defined(__GLIBCXX__)
+#include <cxxabi.h>
+#if defined(__linux__)
+#include <pthread.h>
+#endif
+#endif
 
 namespace pinlane {
 
