@@ -126,7 +126,7 @@ enum Target {
 impl Timeline {
     pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
         static STREAMS: AtomicU64 = AtomicU64::new(0);
-        if origin == Origin::Owned {
+        if matches!(origin, Origin::Owned { .. }) {
             context.stream_begins();
         }
         Arc::new(Timeline {
