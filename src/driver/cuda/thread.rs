@@ -215,10 +215,11 @@ mod tests {
         let peek = || unsafe { sys::cudaPeekAtLastError() };
         // SAFETY: takes a number and checks it.
         let refused = || unsafe { sys::cudaSetDevice(-1) };
-        assert_eq!(peek(), SUCCESS);
+        let before = peek();
         set_back(refused);
-        let after = LastError::peek();
-        assert!(matches!(after, LastError::None | LastError::OfProcess));
+        // Without a driver the slot says so from the first call of any thread on.
+        let of_process = matches!(LastError::peek(), LastError::OfProcess);
+        assert!(peek() == before || of_process);
         let own = refused();
         assert_ne!(own, SUCCESS);
         set_back(|| SUCCESS);
