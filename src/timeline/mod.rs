@@ -4,10 +4,11 @@
 //! then answered by a pair (stream, position), which is small, is never overwritten by another stream
 //! (soundness rule 6), and stays meaningful when the event that told of it has long been used again.
 //!
-//! An operation is *fenced*: an event is recorded right behind it. Small copies on a [sealed](Exposure)
-//! stream share one, because recording an event costs a good part of what such a copy costs: they form a
-//! *group*, and the eighth brings the event. On a blocking stream the legacy stream could come between two
-//! of them, and the first would be known to be complete only when the legacy stream is done.
+//! An operation is *fenced*: an event is recorded right behind it. Small copies on a
+//! [sealed](Exposure) stream share one, because recording an event costs a good part of what such a
+//! copy costs: they form a *group*, and the eighth brings the event. On a blocking stream the
+//! legacy stream could come between two of them, and the first would be known to be complete only
+//! when the legacy stream is done.
 //!
 //! ```text
 //!   position      0      1      2      3      4      5      6
@@ -76,15 +77,17 @@ pub(crate) enum Origin {
     PerThread(ThreadId),
 }
 
-/// What may hold up work on a stream besides what this crate enqueues there, from the least to the most.
+/// What may hold up work on a stream besides what this crate enqueues there, from the least to the
+/// most.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exposure {
     /// Nothing.
     Sealed,
     /// What others enqueue on the stream itself: somebody has its handle.
     Shared,
-    /// Also work of other streams. A blocking stream and the per-thread default stream wait for the legacy
-    /// stream, and that one for them, without anybody saying so; a borrowed stream may be such a one.
+    /// Also work of other streams. A blocking stream and the per-thread default stream wait for the
+    /// legacy stream, and that one for them, without anybody saying so; a borrowed stream may be
+    /// such a one.
     Bound,
 }
 

@@ -1,5 +1,5 @@
-//! Streams that are held up by work which nobody told them to wait for: the legacy stream's. However many slots
-//! their copies want, those of independent streams go on.
+//! Streams that are held up by work which nobody told them to wait for: the legacy stream's.
+//! However many slots their copies want, those of independent streams go on.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;

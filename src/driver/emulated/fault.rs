@@ -15,8 +15,8 @@ pub enum Repeat {
 /// A call that is to fail. It then returns `code` and has no effect.
 ///
 /// A [sticky](CudaCode::is_sticky) code loses the device that the call names, as on real hardware:
-/// every later call on it fails with that code. [`CudaCode::CUDART_UNLOADING`] loses all devices of the
-/// machine: every later call fails with it.
+/// every later call on it fails with that code. [`CudaCode::CUDART_UNLOADING`] loses all devices of
+/// the machine: every later call fails with it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Fault {
     /// The kind of call.

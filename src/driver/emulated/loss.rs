@@ -5,8 +5,8 @@
 //! either goes on or never runs, as the seed decides for each device: copies were seen to go on for
 //! seconds on GPUs. Host functions are never called.
 //!
-//! CUDA does not say what becomes of another device's stream that waits for an event of the lost one.
-//! For each loss the seed picks one of two answers, and a correct program survives both:
+//! CUDA does not say what becomes of another device's stream that waits for an event of the lost
+//! one. For each loss the seed picks one of two answers, and a correct program survives both:
 //!
 //! | | the stream that waits | its calls |
 //! |---|---|---|

@@ -16,8 +16,8 @@
 //! # Invariants
 //!
 //! * An upload returns when all bytes have left the caller's memory; a download when all have arrived there.
-//! * A copy takes slots only when its stream is idle or is already copying. So a stream that waits for other
-//!   work when a copy comes holds no slot.
+//! * A copy takes slots only when its stream is idle or is already copying. So a stream that waits
+//!   for other work when a copy comes holds no slot.
 //! * A copy waits for slots of streams only that cannot be held up more than its own; see below.
 //! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is. An error in
 //!   the middle leaves unspecified bytes in the destination, and nothing else: slots are given back with their
@@ -25,24 +25,28 @@
 //!
 //! # Nobody waits for a stream that is held up
 //!
-//! A stream that is found idle can be held up a moment later, with slots in its hands. What may do that is its
-//! [`Exposure`](crate::timeline::Exposure):
+//! A stream that is found idle can be held up a moment later, with slots in its hands. What may do
+//! that is its [`Exposure`](crate::timeline::Exposure):
 //!
-//! * *sealed*: nothing. Only this crate enqueues there, and before a copy takes slots, all else is complete;
-//! * *shared*: work that others enqueue there between that check and the copy: they have the stream's handle;
-//! * *bound*: also work of other streams. A blocking stream, and a thread's default stream, wait for what the
-//!   legacy stream has been given, by any thread, and the legacy stream waits for them. A borrowed stream may
-//!   be a blocking one.
+//! * *sealed*: nothing. Only this crate enqueues there, and before a copy takes slots, all else is
+//!   complete;
+//! * *shared*: work that others enqueue there between that check and the copy: they have the
+//!   stream's handle;
+//! * *bound*: also work of other streams. A blocking stream, and a thread's default stream, wait
+//!   for what the legacy stream has been given, by any thread, and the legacy stream waits for
+//!   them. A borrowed stream may be a blocking one.
 //!
-//! So bound streams together hold a part of the ring at most, bound and shared streams a larger part
-//! ([`shares`](ring)), and a copy waits only for slots whose holders are no more exposed than its own stream.
-//! There always are some. Then all waits for the slots of sealed streams end: their copies lie behind copies
-//! only, and a thread that fills or empties one waits for nothing but such slots. A copy on a sealed stream
-//! thus waits for no other kind of stream, and one on a shared stream for no bound one. Copies on streams of
-//! one kind do wait for each other: one shared stream that is held up may hold up another, and so may bound ones.
+//! So bound streams together hold a part of the ring at most, bound and shared streams a larger
+//! part ([`shares`](ring)), and a copy waits only for slots whose holders are no more exposed than
+//! its own stream. There always are some. Then all waits for the slots of sealed streams end: their
+//! copies lie behind copies only, and a thread that fills or empties one waits for nothing but such
+//! slots. A copy on a sealed stream thus waits for no other kind of stream, and one on a shared
+//! stream for no bound one. Copies on streams of one kind do wait for each other: one shared stream
+//! that is held up may hold up another, and so may bound ones.
 //!
-//! What remains is a race of the program with itself: if another thread makes a sealed stream wait for
-//! something, or enqueues a host function there, in the middle of a copy, then the slots of that copy wait too.
+//! What remains is a race of the program with itself: if another thread makes a sealed stream wait
+//! for something, or enqueues a host function there, in the middle of a copy, then the slots of
+//! that copy wait too.
 
 mod download;
 mod job;
@@ -115,8 +119,8 @@ impl Engine {
         Ok(engine.downcast_ref().expect("only this module sets it"))
     }
 
-    /// Page-locked memory for a small copy; `None` if streams that wait for something hold all of it. The ring, of
-    /// which such streams never hold all, does then.
+    /// Page-locked memory for a small copy; `None` if streams that wait for something hold all of
+    /// it. The ring, of which such streams never hold all, does then.
     pub(super) fn small_block<T: Pod>(&self, len: usize) -> Result<Option<PinnedBuf<T>>> {
         let bytes = (len * size_of::<T>()).next_multiple_of(PAGE);
         for _ in 0..TRIES {
@@ -132,8 +136,8 @@ impl Engine {
         Ok(None)
     }
 
-    /// How many threads of the team are to help with a copy. Whoever helps also enqueues, which no other thread
-    /// can do on a thread's default stream.
+    /// How many threads of the team are to help with a copy. Whoever helps also enqueues, which no
+    /// other thread can do on a thread's default stream.
     pub(super) fn helpers(&self, uses: &Uses<'_, '_>, bytes: usize, task: Task) -> Result<usize> {
         if uses.stream.timeline.is_of_one_thread() {
             return Ok(0);

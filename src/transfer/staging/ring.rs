@@ -14,9 +14,9 @@
 //!   call says so to one thread, which then has the slot alone.
 //! * There are never more than `limit` slots: whoever finds none waits, for the device or for another
 //!   caller. Nobody waits for a slot while workers wait for him.
-//! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight: such a
-//!   stream may be held up. [`Shares`] keeps enough of the others. If memory for these cannot be
-//!   page-locked, that is an error.
+//! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight:
+//!   such a stream may be held up. [`Shares`] keeps enough of the others. If memory for these
+//!   cannot be page-locked, that is an error.
 //! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is made only
 //!   when it is still in flight. So as few slots are in use as keep the link busy, and their lines stay
 //!   in the cache.
@@ -143,8 +143,9 @@ struct State {
 }
 
 impl State {
-    /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`. If that is more exposed
-    /// than the holder, it then holds the slot; otherwise only when the slot turns out to be idle.
+    /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`. If that is
+    /// more exposed than the holder, it then holds the slot; otherwise only when the slot turns out
+    /// to be idle.
     fn pop(&mut self, holder: Exposure, to: Exposure) -> Option<usize> {
         let free = &mut self.free[holder as usize];
         let index = *free.front().filter(|&&index| self.shares.may_pass(index, to))?;
@@ -194,8 +195,8 @@ impl Ring {
         &self.slots[index]
     }
 
-    /// A slot that the device does not use, for a stream of that exposure. Blocks until there is one, or,
-    /// if not `patient`, gives `None` where it would.
+    /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
+    /// one, or, if not `patient`, gives `None` where it would.
     pub(super) fn take(
         &self,
         pool: &PinnedPool,
@@ -245,7 +246,8 @@ impl Ring {
         Ok(None)
     }
 
-    /// Blocks until the device has done with a free slot that no more exposed stream holds, if there is one.
+    /// Blocks until the device has done with a free slot that no more exposed stream holds, if
+    /// there is one.
     fn take_oldest(&self, to: Exposure) -> Result<Option<&Slot>> {
         let holders = EXPOSURES.into_iter().take_while(|&holder| holder <= to);
         let Some(index) = holders.into_iter().find_map(|holder| self.pop(holder, to)) else {

@@ -39,7 +39,8 @@ fn losing_a_device_ends_every_wait_for_its_work() {
             assert_eq!(lost, Err(CODE));
             other
         });
-        // Whether the other device's stream goes on is the seed's choice; what it says is the truth.
+        // Whether the other device's stream goes on is the seed's choice; what it says is the
+        // truth.
         let again = rig.synchronize(follower);
         let query = unsafe { rig.driver.stream_query(follower) };
         let left = rig.emulator.usage().pending_operations;
@@ -49,7 +50,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
             assert_eq!(bytes(host), [7; BYTES]);
         } else {
             assert_eq!((released, again), (Err(CODE), Err(CODE)));
-            assert_eq!(query.is_err() || query == Ok(Poll::NotReady), true);
+            assert!(query.is_err() || query == Ok(Poll::NotReady));
             assert_eq!(bytes(host), before);
             assert!(left >= 3, "none of them ever runs");
         }

@@ -1,8 +1,8 @@
 //! How many slots streams may have that others can hold up.
 //!
-//! A slot has a *holder*: how exposed the stream is that took it last. The holder changes when another
-//! stream takes the slot, so that also a copy in flight counts. Streams of an exposure, and the more
-//! exposed ones, may hold a part of the ring together:
+//! A slot has a *holder*: how exposed the stream is that took it last. The holder changes when
+//! another stream takes the slot, so that also a copy in flight counts. Streams of an exposure, and
+//! the more exposed ones, may hold a part of the ring together:
 //!
 //! ```text
 //!   slots      0   1   2   3   4   5   6   7
@@ -11,9 +11,9 @@
 //!   bound     |<------ five ----->|
 //! ```
 //!
-//! Who waits for a slot waits for one whose holder is no more exposed than himself, and there always is
-//! one: the more exposed streams may hold fewer slots than he. In a ring of two slots there is no room
-//! for three parts: shared streams count as bound there.
+//! Who waits for a slot waits for one whose holder is no more exposed than himself, and there
+//! always is one: the more exposed streams may hold fewer slots than he. In a ring of two slots
+//! there is no room for three parts: shared streams count as bound there.
 
 use crate::timeline::Exposure::{self, Bound, Sealed, Shared};
 
