@@ -1570,11 +1570,11 @@ pinlane_status pinlane_pool_allocate(const pinlane_pool *pool,
 /**
  * Gives back memory that `pinlane_pool_allocate` gave, by any handle of the same pool; NULL is a no-op.
  * Does not block. The memory may be used again at once: the caller's own work on devices must be done
- * with it, or have been told with `pinlane_pool_record_use`. In a forked child it does nothing.
+ * with it, or have been told with `pinlane_pool_record_use`, which may still be at it on another thread. In a
+ * forked child it does nothing.
  *
  * Statuses: `INVALID_HANDLE` also for memory that this pool did not give, or that was given back already;
- * `INVALID_VALUE` for an address inside of what it gave; `BUSY` while another thread records a use of it.
- * In all of these nothing is freed.
+ * `INVALID_VALUE` for an address inside of what it gave. In both nothing is freed.
  *
  * # Safety
  *
