@@ -29,6 +29,7 @@ pub struct HostBuffer {
 
 impl HostBuffer {
     /// The handle's notes are the size, with a mark if the memory is lent, and the address.
+    #[inline(always)]
     pub(super) fn into_handle(self) -> *mut pinlane_buffer {
         let size = self.buffer.len() | if self.lent.is_some() { LENT } else { 0 };
         let address = self.buffer.as_ptr().expose_provenance();

@@ -29,6 +29,7 @@ pub(super) trait Handle: Sized + 'static {
     fn table() -> &'static Table<Self::Object>;
 }
 
+#[inline(always)]
 fn encode<H: Handle>(entry: Entry) -> *mut H {
     let tag = 0x80 | u64::from(H::table().number());
     let value = tag << 56 | u64::from(entry.generation) << 32 | u64::from(entry.index);
@@ -36,7 +37,7 @@ fn encode<H: Handle>(entry: Entry) -> *mut H {
 }
 
 /// The entry that a handle names, if it has its type's tag.
-#[inline]
+#[inline(always)]
 fn decode<H: Handle>(handle: *const H) -> Option<Entry> {
     let value = handle.addr() as u64;
     let tagged = value >> 56 == (0x80 | u64::from(H::table().number()));
@@ -49,7 +50,7 @@ fn decode<H: Handle>(handle: *const H) -> Option<Entry> {
 static PROCESS: Apart<OnceLock<Process>> = Apart(OnceLock::new());
 
 /// Fails in a child of the process that first used pinlane. Whatever makes a first handle asks.
-#[inline]
+#[inline(always)]
 pub(super) fn check_process(operation: &'static str) -> Result<()> {
     if PROCESS.get_or_init(Process::current).is_current() {
         return Ok(());
@@ -68,18 +69,23 @@ fn forked(operation: &'static str) -> Error {
 }
 
 /// A new handle that owns `object`.
+#[inline(always)]
 pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
     create_noted(object, [0; 2])
 }
 
 /// As [`create`], with numbers that [`notes`] gives.
+#[inline(always)]
 pub(super) fn create_noted<H: Handle>(object: H::Object, notes: [usize; 2]) -> *mut H {
     encode(H::table().insert(object, notes))
 }
 
+// What is on the way of every call is inlined always: passed through memory, what `get` gives costs as much again as
+// the look-up.
+
 /// The object of a handle, shared with other calls. It stays alive while what is returned does, even if
 /// another thread frees the handle meanwhile.
-#[inline]
+#[inline(always)]
 pub(super) fn get<H: Handle>(
     operation: &'static str,
     handle: *const H,

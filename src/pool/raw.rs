@@ -212,6 +212,7 @@ impl PinnedPool {
     /// # Errors
     ///
     /// As for [`alloc`](Self::alloc); [`ErrorKind::InvalidValue`] for another `align`.
+    #[inline]
     pub(crate) fn allocate_raw(
         &self,
         operation: &'static str,
@@ -239,6 +240,7 @@ impl PinnedPool {
     ///
     /// [`ErrorKind::InvalidHandle`] for what this pool has not given, or has taken back;
     /// [`ErrorKind::InvalidValue`] for an address inside of an allocation; [`ErrorKind::ForkedProcess`].
+    #[inline]
     pub(crate) fn deallocate_raw(&self, operation: &'static str, memory: *const u8) -> Result<()> {
         if memory.is_null() {
             return Ok(());

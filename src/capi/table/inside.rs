@@ -107,7 +107,7 @@ impl Records {
 impl Record {
     /// Says that the calling thread, whose record this is, is about to enter `slot`; `None` if it is inside
     /// too many.
-    #[inline]
+    #[inline(always)]
     fn announce(&'static self, slot: *const ()) -> Option<Place> {
         let place = self.places.iter().find(|place| place.load(Ordering::Relaxed).is_null())?;
         place.store(slot.cast_mut(), Ordering::Relaxed);
@@ -126,7 +126,7 @@ pub struct Way(Option<Place>);
 
 /// Lets the calling thread, whose record it is, share the object of a slot until it [leaves](leave). If it
 /// cannot, it may have to [take](take) the object, as if it left.
-#[inline]
+#[inline(always)]
 pub fn enter<T>(
     slot: &Slot<T>,
     generation: u32,
@@ -142,6 +142,7 @@ pub fn enter<T>(
 /// Ends a shared use; if the slot has been freed, the object is to be [taken](take), if it can be.
 #[inline]
 #[must_use]
+#[inline(always)]
 pub fn leave<T>(slot: &Slot<T>, way: &Way) -> Option<Freed> {
     match &way.0 {
         Some(Place { place, fences }) => {

@@ -104,7 +104,7 @@ impl<T: Send + Sync> Table<T> {
     }
 
     /// A new entry, with numbers that [`notes`](Self::notes) gives.
-    #[inline]
+    #[inline(always)]
     pub(super) fn insert(&'static self, object: T, notes: [usize; 2]) -> Entry {
         let index = self.vacant.take(self.number, |last| self.make(last));
         let slot = self.slot(index).expect("its chunk was made");
@@ -120,7 +120,7 @@ impl<T: Send + Sync> Table<T> {
     }
 
     /// The object of an entry, shared with other calls.
-    #[inline]
+    #[inline(always)]
     pub(super) fn enter(&'static self, entry: Entry) -> Result<Inside<T>, Miss> {
         let slot = self.slot_of(entry)?;
         let record = if self.shared { vacant::record() } else { None };

@@ -69,6 +69,7 @@ impl<T> Slot<T> {
     /// # Safety
     ///
     /// * The slot is vacant, and the caller's alone.
+    #[inline(always)]
     pub unsafe fn fill(&self, object: T, notes: [usize; 2]) -> u32 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word as u32, 0, "the slot is not vacant");

@@ -56,7 +56,7 @@ thread_local! {
 
 struct Owner(Box<Here>);
 
-#[inline]
+#[inline(always)]
 fn here() -> Option<&'static Here> {
     let here = HERE.get();
     if here.is_null() {
@@ -86,7 +86,7 @@ fn first() -> Option<&'static Here> {
 }
 
 /// The calling thread's record; `None` if the thread is ending.
-#[inline]
+#[inline(always)]
 pub(super) fn record() -> Option<&'static Record> {
     here().map(|here| here.record)
 }
@@ -122,7 +122,7 @@ impl Vacant {
 
     /// An index of table `number`. Before one is given out for the first time, `make` is called with it or a
     /// higher one.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take(&'static self, number: u8, make: impl Fn(u32)) -> u32 {
         let Some(here) = here() else { return self.one(&make) };
         let pop = |stack: &mut Stack| {
@@ -175,7 +175,7 @@ impl Vacant {
     }
 
     /// Takes back an index of table `number`, whose slot is vacant.
-    #[inline]
+    #[inline(always)]
     pub(super) fn give(&'static self, number: u8, index: u32) {
         let Some(here) = here() else { return self.0.lock().given_back.push(index) };
         let push = |stack: &mut Stack| {
