@@ -4,6 +4,9 @@
 //! store. Where one side is hot and the other rare, the rare side can pay for both: Linux's
 //! `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED` returns when every running thread of the
 //! process has passed a full memory barrier, so that the hot side needs to hold back the compiler only.
+//!
+//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides rely on it already. The rare
+//! side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow and needs no other right.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
@@ -55,12 +58,50 @@ mod membarrier {
     }
 
     pub(super) fn run() {
-        if !call(PRIVATE_EXPEDITED) {
+        if !call(PRIVATE_EXPEDITED) && !visit_all_cpus() {
             // The hot sides rely on it, and there is no way to tell them. To go on could hand out one
             // block twice.
-            eprintln!("pinlane: membarrier(2) worked when it was registered, and fails now");
+            eprintln!(
+                "pinlane: membarrier(2) and sched_setaffinity(2) are forbidden since pinlane began"
+            );
             std::process::abort();
         }
+    }
+
+    /// CPUs that are asked for; the kernel's own limit is 8192.
+    const CPUS: usize = 8192;
+    const WORD: usize = usize::BITS as usize;
+    type Mask = [usize; CPUS / WORD];
+
+    /// Runs on one CPU after the other. A thread that was running on a CPU when this began has left it by the
+    /// time that this thread runs there, and a change of threads is a full memory barrier. CPUs that are
+    /// refused are off line, or not for this process. False if not even the present ones could be had.
+    pub(super) fn visit_all_cpus() -> bool {
+        let mut allowed: Mask = [0; CPUS / WORD];
+        // SAFETY: the mask is live for the call to write as many bytes as it has.
+        let got = unsafe {
+            let place = allowed.as_mut_ptr();
+            libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Mask>(), place)
+        };
+        // The number of bytes that the kernel's masks have.
+        let Ok(bytes) = usize::try_from(got) else { return false };
+        let mut visited = 0;
+        for cpu in 0..bytes * 8 {
+            let mut one: Mask = [0; CPUS / WORD];
+            one[cpu / WORD] = 1 << (cpu % WORD);
+            visited += usize::from(run_on(&one));
+        }
+        run_on(&allowed) && visited > 0
+    }
+
+    fn run_on(cpus: &Mask) -> bool {
+        // SAFETY: the mask is live for the call to read as many bytes as it has. When the call returns, the
+        // calling thread runs on one of those.
+        let answer = unsafe {
+            let (bytes, place) = (size_of::<Mask>(), cpus.as_ptr());
+            libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, place)
+        };
+        answer == 0
     }
 }
 
@@ -71,4 +112,44 @@ mod membarrier {
     }
 
     pub(super) fn run() {}
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+    use std::sync::Barrier;
+    use std::sync::atomic::AtomicBool;
+
+    #[test]
+    fn two_sides_never_both_miss_the_other_while_membarrier_is_forbidden() {
+        const ROUNDS: usize = 2000;
+        let [hot, rare] = [(); 2].map(|()| AtomicBool::new(false));
+        let [hot_missed, rare_missed] = [(); 2].map(|()| AtomicBool::new(false));
+        let meet = Barrier::new(2);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for _ in 0..ROUNDS {
+                    meet.wait();
+                    hot.store(true, Ordering::Relaxed);
+                    compiler_fence(Ordering::SeqCst);
+                    hot_missed.store(!rare.load(Ordering::Relaxed), Ordering::Relaxed);
+                    meet.wait();
+                    meet.wait();
+                }
+            });
+            for round in 0..ROUNDS {
+                meet.wait();
+                rare.store(true, Ordering::Relaxed);
+                assert!(membarrier::visit_all_cpus());
+                rare_missed.store(!hot.load(Ordering::Relaxed), Ordering::Relaxed);
+                meet.wait();
+                let both =
+                    hot_missed.load(Ordering::Relaxed) && rare_missed.load(Ordering::Relaxed);
+                hot.store(false, Ordering::Relaxed);
+                rare.store(false, Ordering::Relaxed);
+                meet.wait();
+                assert!(!both, "round {round}");
+            }
+        });
+    }
 }

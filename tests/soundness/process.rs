@@ -10,7 +10,7 @@ use pinlane::driver::emulated::{Execution, Fault};
 use pinlane::driver::{Call, cuda_runtime};
 use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, PoolStats};
 
-use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
+use crate::support::{BLOCK, LEN, Rig, all_calls, block_on, eventually};
 
 const CHILD: &str = "PINLANE_TEST_FORKS";
 
@@ -194,5 +194,128 @@ fn rule_14_while_the_driver_unloads_drops_are_quiet_and_counted() {
         drop((host, ticket, second, stream, pool, device));
         eventually("nothing more happens", || emulator.usage().host_blocks == 2);
         assert_eq!(emulator.findings(), []);
+    }
+}
+
+/// A device that the child opened itself is as good as its parent's was.
+#[test]
+fn rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own() {
+    if !in_a_process_of_its_own(
+        "process::rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own",
+    ) {
+        return;
+    }
+    let await_one = || {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        rig.stall(&rig.stream);
+        let ticket = rig.stream.record().unwrap();
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| block_on(ticket));
+            rig.release(&rig.stream);
+            waits.join().unwrap().unwrap();
+        });
+        0
+    };
+    assert_eq!(await_one(), 0);
+    in_a_forked_child(await_one);
+}
+
+/// The C library's handlers do not run where a program forks without its help.
+#[cfg(target_os = "linux")]
+#[test]
+fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
+    if !in_a_process_of_its_own("process::rule_14_a_child_of_a_bare_system_call_is_refused_too") {
+        return;
+    }
+    let rig = Rig::new(Execution::Eager, 0, 1);
+    let host = rig.host(1);
+    // SAFETY: a child with a copy of the memory, as from `fork`; it takes no lock and leaves by `_exit`.
+    let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
+    assert!(child >= 0, "clone failed");
+    if child == 0 {
+        let forked = host.read().is_err_and(|error| error.kind() == ErrorKind::ForkedProcess);
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop((host, rig))));
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(i32::from(!forked || dropped.is_err())) };
+    }
+    let mut status = 0;
+    // SAFETY: `status` is a live `int` for the call to write.
+    assert_eq!(i64::from(unsafe { libc::waitpid(child as i32, &mut status, 0) }), child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
+}
+
+/// What a process forbids itself while pinlane runs.
+#[cfg(target_os = "linux")]
+mod forbidden {
+    use super::*;
+
+    /// Makes these system calls fail with `EPERM` on the calling thread, and on those it starts, for good.
+    fn forbid(calls: &[libc::c_long]) {
+        const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+        const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+        const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+        let step = |code, jt, k| libc::sock_filter { code, jt, jf: 0, k };
+        // The number of the call is the first field of `struct seccomp_data`.
+        let mut filter = vec![step(LOAD, 0, 0)];
+        for (index, &call) in calls.iter().enumerate() {
+            filter.push(step(IF_EQUAL, (calls.len() - index) as u8, call as u32));
+        }
+        filter.push(step(RETURN, 0, libc::SECCOMP_RET_ALLOW));
+        filter.push(step(RETURN, 0, libc::SECCOMP_RET_ERRNO | libc::EPERM as u32));
+        let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+        // SAFETY: the program and its steps are live for the call, which copies them.
+        unsafe {
+            assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+            let mode = libc::SECCOMP_MODE_FILTER;
+            assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program), 0);
+        }
+    }
+
+    #[test]
+    fn a_thread_that_could_not_be_started_is_tried_again() {
+        if !in_a_process_of_its_own(
+            "process::forbidden::a_thread_that_could_not_be_started_is_tried_again",
+        ) {
+            return;
+        }
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        rig.stall(&rig.stream);
+        let mut ticket = rig.stream.record().unwrap();
+        thread::scope(|scope| {
+            let starts_no_threads = scope.spawn(|| {
+                forbid(&[libc::SYS_clone, libc::SYS_clone3]);
+                let mut task = Context::from_waker(Waker::noop());
+                std::pin::Pin::new(&mut ticket).poll(&mut task)
+            });
+            let polled = starts_no_threads.join().unwrap();
+            let Poll::Ready(Err(error)) = polled else { panic!("{polled:?}") };
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert!(error.to_string().contains("could not be started"), "{error}");
+        });
+        let waits = thread::spawn(move || block_on(ticket));
+        rig.release(&rig.stream);
+        waits.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn the_pool_goes_on_without_membarrier() {
+        if !in_a_process_of_its_own("process::forbidden::the_pool_goes_on_without_membarrier") {
+            return;
+        }
+        let rig = Rig::new(Execution::Eager, 0, 64);
+        drop(rig.host(1));
+        forbid(&[libc::SYS_membarrier]);
+        thread::scope(|scope| {
+            // Has what this thread's collections look for.
+            let other = scope.spawn(|| (0..200).for_each(|_| drop(rig.host(2))));
+            for _ in 0..50 {
+                rig.pool.trim().unwrap();
+                drop(rig.host(1));
+            }
+            other.join().unwrap();
+        });
+        rig.pool.trim().unwrap();
+        assert_eq!(rig.pool.stats().committed_bytes, 0);
+        rig.assert_nothing_is_left();
     }
 }
