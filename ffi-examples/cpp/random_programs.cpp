@@ -2,9 +2,11 @@
 //
 //   random_programs COUNT [SEED [eager|lazy|cuda]]
 //
-// A program allocates, writes, copies (one by one and many at once), fills, sums, reads and frees buffers on
-// up to four streams and two devices, and never orders anything itself. Whatever it reads must be what the
-// vectors hold. A mismatch is told with the seed of its program: `random_programs 1 SEED MODE` runs that one
+// A program allocates, registers, writes, copies (one by one and many at once), fills, sums, reads and frees
+// buffers on some streams of every kind and two devices, and never orders anything itself. Whatever it reads
+// must be what the vectors hold, and memory that it had registered is its own again once the buffer is freed.
+// Nothing fails in these programs: the C interface cannot lose a device, stall a stream or make a call fail;
+// those of tests/random_programs.rs do. A mismatch is told with the seed of its program: `random_programs 1 SEED MODE` runs that one
 // again.
 
 #include <pinlane/pinlane.hpp>
@@ -15,80 +17,18 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <memory_resource>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "random_programs/basics.hpp"
+#include "random_programs/state.hpp"
+
 namespace {
 
-using bytes = std::vector<std::uint8_t>;
-
-/// SplitMix64: small, and the same everywhere.
-class splitmix {
+class program : state {
 public:
-  explicit splitmix(std::uint64_t seed) : m_state(seed) {}
-
-  std::uint64_t next() {
-    std::uint64_t z = m_state += 0x9e3779b97f4a7c15;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    return z ^ (z >> 31);
-  }
-
-  /// One of `0 .. bound`.
-  std::size_t below(std::size_t bound) { return static_cast<std::size_t>(next() % bound); }
-
-  template <class Container>
-  auto& one_of(Container& container) {
-    return container[below(container.size())];
-  }
-
-private:
-  std::uint64_t m_state;
-};
-
-/// A buffer, and what it must hold once the device is done.
-struct host_buffer {
-  pinlane::pinned_buffer<std::uint8_t> buffer;
-  bytes model;
-};
-
-struct gpu_buffer {
-  pinlane::device_buffer<std::uint8_t> buffer;
-  bytes model;
-  std::size_t device;
-};
-
-struct device_stream {
-  pinlane::stream stream;
-  std::size_t device;
-};
-
-struct mismatch {
-  const char* what;
-};
-
-void require(bool condition, const char* what) {
-  if (!condition) {
-    throw mismatch{what};
-  }
-}
-
-class program {
-public:
-  program(const std::vector<pinlane::device>& devices, std::uint64_t seed)
-      : m_random(seed),
-        m_devices(devices),
-        m_pool(devices.front(), pool_options()),
-        m_resource(m_pool),
-        m_bytes(&m_resource) {
-    for (std::size_t count = 1 + m_random.below(4); m_streams.size() < count;) {
-      new_stream();
-    }
-    new_host_buffer();
-    new_gpu_buffer();
-  }
+  program(const std::vector<pinlane::device>& devices, std::uint64_t seed) : state(devices, seed) {}
 
   void step() {
     switch (m_random.below(20)) {
@@ -117,93 +57,23 @@ public:
     for (const gpu_buffer& gpu : m_gpus) {
       auto host = m_pool.alloc<std::uint8_t>(gpu.model.size());
       stream_of(gpu.device).download(gpu.buffer, host);
-      m_hosts.push_back({std::move(host), gpu.model});
+      m_hosts.push_back({{}, std::move(host), gpu.model});
     }
     std::for_each(m_hosts.rbegin(), m_hosts.rend(), read);
     require(std::equal(m_bytes.begin(), m_bytes.end(), m_bytes_model.begin(), m_bytes_model.end()),
             "a container's bytes are others in the end");
+    while (!m_hosts.empty()) {
+      host_buffer gone = std::move(m_hosts.back());
+      m_hosts.pop_back();
+      take_back(std::move(gone));
+    }
+    for (const device_stream& each : m_streams) {
+      each.stream.synchronize();
+    }
+    check_returned();
   }
 
 private:
-  static constexpr std::size_t most_buffers = 6;
-
-  /// So small that blocks in flight are waited for, and used again at once.
-  static pinlane::pool_options pool_options() {
-    pinlane::pool_options options;
-    options.max_bytes = 256 * 1024;
-    return options;
-  }
-
-  /// Mostly small, sometimes nothing, sometimes several pages.
-  std::size_t some_size() { return m_random.below(std::size_t{1} << m_random.below(14)); }
-
-  bytes some_bytes(std::size_t size) {
-    bytes result(size);
-    std::generate(result.begin(), result.end(), [&] { return std::uint8_t(m_random.next() >> 56); });
-    return result;
-  }
-
-  /// Equal parts of two buffers.
-  struct range {
-    std::size_t from, to, count;
-  };
-  range some_part(std::size_t from_size, std::size_t to_size) {
-    const std::size_t count = m_random.below(std::min(from_size, to_size) + 1);
-    return {m_random.below(from_size - count + 1), m_random.below(to_size - count + 1), count};
-  }
-
-  static void move(const bytes& from, bytes& to, range part) {
-    std::copy_n(from.begin() + std::ptrdiff_t(part.from), part.count,
-                to.begin() + std::ptrdiff_t(part.to));
-  }
-
-  /// A stream of that device: the programs choose among several where there are several.
-  pinlane::stream_ref stream_of(std::size_t device) {
-    std::vector<const pinlane::stream*> candidates;
-    for (const device_stream& each : m_streams) {
-      if (each.device == device) {
-        candidates.push_back(&each.stream);
-      }
-    }
-    if (candidates.empty()) {
-      m_streams.push_back({pinlane::stream(m_devices[device]), device});
-      return m_streams.back().stream;
-    }
-    return *m_random.one_of(candidates);
-  }
-
-  void new_stream() {
-    const std::size_t device = m_random.below(m_devices.size());
-    m_streams.push_back({pinlane::stream(m_devices[device]), device});
-  }
-
-  void new_host_buffer() {
-    if (m_hosts.size() >= most_buffers) {
-      return;
-    }
-    const std::size_t size = some_size();
-    m_hosts.push_back({m_pool.alloc_zeroed<std::uint8_t>(size), bytes(size)});
-  }
-
-  void new_gpu_buffer() {
-    if (m_gpus.size() >= most_buffers) {
-      return;
-    }
-    const std::size_t size = some_size(), device = m_random.below(m_devices.size());
-    auto buffer = m_devices[device].alloc<std::uint8_t>(size);
-    stream_of(device).fill(buffer, std::uint8_t{0});
-    m_gpus.push_back({std::move(buffer), bytes(size), device});
-  }
-
-  /// In the middle of whatever still uses it. One of each kind stays.
-  template <class Buffers>
-  void free_one(Buffers& buffers) {
-    if (buffers.size() > 1) {
-      std::swap(m_random.one_of(buffers), buffers.back());
-      buffers.pop_back();
-    }
-  }
-
   void write(host_buffer& host) {
     const range part = some_part(host.model.size(), host.model.size());
     const bytes data = some_bytes(part.count);
@@ -412,8 +282,8 @@ private:
       case 1: some.stream.wait(other.record()); break;
       case 2: some.stream.record().wait(); break;
       case 3: static_cast<void>(some.stream.record().is_done()); break;
-      case 4: some.stream.synchronize(); break;
-      case 5: some.stream = pinlane::stream(m_devices[some.device]); break;
+      case 4: some.stream.synchronize(); check_returned(); break;
+      case 5: some.stream = some_stream(some.device); break;
       case 6: m_pool.trim(m_random.below(1 << 17)); break;
       case 7: churn(); break;
       default: {
@@ -423,15 +293,6 @@ private:
     }
   }
 
-  splitmix m_random;
-  const std::vector<pinlane::device>& m_devices;
-  pinlane::pinned_pool m_pool;
-  pinlane::pinned_resource m_resource;
-  std::pmr::vector<std::uint8_t> m_bytes;
-  bytes m_bytes_model;
-  std::vector<device_stream> m_streams;
-  std::vector<host_buffer> m_hosts;
-  std::vector<gpu_buffer> m_gpus;
 };
 
 std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t seed) {

@@ -216,8 +216,8 @@ pub fn program(family: Family, scale: usize) -> impl Strategy<Value = Vec<Op>> {
         21 => memory(scale),
         37 => copies(),
         7 => streams(),
-        4 => borrow(family, scale),
-        8 => special(family, scale),
+        6 => borrow(family, scale),
+        8 => special(family, scale, false),
     ];
     prop::collection::vec(op, 1..60)
 }
@@ -247,8 +247,7 @@ fn memory(scale: usize) -> BoxedStrategy<Op> {
         4 => (len(), any::<u8>()).prop_map(|(len, byte)| Op::AllocHost { len, byte }),
         2 => (index(), len(), any::<u8>())
             .prop_map(|(device, len, byte)| Op::Register { device, len, byte }),
-        3 => (index(), len(), any::<u8>())
-            .prop_map(|(device, len, byte)| Op::AllocDevice { device, len, byte }),
+        3 => alloc_device(scale),
         4 => (index(), part(), any::<u8>())
             .prop_map(|(host, part, byte)| Op::Write { host, part, byte }),
         3 => (index(), part()).prop_map(|(host, part)| Op::Read { host, part }),
@@ -258,6 +257,14 @@ fn memory(scale: usize) -> BoxedStrategy<Op> {
         2 => index().prop_map(|device| Op::DropDevice { device }),
     ]
     .boxed()
+}
+
+fn alloc_device(scale: usize) -> impl Strategy<Value = Op> {
+    (index(), len(scale), any::<u8>()).prop_map(|(device, len, byte)| Op::AllocDevice {
+        device,
+        len,
+        byte,
+    })
 }
 
 fn copies() -> BoxedStrategy<Op> {
@@ -319,7 +326,7 @@ fn borrow(family: Family, scale: usize) -> impl Strategy<Value = Op> {
         6 => on_view,
         1 => copies().prop_map(Inner::Other),
         1 => streams().prop_map(Inner::Other),
-        2 => special(family, scale).prop_map(Inner::Other),
+        2 => special(family, scale, true).prop_map(Inner::Other),
     ];
     let inner = prop::collection::vec(inner, 0..8);
     (index(), len(scale), any::<u8>(), inner, prop::bool::weighted(0.1)).prop_map(
@@ -328,20 +335,21 @@ fn borrow(family: Family, scale: usize) -> impl Strategy<Value = Op> {
 }
 
 /// What the family is about.
-fn special(family: Family, scale: usize) -> BoxedStrategy<Op> {
+fn special(family: Family, scale: usize, borrowed: bool) -> BoxedStrategy<Op> {
     let inside = || (prop::sample::select(&Call::ALL[..]), 1..20u64);
     match family {
         Family::Plain => copies(),
+        // Late, so that there is something to lose; inside borrows above all.
         Family::LostDevices => prop_oneof![
-            2 => index().prop_map(|device| Op::Lose { device }),
+            if borrowed { 8 } else { 1 } => index().prop_map(|device| Op::Lose { device }),
             1 => inside().prop_map(|(call, nth)| Op::LoseInside { call, nth }),
-            5 => copies(),
+            6 => alloc_device(scale),
         ]
         .boxed(),
         Family::Unloading => prop_oneof![
-            1 => Just(Op::Unload),
+            if borrowed { 8 } else { 1 } => Just(Op::Unload),
             1 => inside().prop_map(|(call, nth)| Op::UnloadInside { call, nth }),
-            5 => copies(),
+            6 => alloc_device(scale),
         ]
         .boxed(),
         Family::DefaultStreams => prop_oneof![

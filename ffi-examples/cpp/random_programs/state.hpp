@@ -1,0 +1,179 @@
+// What a random program has: buffers and streams, and how it chooses among them.
+
+#pragma once
+
+#include <pinlane/pinlane.hpp>
+
+#include <algorithm>
+#include <memory_resource>
+#include <utility>
+
+#include "basics.hpp"
+
+/// A buffer, and what it must hold once the device is done.
+struct host_buffer {
+  /// If the buffer is registered memory, the memory, which outlives it.
+  bytes lent;
+  pinlane::pinned_buffer<std::uint8_t> buffer;
+  bytes model;
+};
+
+struct gpu_buffer {
+  pinlane::device_buffer<std::uint8_t> buffer;
+  bytes model;
+  std::size_t device;
+};
+
+struct device_stream {
+  pinlane::stream stream;
+  std::size_t device;
+};
+
+/// Equal parts of two buffers.
+struct range {
+  std::size_t from, to, count;
+};
+
+class state {
+protected:
+  state(const std::vector<pinlane::device>& devices, std::uint64_t seed)
+      : m_random(seed),
+        m_devices(devices),
+        m_pool(devices.front(), pool_options()),
+        m_resource(m_pool),
+        m_bytes(&m_resource) {
+    for (std::size_t count = 1 + m_random.below(6); m_streams.size() < count;) {
+      const std::size_t device = m_random.below(m_devices.size());
+      m_streams.push_back({some_stream(device), device});
+    }
+    new_host_buffer();
+    new_gpu_buffer();
+  }
+
+  static constexpr std::size_t most_buffers = 6;
+
+  /// So small that blocks in flight are waited for, and used again at once.
+  static pinlane::pool_options pool_options() {
+    pinlane::pool_options options;
+    options.max_bytes = 256 * 1024;
+    return options;
+  }
+
+  /// Mostly small, sometimes nothing, sometimes several pages.
+  std::size_t some_size() { return m_random.below(std::size_t{1} << m_random.below(14)); }
+
+  bytes some_bytes(std::size_t size) {
+    bytes result(size);
+    std::generate(result.begin(), result.end(), [&] { return std::uint8_t(m_random.next() >> 56); });
+    return result;
+  }
+
+  range some_part(std::size_t from_size, std::size_t to_size) {
+    const std::size_t count = m_random.below(std::min(from_size, to_size) + 1);
+    return {m_random.below(from_size - count + 1), m_random.below(to_size - count + 1), count};
+  }
+
+  static void move(const bytes& from, bytes& to, range part) {
+    std::copy_n(from.begin() + std::ptrdiff_t(part.from), part.count,
+                to.begin() + std::ptrdiff_t(part.to));
+  }
+
+  /// A stream of any kind. The default streams are the same ones each time.
+  pinlane::stream some_stream(std::size_t number) {
+    const pinlane::device& device = m_devices[number];
+    pinlane::stream_options blocking;
+    blocking.blocking = true;
+    switch (m_random.below(7)) {
+      case 0: return pinlane::stream::legacy_default(device);
+      case 1: return pinlane::stream::per_thread_default(device);
+      case 2: return pinlane::stream(device, blocking);
+      default: return pinlane::stream(device);
+    }
+  }
+
+  /// A stream of that device: the programs choose among several where there are several.
+  pinlane::stream_ref stream_of(std::size_t device) {
+    std::vector<const pinlane::stream*> candidates;
+    for (const device_stream& each : m_streams) {
+      if (each.device == device) {
+        candidates.push_back(&each.stream);
+      }
+    }
+    if (candidates.empty()) {
+      m_streams.push_back({some_stream(device), device});
+      return m_streams.back().stream;
+    }
+    return *m_random.one_of(candidates);
+  }
+
+  /// Of the pool, or memory of the program's own, at any address.
+  void new_host_buffer() {
+    if (m_hosts.size() >= most_buffers) {
+      return;
+    }
+    const std::size_t size = some_size();
+    if (m_random.below(4) != 0) {
+      m_hosts.push_back({{}, m_pool.alloc_zeroed<std::uint8_t>(size), bytes(size)});
+      return;
+    }
+    const std::size_t around = m_random.below(64);
+    bytes lent = some_bytes(around + size);
+    const bytes model(lent.begin() + std::ptrdiff_t(around), lent.end());
+    auto buffer = m_random.one_of(m_devices).register_memory(lent.data() + around, size);
+    m_hosts.push_back({std::move(lent), std::move(buffer), model});
+  }
+
+  void new_gpu_buffer() {
+    if (m_gpus.size() >= most_buffers) {
+      return;
+    }
+    const std::size_t size = some_size(), device = m_random.below(m_devices.size());
+    auto buffer = m_devices[device].alloc<std::uint8_t>(size);
+    stream_of(device).fill(buffer, std::uint8_t{0});
+    m_gpus.push_back({std::move(buffer), bytes(size), device});
+  }
+
+  /// In the middle of whatever still uses it. One of each kind stays.
+  template <class Buffers>
+  void free_one(Buffers& buffers) {
+    if (buffers.size() > 1) {
+      std::swap(m_random.one_of(buffers), buffers.back());
+      auto gone = std::move(buffers.back());
+      buffers.pop_back();
+      take_back(std::move(gone));
+    }
+  }
+
+  static void take_back(const gpu_buffer&) {}
+
+  /// Memory that was lent holds what the device has written, and is the program's from now on.
+  void take_back(host_buffer gone) {
+    gone.buffer = {};
+    if (!gone.lent.empty()) {
+      require(std::equal(gone.model.rbegin(), gone.model.rend(), gone.lent.rbegin()),
+              "memory that came back has other bytes");
+      const bytes painted = some_bytes(gone.lent.size());
+      std::copy(painted.begin(), painted.end(), gone.lent.begin());
+      m_returned.emplace_back(std::move(gone.lent), painted);
+    }
+  }
+
+  /// No device writes to memory that has come back.
+  void check_returned() const {
+    for (const auto& [memory, painted] : m_returned) {
+      require(memory == painted, "a byte of memory changed that had come back");
+    }
+  }
+
+  splitmix m_random;
+  const std::vector<pinlane::device>& m_devices;
+  pinlane::pinned_pool m_pool;
+  pinlane::pinned_resource m_resource;
+  std::pmr::vector<std::uint8_t> m_bytes;
+  bytes m_bytes_model;
+  std::vector<device_stream> m_streams;
+  std::vector<host_buffer> m_hosts;
+  std::vector<gpu_buffer> m_gpus;
+  /// Memory that was lent, and what it must hold.
+  std::vector<std::pair<bytes, bytes>> m_returned;
+};
