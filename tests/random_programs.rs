@@ -76,7 +76,7 @@ fn run_in_trouble(
         let mut setup = setup(devices_of(&emulator), &emulator);
         faults.iter().for_each(|&fault| emulator.inject(fault));
         setup.faulty = !faults.is_empty();
-        setup.default_streams = seed % 2 == 1 && std::env::var_os("F_PLAIN").is_none();
+        setup.default_streams = seed % 2 == 1;
         if let Ok(mut machine) = Machine::new(setup) {
             machine.run(&program);
         }
