@@ -222,3 +222,45 @@ proptest! {
         prop_assert_eq!(pool.stats().live_bytes, 0);
     }
 }
+
+/// Runs this test alone in a process of its own, which may fork; whether this is that process.
+#[cfg(target_os = "linux")]
+fn in_a_process_of_its_own(test: &str) -> bool {
+    const CHILD: &str = "PINLANE_TEST_ALLOCATOR";
+    if std::env::var_os(CHILD).is_some() {
+        return true;
+    }
+    let mut command = std::process::Command::new(std::env::current_exe().expect("a program"));
+    let run = command.args([test, "--exact", "--test-threads=1"]).env(CHILD, "1").output();
+    let run = run.expect("it starts");
+    assert!(run.status.success(), "{}{run:?}", String::from_utf8_lossy(&run.stdout));
+    false
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn rule_14_a_forked_child_drops_plain_collections_quietly() {
+    if !in_a_process_of_its_own("rule_14_a_forked_child_drops_plain_collections_quietly") {
+        return;
+    }
+    let pool = pool();
+    let mut numbers = PinnedVec::new_in(pool.allocator());
+    numbers.extend(0..1000u64);
+    let boxed = Box::new_in([7u8; 5000], pool.allocator());
+    let mut names = PinnedVec::new_in(pool.allocator());
+    names.extend((0..100).map(|name| name.to_string()));
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        unsafe { libc::alarm(20) };
+        drop(numbers);
+        drop(boxed);
+        // Their destructors would read memory that is not there.
+        std::mem::forget(names);
+        drop(pool);
+        unsafe { libc::_exit(0) };
+    }
+    let mut status = 0;
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "status {status:#x}");
+}

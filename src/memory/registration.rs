@@ -15,6 +15,10 @@
 //! * The owner is not touched before every recorded use is complete and the runtime has unregistered the
 //!   memory. This is the one drop of a buffer that waits: `cudaHostUnregister` does anyway.
 //! * Whatever goes wrong leaks the owner: it is kept in a `ManuallyDrop` and taken out at the very end.
+//! * A forked child keeps its copy of the memory, which is its program's and not ours to take away: no
+//!   `MADV_DONTFORK`, or a child that reads its own `Vec` would die of it. No copy is torn by that where the
+//!   kernel copies page-locked pages inside `fork`, as Linux does since 5.9; older ones may give the parent's
+//!   next write a page that the device does not read, whoever page-locked the memory.
 //! * No lock is held while a device is waited for, the runtime called, or an owner dropped.
 
 use std::io::Write;

@@ -30,8 +30,12 @@ use super::PinnedPool;
 /// * Alignments of more than 2 MiB are refused.
 /// * Growing and shrinking move nothing while the block has room and at least half of it stays in use.
 /// * The allocator keeps the pool alive. What is leaked (`Vec::leak`) stays.
-/// * A **forked child** does not have the memory: a collection that it got from its parent must not be
-///   touched there. Dropping one whose elements have no destructors is fine.
+/// * A **forked child** does not have the memory, so that `fork` neither copies it nor parts the parent's
+///   pages from those that a device reads. Whatever touches it there ends the child by `SIGSEGV`, and nothing
+///   ever reads wrong data. The allocator itself touches nothing: a `Vec` or `Box` of elements without
+///   destructors drops quietly, and leaks. One whose elements have destructors (`Vec<String>`), and a map or
+///   a list, which keep their own links in the memory, run through it when they drop. Give
+///   those to [`std::mem::forget`] in the child, or leave it by `exec` or `_exit`.
 #[derive(Clone, Debug)]
 pub struct PinnedAllocator {
     pool: PinnedPool,
