@@ -64,10 +64,10 @@ impl Process {
 
 static CELL: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// Where the mark of the process is. A forked child finds 0 there: the kernel gives it a page of zeros, also
-/// where `clone` or `_Fork` was called and the C library runs no handlers. Kernels before 4.14 do not, and
-/// the handler does it. A child that shares its parent's memory (`vfork`, `CLONE_VM`) is taken for its
-/// parent.
+/// Where the mark of the process is. A forked child finds 0 there: the kernel gives it a page of
+/// zeros, also where `clone` or `_Fork` was called and the C library runs no handlers. Kernels
+/// before 4.14 do not, and the handler does it. A child that shares its parent's memory (`vfork`,
+/// `CLONE_VM`) is taken for its parent.
 fn cell() -> &'static AtomicU32 {
     static ORDINARY: AtomicU32 = AtomicU32::new(0);
     let known = CELL.load(Ordering::Acquire);
@@ -75,15 +75,16 @@ fn cell() -> &'static AtomicU32 {
     if let Some(cell) = unsafe { known.as_ref() } {
         return cell;
     }
-    // SAFETY: `mark_is_stale` is a plain function for the whole life of the process and does nothing but
-    // atomic accesses, which are allowed in a forked child. Twice registered does no harm.
-    // A failure (out of memory) leaves it to the kernel.
+    // SAFETY: `mark_is_stale` is a plain function for the whole life of the process and does
+    // nothing but atomic accesses, which are allowed in a forked child. Twice registered does no
+    // harm. A failure (out of memory) leaves it to the kernel.
     unsafe { libc::pthread_atfork(None, None, Some(mark_is_stale)) };
     let new = wiped_cell().unwrap_or(&ORDINARY);
     let place = ptr::from_ref(new).cast_mut();
     match CELL.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
-        // SAFETY: another thread was first, with a cell that stays. The page of this one is left over.
+        // SAFETY: another thread was first, with a cell that stays. The page of this one is left
+        // over.
         Err(first) => unsafe { &*first },
     }
 }
@@ -122,8 +123,9 @@ fn wiped_cell() -> Option<&'static AtomicU32> {
     None
 }
 
-/// A value that every process makes for itself: locks of the parent's may be held for ever in a forked child,
-/// and its threads are not there. Values are never freed: a thread may be about to look at one.
+/// A value that every process makes for itself: locks of the parent's may be held for ever in a
+/// forked child, and its threads are not there. Values are never freed: a thread may be about to
+/// look at one.
 pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
@@ -158,7 +160,8 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             Err(first) => {
                 // SAFETY: nobody else has seen it.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: another thread of this process was first, so it is not null, and is never freed.
+                // SAFETY: another thread of this process was first, so it is not null, and is never
+                // freed.
                 unsafe { &(*first).value }
             }
         }
@@ -205,8 +208,8 @@ pub(crate) fn call_user(f: impl FnOnce()) {
     }
 }
 
-/// Ends a panic of somebody else's code. The payload is theirs too, and dropping it may panic again; what
-/// that leaves is forgotten.
+/// Ends a panic of somebody else's code. The payload is theirs too, and dropping it may panic
+/// again; what that leaves is forgotten.
 pub(crate) fn discard_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);

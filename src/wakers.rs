@@ -1,22 +1,24 @@
 //! Wakers, called on threads that nobody depends on.
 //!
-//! A waker is the executor's code. It may run its task on the spot, and the task may then block on anything: on
-//! memory that the pool's thread is to get, on a ticket that the watcher is to wake. So no thread that
-//! others depend on calls a waker, clones one or drops one. It hands it over to the *helpers*:
+//! A waker is the executor's code. It may run its task on the spot, and the task may then block on
+//! anything: on memory that the pool's thread is to get, on a ticket that the watcher is to wake.
+//! So no thread that others depend on calls a waker, clones one or drops one. It hands it over to
+//! the *helpers*:
 //!
 //! ```text
-//!   pool's thread ----\              one runs a waker
-//!   ticket's watcher --> queue ---->
-//!   who drops a buffer /              others are idle, and look after [`PATIENCE`] whether it is stuck
+//!   pool's thread ------\
+//!   ticket's watcher -----> queue ---> one helper, inside a waker
+//!   who drops a buffer -/              others, which take over when it is stuck
 //! ```
 //!
 //! # Invariants
 //!
-//! * One helper works on the queue, the *runner*. If it is inside one waker for longer than [`PATIENCE`], the
-//!   next helper takes its place, so that there are as many threads as wakers that are stuck, and one.
-//! * While the queue is not empty, a helper is idle or on its way, or could not be started. In that case whoever
-//!   hands a waker over calls what is queued itself, which is right for all wakers but those that
-//!   run their task on the spot and block there.
+//! * One helper works on the queue, the *runner*. If it is inside one waker for longer than
+//!   [`PATIENCE`], the next helper takes its place. So there are as many threads as wakers that are
+//!   stuck, and a few.
+//! * While the queue is not empty, a helper is idle or on its way, or could not be started. In that
+//!   case whoever hands a waker over calls what is queued itself, which is right for all wakers but
+//!   those that run their task on the spot and block there.
 //! * A helper that finds nothing to do for [`LINGER`] ends.
 //! * No waker is called, dropped or cloned under the lock.
 
@@ -44,8 +46,8 @@ pub(crate) fn discard(waker: Waker) {
 
 static HELPERS: PerProcess<Helpers> = PerProcess::new();
 
-/// What is to be done with a waker. Each is called and dropped by itself, so that a drop that panics is none
-/// during another panic.
+/// What is to be done with a waker. Each is called and dropped by itself, so that a drop that
+/// panics is none during another panic.
 enum Job {
     Wake(Waker),
     Drop(Waker),

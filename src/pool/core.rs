@@ -56,7 +56,7 @@ pub(super) struct State {
     /// Tasks to be called once the lock is free.
     pub(super) due: Vec<Arc<Slot>>,
     /// How many requests the books have served.
-    served: u64,
+    pub(super) served: u64,
     pub(super) counts: Counts,
     /// How many batches are neither here nor in buffers at the moment: blocks on their way from a thread to the
     /// books, and slabs on their way to the system.
@@ -392,61 +392,6 @@ fn owner(core: &Weak<Core>) -> NonNull<dyn BlockOwner> {
 }
 
 impl State {
-    /// The requests that are not absent, with their places in the queue.
-    pub(super) fn present(&self) -> impl Iterator<Item = (usize, &Request)> {
-        let requests = self.queue.iter().enumerate();
-        requests.filter(|(_, request)| !request.is_absent(self.served))
-    }
-
-    /// The place of the first request that is not absent.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.present().map(|(index, _)| index).next()
-    }
-
-    /// Whether free blocks are for the first request only.
-    pub(super) fn first_is_alone(&self) -> bool {
-        self.first().is_some_and(|first| self.queue[first].alone_for().is_some())
-    }
-
-    /// Has the task of the first request called, if that is due.
-    pub(super) fn call_first(&mut self) {
-        if let Some(first) = self.first()
-            && self.queue[first].is_due(self.served)
-        {
-            self.due.push(self.queue[first].slot.clone());
-        }
-    }
-
-    /// Finds the requests that free blocks fit, first come, first served.
-    pub(super) fn match_requests(&mut self) {
-        let mut index = 0;
-        while let Some(first) = self.first() {
-            index = index.max(first);
-            let Some(request) = self.queue.get(index) else { return };
-            if index > first && self.queue[first].alone_for().is_some() {
-                return;
-            }
-            let block = match request.is_absent(self.served) {
-                true => None,
-                false => self.store.take(request.size),
-            };
-            let Some(block) = block else {
-                index += 1;
-                continue;
-            };
-            let request = self.queue.remove(index).expect("the index is in range");
-            self.served += 1;
-            self.counts.served(&request);
-            self.ready.push(request.end(Ok(block)));
-        }
-    }
-
-    /// Takes a request out of the queue, if it is there.
-    pub(super) fn remove(&mut self, slot: &Arc<Slot>) -> Option<Request> {
-        let position = self.queue.iter().position(|request| Arc::ptr_eq(&request.slot, slot))?;
-        self.queue.remove(position)
-    }
-
     /// Takes wholly free slabs out of the books; see [`Store::take_empty`]. If there are any they must go
     /// to [`Core::release`].
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {

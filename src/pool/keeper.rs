@@ -10,8 +10,8 @@
 //!
 //! Free blocks, and room in the budget, go to the first request in the queue that they are enough for; but
 //! from time to time to the first request only, so that smaller ones cannot overtake it for ever
-//! ([`Request::alone_for`]). A request of a task that does not poll when it is called counts for nothing until it
-//! does: it may have been forgotten. A request that
+//! ([`Request::alone_for`]). A request of a task that does not poll when it is called counts for
+//! nothing until it does: it may have been forgotten. A request that
 //! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
 //! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
 

@@ -1,12 +1,13 @@
 //! Requests that wait for memory, in the order in which they came.
 //!
-//! A [`Request`] is in the pool's queue until it is served or withdrawn, both under the pool's lock; its
-//! [`Slot`] then carries the outcome to whoever waits, a thread or a task. Wakers are user code: they are
-//! handed to the [helpers](crate::wakers), with nothing locked.
+//! A [`Request`] is in the pool's queue until it is served or withdrawn, both under the pool's
+//! lock; its [`Slot`] then carries the outcome to whoever waits, a thread or a task. Wakers are
+//! user code: they are handed to the [helpers](crate::wakers), with nothing locked.
 //!
-//! A thread that waits is there. A task may be forgotten: when the first turn of its request comes it is
-//! *called*, that is woken, and it has turns only while it answers by polling. A request that lets
-//! [`PATIENCE`] others be served without an answer is *absent*: it is passed over until it polls.
+//! A thread that waits is there. A task may be forgotten: when the first turn of its request comes
+//! it is *called*, that is woken, and it has turns only while it answers by polling. A request that
+//! lets [`PATIENCE`] others be served without an answer is *absent*: it is passed over until it
+//! polls.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,6 +16,7 @@ use std::task::{Context as TaskContext, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use super::classes::Size;
+use super::core::{Core, State};
 use super::trace;
 use crate::error::Result;
 use crate::memory::block::BlockRef;
@@ -66,8 +68,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// While it is this request's turn to be the only one served, if it is the first in the queue: how much
-    /// longer. A task must have answered in this turn.
+    /// While it is this request's turn to be the only one served, if it is the first in the queue:
+    /// how much longer. A task must have answered in this turn.
     pub(super) fn alone_for(&self) -> Option<Duration> {
         let turn = self.turn()?;
         let there = match self.waiter {
@@ -78,9 +80,9 @@ impl Request {
     }
 
     /// It waits for room, which comes only if nobody takes the blocks that are freed; but others
-    /// must go on too, for whoever holds a block may need another to be done with it. So turns alternate,
-    /// and double: one of 10 ms for all, one for the request, 20 ms for all, 40 ms for the request, and so
-    /// on, up to 1.28 s, and from the beginning.
+    /// must go on too, for whoever holds a block may need another to be done with it. So turns
+    /// alternate, and double: one of 10 ms for all, one for the request, 20 ms for all, 40 ms for
+    /// the request, and so on, up to 1.28 s, and from the beginning.
     fn turn(&self) -> Option<Turn> {
         const TURN: Duration = Duration::from_millis(10);
         const CYCLE: u128 = 256;
@@ -97,7 +99,8 @@ impl Request {
         Some(Turn { began: self.since + elapsed - passed, left })
     }
 
-    /// Whether a task is to be called, `served` requests having been served. It is then called once.
+    /// Whether a task is to be called, `served` requests having been served. It is then called
+    /// once.
     pub(super) fn is_due(&mut self, served: u64) -> bool {
         let turn = self.turn();
         match &mut self.waiter {
@@ -124,6 +127,64 @@ impl Request {
     pub(super) fn end(self, result: Result<BlockRef>) -> Delivery {
         let waited = self.waited.then(|| self.since.elapsed());
         Delivery { slot: self.slot, bytes: self.size.bytes, waited, result }
+    }
+}
+
+/// The queue.
+impl State {
+    /// The requests that are not absent, with their places in the queue.
+    pub(super) fn present(&self) -> impl Iterator<Item = (usize, &Request)> {
+        let requests = self.queue.iter().enumerate();
+        requests.filter(|(_, request)| !request.is_absent(self.served))
+    }
+
+    /// The place of the first request that is not absent.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.present().map(|(index, _)| index).next()
+    }
+
+    /// Whether free blocks are for the first request only.
+    pub(super) fn first_is_alone(&self) -> bool {
+        self.first().is_some_and(|first| self.queue[first].alone_for().is_some())
+    }
+
+    /// Has the task of the first request called, if that is due.
+    pub(super) fn call_first(&mut self) {
+        if let Some(first) = self.first()
+            && self.queue[first].is_due(self.served)
+        {
+            self.due.push(self.queue[first].slot.clone());
+        }
+    }
+
+    /// Finds the requests that free blocks fit, first come, first served.
+    pub(super) fn match_requests(&mut self) {
+        let mut index = 0;
+        while let Some(first) = self.first() {
+            index = index.max(first);
+            let Some(request) = self.queue.get(index) else { return };
+            if index > first && self.queue[first].alone_for().is_some() {
+                return;
+            }
+            let block = match request.is_absent(self.served) {
+                true => None,
+                false => self.store.take(request.size),
+            };
+            let Some(block) = block else {
+                index += 1;
+                continue;
+            };
+            let request = self.queue.remove(index).expect("the index is in range");
+            self.served += 1;
+            self.counts.served(&request);
+            self.ready.push(request.end(Ok(block)));
+        }
+    }
+
+    /// Takes a request out of the queue, if it is there.
+    pub(super) fn remove(&mut self, slot: &Arc<Slot>) -> Option<Request> {
+        let position = self.queue.iter().position(|request| Arc::ptr_eq(&request.slot, slot))?;
+        self.queue.remove(position)
     }
 }
 
@@ -220,7 +281,8 @@ impl Slot {
         }
     }
 
-    /// The outcome, or a note to wake `task` when it is there. Whether the task had been called, too.
+    /// The outcome, or a note to wake `task` when it is there. Whether the task had been called,
+    /// too.
     fn poll(&self, task: &mut TaskContext<'_>) -> (Poll<Result<BlockRef>>, bool) {
         // Cloning a waker and dropping one is user code.
         let new = task.waker().clone();
@@ -239,7 +301,7 @@ impl Slot {
 
 /// A request whose outcome somebody waits for; withdrawn when dropped.
 pub(super) struct Waiting {
-    pub(super) core: Arc<super::core::Core>,
+    pub(super) core: Arc<Core>,
     pub(super) slot: Arc<Slot>,
 }
 

@@ -1,12 +1,14 @@
 //! Two fences that meet, one of which costs nothing where the kernel helps.
 //!
-//! Two threads that each store, fence and then load what the other stored cannot both miss the other's
-//! store. Where one side is hot and the other rare, the rare side can pay for both: Linux's
+//! Two threads that each store, fence and then load what the other stored cannot both miss the
+//! other's store. Where one side is hot and the other rare, the rare side can pay for both: Linux's
 //! `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED` returns when every running thread of the
-//! process has passed a full memory barrier, so that the hot side needs to hold back the compiler only.
+//! process has passed a full memory barrier, so that the hot side needs to hold back the compiler
+//! only.
 //!
-//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides rely on it already. The rare
-//! side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow and needs no other right.
+//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides rely on it
+//! already. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is
+//! slow and needs no other right.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 
@@ -59,8 +61,8 @@ mod membarrier {
 
     pub(super) fn run() {
         if !call(PRIVATE_EXPEDITED) && !visit_all_cpus() {
-            // The hot sides rely on it, and there is no way to tell them. To go on could hand out one
-            // block twice.
+            // The hot sides rely on it, and there is no way to tell them. To go on could hand out
+            // one block twice.
             eprintln!(
                 "pinlane: membarrier(2) and sched_setaffinity(2) are forbidden since pinlane began"
             );
@@ -73,9 +75,10 @@ mod membarrier {
     const WORD: usize = usize::BITS as usize;
     type Mask = [usize; CPUS / WORD];
 
-    /// Runs on one CPU after the other. A thread that was running on a CPU when this began has left it by the
-    /// time that this thread runs there, and a change of threads is a full memory barrier. CPUs that are
-    /// refused are off line, or not for this process. False if not even the present ones could be had.
+    /// Runs on one CPU after the other. A thread that was running on a CPU when this began has left
+    /// it by the time that this thread runs there, and a change of threads is a full memory
+    /// barrier. CPUs that are refused are off line, or not for this process. False if not even the
+    /// present ones could be had.
     pub(super) fn visit_all_cpus() -> bool {
         let mut allowed: Mask = [0; CPUS / WORD];
         // SAFETY: the mask is live for the call to write as many bytes as it has.
@@ -95,8 +98,8 @@ mod membarrier {
     }
 
     fn run_on(cpus: &Mask) -> bool {
-        // SAFETY: the mask is live for the call to read as many bytes as it has. When the call returns, the
-        // calling thread runs on one of those.
+        // SAFETY: the mask is live for the call to read as many bytes as it has. When the call
+        // returns, the calling thread runs on one of those.
         let answer = unsafe {
             let (bytes, place) = (size_of::<Mask>(), cpus.as_ptr());
             libc::syscall(libc::SYS_sched_setaffinity, 0, bytes, place)
