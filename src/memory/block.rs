@@ -104,7 +104,7 @@ impl BlockRef {
 
     /// The right as an address, to come back by [`new`](Self::new). What does not come back leaks.
     #[inline]
-    #[cfg(any(feature = "capi", feature = "allocator-api2", test))]
+    #[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
     pub(crate) fn into_raw(self) -> NonNull<Block> {
         self.0
     }

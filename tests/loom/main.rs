@@ -303,6 +303,8 @@ mod pool {
         use super::core::{Core, State};
         use super::wait::Request;
 
+        pub struct PoolStats;
+
         #[derive(Default)]
         pub struct Counts {
             pub shared_hits: u64,
@@ -316,23 +318,26 @@ mod pool {
         }
 
         impl Core {
-            pub fn stats_of(&self, _: &State) {}
+            pub fn stats_of(&self, _: &State) -> PoolStats {
+                PoolStats
+            }
         }
     }
 
     pub mod errors {
         use super::classes::Size;
+        use super::stats::PoolStats;
         use crate::error::Error;
 
         pub fn not_ready(_: &'static str, _: Size) -> Error {
             Error("not ready")
         }
 
-        pub fn exhausted(_: &'static str, _: Size, _: &()) -> Error {
+        pub fn exhausted(_: &'static str, _: Size, _: &PoolStats) -> Error {
             Error("exhausted")
         }
 
-        pub fn timed_out(_: &'static str, _: Size, _: ()) -> Error {
+        pub fn timed_out(_: &'static str, _: Size, _: PoolStats) -> Error {
             Error("timed out")
         }
     }

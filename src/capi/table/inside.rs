@@ -140,9 +140,8 @@ pub fn enter<T>(
 }
 
 /// Ends a shared use; if the slot has been freed, the object is to be [taken](take), if it can be.
-#[inline]
-#[must_use]
 #[inline(always)]
+#[must_use]
 pub fn leave<T>(slot: &Slot<T>, way: &Way) -> Option<Freed> {
     match &way.0 {
         Some(Place { place, fences }) => {
