@@ -688,7 +688,8 @@ typedef struct {
    */
   size_t core_count;
   /**
-   * How long a thread without work spins before it sleeps, in microseconds. By default 200.
+   * How long a thread without work spins before it sleeps, in microseconds. By default 200, at most
+   * 1000000.
    */
   uint64_t spin_us;
   /**
@@ -1752,8 +1753,8 @@ pinlane_status pinlane_device_set_staging(const pinlane_device *device,
  * with the former one. `options` may be NULL: the defaults. Threads start when the first large copy wants
  * help.
  *
- * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not exist, or for
- * options of an unknown size or flag.
+ * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not exist, for
+ * spinning longer than a second, or for options of an unknown size or flag.
  *
  * # Safety
  *
