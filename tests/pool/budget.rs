@@ -494,16 +494,16 @@ type Waits = Pin<Box<dyn Future<Output = Result<PinnedBuf<u32>>> + Send>>;
 /// So many blocks in the budget that threads may keep some.
 const CACHED: usize = 64;
 
-/// Allocates until threads keep blocks again, as they do while nobody waits.
+/// Allocates until the pool works for the request that waits, so that threads keep no blocks, and then
+/// until they keep some again, as they do while nobody waits.
 fn allocate_until_nobody_waits(rig: &Rig) {
-    const PAIRS: u64 = 100;
-    eventually("threads keep blocks again", || {
+    let own_hits = |pairs: u64| {
         let before = rig.pool.stats().thread_hits;
-        for _ in 0..PAIRS {
-            drop(rig.pool.alloc_timeout::<u32>(LEN, LONG).unwrap());
-        }
-        rig.pool.stats().thread_hits - before >= PAIRS * 9 / 10
-    });
+        (0..pairs).for_each(|_| drop(rig.pool.alloc_timeout::<u32>(LEN, LONG).unwrap()));
+        rig.pool.stats().thread_hits - before
+    };
+    eventually("threads keep no blocks", || own_hits(10) == 0);
+    eventually("threads keep blocks again", || own_hits(100) >= 90);
     assert_eq!(rig.pool.stats().waiting, 1, "as before");
 }
 
