@@ -52,8 +52,8 @@ fn run_emulated(
         let end = Instant::now() + Duration::from_secs(10);
         let is_left = |emulator: &Emulator| {
             let usage = emulator.usage();
-            let host = if leaks { 0 } else { usage.host_bytes };
-            (host, usage.device_bytes, usage.streams, usage.events) != (0, 0, 0, 0)
+            let others = (usage.host_bytes, usage.streams, usage.events);
+            usage.device_bytes != 0 || !leaks && others != (0, 0, 0)
         };
         while is_left(&emulator) && Instant::now() < end {
             std::thread::yield_now();

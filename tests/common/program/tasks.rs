@@ -22,8 +22,9 @@ type Life = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(super) struct Tasks {
     inline: Vec<Arc<Inline>>,
     held: Vec<Held>,
-    /// Requests for memory that are in the queue, or have been served, for ever.
-    pub(super) forgotten: usize,
+    forgotten: usize,
+    /// Those that are in the queue for memory, or have been served, for ever.
+    hold_memory: usize,
 }
 
 /// What a task waits for first, and then, on another thread than the program's.
@@ -194,7 +195,8 @@ impl Machine {
             return;
         }
         if let Executor::Forgetful = by {
-            self.tasks.forgotten += usize::from(awaits_memory);
+            self.tasks.forgotten += 1;
+            self.tasks.hold_memory += usize::from(awaits_memory);
             std::mem::forget(life);
         } else {
             self.tasks.held.push(Held { life, woken, awaits_memory });
@@ -214,7 +216,7 @@ impl Machine {
     /// streams go on. Requests for memory need not be served once others have been forgotten, which may
     /// have all of it.
     pub(super) fn finish_tasks(&mut self) {
-        let starves = self.tasks.forgotten > 0;
+        let starves = self.tasks.hold_memory > 0;
         loop {
             self.tasks.held.retain(|held| {
                 !held.woken.load(Ordering::Acquire) && !(starves && held.awaits_memory)
@@ -232,7 +234,7 @@ impl Machine {
         }
     }
 
-    /// Whether memory was leaked, on purpose.
+    /// Whether tasks were leaked on purpose, and with them the pool, streams, and memory that they have.
     pub fn has_forgotten(&self) -> bool {
         self.tasks.forgotten > 0
     }
