@@ -1,11 +1,13 @@
-//! Copy correctness: random programs agree with a plain sequential model, whatever the schedule, and whatever
-//! goes wrong around them.
+//! Copy correctness: random programs agree with a plain sequential model, whatever the schedule,
+//! and whatever goes wrong around them.
 //!
 //! `PROPTEST_CASES` sets how many programs each test runs; `scripts/soak` runs many.
 
 #![cfg(feature = "emulated")]
 
 mod common;
+
+use std::time::{Duration, Instant};
 
 use common::program::{Family, Machine, Op, Setup, Watch, program};
 use common::{Target, devices_of, emulator, target};
@@ -14,7 +16,6 @@ use pinlane::driver::emulated::{Emulator, Execution, Fault, Repeat};
 use pinlane::{CudaCode, Device};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
-use std::time::{Duration, Instant};
 
 fn config() -> Config {
     Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() }
@@ -62,8 +63,9 @@ fn run_emulated(
     });
 }
 
-/// Runs a program while calls fail, or a device. What a call that failed was to write is unspecified, and
-/// so are the leaks; everything else must hold, nothing may hang, and the device must see no misuse.
+/// Runs a program while calls fail, or a device. What a call that failed was to write is
+/// unspecified, and so are the leaks; everything else must hold, nothing may hang, and the device
+/// must see no misuse.
 fn run_in_trouble(
     watch: &Watch,
     execution: Execution,
@@ -84,8 +86,8 @@ fn run_in_trouble(
     });
 }
 
-/// At most two: there are three ways to wait for a device, and if all fail at the end of a borrow the process
-/// has to abort.
+/// At most two: there are three ways to wait for a device, and if all fail at the end of a borrow
+/// the process has to abort.
 fn faults() -> impl Strategy<Value = Vec<Fault>> {
     prop::collection::vec(fault(), 1..3)
 }
@@ -126,7 +128,11 @@ proptest! {
     }
 
     #[test]
-    fn programs_survive_faults_eagerly(seed: u64, faults in faults(), program in program(Family::Plain, 1)) {
+    fn programs_survive_faults_eagerly(
+        seed: u64,
+        faults in faults(),
+        program in program(Family::Plain, 1),
+    ) {
         static WATCH: Watch = Watch::new("programs_survive_faults_eagerly");
         run_in_trouble(&WATCH, Execution::Eager, seed, faults, program);
     }
@@ -162,7 +168,11 @@ proptest! {
     }
 
     #[test]
-    fn programs_survive_faults_lazily(seed: u64, faults in faults(), program in program(Family::Plain, 1)) {
+    fn programs_survive_faults_lazily(
+        seed: u64,
+        faults in faults(),
+        program in program(Family::Plain, 1),
+    ) {
         static WATCH: Watch = Watch::new("programs_survive_faults_lazily");
         run_in_trouble(&WATCH, Execution::Lazy, seed, faults, program);
     }
@@ -191,8 +201,8 @@ proptest! {
         run_in_trouble(&WATCH, Execution::Lazy, seed, vec![], program);
     }
 
-    /// The same programs on the device that the suite is run for, larger on a real one, so that copies
-    /// take long enough to be caught in flight.
+    /// The same programs on the device that the suite is run for, larger on a real one, so that
+    /// copies take long enough to be caught in flight.
     #[test]
     fn programs_agree_with_the_model_on_the_chosen_device(
         default_streams: bool,

@@ -2,12 +2,12 @@
 //
 //   random_programs COUNT [SEED [eager|lazy|cuda]]
 //
-// A program allocates, registers, writes, copies (one by one and many at once), fills, sums, reads and frees
-// buffers on some streams of every kind and two devices, and never orders anything itself. Whatever it reads
-// must be what the vectors hold, and memory that it had registered is its own again once the buffer is freed.
-// Nothing fails in these programs: the C interface cannot lose a device, stall a stream or make a call fail;
-// those of tests/random_programs.rs do. A mismatch is told with the seed of its program: `random_programs 1 SEED MODE` runs that one
-// again.
+// A program allocates, registers, writes, copies (one by one and many at once), fills, sums, reads
+// and frees buffers on some streams of every kind and two devices, and never orders anything
+// itself. Whatever it reads must be what the vectors hold, and memory that it had registered is its
+// own again once the buffer is freed. Nothing fails in these programs: the C interface cannot lose
+// a device, stall a stream or make a call fail; those of tests/random_programs.rs do. A mismatch is
+// told with the seed of its program: `random_programs 1 SEED MODE` runs that one again.
 
 #include <pinlane/pinlane.hpp>
 
@@ -159,7 +159,8 @@ private:
     stream_of(device).upload_batch(items, some_path());
   }
 
-  /// To page-locked memory, front to back in each buffer, and to ordinary memory, which is there at once.
+  /// To page-locked memory, front to back in each buffer, and to ordinary memory, which is there at
+  /// once.
   void download_batch() {
     const std::size_t device = m_random.one_of(m_gpus).device;
     const std::vector<piece> pieces = some_pieces(device);

@@ -1,10 +1,11 @@
 //! What the test suites share: which device they run on.
 //!
-//! `PINLANE_TEST_DEVICE` chooses: `emulated` (the default), or `cuda` for the real GPUs. A suite that is
-//! asked for a GPU and finds none fails; it is never skipped.
+//! `PINLANE_TEST_DEVICE` chooses: `emulated` (the default), or `cuda` for the real GPUs. A suite
+//! that is asked for a GPU and finds none fails; it is never skipped.
 
 #![allow(dead_code)] // every suite uses a part
 
+#[allow(unused_imports)] // one suite uses them
 pub mod program;
 
 use std::sync::Arc;

@@ -1,8 +1,10 @@
-//! Random programs over the safe interface, and the plain sequential model that they must agree with.
+//! Random programs over the safe interface, and the plain sequential model that they must agree
+//! with.
 //!
-//! A program is a list of [`Op`]s; numbers in them are taken modulo what there is, so that every list is
-//! a program and shrinking just works. The model applies each operation to vectors at once, in program
-//! order, which is what the crate promises whatever the streams, devices and schedule are.
+//! A program is a list of [`Op`]s; numbers in them are taken modulo what there is, so that every
+//! list is a program and shrinking just works. The model applies each operation to vectors at once,
+//! in program order, which is what the crate promises whatever the streams, devices and schedule
+//! are.
 //!
 //! ```text
 //!  op        what programs are made of          model     the vectors
@@ -194,8 +196,8 @@ impl Machine {
         }
     }
 
-    /// Whether the call succeeded. A failure is one of the injected ones, or that of a lost device that the
-    /// work may be behind.
+    /// Whether the call succeeded. A failure is one of the injected ones, or that of a lost device
+    /// that the work may be behind.
     fn accept<T>(&self, result: Result<T>, behind: Set) -> Option<T> {
         match result {
             Ok(value) => Some(value),
@@ -207,8 +209,8 @@ impl Machine {
         }
     }
 
-    /// Compares a read of the host buffer with the model. A read may fail under faults; the one after it
-    /// must not give garbage either.
+    /// Compares a read of the host buffer with the model. A read may fail under faults; the one
+    /// after it must not give garbage either.
     fn check_read(&mut self, index: usize, range: Range<usize>) {
         let behind = self.hosts[index].uses.for_reading();
         self.may_wait_for(behind);

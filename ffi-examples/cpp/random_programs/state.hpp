@@ -64,7 +64,8 @@ protected:
 
   bytes some_bytes(std::size_t size) {
     bytes result(size);
-    std::generate(result.begin(), result.end(), [&] { return std::uint8_t(m_random.next() >> 56); });
+    const auto byte = [&] { return std::uint8_t(m_random.next() >> 56); };
+    std::generate(result.begin(), result.end(), byte);
     return result;
   }
 

@@ -1,9 +1,9 @@
-//! What work may have to wait for, as sets of streams: so that the model knows which calls may block while a
-//! stream is stalled, and which may fail, or leave unspecified bytes, once a device is lost. All others must
-//! go on as if nothing had happened.
+//! What work may have to wait for, as sets of streams: so that the model knows which calls may
+//! block while a stream is stalled, and which may fail, or leave unspecified bytes, once a device
+//! is lost. All others must go on as if nothing had happened.
 //!
-//! The sets say what the crate promises to wait for, and nothing more: conflicting uses of buffers, tickets,
-//! and what the default streams wait for by CUDA's own rules.
+//! The sets say what the crate promises to wait for, and nothing more: conflicting uses of buffers,
+//! tickets, and what the default streams wait for by CUDA's own rules.
 
 use std::ops::{BitOr, BitOrAssign};
 

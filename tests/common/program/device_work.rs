@@ -138,8 +138,8 @@ impl Machine {
         }
     }
 
-    /// What calls may block for, besides memory: a program with a stalled stream stops stalling before it
-    /// waits for that.
+    /// What calls may block for, besides memory: a program with a stalled stream stops stalling
+    /// before it waits for that.
     pub(super) fn may_wait_for(&mut self, behind: Set) {
         if self.trouble.is_stalled(behind) {
             self.release();

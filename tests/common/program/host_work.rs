@@ -15,7 +15,8 @@ impl Machine {
         let buffer = self.pool.alloc::<u8>(len);
         let Some(mut buffer) = self.accept(buffer, self.behind.own(0)) else { return };
         let mut model = vec![None; len];
-        // The first write to a recycled block: garbage in somebody's copy if it was recycled too early.
+        // The first write to a recycled block: garbage in somebody's copy if it was recycled too
+        // early.
         if let Some(bytes) = self.accept(buffer.write(), Set::default()) {
             paint(bytes, byte);
             paint_model(&mut model, byte);

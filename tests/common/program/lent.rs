@@ -1,9 +1,9 @@
 //! Memory of the program's own: registered for good, or lent for the time of a closure.
 //!
-//! What was lent is the host's again when the call returns, or unwinds; a call that cannot give it back
-//! ends the thread. So it is painted
-//! anew and looked at again later: a device that writes to it then, late, is found out. The memory is used
-//! again by later programs, but never freed, so that such a write hits nothing else.
+//! What was lent is the host's again when the call returns, or unwinds; a call that cannot give it
+//! back ends the thread. So it is painted anew and looked at again later: a device that writes to
+//! it then, late, is found out. The memory is used again by later programs, but never freed, so
+//! that such a write hits nothing else.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Mutex;

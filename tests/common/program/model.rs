@@ -1,7 +1,7 @@
 //! The plain vectors that buffers must agree with.
 //!
-//! A byte is `None` where the contents are unspecified: after an operation that failed, or was to run on a
-//! device that is lost.
+//! A byte is `None` where the contents are unspecified: after an operation that failed, or was to
+//! run on a device that is lost.
 
 use std::ops::Range;
 

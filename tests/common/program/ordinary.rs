@@ -7,7 +7,8 @@ use super::model::painted;
 use super::{Machine, Part, assert_agrees, paint, paint_model, pick};
 
 impl Machine {
-    /// Work that goes through slots, which the call may wait for until the stream has come to the copy.
+    /// Work that goes through slots, which the call may wait for until the stream has come to the
+    /// copy.
     fn enqueue_staged(&mut self, lane: usize, conflicts: Set) -> Set {
         let behind = self.enqueue(lane, conflicts);
         self.may_wait_for(behind);

@@ -1,5 +1,5 @@
-//! Tasks that await memory and tickets, and the executors that they may meet: one that runs a task inside its
-//! waker, wakers that panic, and one that forgets.
+//! Tasks that await memory and tickets, and the executors that they may meet: one that runs a task
+//! inside its waker, wakers that panic, and one that forgets.
 
 use std::future::Future;
 use std::panic::resume_unwind;
@@ -212,14 +212,15 @@ impl Machine {
         self.accept(block_on(ticket), behind);
     }
 
-    /// Waits until every task is done, or has been woken for the last time: all buffers are dropped, and all
-    /// streams go on. Requests for memory need not be served once others have been forgotten, which may
-    /// have all of it.
+    /// Waits until every task is done, or has been woken for the last time: all buffers are
+    /// dropped, and all streams go on. Requests for memory need not be served once others have been
+    /// forgotten, which may have all of it.
     pub(super) fn finish_tasks(&mut self) {
         let starves = self.tasks.hold_memory > 0;
         loop {
             self.tasks.held.retain(|held| {
-                !held.woken.load(Ordering::Acquire) && !(starves && held.awaits_memory)
+                let may_be_woken = !(starves && held.awaits_memory);
+                may_be_woken && !held.woken.load(Ordering::Acquire)
             });
             self.tasks.inline.retain(|task| {
                 if starves {
@@ -234,7 +235,8 @@ impl Machine {
         }
     }
 
-    /// Whether tasks were leaked on purpose, and with them the pool, streams, and memory that they have.
+    /// Whether tasks were leaked on purpose, and with them the pool, streams, and memory that they
+    /// have.
     pub fn has_forgotten(&self) -> bool {
         self.tasks.forgotten > 0
     }

@@ -1,4 +1,5 @@
-//! Trouble from outside: streams that are stalled, a device that is lost, a runtime that is unloading.
+//! Trouble from outside: streams that are stalled, a device that is lost, a runtime that is
+//! unloading.
 
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
@@ -14,8 +15,8 @@ use super::{Machine, OnDevice, paint};
 
 /// What a lost device says.
 const LOST: CudaCode = CudaCode::ILLEGAL_ADDRESS;
-/// How long an upload may take that, as it seems, has to wait for a stalled stream. Nothing depends on it
-/// but how far the upload has come before the program goes on.
+/// How long an upload may take that, as it seems, has to wait for a stalled stream. Nothing depends
+/// on it but how far the upload has come before the program goes on.
 const GLANCE: Duration = Duration::from_millis(1);
 
 pub(super) struct Trouble {
