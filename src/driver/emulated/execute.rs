@@ -140,6 +140,8 @@ impl Machine {
                 // SAFETY: as for the source of a copy; the host does not access the range at all.
                 unsafe { HostMemory::write(dst.ptr, source) };
             }
+            // What a lost device's memory holds is unspecified, and whether it is there at all.
+            Transfer::Across { dst, src, .. } if self.is_of_lost(dst) || self.is_of_lost(src) => {}
             Transfer::Across { dst, src, bytes } => self.memory.copy(dst, src, bytes)?,
         }
         Ok(())

@@ -16,7 +16,7 @@
 use super::Execution;
 use super::machine::Machine;
 use super::operation::Operation;
-use crate::driver::{Call, Ordinal};
+use crate::driver::{Call, DevicePtr, Ordinal};
 use crate::error::CudaCode;
 
 impl Machine {
@@ -45,6 +45,12 @@ impl Machine {
                 self.release_waits(device);
             }
         }
+    }
+
+    /// Whether the address is one of a device that is lost.
+    pub(super) fn is_of_lost(&self, address: DevicePtr) -> bool {
+        let device = self.memory.device_of(address);
+        device.is_some_and(|device| self.devices[device as usize].lost.is_some())
     }
 
     /// Whether the driver has unloaded, so that calls which name no device fail too.

@@ -96,7 +96,11 @@ impl Machine {
         match self.drive(target) {
             Progress::Done => Ok(Poll::Done),
             Progress::Blocked => Ok(Poll::NotReady),
-            Progress::Lost(code) => Err(code),
+            Progress::Lost(code) => {
+                // It never comes back: the next query says the same.
+                *patience = 1;
+                Err(code)
+            }
         }
     }
 

@@ -62,6 +62,39 @@ fn losing_a_device_ends_every_wait_for_its_work() {
     assert_eq!(seen.len(), 2, "the seeds pick both");
 }
 
+/// Otherwise whoever asks twice to be sure, as the pool does, asks for ever.
+#[test]
+fn a_query_that_has_told_of_a_loss_tells_so_again() {
+    let mut told = 0;
+    for rig in rigs() {
+        let [_, follower] = stuck_and_follower(&rig);
+        rig.emulator.lose_device(0, CudaCode::LAUNCH_FAILURE).unwrap();
+        let query = || unsafe { rig.driver.stream_query(follower) };
+        if (0..10).any(|_| query().is_err()) {
+            (0..10).for_each(|_| assert!(query().is_err()));
+            told += 1;
+        }
+    }
+    assert!(told > 0);
+}
+
+/// The wait for the allocation is over, or dropped, with the device that it was on.
+#[test]
+fn a_copy_from_a_lost_device_is_no_misuse_of_the_other() {
+    for rig in rigs() {
+        let (first, second, ours) = (rig.stream(0), rig.stream(1), rig.memory(1));
+        rig.emulator.stall(first).unwrap();
+        let theirs = unsafe { rig.driver.device_alloc(first, BYTES) }.unwrap();
+        let event = rig.mark(first);
+        unsafe { rig.driver.stream_wait_event(second, event) }.unwrap();
+        unsafe { rig.driver.copy_peer(second, ours, 1, theirs, 0, BYTES) }.unwrap();
+        rig.emulator.lose_device(0, CudaCode::LAUNCH_FAILURE).unwrap();
+        let _ = rig.synchronize(second);
+        assert_eq!(rig.emulator.findings(), []);
+        assert!(rig.driver.memory_info(1).is_ok());
+    }
+}
+
 #[test]
 fn rule_30_an_unloading_driver_fails_every_call_and_copies_may_go_on() {
     unsafe extern "C" fn never(_: *mut c_void) {
