@@ -1,3 +1,4 @@
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
@@ -5,15 +6,18 @@ use super::*;
 struct Nested;
 
 static NESTED: Table<Outer> = Table::new(15, false);
-static DROPS: AtomicUsize = AtomicUsize::new(0);
 
-/// Holds the handle of another of its kind, which its drop frees.
-struct Outer(Option<usize>);
+/// Holds the handle of another of its kind, which its drop frees, and counts drops.
+#[derive(Default)]
+struct Outer {
+    inner: Option<usize>,
+    drops: Arc<AtomicUsize>,
+}
 
 impl Drop for Outer {
     fn drop(&mut self) {
-        DROPS.fetch_add(1, Ordering::Relaxed);
-        if let Some(inner) = self.0 {
+        self.drops.fetch_add(1, Ordering::Relaxed);
+        if let Some(inner) = self.inner {
             let inner = std::ptr::without_provenance_mut::<Nested>(inner);
             free("test", inner).expect("a live handle");
         }
@@ -30,11 +34,13 @@ impl Handle for Nested {
 
 #[test]
 fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
-    let inner = create::<Nested>(Outer(None));
-    let outer = create_noted::<Nested>(Outer(Some(inner.addr())), [7, 77]);
+    let drops = Arc::new(AtomicUsize::new(0));
+    let inner = create::<Nested>(Outer { inner: None, drops: drops.clone() });
+    let outer = Outer { inner: Some(inner.addr()), drops: drops.clone() };
+    let outer = create_noted::<Nested>(outer, [7, 77]);
     assert_eq!(notes("test", outer).expect("a live handle"), [7, 77]);
     free("test", outer).expect("a live handle");
-    assert_eq!(DROPS.load(Ordering::Relaxed), 2);
+    assert_eq!(drops.load(Ordering::Relaxed), 2);
     for handle in [inner, outer] {
         for error in
             [free("test", handle).err(), get("test", handle).err(), notes("test", handle).err()]
@@ -52,7 +58,7 @@ fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
 
 #[test]
 fn a_conflicting_use_is_busy() {
-    let handle = create::<Nested>(Outer(None));
+    let handle = create::<Nested>(Outer::default());
     let first = get("test", handle).expect("live");
     assert_eq!(get_mut("test", handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
     assert!(get("test", handle).is_ok());
