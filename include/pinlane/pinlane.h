@@ -1108,8 +1108,8 @@ pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
  * own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function (also one that
  * `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is to wait for the device or to
  * unregister the memory. The buffer is then as it was: the memory is still lent and page-locked, and the
- * call may be made again. After `DEVICE_LOST` nothing runs on the device any more, so that the memory may be
- * used and freed all the same.
+ * call may be made again. After `DEVICE_LOST` copies that were enqueued before may still run: keep the memory
+ * until the process ends.
  */
 pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
 
@@ -1203,6 +1203,19 @@ pinlane_status pinlane_device_ordinal(const pinlane_device *device, int32_t *ord
 pinlane_status pinlane_device_memory_info(const pinlane_device *device,
                                           size_t *free_bytes,
                                           size_t *total_bytes);
+
+/**
+ * Writes how many streams of the device exist that pinlane created to `count`: those with handles, those
+ * that work of a live buffer was enqueued on and that it may still wait for, and a few of pinlane's own.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_live_streams(const pinlane_device *device,
+                                           size_t *count);
 
 /**
  * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.

@@ -376,8 +376,8 @@ pub extern "C" fn pinlane_buffer_record_use(
 /// own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function (also one that
 /// `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is to wait for the device or to
 /// unregister the memory. The buffer is then as it was: the memory is still lent and page-locked, and the
-/// call may be made again. After `DEVICE_LOST` nothing runs on the device any more, so that the memory may be
-/// used and freed all the same.
+/// call may be made again. After `DEVICE_LOST` copies that were enqueued before may still run: keep the memory
+/// until the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     boundary(|| {

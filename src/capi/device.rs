@@ -289,6 +289,28 @@ pub unsafe extern "C" fn pinlane_device_memory_info(
     })
 }
 
+/// Writes how many streams of the device exist that pinlane created to `count`: those with handles, those
+/// that work of a live buffer was enqueued on and that it may still wait for, and a few of pinlane's own.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
+///
+/// # Safety
+///
+/// - `count` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_live_streams(
+    device: *const pinlane_device,
+    count: *mut usize,
+) -> pinlane_status {
+    boundary(|| {
+        const OPERATION: &str = "pinlane_device_live_streams";
+        let device = handle::get(OPERATION, device)?;
+        // SAFETY: the caller's precondition on `count`.
+        unsafe { Out::new(OPERATION, "count", count) }?.set(device.live_streams());
+        Ok(())
+    })
+}
+
 /// Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device.

@@ -109,6 +109,13 @@ public:
     return info;
   }
 
+  // How many streams of the device exist that pinlane created.
+  [[nodiscard]] std::size_t live_streams() const {
+    std::size_t count = 0;
+    detail::check(pinlane_device_live_streams(get(), &count));
+    return count;
+  }
+
   /// Says how copies of ordinary memory are staged on this device, for all its handles: right after the device
   /// was opened, and before the first such copy.
   void set_staging(staging_options options) const {

@@ -3,6 +3,9 @@
 //! Nobody ever waits for these streams. A buffer that remembered them all would slow down for ever and
 //! keep them alive.
 
+#[cfg(feature = "capi")]
+mod c;
+
 use std::time::Instant;
 
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream};
@@ -22,6 +25,10 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let counts: &[usize] = if bench.quick { &[1000] } else { &[1000, 10_000, 100_000] };
     if report.wants("requests.fresh") {
         fresh(bench, report, counts)?;
+    }
+    #[cfg(feature = "capi")]
+    if report.wants("requests.c") {
+        fresh_from_c(report, counts);
     }
     let many = if bench.quick { 1000 } else { 100_000 };
     if report.wants("requests.live") {
@@ -59,6 +66,28 @@ fn fresh(bench: &Bench, report: &mut Report, counts: &[usize]) -> Result<()> {
         report.add(Figure::lower(format!("{name}.live"), live, "").by(STREAMS, 1));
     }
     Ok(())
+}
+
+/// The same requests by calls of the C interface.
+#[cfg(feature = "capi")]
+fn fresh_from_c(report: &mut Report, counts: &[usize]) {
+    let requests = c::Requests::new();
+    let mut done = 0;
+    for &count in counts {
+        let mut run_until = |end: usize| {
+            let start = Instant::now();
+            (done..end).for_each(|_| requests.one());
+            let requests = end - done;
+            done = end;
+            start.elapsed().as_secs_f64() / requests as f64
+        };
+        run_until(count - count / 10);
+        let tail = run_until(count);
+        let name = format!("requests.c.{count}");
+        report.add(Figure::lower(&name, tail * 1e6, "us").by(REQUEST, count / 10));
+        let live = requests.live_streams() as f64;
+        report.add(Figure::lower(format!("{name}.live"), live, "").by(STREAMS, 1));
+    }
 }
 
 fn live(bench: &Bench, report: &mut Report, count: usize) -> Result<()> {

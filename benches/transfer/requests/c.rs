@@ -1,0 +1,90 @@
+//! A request through the C interface.
+
+use std::ffi::c_void;
+use std::ptr::{null, null_mut};
+
+use super::BYTES;
+
+type Handle = *mut c_void;
+
+unsafe extern "C" {
+    fn pinlane_device_open_or_emulated(device: *mut Handle) -> i32;
+    fn pinlane_device_live_streams(device: Handle, count: *mut usize) -> i32;
+    fn pinlane_device_free(device: Handle) -> i32;
+    fn pinlane_pool_create(device: Handle, options: *const c_void, pool: *mut Handle) -> i32;
+    fn pinlane_pool_free(pool: Handle) -> i32;
+    fn pinlane_buffer_alloc_zeroed(pool: Handle, bytes: usize, buffer: *mut Handle) -> i32;
+    fn pinlane_buffer_free(buffer: Handle) -> i32;
+    fn pinlane_device_buffer_alloc(device: Handle, bytes: usize, buffer: *mut Handle) -> i32;
+    fn pinlane_device_buffer_free(buffer: Handle) -> i32;
+    fn pinlane_stream_create(device: Handle, options: *const c_void, stream: *mut Handle) -> i32;
+    fn pinlane_stream_free(stream: Handle) -> i32;
+    fn pinlane_device_buffer_upload(
+        stream: Handle,
+        source: Handle,
+        source_offset: usize,
+        destination: Handle,
+        destination_offset: usize,
+        bytes: usize,
+        ticket: *mut Handle,
+    ) -> i32;
+}
+
+/// A handle that a C function made.
+fn made(make: impl FnOnce(*mut Handle) -> i32) -> Handle {
+    let mut handle = null_mut();
+    assert_eq!(make(&mut handle), 0);
+    handle
+}
+
+/// The shared buffer, and what is copied to.
+pub struct Requests {
+    device: Handle,
+    pool: Handle,
+    shared: Handle,
+    gpus: [Handle; 2],
+}
+
+impl Requests {
+    pub fn new() -> Self {
+        // SAFETY: `made` passes the address of a variable; no options are the defaults.
+        unsafe {
+            let device = made(|out| pinlane_device_open_or_emulated(out));
+            let pool = made(|out| pinlane_pool_create(device, null(), out));
+            let shared = made(|out| pinlane_buffer_alloc_zeroed(pool, BYTES, out));
+            let gpu = || made(|out| pinlane_device_buffer_alloc(device, BYTES, out));
+            Requests { device, pool, shared, gpus: [gpu(), gpu()] }
+        }
+    }
+
+    pub fn one(&self) {
+        for gpu in self.gpus {
+            // SAFETY: the handles are live; `made` passes the address of a variable.
+            unsafe {
+                let stream = made(|out| pinlane_stream_create(self.device, null(), out));
+                let upload = pinlane_device_buffer_upload;
+                assert_eq!(upload(stream, self.shared, 0, gpu, 0, BYTES, null_mut()), 0);
+                pinlane_stream_free(stream);
+            }
+        }
+    }
+
+    pub fn live_streams(&self) -> usize {
+        let mut count = 0;
+        // SAFETY: the device is live; `count` is a variable.
+        assert_eq!(unsafe { pinlane_device_live_streams(self.device, &mut count) }, 0);
+        count
+    }
+}
+
+impl Drop for Requests {
+    fn drop(&mut self) {
+        // SAFETY: handles that were made for this, each freed once.
+        unsafe {
+            let _ = self.gpus.map(|gpu| pinlane_device_buffer_free(gpu));
+            pinlane_buffer_free(self.shared);
+            pinlane_pool_free(self.pool);
+            pinlane_device_free(self.device);
+        }
+    }
+}
