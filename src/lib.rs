@@ -37,9 +37,6 @@
 
 #![deny(unsafe_code)]
 
-#[cfg(all(feature = "capi", not(target_pointer_width = "64")))]
-compile_error!("the C interface packs its handles into 64-bit pointers");
-
 #[cfg(feature = "capi")]
 #[allow(unsafe_code)]
 mod capi;
