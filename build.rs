@@ -1,24 +1,36 @@
-//! Looks for CUDA and builds with it, or without it, or says why it cannot. Nothing is written
-//! outside `OUT_DIR`.
+//! Looks for CUDA and builds with it, or without it, or says why it cannot; writes the C header.
+//! Nothing is written outside `OUT_DIR`.
 //!
 //! `PINLANE_CUDA` decides: unset or `auto` uses CUDA where it is found, `on` insists on it, `off`
-//! never looks, and a path names the toolkit. Each step is a file in `build/`; `tests/toolkit.rs`
-//! tests them, and runs this script against broken toolkits.
+//! never looks, and a path names the toolkit. Without the feature `cuda` nothing is looked for, and
+//! without `capi` there is no header; then their build dependencies are not compiled either. Each
+//! step is a file in `build/`; `tests/toolkit.rs` tests them, and runs this script against broken
+//! toolkits.
 
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "cuda")]
 #[path = "build/bindings.rs"]
 mod bindings;
+#[cfg(feature = "cuda")]
+#[path = "build/cuda.rs"]
+mod cuda;
+#[path = "build/failure.rs"]
+mod failure;
+#[cfg(feature = "capi")]
 #[path = "build/header.rs"]
 mod header;
+#[cfg(feature = "cuda")]
 #[path = "build/kernels.rs"]
 mod kernels;
+#[cfg(feature = "cuda")]
 #[path = "build/libclang.rs"]
 mod libclang;
+#[cfg(feature = "cuda")]
 #[path = "build/toolkit.rs"]
 mod toolkit;
 
-use toolkit::{Decision, Failure, Probe, Site, Toolkit};
+use failure::Failure;
 
 /// A failure is told by `cargo::error`, which ends the build as an exit status would, but without a
 /// dump of everything that the script has printed.
@@ -31,22 +43,18 @@ fn main() {
 }
 
 fn build() -> Result<(), Failure> {
+    check_platform()?;
     let project = PathBuf::from(cargo_variable("CARGO_MANIFEST_DIR"));
-    let out_dir = PathBuf::from(cargo_variable("OUT_DIR"));
-    let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
-    let site = Site { project: &project, arch: &arch };
     rerun_if_changed(&project.join("build.rs"));
 
-    match toolkit::decide(&Machine, &site)? {
-        Decision::Cuda(toolkit) => build_cuda(&toolkit, &site, &out_dir)?,
-        Decision::NotFound(tried) => {
-            println!("cargo::warning={}", toolkit::not_found_warning(&tried));
-        }
-        Decision::Off => {}
-    }
-    if std::env::var_os("CARGO_FEATURE_CAPI").is_some() {
-        build_header(&project, &out_dir)?;
-    }
+    #[cfg(any(feature = "cuda", feature = "capi"))]
+    let out_dir = PathBuf::from(cargo_variable("OUT_DIR"));
+    #[cfg(feature = "cuda")]
+    cuda::build(&project, &out_dir)?;
+    #[cfg(not(feature = "cuda"))]
+    check_that_nobody_asks_for_cuda()?;
+    #[cfg(feature = "capi")]
+    header::build(&project, &out_dir)?;
 
     // For tests/toolkit.rs, which runs this script.
     let script = std::env::current_exe().expect("a running program has a path");
@@ -54,40 +62,30 @@ fn build() -> Result<(), Failure> {
     Ok(())
 }
 
-/// Everything is looked for before anything slow begins.
-fn build_cuda(toolkit: &Toolkit, site: &Site<'_>, out_dir: &Path) -> Result<(), Failure> {
-    let libclang = libclang::find(&Machine, site, toolkit)?;
-    let host_compiler = kernels::host_compiler()?;
-    let source = site.project.join("cuda/kernels.cu");
-    let header = site.project.join("cuda/kernels.h");
-    let vectors = site.project.join("cuda/vectors.cuh");
-    for input in
-        [&source, &header, &vectors, &toolkit.nvcc, &toolkit.include.join("cuda_runtime_api.h")]
-    {
-        rerun_if_changed(input);
+/// Pages that children do not inherit, `membarrier`, `O_DIRECT`: the crate needs much that only
+/// Linux has.
+fn check_platform() -> Result<(), Failure> {
+    let system = cargo_variable("CARGO_CFG_TARGET_OS");
+    let bits = cargo_variable("CARGO_CFG_TARGET_POINTER_WIDTH");
+    if system == "linux" && bits == "64" {
+        return Ok(());
     }
-
-    kernels::compile(toolkit, &host_compiler, &source, &cargo_variable("NUM_JOBS"))?;
-    bindings::generate(toolkit, &libclang, &header, &out_dir.join("cudart.rs"))?;
-
-    println!("cargo::rustc-cfg=pinlane_cuda");
-    for line in kernels::link_lines(toolkit, out_dir) {
-        println!("cargo::{line}");
-    }
-    Ok(())
+    Err(Failure::new(format!(
+        "pinlane needs 64-bit Linux, for the emulated device too, and this target is {bits}-bit \
+         {system}"
+    )))
 }
 
-fn build_header(project: &Path, out_dir: &Path) -> Result<(), Failure> {
-    rerun_if_changed(&project.join("src/capi"));
-    rerun_if_changed(&project.join("cbindgen.toml"));
-    let version = header::PackageVersion {
-        major: cargo_variable("CARGO_PKG_VERSION_MAJOR"),
-        minor: cargo_variable("CARGO_PKG_VERSION_MINOR"),
-        patch: cargo_variable("CARGO_PKG_VERSION_PATCH"),
-    };
-    let header = header::generate(project, &version, out_dir)?;
-    println!("cargo::rustc-env=PINLANE_GENERATED_HEADER={}", header.display());
-    Ok(())
+/// The promise of `PINLANE_CUDA=on`, that a build has CUDA or stops, holds without the feature too.
+#[cfg(not(feature = "cuda"))]
+fn check_that_nobody_asks_for_cuda() -> Result<(), Failure> {
+    println!("cargo::rerun-if-env-changed=PINLANE_CUDA");
+    let wish = std::env::var("PINLANE_CUDA").unwrap_or_default();
+    if !(matches!(&*wish, "on" | "1") || wish.contains('/')) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("PINLANE_CUDA={wish} asks for CUDA, but the feature `cuda` is off"))
+        .help("turn the feature on, or unset PINLANE_CUDA"))
 }
 
 fn cargo_variable(name: &str) -> String {
@@ -97,33 +95,4 @@ fn cargo_variable(name: &str) -> String {
 /// Only for files that exist: Cargo takes a missing one as changed at every build.
 fn rerun_if_changed(path: &Path) {
     println!("cargo::rerun-if-changed={}", path.display());
-}
-
-/// The machine that builds. What it is asked about decides when the script must run again.
-struct Machine;
-
-impl Probe for Machine {
-    fn variable(&self, name: &'static str) -> Option<String> {
-        println!("cargo::rerun-if-env-changed={name}");
-        std::env::var(name).ok().filter(|value| !value.is_empty())
-    }
-
-    fn is_file(&self, path: &Path) -> bool {
-        path.is_file()
-    }
-
-    fn read(&self, path: &Path) -> Option<String> {
-        std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
-    }
-
-    fn entries(&self, folder: &Path) -> Vec<PathBuf> {
-        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
-        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-        paths.sort();
-        paths
-    }
-
-    fn resolve(&self, path: &Path) -> PathBuf {
-        path.canonicalize().unwrap_or_else(|_| path.to_owned())
-    }
 }

@@ -10,7 +10,8 @@ use std::process::Command;
 use bindgen::callbacks::{ItemInfo, ParseCallbacks};
 use bindgen::{Builder, Formatter};
 
-use crate::toolkit::{Failure, Toolkit};
+use crate::failure::Failure;
+use crate::toolkit::Toolkit;
 
 const FUNCTIONS: &str = "\
     cudaGetDeviceCount|cudaGetDevice|cudaSetDevice|cudaGetDeviceProperties(_v2)?|\

@@ -6,30 +6,28 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::toolkit::Failure;
+use crate::failure::Failure;
+use crate::rerun_if_changed;
 
 const CAPI: &str = "src/capi/mod.rs";
 
-/// The version of the package, as Cargo has it.
-pub struct PackageVersion {
-    pub major: String,
-    pub minor: String,
-    pub patch: String,
+/// Writes the header below `out_dir`, and tells the crate's tests where it is.
+pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
+    rerun_if_changed(&project.join("src/capi"));
+    rerun_if_changed(&project.join("cbindgen.toml"));
+    let header = generate(project, out_dir)?;
+    println!("cargo::rustc-env=PINLANE_GENERATED_HEADER={}", header.display());
+    Ok(())
 }
 
-/// Writes the header below `out_dir` and returns its path.
-pub fn generate(
-    project: &Path,
-    version: &PackageVersion,
-    out_dir: &Path,
-) -> Result<PathBuf, Failure> {
+fn generate(project: &Path, out_dir: &Path) -> Result<PathBuf, Failure> {
     let failure = |cause: String| {
         Failure::new(format!("no C header: {cause}"))
             .help("see cbindgen.toml, build/header.rs and src/capi; the feature `capi` asks for it")
     };
     let mut config = cbindgen::Config::from_file(project.join("cbindgen.toml")).map_err(failure)?;
     let initialisers = config.after_includes.take().unwrap_or_default();
-    config.after_includes = Some(version_macros(version) + &initialisers);
+    config.after_includes = Some(version_macros() + &initialisers);
 
     // cbindgen follows the module's own `mod` items.
     let builder = cbindgen::Builder::new().with_config(config).with_src(project.join(CAPI));
@@ -42,8 +40,10 @@ pub fn generate(
 
 /// Cargo.toml is the version's single source; `pinlane_version()` lets a program compare the header
 /// that it was compiled with to the library that it runs with.
-fn version_macros(version: &PackageVersion) -> String {
-    let PackageVersion { major, minor, patch } = version;
+fn version_macros() -> String {
+    let major = env!("CARGO_PKG_VERSION_MAJOR");
+    let minor = env!("CARGO_PKG_VERSION_MINOR");
+    let patch = env!("CARGO_PKG_VERSION_PATCH");
     format!(
         "\n/** The version of this header, as Cargo counts it. */\n\
          #define PINLANE_VERSION_MAJOR {major}\n\

@@ -6,7 +6,8 @@
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use crate::toolkit::{Failure, Toolkit, Version};
+use crate::failure::Failure;
+use crate::toolkit::{Toolkit, Version};
 
 /// The C++ compiler that nvcc hands the host's half to; `CXX` names another than the default.
 pub fn host_compiler() -> Result<PathBuf, Failure> {

@@ -3,7 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::toolkit::{Failure, Probe, Site, Toolkit, site_packages};
+use crate::failure::Failure;
+use crate::toolkit::{Probe, Site, Toolkit, site_packages};
 
 /// The library's file. `LIBCLANG_PATH`, a file or a folder, excludes every other place.
 pub fn find(probe: &dyn Probe, site: &Site<'_>, toolkit: &Toolkit) -> Result<PathBuf, Failure> {

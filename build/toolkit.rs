@@ -9,6 +9,8 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use crate::failure::Failure;
+
 /// What the search may ask of the machine.
 pub trait Probe {
     /// A variable of the environment; an empty one counts as unset.
@@ -35,6 +37,9 @@ pub struct Site<'a> {
 /// and returns the failure itself; before, the failure came out of whatever call was made next, and
 /// would be blamed on that.
 pub const MINIMUM: Version = Version { major: 12, minor: 0 };
+
+/// The architectures that this crate uses CUDA on. On others there is the emulated device.
+pub const ARCHITECTURES: [&str; 2] = ["x86_64", "aarch64"];
 
 /// The version of a toolkit's runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -161,33 +166,10 @@ pub enum Decision {
     Off,
 }
 
-/// Why the build has to stop, and what to do about it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
-    pub cause: String,
-    pub help: Vec<String>,
-}
-
 impl Failure {
-    pub fn new(cause: impl Into<String>) -> Failure {
-        Failure { cause: cause.into(), help: Vec::new() }
-    }
-
-    pub fn help(mut self, remedy: impl Into<String>) -> Failure {
-        self.help.push(remedy.into());
-        self
-    }
-
     /// The remedy that every failure to use CUDA shares.
     pub fn or_without_cuda(self) -> Failure {
         self.help("or set PINLANE_CUDA=off to build with the emulated device only")
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.cause)?;
-        self.help.iter().try_for_each(|remedy| write!(f, "\nhelp: {remedy}"))
     }
 }
 
@@ -196,6 +178,17 @@ pub fn decide(probe: &dyn Probe, site: &Site<'_>) -> Result<Decision, Failure> {
     let wish = Wish::read(probe)?;
     if wish == Wish::Never {
         return Ok(Decision::Off);
+    }
+    if !ARCHITECTURES.contains(&site.arch) {
+        return match wish {
+            Wish::Auto | Wish::Never => Ok(Decision::Off),
+            Wish::Required | Wish::At(_) => Err(Failure::new(format!(
+                "PINLANE_CUDA asks for CUDA, which exists for {}, not for {}",
+                ARCHITECTURES.join(" and "),
+                site.arch
+            ))
+            .or_without_cuda()),
+        };
     }
     if let Wish::At(root) = &wish {
         return inspect(probe, site, root).map(Decision::Cuda).map_err(|reason| {

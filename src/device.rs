@@ -75,9 +75,13 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
         Error::new(
             ErrorKind::NoDevice,
             operation,
-            "this build has no CUDA: no toolkit was found when it was compiled",
-            "install the CUDA toolkit and build again (PINLANE_CUDA=on makes its absence an error), \
-             or use Device::emulated()",
+            if cfg!(feature = "cuda") {
+                "this build has no CUDA: no toolkit was found when it was compiled"
+            } else {
+                "this build has no CUDA: the crate's feature `cuda` was off when it was compiled"
+            },
+            "install the CUDA toolkit and build again with the feature `cuda` (PINLANE_CUDA=on makes \
+             its absence an error), or use Device::emulated()",
         )
     })?;
     if FIRST_USE.get_or_init(Process::current).is_current() {

@@ -36,9 +36,8 @@
 //! iterator's batches ahead of their use. Sizes are in elements unless a name says bytes; GB/s are 10⁹ bytes a second.
 
 #![deny(unsafe_code)]
-
-#[cfg(all(feature = "capi", not(target_pointer_width = "64")))]
-compile_error!("the C interface packs its handles into 64-bit pointers");
+// docs.rs says of each item which feature it needs.
+#![cfg_attr(docsrs, feature(doc_cfg))]
 
 #[cfg(feature = "capi")]
 #[allow(unsafe_code)]

@@ -97,7 +97,6 @@ extern "C" fn mark_is_stale() {
 }
 
 /// A cell in a page of which a child gets an empty one; `None` where the kernel cannot do that.
-#[cfg(target_os = "linux")]
 fn wiped_cell() -> Option<&'static AtomicU32> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -116,11 +115,6 @@ fn wiped_cell() -> Option<&'static AtomicU32> {
     }
     // SAFETY: the page is aligned and readable and writable, reads as zeros, and is never unmapped.
     Some(unsafe { &*page.cast::<AtomicU32>() })
-}
-
-#[cfg(not(target_os = "linux"))]
-fn wiped_cell() -> Option<&'static AtomicU32> {
-    None
 }
 
 /// A value that every process makes for itself: locks of the parent's may be held for ever in a

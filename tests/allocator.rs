@@ -224,7 +224,6 @@ proptest! {
 }
 
 /// Runs this test alone in a process of its own, which may fork; whether this is that process.
-#[cfg(target_os = "linux")]
 fn in_a_process_of_its_own(test: &str) -> bool {
     const CHILD: &str = "PINLANE_TEST_ALLOCATOR";
     if std::env::var_os(CHILD).is_some() {
@@ -237,7 +236,6 @@ fn in_a_process_of_its_own(test: &str) -> bool {
     false
 }
 
-#[cfg(target_os = "linux")]
 #[test]
 fn rule_14_a_forked_child_drops_plain_collections_quietly() {
     if !in_a_process_of_its_own("rule_14_a_forked_child_drops_plain_collections_quietly") {

@@ -17,6 +17,8 @@ fn opening_a_gpu_that_is_not_there_says_what_is_missing() {
         "there is no device"
     } else if cfg!(pinlane_cuda) {
         "driver"
+    } else if cfg!(not(feature = "cuda")) {
+        "the crate's feature `cuda` was off"
     } else {
         "no toolkit was found when it was compiled"
     };

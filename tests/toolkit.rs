@@ -6,6 +6,13 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
+#[cfg(feature = "cuda")]
+#[path = "toolkit/broken.rs"]
+mod broken;
+#[path = "toolkit/dependencies.rs"]
+mod dependencies;
+#[path = "../build/failure.rs"]
+mod failure;
 #[path = "../build/libclang.rs"]
 mod libclang;
 #[path = "toolkit/script.rs"]
@@ -13,7 +20,8 @@ mod script;
 #[path = "../build/toolkit.rs"]
 mod toolkit;
 
-use toolkit::{Decision, Failure, Probe, Reason, Site, Version, Wish, decide};
+use failure::Failure;
+use toolkit::{Decision, Probe, Reason, Site, Version, Wish, decide};
 
 /// A machine that has exactly these variables, files and links.
 #[derive(Default)]
@@ -320,6 +328,23 @@ mod unusable {
             for message in causes(|| sound().file("/opt/cuda/include/cuda_runtime_api.h", text)) {
                 assert!(message.contains("no CUDART_VERSION"), "{message}");
             }
+        }
+    }
+
+    /// `auto` builds there with the emulated device, and does not look for what cannot be there.
+    #[test]
+    fn another_architecture_has_no_cuda() {
+        let on = |wish| {
+            let machine = sound().set("PINLANE_CUDA", wish);
+            decide(&machine, &Site { project: Path::new("/project"), arch: "riscv64" })
+        };
+        assert_eq!(on("auto"), Ok(Decision::Off));
+        for wish in ["on", "/opt/cuda"] {
+            let message = on(wish).expect_err("the build must stop").to_string();
+            assert!(
+                message.contains("exists for x86_64 and aarch64, not for riscv64"),
+                "{message}"
+            );
         }
     }
 

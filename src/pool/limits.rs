@@ -391,7 +391,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn this_machine_has_memory() {
         let physical = Limits::current().physical.expect("Linux says");

@@ -104,7 +104,6 @@ impl Pages {
 
     /// A forked child gets no copy: the kernel would copy every page-locked page inside `fork`, and older
     /// kernels could part the parent's page from the one that the device reads.
-    #[cfg(target_os = "linux")]
     fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: the range is mapped and ours; the advice changes no contents.
         let advised =
@@ -112,12 +111,6 @@ impl Pages {
         if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    #[cfg(not(target_os = "linux"))]
-    fn keep_from_children(&self) -> io::Result<()> {
-        Ok(())
-    }
-
-    #[cfg(target_os = "linux")]
     fn prefer_huge_pages(&self) -> bool {
         // Where they are switched off, the call succeeds and does nothing.
         let setting = std::fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
@@ -128,12 +121,6 @@ impl Pages {
         advised == 0 && !off
     }
 
-    #[cfg(not(target_os = "linux"))]
-    fn prefer_huge_pages(&self) -> bool {
-        false
-    }
-
-    #[cfg(target_os = "linux")]
     fn prefer_node(&self, node: u32) -> bool {
         const BITS: usize = libc::c_ulong::BITS as usize;
         let mut nodes = [0 as libc::c_ulong; 1024 / BITS];
@@ -156,11 +143,6 @@ impl Pages {
             )
         };
         answer == 0
-    }
-
-    #[cfg(not(target_os = "linux"))]
-    fn prefer_node(&self, _: u32) -> bool {
-        false
     }
 
     /// Populates the memory with up to `threads` threads, this one included, and calls `ready` here for one
@@ -246,7 +228,6 @@ mod tests {
     }
 
     /// How many pages are in memory.
-    #[cfg(target_os = "linux")]
     fn resident(pages: &Pages) -> usize {
         // SAFETY: takes a number and gives one.
         let page = unsafe { libc::sysconf(libc::_SC_PAGESIZE) } as usize;
@@ -267,7 +248,6 @@ mod tests {
                 assert_eq!(pages.bytes, bytes);
                 let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
                 assert_eq!(pages.ptr().addr().get() % alignment, 0, "{bytes} bytes");
-                #[cfg(target_os = "linux")]
                 assert!(resident(&pages) >= bytes, "{bytes} bytes by {threads} threads");
                 assert!(contents(&pages).iter().all(|&byte| byte == 0));
                 assert!(!report.numa_node_refused, "none was wished for");
@@ -285,7 +265,6 @@ mod tests {
             let done = pages.populate(threads, part, |range| {
                 assert_eq!(range.start, end);
                 end = range.end;
-                #[cfg(target_os = "linux")]
                 assert!(resident(&pages) >= end);
                 Ok::<_, ()>(())
             });
@@ -329,7 +308,6 @@ mod tests {
         }
     }
 
-    #[cfg(target_os = "linux")]
     #[test]
     fn dropped_pages_are_unmapped_and_leaked_ones_are_not() {
         // SAFETY: takes an address and changes nothing there.

@@ -44,7 +44,6 @@ impl Fences {
     }
 }
 
-#[cfg(target_os = "linux")]
 mod membarrier {
     const PRIVATE_EXPEDITED: libc::c_int = 1 << 3;
     const REGISTER_PRIVATE_EXPEDITED: libc::c_int = 1 << 4;
@@ -108,16 +107,7 @@ mod membarrier {
     }
 }
 
-#[cfg(not(target_os = "linux"))]
-mod membarrier {
-    pub(super) fn register() -> bool {
-        false
-    }
-
-    pub(super) fn run() {}
-}
-
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::sync::Barrier;

@@ -95,10 +95,8 @@ impl Timeline {
             (marks.event_for(position), marks.end())
         };
         match event {
-            Some((fence, event)) => {
-                if ask(driver, &event) == Ok(Poll::Done) {
-                    self.complete(fence.position);
-                }
+            Some((fence, event)) if ask(driver, &event) == Ok(Poll::Done) => {
+                self.complete(fence.position);
             }
             // SAFETY: the stream is live.
             None if self.is_private()
@@ -106,7 +104,7 @@ impl Timeline {
             {
                 self.retire(end);
             }
-            None => {}
+            _ => {}
         }
     }
 

@@ -3,7 +3,7 @@
 //! `PINLANE_TEST_DEVICE` chooses: `emulated` (the default), or `cuda` for the real GPUs. A suite
 //! that is asked for a GPU and finds none fails; it is never skipped.
 
-#![allow(dead_code)] // every suite uses a part
+#![allow(dead_code, unused_imports)] // every suite uses a part
 
 #[allow(unused_imports)] // one suite uses them
 pub mod program;

@@ -1,7 +1,7 @@
 //! Files read into page-locked memory and to the device, on the emulated device, against a plain model: the
 //! file's bytes as `std::fs` wrote them.
 
-#![cfg(all(feature = "emulated", target_os = "linux"))]
+#![cfg(feature = "emulated")]
 
 mod errors;
 mod support;

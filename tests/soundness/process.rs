@@ -238,7 +238,6 @@ fn rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own() {
 }
 
 /// The C library's handlers do not run where a program forks without its help.
-#[cfg(target_os = "linux")]
 #[test]
 fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
     if !in_a_process_of_its_own("process::rule_14_a_child_of_a_bare_system_call_is_refused_too") {
@@ -264,7 +263,6 @@ fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
 }
 
 /// What a process forbids itself while pinlane runs.
-#[cfg(target_os = "linux")]
 mod forbidden {
     use super::*;
 

@@ -67,9 +67,6 @@ use driver::Runtime;
 use machine::Machine;
 use runtime::Shared;
 
-// Handles and device addresses are 64 bits wide, as in CUDA.
-const _: () = assert!(usize::BITS == 64, "the emulated device needs a 64-bit target, as CUDA does");
-
 /// When operations run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Execution {

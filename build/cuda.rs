@@ -1,0 +1,73 @@
+//! CUDA, where there is a toolkit: the search, then bindings and kernels. The feature `cuda`.
+
+use std::path::{Path, PathBuf};
+
+use crate::failure::Failure;
+use crate::toolkit::{self, Decision, Probe, Site, Toolkit};
+use crate::{bindings, cargo_variable, kernels, libclang, rerun_if_changed};
+
+/// Builds with CUDA, or says in a warning that it is not there.
+pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
+    let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
+    let site = Site { project, arch: &arch };
+    match toolkit::decide(&Machine, &site)? {
+        Decision::Cuda(toolkit) => build_with(&toolkit, &site, out_dir)?,
+        Decision::NotFound(tried) => {
+            println!("cargo::warning={}", toolkit::not_found_warning(&tried));
+        }
+        Decision::Off => {}
+    }
+    Ok(())
+}
+
+/// Everything is looked for before anything slow begins.
+fn build_with(toolkit: &Toolkit, site: &Site<'_>, out_dir: &Path) -> Result<(), Failure> {
+    let libclang = libclang::find(&Machine, site, toolkit)?;
+    let host_compiler = kernels::host_compiler()?;
+    let source = site.project.join("cuda/kernels.cu");
+    let header = site.project.join("cuda/kernels.h");
+    let vectors = site.project.join("cuda/vectors.cuh");
+    for input in
+        [&source, &header, &vectors, &toolkit.nvcc, &toolkit.include.join("cuda_runtime_api.h")]
+    {
+        rerun_if_changed(input);
+    }
+
+    kernels::compile(toolkit, &host_compiler, &source, &cargo_variable("NUM_JOBS"))?;
+    bindings::generate(toolkit, &libclang, &header, &out_dir.join("cudart.rs"))?;
+
+    println!("cargo::rustc-cfg=pinlane_cuda");
+    for line in kernels::link_lines(toolkit, out_dir) {
+        println!("cargo::{line}");
+    }
+    Ok(())
+}
+
+/// The machine that builds. What it is asked about decides when the script must run again.
+struct Machine;
+
+impl Probe for Machine {
+    fn variable(&self, name: &'static str) -> Option<String> {
+        println!("cargo::rerun-if-env-changed={name}");
+        std::env::var(name).ok().filter(|value| !value.is_empty())
+    }
+
+    fn is_file(&self, path: &Path) -> bool {
+        path.is_file()
+    }
+
+    fn read(&self, path: &Path) -> Option<String> {
+        std::fs::read(path).ok().map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn entries(&self, folder: &Path) -> Vec<PathBuf> {
+        let Ok(entries) = std::fs::read_dir(folder) else { return Vec::new() };
+        let mut paths: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        paths.sort();
+        paths
+    }
+
+    fn resolve(&self, path: &Path) -> PathBuf {
+        path.canonicalize().unwrap_or_else(|_| path.to_owned())
+    }
+}

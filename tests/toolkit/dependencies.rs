@@ -1,0 +1,34 @@
+//! Who asks for neither CUDA nor C does not compile what generates bindings and headers.
+
+use std::collections::BTreeSet;
+use std::process::Command;
+
+/// Those of `bindgen`, `cbindgen` and `cc` that a build with these features compiles.
+fn generators(features: &[&str]) -> BTreeSet<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--edges", "no-dev", "--prefix", "none"])
+        .args(["--format", "{p}"])
+        .args(features)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.starts_with("pinlane "), "{text}{errors}");
+    let names = text.lines().filter_map(|line| line.split_whitespace().next());
+    names.filter(|name| ["bindgen", "cbindgen", "cc"].contains(name)).map(str::to_owned).collect()
+}
+
+#[test]
+fn the_emulated_device_alone_needs_no_generator() {
+    let none = BTreeSet::new();
+    assert_eq!(generators(&["--no-default-features", "--features", "emulated"]), none);
+}
+
+#[test]
+fn each_feature_brings_its_own() {
+    let of = |feature| generators(&["--no-default-features", "--features", feature]);
+    assert!(of("cuda").iter().eq(["bindgen", "cc"]), "{:?}", of("cuda"));
+    assert!(of("capi").iter().eq(["cbindgen"]), "{:?}", of("capi"));
+    assert!(generators(&[]).iter().eq(["bindgen", "cc"]), "{:?}", generators(&[]));
+}
