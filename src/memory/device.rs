@@ -23,7 +23,7 @@ use crate::device::{Device, DeviceInner};
 use crate::driver::DevicePtr;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::on_ordinary_thread;
-use crate::timeline::Timeline;
+use crate::timeline::{Exposure, Timeline};
 
 /// An untyped tracked range of device memory.
 pub(crate) struct DeviceRegion {
@@ -89,17 +89,19 @@ impl Drop for DeviceRegion {
 fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     let context = frees.context();
     let Some(driver) = context.releaser() else { return };
-    // All pending uses on one private stream of the memory's device: freeing there needs no waiting,
-    // and delays nothing.
+    // All pending uses on one sealed stream of the memory's device: freeing there needs no waiting,
+    // and delays nothing. On a blocking stream the free would wait for the legacy stream, and what
+    // comes next there for the free.
+    let is_home = |stream: &Timeline| {
+        stream.exposure() == Exposure::Sealed && stream.raw().device == context.ordinal()
+    };
     let home = match pending {
-        [only] if only.stream.is_private() && only.stream.raw().device == context.ordinal() => {
-            &only.stream
-        }
+        [only] if is_home(&only.stream) => &only.stream,
         _ => frees,
     };
     let ordered =
         pending.iter().all(|user| home.wait_for(&user.stream, user.fence.position).is_ok());
-    // SAFETY: the stream is live, and not capturing since it is private; the memory came from
+    // SAFETY: the stream is live, and not capturing since nobody else has it; the memory came from
     // `device_alloc` and its owner is gone, so this is the only free; `ordered` says that every use is
     // ordered before this call: retired, earlier on `home`, or waited for by it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();

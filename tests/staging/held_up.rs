@@ -251,3 +251,25 @@ fn a_small_copy_is_complete_before_the_legacy_work_behind_it() {
         }
     });
 }
+
+/// Memory is freed behind its last use, and not on the stream of that use: there the free would
+/// wait for legacy work, and the stream with it.
+#[test]
+fn a_dropped_buffer_puts_no_stream_behind_legacy_work() {
+    watched(|| {
+        for execution in EXECUTIONS {
+            for bound in [Bound::Blocking, Bound::Borrowed, Bound::PerThread] {
+                let emulator = Emulator::builder().execution(execution).build();
+                let device = device_of(&emulator, 0, tiny());
+                let [mut gpu, mut legacys] = [(); 2].map(|()| device.alloc(9).unwrap());
+                let (stream, lender) = bound.open(&device);
+                stream.fill(&mut gpu, 7).unwrap();
+                let stalled = hold_up(&emulator, &device, &mut legacys);
+                drop(gpu);
+                stream.synchronize().unwrap();
+                drop((stalled, stream, lender, legacys, device));
+                assert_nothing_is_left(&emulator);
+            }
+        }
+    });
+}
