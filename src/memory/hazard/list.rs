@@ -44,15 +44,26 @@ impl Use {
     }
 
     /// Makes this use stand for another one too, if it is of the same stream and access and the
-    /// completion of one of the two implies the other's.
-    fn absorb(&mut self, new: &Use) -> bool {
-        if self.access != new.access || !self.is_on(&new.stream) {
+    /// completion of one of the two implies the other's. Takes its parts, since to make a use counts
+    /// its stream: thousands of them that several threads note at once would meet there.
+    fn absorb(
+        &mut self,
+        stream: &Timeline,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) -> bool {
+        if self.access != access || !self.is_on(stream) {
             return false;
         }
-        let Some(covering) = self.fence.covering(new.fence) else { return false };
+        let Some(covering) = self.fence.covering(fence) else { return false };
         self.fence = covering;
-        self.range = self.range.start.min(new.range.start)..self.range.end.max(new.range.end);
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
         true
+    }
+
+    fn absorb_use(&mut self, new: &Use) -> bool {
+        self.absorb(&new.stream, new.fence, &new.range, new.access)
     }
 }
 
@@ -66,7 +77,7 @@ pub(crate) struct Few {
 impl Few {
     /// Makes one use stand for `new` if it can, and adds it otherwise.
     pub(super) fn absorb_or_push(&mut self, new: &Use) {
-        if !self.places.iter_mut().flatten().any(|old| old.absorb(new)) {
+        if !self.places.iter_mut().flatten().any(|old| old.absorb_use(new)) {
             self.push(new.clone());
         }
     }
@@ -136,11 +147,19 @@ impl List {
         }
     }
 
-    /// Makes one of the last few uses stand for `new`, if one is of the same stream and bytes.
-    pub(super) fn absorb(&mut self, new: &Use) -> bool {
-        let uses = self.of(new.access);
+    /// Makes one of the last few uses stand for another one, if it is of the same stream and bytes.
+    #[inline]
+    pub(super) fn absorb(
+        &mut self,
+        stream: &Timeline,
+        fence: Fence,
+        range: &Range<usize>,
+        access: Access,
+    ) -> bool {
+        let uses = self.of(access);
         let few = uses.len().saturating_sub(TIDY_ABOVE);
-        uses[few..].iter_mut().any(|old| old.range == new.range && old.absorb(new))
+        let mut last = uses[few..].iter_mut().filter(|old| old.range == *range);
+        last.any(|old| old.absorb(stream, fence, range, access))
     }
 
     pub(super) fn push(&mut self, new: Use) {
@@ -184,7 +203,7 @@ impl List {
             for next in 0..uses.len() {
                 let (old, new) = uses.split_at_mut(next);
                 let first = *first.entry(Arc::as_ptr(&new[0].stream)).or_insert(merged);
-                if first == merged || !old[first].absorb(&new[0]) {
+                if first == merged || !old[first].absorb_use(&new[0]) {
                     uses.swap(merged, next);
                     merged += 1;
                 }

@@ -66,10 +66,9 @@ impl Hazards {
         if range.is_empty() {
             return;
         }
-        let new = Use { stream: Arc::clone(stream), fence, range: range.clone(), access };
         let mut uses = self.lock();
         self.count_user(stream, &uses);
-        if uses.absorb(&new) {
+        if uses.absorb(stream, fence, range, access) {
             return;
         }
         if uses.is_long() {
@@ -78,7 +77,8 @@ impl Hazards {
             uses = self.lock();
             self.count_user(stream, &uses);
         }
-        uses.push(new);
+        let stream = Arc::clone(stream);
+        uses.push(Use { stream, fence, range: range.clone(), access });
     }
 
     /// Makes the list as short as what is pending. Forgets what is known to be complete, and merges
