@@ -5,11 +5,14 @@
 //!   figures   a figure, the report         held     the device's clock, behind a kernel that holds it back
 //!   machine   what it was measured on      bare     the runtime's own calls: the ceilings
 //!   team      threads that start together  pageable the runtime's own calls on ordinary memory
+//!   c         the C interface
 //! ```
 
 #![allow(dead_code)] // every benchmark uses a part
 
 pub mod bare;
+#[cfg(feature = "capi")]
+pub mod c;
 pub mod cuda;
 pub mod figures;
 pub mod held;

@@ -2,7 +2,6 @@
 //!
 //! Every thread has buffers and a stream of its own; the pools are shared.
 
-use std::ffi::c_void;
 use std::hint::black_box;
 use std::ptr::{null, null_mut};
 use std::thread;
@@ -10,6 +9,7 @@ use std::time::Instant;
 
 use pinlane::{DeviceBuf, PinnedBuf, PinnedPool, Result, Stream};
 
+use super::common::c::*;
 use super::common::figures::{Figure, Report};
 use super::common::team::Gate;
 use super::common::timing::{medians, operations};
@@ -18,43 +18,6 @@ use super::{Bench, SMALL};
 const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
 /// How many copies are on their way at most.
 const COPIES: usize = 64;
-
-/// Handles of the C interface, as this side of it sees them.
-type Handle = *mut c_void;
-
-unsafe extern "C" {
-    fn pinlane_device_open_or_emulated(device: *mut Handle) -> i32;
-    fn pinlane_device_free(device: Handle) -> i32;
-    fn pinlane_pool_create(device: Handle, options: *const c_void, pool: *mut Handle) -> i32;
-    fn pinlane_pool_free(pool: Handle) -> i32;
-    fn pinlane_pool_allocate(pool: Handle, bytes: usize, align: usize, memory: *mut Handle) -> i32;
-    fn pinlane_pool_deallocate(pool: Handle, memory: Handle) -> i32;
-    fn pinlane_buffer_alloc(pool: Handle, bytes: usize, buffer: *mut Handle) -> i32;
-    fn pinlane_buffer_try_alloc(pool: Handle, bytes: usize, buffer: *mut Handle) -> i32;
-    fn pinlane_buffer_size(buffer: Handle, bytes: *mut usize) -> i32;
-    fn pinlane_buffer_free(buffer: Handle) -> i32;
-    fn pinlane_device_buffer_alloc(device: Handle, bytes: usize, buffer: *mut Handle) -> i32;
-    fn pinlane_device_buffer_free(buffer: Handle) -> i32;
-    fn pinlane_stream_create(device: Handle, options: *const c_void, stream: *mut Handle) -> i32;
-    fn pinlane_stream_synchronize(stream: Handle) -> i32;
-    fn pinlane_stream_free(stream: Handle) -> i32;
-    fn pinlane_device_buffer_upload(
-        stream: Handle,
-        source: Handle,
-        source_offset: usize,
-        destination: Handle,
-        destination_offset: usize,
-        bytes: usize,
-        ticket: *mut Handle,
-    ) -> i32;
-}
-
-/// A handle that a C function made.
-fn made(make: impl FnOnce(*mut Handle) -> i32) -> Handle {
-    let mut handle = null_mut();
-    assert_eq!(make(&mut handle), 0);
-    handle
-}
 
 /// What all threads share on both sides. The empty pools never have memory.
 struct Both {

@@ -1,41 +1,9 @@
 //! A request through the C interface.
 
-use std::ffi::c_void;
 use std::ptr::{null, null_mut};
 
+use super::super::common::c::*;
 use super::BYTES;
-
-type Handle = *mut c_void;
-
-unsafe extern "C" {
-    fn pinlane_device_open_or_emulated(device: *mut Handle) -> i32;
-    fn pinlane_device_live_streams(device: Handle, count: *mut usize) -> i32;
-    fn pinlane_device_free(device: Handle) -> i32;
-    fn pinlane_pool_create(device: Handle, options: *const c_void, pool: *mut Handle) -> i32;
-    fn pinlane_pool_free(pool: Handle) -> i32;
-    fn pinlane_buffer_alloc_zeroed(pool: Handle, bytes: usize, buffer: *mut Handle) -> i32;
-    fn pinlane_buffer_free(buffer: Handle) -> i32;
-    fn pinlane_device_buffer_alloc(device: Handle, bytes: usize, buffer: *mut Handle) -> i32;
-    fn pinlane_device_buffer_free(buffer: Handle) -> i32;
-    fn pinlane_stream_create(device: Handle, options: *const c_void, stream: *mut Handle) -> i32;
-    fn pinlane_stream_free(stream: Handle) -> i32;
-    fn pinlane_device_buffer_upload(
-        stream: Handle,
-        source: Handle,
-        source_offset: usize,
-        destination: Handle,
-        destination_offset: usize,
-        bytes: usize,
-        ticket: *mut Handle,
-    ) -> i32;
-}
-
-/// A handle that a C function made.
-fn made(make: impl FnOnce(*mut Handle) -> i32) -> Handle {
-    let mut handle = null_mut();
-    assert_eq!(make(&mut handle), 0);
-    handle
-}
 
 /// The shared buffer, and what is copied to.
 pub struct Requests {
