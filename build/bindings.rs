@@ -93,8 +93,8 @@ fn quietly<T>(work: impl FnOnce() -> T) -> Option<T> {
 }
 
 /// Gives a function one name in Rust through all versions. Headers of CUDA 12 declare only
-/// `cudaGetDeviceProperties_v2` and let a macro stand for the plain name; those of CUDA 13 declare the
-/// plain name again.
+/// `cudaGetDeviceProperties_v2` and let a macro stand for the plain name; those of CUDA 13 declare
+/// the plain name again.
 #[derive(Debug)]
 struct PlainNames;
 

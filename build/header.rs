@@ -1,8 +1,8 @@
 //! The C header, from the Rust of `src/capi`: `OUT_DIR/include/pinlane/pinlane.h`.
 //!
 //! Only `src/capi` is read, so nothing else of the crate can reach the header. The copy in
-//! `include/pinlane` is checked in for readers and for builds without Cargo; a test compares the two,
-//! because a build script must not write into the source tree.
+//! `include/pinlane` is checked in for readers and for builds without Cargo; a test compares the
+//! two, because a build script must not write into the source tree.
 
 use std::path::{Path, PathBuf};
 

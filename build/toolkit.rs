@@ -1,5 +1,5 @@
-//! Where is CUDA? A pure search: it asks a [`Probe`] about variables and files, changes nothing, and
-//! remembers why each place that it tried was rejected.
+//! Where is CUDA? A pure search: it asks a [`Probe`] about variables and files, changes nothing,
+//! and remembers why each place that it tried was rejected.
 //!
 //! `PINLANE_CUDA` says what is wanted ([`Wish`]); [`decide`] turns the wish and the search into one
 //! of three outcomes: build with CUDA, build without, or stop with a [`Failure`]. Only a place that

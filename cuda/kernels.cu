@@ -30,8 +30,7 @@ __global__ void __launch_bounds__(BLOCK)
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * BLOCK;
     uint64_t index = static_cast<uint64_t>(blockIdx.x) * BLOCK + threadIdx.x;
     // `length * VECTOR` keeps the difference positive: vector 0 may start before the pattern does.
-    unsigned phase =
-        static_cast<unsigned>((index * VECTOR + length * VECTOR - grid.lead) % length);
+    unsigned phase = static_cast<unsigned>((index * VECTOR + length * VECTOR - grid.lead) % length);
     const unsigned step = static_cast<unsigned>(stride * VECTOR % length);
     for (; index < vectors; index += stride) {
         unsigned char *const to = base + index * VECTOR;
@@ -167,8 +166,8 @@ template <bool Aligned>
 __device__ void copy_vectors(unsigned char *to, const unsigned char *from, uint64_t first,
                              uint64_t last, unsigned lane) {
     uint64_t index = first + lane;
-    // All loads of a round before its first store, which the compiler must take for a change of what
-    // is loaded.
+    // All loads of a round before its first store, which the compiler must take for a change of
+    // what is loaded.
     for (; index + (UNROLL - 1) * WARP < last; index += UNROLL * WARP) {
         Vector vectors[UNROLL];
 #pragma unroll
@@ -217,8 +216,7 @@ __device__ uint64_t block_scan(uint64_t value) {
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp = threadIdx.x / WARP;
     for (unsigned distance = 1; distance < WARP; distance *= 2) {
-        const uint64_t before =
-            __shfl_up_sync(ALL_LANES, static_cast<Word>(value), distance);
+        const uint64_t before = __shfl_up_sync(ALL_LANES, static_cast<Word>(value), distance);
         if (lane >= distance) {
             value += before;
         }
@@ -245,8 +243,8 @@ __device__ unsigned find_part(const uint64_t *ends, uint64_t chunk) {
 }
 
 // Items come in tiles of BLOCK. All blocks with the same blockIdx.x work on the same tiles: each
-// numbers the chunks of all parts of a tile through, and their warps take the chunks in turn. So the
-// work is even whatever the lengths are: thousands of short parts or one that fills the memory.
+// numbers the chunks of all parts of a tile through, and their warps take the chunks in turn. So
+// the work is even whatever the lengths are: thousands of short parts or one that fills the memory.
 template <bool Scatter>
 __global__ void __launch_bounds__(BLOCK)
     copy_kernel(unsigned char *packed, const pinlane_item *items, uint64_t count) {
@@ -293,21 +291,23 @@ dim3 copy_grid(uint64_t count) {
 
 // ---- Pull ---------------------------------------------------------------------------------------
 
-// Reads over the bus are few and late: what counts is how many are under way, and that no byte is read
-// twice. So the grid here is the source's: whole aligned vectors are loaded, each once, and it is the
-// store to device memory that copes with any alignment.
+// Reads over the bus are few and late: what counts is how many are under way, and that no byte is
+// read twice. So the grid here is the source's: whole aligned vectors are loaded, each once, and it
+// is the store to device memory that copes with any alignment.
 //
-// Each warp works on its own. It takes a span of items, reads their descriptors side by side, lays the
-// vectors of all of them end to end, and the lanes take them in turn, PULL_UNROLL at a time. Short items
-// thus keep as many loads in flight as long ones. The bytes in front of an item's first whole vector and
-// behind its last are laid end to end as well, as bytes.
+// Each warp works on its own. It takes a span of items, reads their descriptors side by side, lays
+// the vectors of all of them end to end, and the lanes take them in turn, PULL_UNROLL at a time.
+// Short items thus keep as many loads in flight as long ones. The bytes in front of an item's first
+// whole vector and behind its last are laid end to end as well, as bytes.
 //
-// Where there are fewer items than warps, several warps share each item, and each reads its descriptor.
+// Where there are fewer items than warps, several warps share each item, and each reads its
+// descriptor.
 constexpr unsigned PULL_UNROLL = 8;
 constexpr unsigned PULL_BLOCKS = 32;
 constexpr unsigned PULL_WARPS = PULL_BLOCKS * WARPS;
 
-// What a warp works on. `vectors` and `loose` count those of an item and of all before it in the span.
+// What a warp works on. `vectors` and `loose` count those of an item and of all before it in the
+// span.
 struct Span {
     pinlane_item items[WARP];
     uint64_t vectors[WARP];
@@ -403,9 +403,11 @@ __device__ void pull_units(const Span &span, uint64_t mine, uint64_t share, unsi
             if (index < total) {
                 const unsigned owner = find_item(ends, index);
                 const pinlane_item &item = span.items[owner];
-                const uint64_t place = Unit::place(item, index - (owner == 0 ? 0 : ends[owner - 1]));
+                const uint64_t place =
+                    Unit::place(item, index - (owner == 0 ? 0 : ends[owner - 1]));
                 to[k] = reinterpret_cast<unsigned char *>(item.address + place);
-                values[k] = Unit::read(reinterpret_cast<const unsigned char *>(item.offset + place));
+                values[k] =
+                    Unit::read(reinterpret_cast<const unsigned char *>(item.offset + place));
             }
         }
 #pragma unroll
@@ -433,8 +435,8 @@ __global__ void __launch_bounds__(BLOCK)
          first += stride) {
         const uint64_t left = count - first;
         const unsigned here = left < length ? static_cast<unsigned>(left) : length;
-        // Word by word, with the lanes side by side: a lane that read its own item's three words would
-        // fetch each sector of the bus three times.
+        // Word by word, with the lanes side by side: a lane that read its own item's three words
+        // would fetch each sector of the bus three times.
         constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
         const Word *const from = reinterpret_cast<const Word *>(items + first);
         Word *const to = reinterpret_cast<Word *>(span.items);
@@ -536,7 +538,8 @@ extern "C" cudaError_t pinlane_launch_pull(const pinlane_item *items, uint64_t c
                                            cudaStream_t stream) {
     const uint64_t even = (count + PULL_WARPS - 1) / PULL_WARPS;
     unsigned length = even < WARP ? static_cast<unsigned>(even) : WARP;
-    unsigned share = count == 0 || count > PULL_WARPS ? 1 : static_cast<unsigned>(PULL_WARPS / count);
+    unsigned share =
+        count == 0 || count > PULL_WARPS ? 1 : static_cast<unsigned>(PULL_WARPS / count);
     void *arguments[] = {&items, &count, &length, &share};
     return cudaLaunchKernel(pull_kernel, dim3(PULL_BLOCKS), dim3(BLOCK), arguments, 0, stream);
 }

@@ -5,10 +5,10 @@
 //          [bytes of the range ................................]
 //   |<lead>|
 //
-// Vectors that the range covers take 16-byte accesses; the few at the rim take single bytes, so that
-// nothing outside the range is touched, not even by a load whose other half is dropped. Stores are
-// always aligned to the grid. Loads need not be: a vector from an address that is not a multiple of 8
-// is put together from the three aligned words that it overlaps.
+// Vectors that the range covers take 16-byte accesses; the few at the rim take single bytes, so
+// that nothing outside the range is touched, not even by a load whose other half is dropped. Stores
+// are always aligned to the grid. Loads need not be: a vector from an address that is not a
+// multiple of 8 is put together from the three aligned words that it overlaps.
 //
 // The machine is little-endian, as every CUDA device is.
 #ifndef PINLANE_VECTORS_CUH
@@ -90,7 +90,8 @@ constexpr unsigned RIM = 4;
 // ---- Loads and stores ---------------------------------------------------------------------------
 
 // Sixteen bytes from any address; `Aligned` says that it is a multiple of 16.
-template <bool Aligned> __device__ Vector load(const unsigned char *from) {
+template <bool Aligned>
+__device__ Vector load(const unsigned char *from) {
     if (Aligned) {
         const ulonglong2 both = *reinterpret_cast<const ulonglong2 *>(from);
         return {{both.x, both.y}};

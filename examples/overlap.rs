@@ -1,4 +1,5 @@
-//! Upload, kernel and download at once: chunks go through three streams, and the buffers order them.
+//! Upload, kernel and download at once: chunks go through three streams, and the buffers order
+//! them.
 //!
 //! ```text
 //! cargo run --release --example overlap [CHUNKS]
@@ -8,9 +9,9 @@
 //!   down                         | chunk 0 | chunk 1 | ...
 //! ```
 //!
-//! There is no event and no wait between the streams in this file. A kernel on one stream follows the copy
-//! on another because both name the chunk's buffer, and a buffer is overwritten only once its last chunk
-//! has left it.
+//! There is no event and no wait between the streams in this file. A kernel on one stream follows
+//! the copy on another because both name the chunk's buffer, and a buffer is overwritten only once
+//! its last chunk has left it.
 
 use std::time::Instant;
 
@@ -73,7 +74,8 @@ impl Pipeline {
         down.synchronize()
     }
 
-    /// The kernels saw what was uploaded; what came back is that in one half, and theirs in the other.
+    /// The kernels saw what was uploaded; what came back is that in one half, and theirs in the
+    /// other.
     fn check(&self) -> Result<()> {
         let (source, target) = (self.source.read()?, self.target.read()?);
         let chunks = source.chunks(CHUNK).zip(target.chunks(CHUNK)).zip(self.host_sums.read()?);

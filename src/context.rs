@@ -1,8 +1,8 @@
 //! One device of one driver, and the gate through which every driver call goes.
 //!
-//! A [`Context`] is what buffers, streams and pools share and keep alive. Its [`driver`](Context::driver)
-//! is the only way to the driver for calls that users make: it refuses a forked child and a host
-//! function before any CUDA call is made (soundness rules 8 and 14).
+//! A [`Context`] is what buffers, streams and pools share and keep alive. Its
+//! [`driver`](Context::driver) is the only way to the driver for calls that users make: it refuses
+//! a forked child and a host function before any CUDA call is made (soundness rules 8 and 14).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,8 +58,9 @@ impl Context {
         }
     }
 
-    /// The driver for releasing what is no longer needed; `None` in a forked child, where everything
-    /// leaks. Call it through [`on_ordinary_thread`](crate::process::on_ordinary_thread).
+    /// The driver for releasing what is no longer needed; `None` in a forked child, where
+    /// everything leaks. Call it through
+    /// [`on_ordinary_thread`](crate::process::on_ordinary_thread).
     pub(crate) fn releaser(&self) -> Option<&dyn Driver> {
         self.process.is_current().then_some(&*self.driver)
     }

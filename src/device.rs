@@ -67,8 +67,8 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
-/// The CUDA runtime, unless this process was forked from one that has used it: opening a device there
-/// again does not help (soundness rule 14).
+/// The CUDA runtime, unless this process was forked from one that has used it: opening a device
+/// there again does not help (soundness rule 14).
 fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
     static FIRST_USE: OnceLock<Process> = OnceLock::new();
     let driver = driver::cuda_runtime().ok_or_else(|| {
@@ -116,8 +116,8 @@ impl Device {
         Device::on(driver, ordinal)
     }
 
-    /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build, and in
-    /// a forked child of a process that has used CUDA.
+    /// The GPUs of this machine; empty where there is none, no driver, or no CUDA in this build,
+    /// and in a forked child of a process that has used CUDA.
     #[must_use]
     pub fn available() -> Vec<DeviceInfo> {
         let Ok(driver) = cuda_runtime("Device::available") else { return Vec::new() };
@@ -129,8 +129,8 @@ impl Device {
             .collect()
     }
 
-    /// A new emulated machine's only device: real copies in real stream order, without a GPU. Build an
-    /// [`Emulator`] for several devices, lazy execution or injected faults.
+    /// A new emulated machine's only device: real copies in real stream order, without a GPU. Build
+    /// an [`Emulator`] for several devices, lazy execution or injected faults.
     ///
     /// # Errors
     ///
@@ -214,9 +214,9 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// Bytes of device memory, and of memory given to [`register`](Self::register), that could not be
-    /// proven unused when their buffer was dropped, because the device failed, and that are therefore never
-    /// freed.
+    /// Bytes of device memory, and of memory given to [`register`](Self::register), that could not
+    /// be proven unused when their buffer was dropped, because the device failed, and that are
+    /// therefore never freed.
     #[must_use]
     pub fn quarantined_bytes(&self) -> usize {
         self.inner.context.quarantined()

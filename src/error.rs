@@ -1,9 +1,10 @@
 //! What went wrong, in which call, and what to do about it.
 //!
-//! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so that a `Result`
-//! costs the hot path nothing, and it carries four things: a [`kind`](Error::kind) to match on, the
-//! [CUDA code](Error::cuda_code) if the CUDA runtime was involved, the [operation](Error::operation)
-//! that failed, and a message that names sizes, devices and the remedy.
+//! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so that a
+//! `Result` costs the hot path nothing, and it carries four things: a [`kind`](Error::kind) to
+//! match on, the [CUDA code](Error::cuda_code) if the CUDA runtime was involved, the
+//! [operation](Error::operation) that failed, and a message that names sizes, devices and the
+//! remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub enum ErrorKind {
     StreamCapturing,
     /// The process is a forked child of the one that opened the device.
     ForkedProcess,
-    /// The device is lost: a sticky CUDA error; every later call on it fails until the process ends.
+    /// The device is lost: a sticky CUDA error; every later call on it fails until the process
+    /// ends.
     DeviceLost,
     /// Two threads used one buffer in conflicting ways through the C interface.
     Busy,
@@ -53,7 +55,8 @@ pub enum ErrorKind {
     Panic,
     /// A file could not be opened or read, or ended early.
     Io,
-    /// The caller's own code, which made a batch to be copied, failed; what it gave is the error's source.
+    /// The caller's own code, which made a batch to be copied, failed; what it gave is the error's
+    /// source.
     Producer,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
     Cuda,
@@ -163,8 +166,8 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What was found. An answer that callers ask for again and again, such as [`ErrorKind::NotReady`], costs no
-/// text: that is made when somebody reads it.
+/// What was found. An answer that callers ask for again and again, such as [`ErrorKind::NotReady`],
+/// costs no text: that is made when somebody reads it.
 #[derive(Clone)]
 pub(crate) enum Context {
     Known(&'static str),

@@ -1,5 +1,5 @@
-//! Page-locked memory and asynchronous copies between host and GPU: fast, sound by construction, and
-//! testable without a GPU.
+//! Page-locked memory and asynchronous copies between host and GPU: fast, sound by construction,
+//! and testable without a GPU.
 //!
 //! ```
 //! use pinlane::{Device, PinnedPool};
@@ -21,19 +21,21 @@
 //!
 //! # What the crate promises
 //!
-//! * **No safe call can observe or cause a torn copy**, whatever is dropped, forgotten, moved to another
-//!   thread, cancelled or unwound. Buffers know who still uses them; no guard's `Drop` is relied on.
+//! * **No safe call can observe or cause a torn copy**, whatever is dropped, forgotten, moved to
+//!   another thread, cancelled or unwound. Buffers know who still uses them; no guard's `Drop` is
+//!   relied on.
 //! * **Use on several streams is ordered for you**, on the device, without blocking the host.
 //! * **Every asynchronous call gives a [`Ticket`]**: wait for it, ask it, `.await` it, or drop it.
-//! * **The emulated device behaves like a GPU** ([`driver::emulated`]): everything above it is the same
-//!   code, so tests that run without a GPU mean something with one.
+//! * **The emulated device behaves like a GPU** ([`driver::emulated`]): everything above it is the
+//!   same code, so tests that run without a GPU mean something with one.
 //!
 //! # Where to look
 //!
-//! [`Device`] opens a GPU or an emulated one. [`PinnedPool`] gives [`PinnedBuf`]s, [`Device::alloc`] gives
-//! [`DeviceBuf`]s, and [`Stream`] moves data between them. [`Stream::upload_slice`] takes ordinary memory,
-//! [`Stream::upload_batch`] thousands of pieces by one call, [`FileReader`] files; [`Prefetch`] copies an
-//! iterator's batches ahead of their use. Sizes are in elements unless a name says bytes; GB/s are 10⁹ bytes a second.
+//! [`Device`] opens a GPU or an emulated one. [`PinnedPool`] gives [`PinnedBuf`]s,
+//! [`Device::alloc`] gives [`DeviceBuf`]s, and [`Stream`] moves data between them.
+//! [`Stream::upload_slice`] takes ordinary memory, [`Stream::upload_batch`] thousands of pieces by
+//! one call, [`FileReader`] files; [`Prefetch`] copies an iterator's batches ahead of their use.
+//! Sizes are in elements unless a name says bytes; GB/s are 10⁹ bytes a second.
 
 #![deny(unsafe_code)]
 // docs.rs says of each item which feature it needs.

@@ -2,10 +2,11 @@
 //!
 //! Two facts about the caller decide whether the CUDA runtime may be called at all:
 //!
-//! * After `fork` the child must not use what its parent initialised (`cudaErrorInitializationError` is
-//!   the best that can happen). Every [`Process`] mark taken before the fork is stale in the child.
-//! * Inside a host function the runtime must not be called (CUDA Runtime API, `cudaLaunchHostFunc`).
-//!   [`in_host_function`] tells.
+//! * After `fork` the child must not use what its parent initialised
+//!   (`cudaErrorInitializationError` is the best that can happen). Every [`Process`] mark taken
+//!   before the fork is stale in the child.
+//! * Inside a host function the runtime must not be called (CUDA Runtime API,
+//!   `cudaLaunchHostFunc`). [`in_host_function`] tells.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -45,8 +46,8 @@ impl Process {
         let new = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = match cell.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
-                // SAFETY: `note_exit` is a plain function for the whole life of the process. A failure
-                // leaves the end of the process unnoticed.
+                // SAFETY: `note_exit` is a plain function for the whole life of the process. A
+                // failure leaves the end of the process unnoticed.
                 unsafe { libc::atexit(note_exit) };
                 new
             }

@@ -16,8 +16,8 @@ use crate::timeline::Timeline;
 
 /// A queue of device work, executed in order. Cheap to clone; all clones are the same stream.
 ///
-/// Streams are independent of each other, but a buffer that is used on several is ordered by the crate.
-/// Dropping the last clone returns at once; work already enqueued is executed.
+/// Streams are independent of each other, but a buffer that is used on several is ordered by the
+/// crate. Dropping the last clone returns at once; work already enqueued is executed.
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) timeline: Arc<Timeline>,
@@ -31,8 +31,8 @@ pub struct StreamOptions {
     /// Lower numbers run first, 0 is the default; clamped to the device's range
     /// (`cudaDeviceGetStreamPriorityRange`).
     pub priority: i32,
-    /// Whether the stream waits for the legacy default stream and that stream for it. Off by default
-    /// (`cudaStreamNonBlocking`).
+    /// Whether the stream waits for the legacy default stream and that stream for it. Off by
+    /// default (`cudaStreamNonBlocking`).
     pub blocking: bool,
 }
 
@@ -62,8 +62,8 @@ impl Device {
         self.stream_of(adopt_stream(self.context(), RawStream::LEGACY))
     }
 
-    /// The calling thread's default stream (`cudaStreamPerThread`). Work can be enqueued on it by this
-    /// thread only; on any other the handle names another stream, and calls fail with
+    /// The calling thread's default stream (`cudaStreamPerThread`). Work can be enqueued on it by
+    /// this thread only; on any other the handle names another stream, and calls fail with
     /// [`ErrorKind::WrongThread`].
     #[must_use]
     pub fn per_thread_stream(&self) -> Stream {
@@ -76,8 +76,8 @@ impl Device {
     /// # Safety
     ///
     /// * `raw` is a stream of this device and of the CUDA runtime that this crate uses.
-    /// * It is not destroyed before the returned stream and its clones are dropped, and the work that
-    ///   they enqueued is complete.
+    /// * It is not destroyed before the returned stream and its clones are dropped, and the work
+    ///   that they enqueued is complete.
     #[must_use]
     pub unsafe fn borrow_stream(&self, raw: *mut c_void) -> Stream {
         let handle = match raw.addr() {
@@ -121,7 +121,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord` reports.
+    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord`
+    /// reports.
     pub fn record(&self) -> Result<Ticket> {
         let submission = self.timeline.submit("Stream::record", |_, _| Ok(()))?;
         submission.fenced?;
@@ -152,9 +153,10 @@ impl Stream {
     /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is
     /// complete; later work of the stream waits for it. Does not block.
     ///
-    /// `function` must not wait for device work: CUDA calls are forbidden there, and this crate's calls
-    /// fail with [`ErrorKind::Unsupported`]. Dropping buffers in it is fine. A panic in it is caught and
-    /// discarded. After a device error the function may never be called, and what it owns leaks.
+    /// `function` must not wait for device work: CUDA calls are forbidden there, and this crate's
+    /// calls fail with [`ErrorKind::Unsupported`]. Dropping buffers in it is fine. A panic in it is
+    /// caught and discarded. After a device error the function may never be called, and what it
+    /// owns leaks.
     ///
     /// # Errors
     ///
@@ -168,13 +170,14 @@ impl Stream {
         let submission = self.timeline.submit("Stream::launch_host", |driver, raw| {
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut().cast::<c_void>();
             // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any thread
-            // since the closure is `Send + 'static`, does not unwind, and calls no driver: the thread
-            // is marked, and `Context::driver` refuses.
+            // since the closure is `Send + 'static`, does not unwind, and calls no driver: the
+            // thread is marked, and `Context::driver` refuses.
             unsafe { driver.launch_host(raw, call_once::<F>, data) }
         })?;
         if submission.value.is_err() {
-            // The error may be that of earlier work, and the call be enqueued all the same: what the
-            // function owns is reclaimed (soundness rule 8), the call's share of the slot is not.
+            // The error may be that of earlier work, and the call be enqueued all the same: what
+            // the function owns is reclaimed (soundness rule 8), the call's share of the slot is
+            // not.
             drop(take(&slot));
         }
         submission.value.map_err(|code| {
@@ -184,8 +187,9 @@ impl Stream {
         Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
 
-    /// Keeps the stream busy for about `duration` of device time, at most 10 s: a kernel of one thread
-    /// that spins and touches no memory, for tests and benchmarks of overlap. Does not block.
+    /// Keeps the stream busy for about `duration` of device time, at most 10 s: a kernel of one
+    /// thread that spins and touches no memory, for tests and benchmarks of overlap. Does not
+    /// block.
     ///
     /// # Errors
     ///
@@ -226,8 +230,8 @@ unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
     // SAFETY: by the precondition the pointer is one share of the slot, handed over here.
     let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
     let Some(function) = take(&slot) else { return };
-    // Unwinding into the runtime's C frames would be undefined, so a panic ends here. What it carries may
-    // own buffers and streams too.
+    // Unwinding into the runtime's C frames would be undefined, so a panic ends here. What it
+    // carries may own buffers and streams too.
     as_host_function(|| {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
             discard_panic(payload);

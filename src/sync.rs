@@ -1,10 +1,10 @@
 //! A mutex and a condition variable without poisoning, which the thread sanitizer can follow.
 //!
-//! Poisoning is of no use here: no user code runs under a lock of this crate, and every critical section
-//! leaves consistent data behind even if it panics.
+//! Poisoning is of no use here: no user code runs under a lock of this crate, and every critical
+//! section leaves consistent data behind even if it panics.
 //!
-//! The standard library is compiled without the thread sanitizer, which therefore does not see the slow
-//! paths of its locks and reports races where there are none. With `--cfg pinlane_tsan`, which
+//! The standard library is compiled without the thread sanitizer, which therefore does not see the
+//! slow paths of its locks and reports races where there are none. With `--cfg pinlane_tsan`, which
 //! `scripts/sanitize` sets, each lock says itself what it orders.
 
 mod apart;
@@ -110,7 +110,8 @@ impl Condvar {
     }
 }
 
-/// Waits a moment for another thread that will be done in a few instructions, unless it was interrupted.
+/// Waits a moment for another thread that will be done in a few instructions, unless it was
+/// interrupted.
 pub(crate) fn spin(spins: &mut u32) {
     *spins += 1;
     if *spins < 64 {

@@ -1,11 +1,11 @@
 //! A claim to know when one asynchronous operation is complete.
 //!
-//! A [`Ticket`] only observes. Dropping, forgetting or cancelling it changes nothing about the operation
-//! or the buffers (soundness rules 2 and 3), which keep track of themselves.
+//! A [`Ticket`] only observes. Dropping, forgetting or cancelling it changes nothing about the
+//! operation or the buffers (soundness rules 2 and 3), which keep track of themselves.
 //!
-//! Awaiting costs the device nothing: no host function is enqueued. One thread of the process, started
-//! at the first `.await` that finds its operation pending, queries the events of all awaited tickets. It
-//! calls no waker itself ([`wakers`]), so that no task can hold up the others.
+//! Awaiting costs the device nothing: no host function is enqueued. One thread of the process,
+//! started at the first `.await` that finds its operation pending, queries the events of all
+//! awaited tickets. It calls no waker itself ([`wakers`]), so that no task can hold up the others.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -24,13 +24,13 @@ use crate::sync::Mutex;
 use crate::timeline::Timeline;
 use crate::wakers;
 
-/// Knows when an asynchronous operation is complete: [`wait`](Self::wait), [`is_done`](Self::is_done)
-/// or `.await`.
+/// Knows when an asynchronous operation is complete: [`wait`](Self::wait),
+/// [`is_done`](Self::is_done) or `.await`.
 ///
-/// Copies of at most 64 KiB share events: the ticket of one may say that it is pending until up to seven
-/// more of those, enqueued right behind it on the same stream, are complete too, and any that other threads
-/// enqueue there at the same moment. Nothing else delays a ticket, but
-/// for what other threads enqueue at the very moment of the [`wait`](Self::wait) for a stream's last operation.
+/// Copies of at most 64 KiB share events: the ticket of one may say that it is pending until up to
+/// seven more of those, enqueued right behind it on the same stream, are complete too, and any that
+/// other threads enqueue there at the same moment. Nothing else delays a ticket, but for what other
+/// threads enqueue at the very moment of the [`wait`](Self::wait) for a stream's last operation.
 #[derive(Clone)]
 pub struct Ticket {
     /// `None` for an operation that had nothing to do.
@@ -61,8 +61,8 @@ impl Ticket {
         self.at().map_or(Ok(()), |(stream, position)| stream.wait(position))
     }
 
-    /// Whether the operation is complete. Does not block. Three answers: `Ok(true)` done, `Ok(false)`
-    /// pending, `Err` failed (`cudaEventQuery`).
+    /// Whether the operation is complete. Does not block. Three answers: `Ok(true)` done,
+    /// `Ok(false)` pending, `Err` failed (`cudaEventQuery`).
     ///
     /// # Errors
     ///
@@ -103,8 +103,8 @@ impl Future for Ticket {
 
 type Watched = (Ticket, Waker);
 
-/// The thread that watches awaited tickets, by the way to it; `None` before it is first needed, and while
-/// no thread can be had.
+/// The thread that watches awaited tickets, by the way to it; `None` before it is first needed, and
+/// while no thread can be had.
 type Watcher = Mutex<Option<Sender<Watched>>>;
 
 /// Wakes `waker` once `ticket` is no longer pending.
@@ -161,8 +161,8 @@ fn watch_all(incoming: &Receiver<Watched>) {
     }
 }
 
-/// The awaited tickets, by stream and position: each is asked for once a round and wakes a task once,
-/// however often that task has polled it.
+/// The awaited tickets, by stream and position: each is asked for once a round and wakes a task
+/// once, however often that task has polled it.
 #[derive(Default)]
 struct Watchlist(HashMap<(usize, u64), (Ticket, Vec<Waker>)>);
 

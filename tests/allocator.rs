@@ -1,8 +1,8 @@
 //! Collections in page-locked memory: `PinnedAllocator`, by the contract of `allocator-api2`.
 
 #![cfg(all(feature = "allocator-api2", feature = "emulated"))]
-// Every call of the trait's unsafe functions names a block that the test got and has not freed, and a
-// layout that fits it.
+// Every call of the trait's unsafe functions names a block that the test got and has not freed, and
+// a layout that fits it.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 mod common;

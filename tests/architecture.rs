@@ -5,7 +5,8 @@
 //!        -> driver -> sys
 //! ```
 //!
-//! Everything may use `error` and `sync`. Doc links do not count; the re-exports of `lib.rs` neither.
+//! Everything may use `error` and `sync`. Doc links do not count; the re-exports of `lib.rs`
+//! neither.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,7 +1,8 @@
-//! Costs that were measured once: the file, who reads it, and what happens without it. `docs/calibration.md`.
+//! Costs that were measured once: the file, who reads it, and what happens without it.
+//! `docs/calibration.md`.
 //!
-//! The variables that name the file belong to a process, so that every case has processes of its own: each test
-//! starts itself again, and does there what it was asked for.
+//! The variables that name the file belong to a process, so that every case has processes of its
+//! own: each test starts itself again, and does there what it was asked for.
 
 #![cfg(feature = "emulated")]
 
@@ -93,7 +94,8 @@ impl Case {
         self.folder.join("calibration.txt")
     }
 
-    /// What a process says that does `task` with these variables, and with none else that names a file.
+    /// What a process says that does `task` with these variables, and with none else that names a
+    /// file.
     fn process(&self, task: &str, variables: &[(&str, &Path)]) -> Said {
         let mut command = Command::new(std::env::current_exe().expect("this program"));
         command.args([self.test, "--exact", "--test-threads=1", "--nocapture"]).env(TASK, task);
@@ -197,7 +199,8 @@ fn plans_follow_an_edited_file() {
         ("Copies", "Copies", &[("copy", cheap), ("batch_entry", dear), ("kernel", dear)]),
         ("Batch", "Batch", &[("copy", dear), ("batch_entry", cheap), ("kernel", dear)]),
         ("Pull", "Pull", &[("copy", dear), ("batch_entry", dear), ("kernel", cheap)]),
-        // 25,600 bytes at 1 byte a microsecond, or three copies of a millisecond, or a hundred of them.
+        // 25,600 bytes at 1 byte a microsecond, or three copies of a millisecond, or a hundred of
+        // them.
         (
             "Pull",
             "Packed",
@@ -276,7 +279,8 @@ fn a_broken_file_is_as_good_as_none() {
     assert_eq!(case.plan(&path), said.after(), "a new calibration mends it");
 }
 
-/// A pipe would hang the first large upload, until somebody writes; and a file takes the place of nothing else.
+/// A pipe would hang the first large upload, until somebody writes; and a file takes the place of
+/// nothing else.
 #[test]
 fn what_is_no_regular_file_is_neither_read_nor_replaced() {
     let test = "what_is_no_regular_file_is_neither_read_nor_replaced";

@@ -1,8 +1,8 @@
-//! The C and C++ interfaces from outside: the headers by themselves, and the programs of `ffi-examples`
-//! linked with the static library, as a user would build them.
+//! The C and C++ interfaces from outside: the headers by themselves, and the programs of
+//! `ffi-examples` linked with the static library, as a user would build them.
 //!
-//! The programs run on the emulated device. What needs a GPU is compiled where there is a toolkit, and
-//! must say that it needs one where there is none.
+//! The programs run on the emulated device. What needs a GPU is compiled where there is a toolkit,
+//! and must say that it needs one where there is none.
 
 #![cfg(all(feature = "capi", feature = "emulated"))]
 

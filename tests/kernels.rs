@@ -2,8 +2,8 @@
 //! nothing else.
 //!
 //! Each case lays its ranges into blocks full of known bytes, runs one kernel, and compares whole
-//! blocks with what the reference makes of them on the host: a byte outside the ranges that changed is
-//! a failure like any other. The tests see only the seam, so they hold any driver to it.
+//! blocks with what the reference makes of them on the host: a byte outside the ranges that changed
+//! is a failure like any other. The tests see only the seam, so they hold any driver to it.
 
 #![cfg(feature = "emulated")]
 
@@ -49,8 +49,8 @@ impl Lab {
         // SAFETY: the stream is live and not capturing; the memory is used on this stream only.
         let block = unsafe { self.driver.device_alloc(self.stream, bytes.len().max(1)) }
             .expect("device memory");
-        // SAFETY: `staging` has `capacity` bytes, and the device is done with it: every method ends with
-        // a synchronize.
+        // SAFETY: `staging` has `capacity` bytes, and the device is done with it: every method ends
+        // with a synchronize.
         unsafe { self.staging.copy_from_nonoverlapping(NonNull::from(bytes).cast(), bytes.len()) };
         // SAFETY: live stream; one page-locked block, left alone until the synchronize; one device
         // allocation that is at least as long.
@@ -105,8 +105,8 @@ impl Lab {
 impl Drop for Lab {
     fn drop(&mut self) {
         // A failing test unwinds through here; what cannot be freed then is left to the process.
-        // SAFETY: live stream; created and allocated in `new`, used no more; freed only if the device
-        // is done.
+        // SAFETY: live stream; created and allocated in `new`, used no more; freed only if the
+        // device is done.
         unsafe {
             if self.driver.stream_synchronize(self.stream).is_ok() {
                 let _ = self.driver.host_free(self.staging);
@@ -123,8 +123,8 @@ fn noise(seed: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-/// Mostly short, with every length near the kernels' unit of 16 bytes; at times long enough for many
-/// blocks of threads.
+/// Mostly short, with every length near the kernels' unit of 16 bytes; at times long enough for
+/// many blocks of threads.
 fn length() -> impl Strategy<Value = usize> {
     prop_oneof![
         4 => 0usize..=100,
@@ -159,7 +159,8 @@ fn check_fill(start: usize, length: usize, pattern: &[u8]) -> Result<(), TestCas
     let mut expected = noise(1, start + length + MARGIN);
     let lab = Lab::new(expected.len());
     let block = lab.upload(&expected);
-    // SAFETY: live stream; the range lies in the block, which stays allocated; 1 to MAX_PATTERN bytes.
+    // SAFETY: live stream; the range lies in the block, which stays allocated; 1 to MAX_PATTERN
+    // bytes.
     unsafe { lab.driver.fill(lab.stream, block + start as u64, length, pattern) }.expect("fill");
     reference::fill(&mut expected[start..start + length], pattern);
     same(&lab.take(block, expected.len()), &expected)
@@ -181,7 +182,8 @@ fn check_checksum(seed: u64, start: usize, length: usize) -> Result<(), TestCase
     same(&lab.take(block, bytes.len()), &bytes)
 }
 
-/// A part of a scatter: the gaps before it in the packed block and in the other one, and its length.
+/// A part of a scatter: the gaps before it in the packed block and in the other one, and its
+/// length.
 type Part = (usize, usize, usize);
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
@@ -247,8 +249,8 @@ fn check_copy(direction: Direction, parts: &[Part], reverse: bool) -> Result<(),
     let list_block = lab.upload(&list);
 
     let start = packed_block + MARGIN as u64;
-    // SAFETY: live stream; the list has that many items, aligned as blocks are; every part lies in its
-    // block, which stays allocated, and `lay_out` lets no two of them overlap.
+    // SAFETY: live stream; the list has that many items, aligned as blocks are; every part lies in
+    // its block, which stays allocated, and `lay_out` lets no two of them overlap.
     unsafe {
         match direction {
             Direction::Scatter => {
@@ -300,8 +302,9 @@ fn check_pull(parts: &[Part], reverse: bool, place: Items) -> Result<(), TestCas
         Items::OnHost => pinned_list.as_ptr().addr() as u64,
         Items::OnDevice => list_block,
     };
-    // SAFETY: live stream; the list has that many items, aligned as blocks are, and is complete; every
-    // part lies in its block, which stays allocated, and `lay_out` lets no two of them overlap.
+    // SAFETY: live stream; the list has that many items, aligned as blocks are, and is complete;
+    // every part lies in its block, which stays allocated, and `lay_out` lets no two of them
+    // overlap.
     unsafe { lab.driver.pull(lab.stream, address, items.len()) }.expect("pull");
     same(&lab.take(apart_block, apart.len()), &apart)?;
     same(&lab.take(near, packed.len()), &packed)?;

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 use indicatif::ProgressBar;
 use serde_json::{Value, json};
 
-/// Runs the example on the device that `PINLANE_TEST_DEVICE` names: its report, or its exit code and
-/// message.
+/// Runs the example on the device that `PINLANE_TEST_DEVICE` names: its report, or its exit code
+/// and message.
 fn run(arguments: &[&str]) -> Result<String, (u8, String)> {
     let device = match std::env::var("PINLANE_TEST_DEVICE").as_deref() {
         Err(_) | Ok("emulated") => "emulated",
@@ -134,8 +134,8 @@ fn the_digits_are_what_their_readme_says() {
     }
 }
 
-/// Lengths around the sizes of slots and blocks, nothing, and a tensor of many slots; `--verify-all`
-/// compares each byte with the file.
+/// Lengths around the sizes of slots and blocks, nothing, and a tensor of many slots;
+/// `--verify-all` compares each byte with the file.
 #[test]
 fn small_slots_and_small_rings_are_bit_exact() {
     let lengths = [1, 0, 255, 256, 257, 100_003, 0, 4096, 70_000, 3];

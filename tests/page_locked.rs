@@ -1,5 +1,5 @@
-//! Page-locked memory of every origin, on the device that the tests run on: what the runtime itself has to
-//! agree to.
+//! Page-locked memory of every origin, on the device that the tests run on: what the runtime itself
+//! has to agree to.
 
 #![cfg(feature = "emulated")]
 

@@ -15,8 +15,8 @@ use pinlane::driver::emulated::Execution;
 
 use support::{BLOCK, Rig};
 
-/// The snapshot of a pool that has seen something of everything: live, cached and in flight, two classes,
-/// hits, misses, a wait, a trim.
+/// The snapshot of a pool that has seen something of everything: live, cached and in flight, two
+/// classes, hits, misses, a wait, a trim.
 fn busy_pool() -> PoolStats {
     let rig = Rig::new(Execution::Lazy, 0, 2);
     let (host, mut gpu) = (rig.host(1), rig.gpu());
@@ -112,8 +112,8 @@ struct Family {
 
 type Labels = BTreeMap<String, String>;
 
-/// The text format 0.0.4, and nothing that it does not allow: a family is described once, before its
-/// samples, and its samples stand together.
+/// The text format 0.0.4, and nothing that it does not allow: a family is described once, before
+/// its samples, and its samples stand together.
 fn parse(text: &str) -> BTreeMap<String, Family> {
     assert!(text.is_empty() || text.ends_with('\n'), "the last line ends");
     let mut families = BTreeMap::<String, Family>::new();
@@ -170,7 +170,8 @@ fn labels(mut rest: &str) -> (Labels, &str) {
     }
 }
 
-/// A JSON key and its number, as Prometheus is to see them. Counters are those of the snapshot that grow.
+/// A JSON key and its number, as Prometheus is to see them. Counters are those of the snapshot that
+/// grow.
 fn in_prometheus(prefix: &str, key: &str, number: u64) -> (String, String) {
     const COUNTERS: [&str; 12] = [
         "hits",

@@ -1,7 +1,8 @@
-//! A pipeline that has warmed up allocates nothing: counted in a process of its own, by its allocator.
+//! A pipeline that has warmed up allocates nothing: counted in a process of its own, by its
+//! allocator.
 //!
-//! Not counted are the lists in which the emulated device notes, for each wait between two streams, what is waited
-//! for; and events, of which a stream has as many as were ever pending.
+//! Not counted are the lists in which the emulated device notes, for each wait between two streams,
+//! what is waited for; and events, of which a stream has as many as were ever pending.
 
 #![cfg(feature = "emulated")]
 
@@ -43,8 +44,8 @@ static COUNTING: Counting = Counting;
 const WARM: usize = 1500;
 const COUNTED: usize = 300;
 
-/// How often a pipeline of these batches allocates once it is warm. Memory of the device and page-locked memory it must
-/// not allocate at all.
+/// How often a pipeline of these batches allocates once it is warm. Memory of the device and
+/// page-locked memory it must not allocate at all.
 fn allocated<I>(batches: I) -> u64
 where
     I: Iterator + Send + 'static,
@@ -81,8 +82,8 @@ where
     after.1.saturating_sub(before.1)
 }
 
-/// Lists that grow with the most that was ever pending may grow once more; what grew with every batch, or with
-/// every tenth, would be far more.
+/// Lists that grow with the most that was ever pending may grow once more; what grew with every
+/// batch, or with every tenth, would be far more.
 const ALMOST_NOTHING: u64 = COUNTED as u64 / 10;
 
 #[test]
@@ -104,7 +105,8 @@ fn a_warm_pipeline_allocates_nothing() {
 
     let large: Arc<[u8]> = vec![7; 1 << 20].into();
     let much = std::iter::repeat_with(move || (large.clone(), [1u32; 4]));
-    // The staged copy itself takes short lists: some for each of its portions, of which there are five here.
+    // The staged copy itself takes short lists: some for each of its portions, of which there are
+    // five here.
     let count = allocated(much);
     assert!(count < 15 * COUNTED as u64, "{count}, of slices that are staged");
 }

@@ -1,5 +1,5 @@
-//! The programs in README.md are files of the project, which other tests compile and run; so are the passages of
-//! programs, which run here.
+//! The programs in README.md are files of the project, which other tests compile and run; so are
+//! the passages of programs, which run here.
 
 use std::fs;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! The runtime's own functions, with nothing around them. A build without CUDA opens no GPU, and calls
-//! none of them.
+//! The runtime's own functions, with nothing around them. A build without CUDA opens no GPU, and
+//! calls none of them.
 
 #[cfg(pinlane_cuda)]
 pub use linked::*;

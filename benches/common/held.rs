@@ -6,8 +6,8 @@
 //!   others                     \-->[ work ........ ][join]-^
 //! ```
 //!
-//! A measurement whose work was enqueued too late is thrown away, and the kernel runs longer from then
-//! on.
+//! A measurement whose work was enqueued too late is thrown away, and the kernel runs longer from
+//! then on.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,8 +26,8 @@ pub struct Held {
     start: RawEvent,
     end: RawEvent,
     join: RawEvent,
-    /// How long the kernel runs; nothing on the emulated device, where kernels take no time and the host
-    /// executes the work as it enqueues it.
+    /// How long the kernel runs; nothing on the emulated device, where kernels take no time and the
+    /// host executes the work as it enqueues it.
     hold: Option<Cell<Duration>>,
 }
 
@@ -46,8 +46,8 @@ impl Held {
         }
     }
 
-    /// Seconds of device time that `work` takes, which enqueues on `streams` of the device and on no
-    /// other. Afterwards they are idle.
+    /// Seconds of device time that `work` takes, which enqueues on `streams` of the device and on
+    /// no other. Afterwards they are idle.
     pub fn seconds(
         &self,
         streams: &[&Stream],
@@ -74,8 +74,8 @@ impl Held {
         if let Some(hold) = &self.hold {
             streams[0].busy(hold.get())?;
         }
-        // SAFETY: the events are live until `self` is dropped, the streams are borrowed; all are of one
-        // device.
+        // SAFETY: the events are live until `self` is dropped, the streams are borrowed; all are of
+        // one device.
         unsafe {
             ok(driver.event_record(self.start, first));
             for &other in others {
@@ -83,8 +83,8 @@ impl Held {
             }
         }
         work()?;
-        // SAFETY: as above. A wait that is enqueued keeps what it waits for when its event is recorded
-        // again.
+        // SAFETY: as above. A wait that is enqueued keeps what it waits for when its event is
+        // recorded again.
         unsafe {
             let in_time = ok(driver.event_query(self.start)) == Poll::NotReady;
             for &other in others {

@@ -15,8 +15,8 @@ pub struct Options {
 const COMMON: [&str; 4] = ["json", "commit", "date", "only"];
 
 impl Options {
-    /// Reads the arguments: `--quick`, and `--NAME VALUE` for the names that every benchmark takes and
-    /// for `own`.
+    /// Reads the arguments: `--quick`, and `--NAME VALUE` for the names that every benchmark takes
+    /// and for `own`.
     pub fn from_args(own: &[&str]) -> Result<Self, Box<dyn Error>> {
         let mut options = Options::default();
         let mut args = std::env::args().skip(1);

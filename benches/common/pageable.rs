@@ -44,8 +44,8 @@ impl Pageable {
     ///
     /// # Safety
     ///
-    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize); `host`
-    ///   may be written if the copy goes there.
+    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize);
+    ///   `host` may be written if the copy goes there.
     #[inline]
     pub unsafe fn copy(&self, way: Way, host: *mut u8, device: DevicePtr, bytes: usize) {
         let stream = &self.stream;

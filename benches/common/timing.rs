@@ -16,8 +16,9 @@ pub fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Medians of measurements taken in turns, so that all meet the same machine: a few of each, of which the first is
-/// thrown away, so that caches, clocks and threads are as a program has them that does one thing.
+/// Medians of measurements taken in turns, so that all meet the same machine: a few of each, of
+/// which the first is thrown away, so that caches, clocks and threads are as a program has them
+/// that does one thing.
 pub fn medians<const N: usize>(
     count: usize,
     mut measurements: [&mut dyn FnMut() -> Result<f64>; N],
@@ -50,7 +51,8 @@ pub fn medians_of<S, const N: usize>(
     medians(count, std::array::from_fn(|_| measurements.next().expect("N of them") as _))
 }
 
-/// How many operations take `shortest` seconds at least; `timed` does so many and gives the seconds.
+/// How many operations take `shortest` seconds at least; `timed` does so many and gives the
+/// seconds.
 pub fn operations(shortest: f64, mut timed: impl FnMut(usize) -> Result<f64>) -> Result<usize> {
     let mut count = 1024;
     loop {

@@ -1,4 +1,5 @@
-// RMM's pool over page-locked memory under the workloads of workload.hpp: `rmm all SIZES` or `rmm grow`.
+// RMM's pool over page-locked memory under the workloads of workload.hpp: `rmm all SIZES` or `rmm
+// grow`.
 #include <cuda_runtime_api.h>
 
 #include <rmm/mr/pinned_host_memory_resource.hpp>
@@ -13,7 +14,8 @@ using peers::KIB;
 using peers::MIB;
 
 void check(cudaError_t status) {
-  if (status != cudaSuccess) throw std::runtime_error(cudaGetErrorString(status));
+  if (status != cudaSuccess)
+    throw std::runtime_error(cudaGetErrorString(status));
 }
 
 cudaStream_t stream() {
@@ -23,7 +25,7 @@ cudaStream_t stream() {
 }
 
 class Rmm {
- public:
+public:
   struct Block {
     void* pointer;
     std::size_t bytes;
@@ -31,7 +33,8 @@ class Rmm {
   static constexpr const char* RESERVED_METHOD =
       "distance to the block that follows in a fresh pool, bytes above those asked for";
 
-  Rmm(std::size_t initial, std::size_t maximum) : pool_(rmm::mr::pinned_host_memory_resource{}, initial, maximum) {}
+  Rmm(std::size_t initial, std::size_t maximum)
+      : pool_(rmm::mr::pinned_host_memory_resource{}, initial, maximum) {}
 
   Block allocate(std::size_t bytes) { return {pool_.allocate(view_, bytes, ALIGNMENT), bytes}; }
 
@@ -40,7 +43,7 @@ class Rmm {
   void copy(void* device) {
     const Block block = allocate(4 * KIB);
     check(cudaMemcpyAsync(device, block.pointer, block.bytes, cudaMemcpyHostToDevice, stream_));
-    free(block);  // ordered on the stream: nothing else has to be recorded
+    free(block); // ordered on the stream: nothing else has to be recorded
   }
 
   void synchronize() { check(cudaStreamSynchronize(stream_)); }
@@ -50,11 +53,12 @@ class Rmm {
     const auto distance = static_cast<char*>(next.pointer) - static_cast<char*>(block.pointer);
     free(next);
     free(block);
-    if (distance < static_cast<std::ptrdiff_t>(bytes)) throw std::runtime_error("the pool placed blocks out of order");
+    if (distance < static_cast<std::ptrdiff_t>(bytes))
+      throw std::runtime_error("the pool placed blocks out of order");
     return static_cast<std::size_t>(distance);
   }
 
- private:
+private:
   static constexpr std::size_t ALIGNMENT = 256;
   cudaStream_t stream_ = stream();
   cuda::stream_ref view_{stream_};
@@ -78,7 +82,7 @@ void all(const char* sizes) {
   peers::waste(fresh, sizes, REPORT);
 }
 
-}  // namespace
+} // namespace
 
 int main(int count, char** arguments) try {
   const std::string job = count > 1 ? arguments[1] : "";

@@ -11,8 +11,8 @@ namespace {
 
 using peers::KIB;
 
-// Bytes of the blocks that the allocator owns. The statistic was called reserved_bytes at first; later
-// allocated_bytes, which before meant something else.
+// Bytes of the blocks that the allocator owns. The statistic was called reserved_bytes at first;
+// later allocated_bytes, which before meant something else.
 template <class Stats>
 auto owned(const Stats& stats, int) -> decltype(stats.reserved_bytes.current) {
   return stats.reserved_bytes.current;
@@ -23,10 +23,11 @@ auto owned(const Stats& stats, long) -> decltype(stats.allocated_bytes.current) 
 }
 
 class Torch {
- public:
-  using Block = void*;  // the context, which is what a free needs
+public:
+  using Block = void*; // the context, which is what a free needs
   static constexpr const char* RESERVED_METHOD =
-      "growth of the allocator's own statistic of owned bytes when its cache is empty, bytes above those asked for";
+      "growth of the allocator's own statistic of owned bytes when its cache is empty, bytes above "
+      "those asked for";
 
   Torch() : deleter_(allocator_->allocate(4 * KIB).get_deleter()) {}
 
@@ -36,7 +37,8 @@ class Torch {
 
   void copy(void* device) {
     auto block = allocator_->allocate(4 * KIB);
-    C10_CUDA_CHECK(cudaMemcpyAsync(device, block.get(), 4 * KIB, cudaMemcpyHostToDevice, stream_.stream()));
+    C10_CUDA_CHECK(
+        cudaMemcpyAsync(device, block.get(), 4 * KIB, cudaMemcpyHostToDevice, stream_.stream()));
     allocator_->record_event(block.get(), block.get_context(), stream_.unwrap());
   }
 
@@ -49,7 +51,7 @@ class Torch {
     return static_cast<std::size_t>(owned(allocator_->get_stats(), 0) - before);
   }
 
- private:
+private:
   at::HostAllocator* allocator_ = at::getHostAllocator(at::kCUDA);
   c10::cuda::CUDAStream stream_ = c10::cuda::getStreamFromPool();
   at::DeleterFnPtr deleter_;
@@ -74,9 +76,10 @@ void grow() {
   peers::grow(peer, REPORT);
 }
 
-}  // namespace
+} // namespace
 
-// The interpreter's lock is free meanwhile, as it is when PyTorch itself allocates from C++ threads.
+// The interpreter's lock is free meanwhile, as it is when PyTorch itself allocates from C++
+// threads.
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("all", &all, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("grow", &grow, pybind11::call_guard<pybind11::gil_scoped_release>());

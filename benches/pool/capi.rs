@@ -43,7 +43,8 @@ struct Own {
 
 impl Both {
     fn new(bench: &Bench) -> Result<Self> {
-        // SAFETY: `made` passes the address of a variable; the device is live; no options are the defaults.
+        // SAFETY: `made` passes the address of a variable; the device is live; no options are the
+        // defaults.
         let device = made(|out| unsafe { pinlane_device_open_or_emulated(out) });
         // SAFETY: as above.
         let pool = || made(|out| unsafe { pinlane_pool_create(device, null(), out) });

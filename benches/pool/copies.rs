@@ -1,4 +1,5 @@
-//! The pool's memory in copies: what a short one costs with its allocation, and how fast a large one is.
+//! The pool's memory in copies: what a short one costs with its allocation, and how fast a large
+//! one is.
 
 use std::hint::black_box;
 
@@ -96,7 +97,8 @@ pub fn small(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The speed of one large copy from and to memory that was registered, beside memory from the runtime.
+/// The speed of one large copy from and to memory that was registered, beside memory from the
+/// runtime.
 pub fn large(bench: &Bench, report: &mut Report) -> Result<()> {
     let (bytes, size) = bench.large;
     let names = ["h2d", "d2h"].map(|way| format!("pool.{way}.{size}"));

@@ -108,8 +108,8 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Touches memory and gives it back, at most half of what is available: a virtual machine gets much of
-/// its memory from its host on first use, which must not count for the first that is measured.
+/// Touches memory and gives it back, at most half of what is available: a virtual machine gets much
+/// of its memory from its host on first use, which must not count for the first that is measured.
 fn touch(bytes: usize) {
     const PAGE: usize = 4096;
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -103,7 +103,8 @@ fn team(
     Ok(())
 }
 
-/// Blocks enough for every thread to hold one of every size, so that nothing grows while the clock runs.
+/// Blocks enough for every thread to hold one of every size, so that nothing grows while the clock
+/// runs.
 fn fill(pool: &PinnedPool, sizes: &Sizes, blocks: usize) -> Result<()> {
     let mut distinct: Vec<usize> =
         sizes.iter().filter_map(|&size| PinnedPool::block_bytes(size)).collect();

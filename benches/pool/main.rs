@@ -1,6 +1,7 @@
 //! What the pool of page-locked memory costs.
 //!
-//! `cargo bench --bench pool -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX] [--quick]`
+//! `cargo bench --bench pool -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX]
+//! [--quick]`
 //!
 //! ```text
 //!   hit      allocate + drop from the cache        growth   new memory, and giving it back
@@ -13,10 +14,10 @@
 //!   ring     a queue                          ticks    a fine clock
 //! ```
 //!
-//! The workloads are those of `benches/peers`, so that the figures stand beside the peers' of the same run.
-//! Without a GPU the emulated device is measured: that says something about the pool's own cost, and nothing
-//! about page-locking and copies. `--quick` shows that everything works; its figures mean little, and those
-//! of large memory carry the smaller size in their names.
+//! The workloads are those of `benches/peers`, so that the figures stand beside the peers' of the
+//! same run. Without a GPU the emulated device is measured: that says something about the pool's
+//! own cost, and nothing about page-locking and copies. `--quick` shows that everything works; its
+//! figures mean little, and those of large memory carry the smaller size in their names.
 
 mod budget;
 #[cfg(feature = "capi")]

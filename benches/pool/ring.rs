@@ -3,8 +3,8 @@
 //! # Invariants
 //!
 //! * `head <= tail <= head + ROOM`; slots `head .. tail`, modulo `ROOM`, hold an item each.
-//! * The producer alone writes `tail` and the slots beyond it, the consumer alone `head` and the slots
-//!   before `tail`: each is an exclusive borrow of the ring's one half.
+//! * The producer alone writes `tail` and the slots beyond it, the consumer alone `head` and the
+//!   slots before `tail`: each is an exclusive borrow of the ring's one half.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -24,7 +24,8 @@ pub struct Ring<T> {
     slots: Box<[UnsafeCell<MaybeUninit<T>>]>,
 }
 
-// SAFETY: a slot is accessed by one side at a time, by the module's invariants; items move between threads.
+// SAFETY: a slot is accessed by one side at a time, by the module's invariants; items move between
+// threads.
 unsafe impl<T: Send> Sync for Ring<T> {}
 
 pub struct Producer<'r, T> {
@@ -68,7 +69,8 @@ impl<T> Producer<'_, T> {
                 patience.wait();
             }
         }
-        // SAFETY: the slot at the tail is empty, and the consumer does not look at it before the tail moves.
+        // SAFETY: the slot at the tail is empty, and the consumer does not look at it before the
+        // tail moves.
         unsafe { (*self.ring.slot(self.tail)).write(item) };
         self.tail += 1;
         self.ring.tail.0.store(self.tail, Ordering::Release);
@@ -85,8 +87,8 @@ impl<T> Consumer<'_, T> {
                 patience.wait();
             }
         }
-        // SAFETY: the slot at the head holds an item, written before the tail moved beyond it; the head moves
-        // on, so it is read once.
+        // SAFETY: the slot at the head holds an item, written before the tail moved beyond it; the
+        // head moves on, so it is read once.
         let item = unsafe { (*self.ring.slot(self.head)).assume_init_read() };
         self.head += 1;
         self.ring.head.0.store(self.head, Ordering::Release);

@@ -1,5 +1,5 @@
-//! What a growth costs the others: the longest single hit, and the longest bare copy call, of a thread
-//! while another one grows the same pool.
+//! What a growth costs the others: the longest single hit, and the longest bare copy call, of a
+//! thread while another one grows the same pool.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -81,8 +81,8 @@ impl Samples {
 #[cfg(target_arch = "x86_64")]
 fn start() -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the instructions write the two registers named and touch no memory. Not `nomem`, so that the
-    // compiler moves no work across.
+    // SAFETY: the instructions write the two registers named and touch no memory. Not `nomem`, so
+    // that the compiler moves no work across.
     unsafe {
         std::arch::asm!("lfence", "rdtsc", "lfence", out("eax") low, out("edx") high, options(nostack));
     }

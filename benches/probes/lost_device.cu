@@ -2,9 +2,9 @@
 //
 //   nvcc -O2 -std=c++17 -arch=native lost_device.cu -o lost_device && ./lost_device [DEVICES]
 //
-// CUDA does not say whether copies that were enqueued before an error go on after it. This program looks:
-// long copies to page-locked memory run on one stream while a kernel on another fails. It then watches the
-// memory. Each case is a process of its own; the answers are printed as JSON.
+// CUDA does not say whether copies that were enqueued before an error go on after it. This program
+// looks: long copies to page-locked memory run on one stream while a kernel on another fails. It
+// then watches the memory. Each case is a process of its own; the answers are printed as JSON.
 
 #include <chrono>
 #include <cstdio>
@@ -76,7 +76,8 @@ struct Copies {
   }
 };
 
-// For how long the memory goes on changing, in milliseconds; watched until it has been still for 300 ms.
+// For how long the memory goes on changing, in milliseconds; watched until it has been still for
+// 300 ms.
 double changes_for(const char *host) {
   std::vector<char> seen(bytes / page);
   const auto start = Clock::now();
@@ -113,9 +114,10 @@ void lose(int copying, int lost, bool trap) {
   const cudaError_t query = cudaEventQuery(work.end);
   const double went_on = changes_for(work.host);
   std::printf("  {\"case\": \"%s on device %d\", \"copies_on\": %d, \"its_memory_info\": \"%s\", "
-              "\"query_of_the_copies\": \"%s\", \"memory_changed_for_ms\": %.0f, \"query_afterwards\": \"%s\"},\n",
-              trap ? "trap" : "illegal address", lost, copying, cudaGetErrorName(code), cudaGetErrorName(query), went_on,
-              cudaGetErrorName(cudaEventQuery(work.end)));
+              "\"query_of_the_copies\": \"%s\", \"memory_changed_for_ms\": %.0f, "
+              "\"query_afterwards\": \"%s\"},\n",
+              trap ? "trap" : "illegal address", lost, copying, cudaGetErrorName(code),
+              cudaGetErrorName(query), went_on, cudaGetErrorName(cudaEventQuery(work.end)));
 }
 
 // A copy of device 0 waits for an event of device 1, behind a kernel that fails.
@@ -139,7 +141,8 @@ void wait_for_lost_device() {
   wait_for_loss(1, code);
   std::this_thread::sleep_for(std::chrono::seconds(3));
   cudaSetDevice(0);
-  std::printf("  {\"case\": \"device 0 waits for an event of device 1, which is lost\", \"query_on_device_0\": \"%s\", "
+  std::printf("  {\"case\": \"device 0 waits for an event of device 1, which is lost\", "
+              "\"query_on_device_0\": \"%s\", "
               "\"the_copy_ran_within_3_s\": %s},\n",
               cudaGetErrorName(cudaStreamQuery(waiting)), host[0] == 7 ? "true" : "false");
 }
@@ -154,7 +157,8 @@ void after_unloading() {
   size_t free, total;
   const cudaError_t code = cudaMemGetInfo(&free, &total);
   const double went_on = changes_for(at_exit->host);
-  std::printf("  {\"case\": \"exit with copies under way\", \"memory_info\": \"%s\", \"memory_changed_for_ms\": %.0f}\n",
+  std::printf("  {\"case\": \"exit with copies under way\", \"memory_info\": \"%s\", "
+              "\"memory_changed_for_ms\": %.0f}\n",
               cudaGetErrorName(code), went_on);
   std::fflush(stdout);
 }

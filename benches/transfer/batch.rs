@@ -1,4 +1,5 @@
-//! Many small copies at once, beside what the link carries and beside a loop of the runtime's calls.
+//! Many small copies at once, beside what the link carries and beside a loop of the runtime's
+//! calls.
 
 use pinlane::Result;
 use pinlane::driver::{Item, RawStream};
@@ -72,7 +73,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The least that a batch from page-locked memory can take: the kernel alone, its list made before, nothing recorded.
+/// The least that a batch from page-locked memory can take: the kernel alone, its list made before,
+/// nothing recorded.
 fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
     let mut items = bench.pool()?.alloc_zeroed::<Item>(blocks.host.len())?;
@@ -86,9 +88,10 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
         samples,
         [&mut || {
             seconds(|| {
-                // SAFETY: the stream is live. The items are complete, and in page-locked memory that the device
-                // can address, as are the sources; the destinations are views of live device memory that do not
-                // overlap. All are idle: the other measurements are complete, and this is waited for below.
+                // SAFETY: the stream is live. The items are complete, and in page-locked memory
+                // that the device can address, as are the sources; the destinations are views of
+                // live device memory that do not overlap. All are idle: the other measurements are
+                // complete, and this is waited for below.
                 unsafe { driver.pull(raw, items.as_ptr().addr() as u64, items.len()) }
                     .expect("the kernel starts");
                 bench.bare.synchronize()
@@ -104,8 +107,8 @@ fn ordinary_loop(blocks: &mut Blocks, pageable: &Pageable, way: Way) -> Result<f
         for block in 0..blocks.host.len() {
             let (gpu, _) = blocks.addresses(block);
             let host = &mut blocks.host[block];
-            // SAFETY: the two blocks are live and as long, and all are borrowed exclusively. They are idle: the
-            // other measurements are complete, and these copies are waited for below.
+            // SAFETY: the two blocks are live and as long, and all are borrowed exclusively. They
+            // are idle: the other measurements are complete, and these copies are waited for below.
             unsafe { pageable.copy(way, host.as_mut_ptr(), gpu, host.len()) };
         }
         pageable.synchronize()

@@ -1,5 +1,5 @@
-//! What batches are measured on: as many blocks of one size on the host, ordinary and page-locked, as on the
-//! device.
+//! What batches are measured on: as many blocks of one size on the host, ordinary and page-locked,
+//! as on the device.
 
 use pinlane::{
     DeviceBuf, DeviceSliceMut, DownloadItem, Path, PinnedBuf, Plan, Result, Stream, UploadItem,
@@ -79,8 +79,8 @@ impl Blocks {
         (gpu, self.pinned[buffer].as_ptr().wrapping_add(at * self.stride))
     }
 
-    /// Seconds for a batch of the first `count` blocks, by `path` or as the planner chooses: from the call until
-    /// the data is there. The list is made before.
+    /// Seconds for a batch of the first `count` blocks, by `path` or as the planner chooses: from
+    /// the call until the data is there. The list is made before.
     pub fn batch(&mut self, kind: Kind, count: usize, path: Option<Path>) -> Result<f64> {
         let stream = self.stream.clone();
         match kind.way() {

@@ -9,8 +9,8 @@ use super::common::figures::{Figure, Report};
 
 const NAME: &str = "calibration";
 
-/// Keeps the calibration out of the user's file, and that file out of the benchmark. Must be called before the
-/// program has threads.
+/// Keeps the calibration out of the user's file, and that file out of the benchmark. Must be called
+/// before the program has threads.
 pub fn keep_to_itself() {
     const VARIABLE: &str = "PINLANE_CALIBRATION";
     if std::env::var_os(VARIABLE).is_none() {

@@ -48,16 +48,16 @@ pub struct Cublas {
 }
 
 impl Cublas {
-    /// Loads the library: `place` if it is a file, from `place` if it is a folder, else from where the
-    /// loader and the toolkit look.
+    /// Loads the library: `place` if it is a file, from `place` if it is a folder, else from where
+    /// the loader and the toolkit look.
     pub fn open(place: Option<&str>) -> Result<Self, String> {
         let library = load(place)?;
         let create = symbol(library, c"cublasCreate_v2")?;
         let destroy = symbol(library, c"cublasDestroy_v2")?;
         let set_stream = symbol(library, c"cublasSetStream_v2")?;
         let gemm_ex = symbol(library, c"cublasGemmEx")?;
-        // SAFETY: these are the functions' types by cublas_v2.h, where a pointer to a handle, an enum and an
-        // int are what is said above.
+        // SAFETY: these are the functions' types by cublas_v2.h, where a pointer to a handle, an
+        // enum and an int are what is said above.
         let mut cublas = unsafe {
             Cublas {
                 handle: ptr::null_mut(),
@@ -76,8 +76,8 @@ impl Cublas {
     /// # Safety
     ///
     /// * `stream` is a live `cudaStream_t` of the device for which the library was opened.
-    /// * The matrices are memory of that device, `2 * order * order` bytes each, and valid until the work
-    ///   is complete; `c` is in use by nobody else.
+    /// * The matrices are memory of that device, `2 * order * order` bytes each, and valid until
+    ///   the work is complete; `c` is in use by nobody else.
     pub unsafe fn multiply(
         &self,
         stream: *mut c_void,
@@ -86,8 +86,8 @@ impl Cublas {
         c: DevicePtr,
     ) {
         let (alpha, beta) = (1f32, 0f32);
-        // SAFETY: the handle is live; the caller's preconditions. The library reads the two scalars before
-        // it returns, since its pointer mode is that of the host.
+        // SAFETY: the handle is live; the caller's preconditions. The library reads the two scalars
+        // before it returns, since its pointer mode is that of the host.
         let statuses = unsafe {
             [
                 (self.set_stream)(self.handle, stream),
@@ -131,7 +131,8 @@ impl Drop for Cublas {
 fn load(place: Option<&str>) -> Result<*mut c_void, String> {
     let mut reasons = Vec::new();
     for path in candidates(place) {
-        // The library needs another one, which a loader that does not know the folder fails to find.
+        // The library needs another one, which a loader that does not know the folder fails to
+        // find.
         if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
             let other = name.to_string_lossy().replace("libcublas.", "libcublasLt.");
             let _ = open(&folder.join(other));

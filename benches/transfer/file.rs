@@ -1,8 +1,9 @@
-//! Files that are in memory, brought to the device: what loading a model costs when nothing comes from a disk.
+//! Files that are in memory, brought to the device: what loading a model costs when nothing comes
+//! from a disk.
 //!
-//! A safetensors file of tensors of 32 MiB, as that of the peers (`benches/peers/loaders.py`). A load is all
-//! that a program does: opening the file, reading its header, allocating device memory, copying. The first load
-//! is that of a fresh process, which is this program once more.
+//! A safetensors file of tensors of 32 MiB, as that of the peers (`benches/peers/loaders.py`). A
+//! load is all that a program does: opening the file, reading its header, allocating device memory,
+//! copying. The first load is that of a fresh process, which is this program once more.
 
 use std::ffi::CString;
 use std::fs::File;

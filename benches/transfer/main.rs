@@ -1,7 +1,7 @@
 //! What transfers cost: pinned, staged and batched copies, files, overlap, peers.
 //!
-//! `cargo bench --bench transfer -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX] [--quick]
-//! [--cublas FILE] [--files FOLDER]`
+//! `cargo bench --bench transfer -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX]
+//! [--quick] [--cublas FILE] [--files FOLDER]`
 //!
 //! ```text
 //!   pinned    from and to page-locked memory     batch     many small copies at once
@@ -17,14 +17,14 @@
 //!   blocks    what batches are measured on       tuning    staging other than by default
 //! ```
 //!
-//! Every figure stands beside its reference from the same run, taken in turns with it, so that both meet
-//! the same machine. There are two ways to take time. *Held*: device time between two events, with all work
-//! enqueued before any of it runs, so that the host is in no figure. *End to end*: the host's clock, from the
-//! call until the data is there.
+//! Every figure stands beside its reference from the same run, taken in turns with it, so that both
+//! meet the same machine. There are two ways to take time. *Held*: device time between two events,
+//! with all work enqueued before any of it runs, so that the host is in no figure. *End to end*:
+//! the host's clock, from the call until the data is there.
 //!
-//! Without a GPU the emulated device is measured, which says something about this crate's own cost and
-//! nothing about copies. `--quick` shows that everything works; its figures mean little, and large sizes
-//! are left out.
+//! Without a GPU the emulated device is measured, which says something about this crate's own cost
+//! and nothing about copies. `--quick` shows that everything works; its figures mean little, and
+//! large sizes are left out.
 
 mod batch;
 mod blocks;

@@ -110,9 +110,10 @@ impl Product {
         let to = result.as_device_ptr();
         held.seconds(&[stream], || {
             for _ in 0..PRODUCTS {
-                // SAFETY: the work is enqueued on the stream that is given, reads the two factors and writes
-                // the result, which have the size of such matrices, and captures nothing. It is of the
-                // device that was current when the library was opened: the first.
+                // SAFETY: the work is enqueued on the stream that is given, reads the two factors
+                // and writes the result, which have the size of such matrices, and captures
+                // nothing. It is of the device that was current when the library was opened: the
+                // first.
                 unsafe {
                     stream.foreign(&[&*a, &*b], &mut [&mut *result], |raw| {
                         cublas.multiply(raw, ORDER, factors, to);

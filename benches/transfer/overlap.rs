@@ -6,9 +6,9 @@
 //!   down                         | chunk 0 | chunk 1 | ...
 //! ```
 //!
-//! The kernels read the whole chunk, spin, and write its second half, so that a chunk's stages can only
-//! follow one another. How long they spin is chosen by what copying a chunk takes: that long, which leaves no
-//! stage any slack, and half and double of it.
+//! The kernels read the whole chunk, spin, and write its second half, so that a chunk's stages can
+//! only follow one another. How long they spin is chosen by what copying a chunk takes: that long,
+//! which leaves no stage any slack, and half and double of it.
 
 use std::time::Duration;
 
@@ -113,8 +113,9 @@ impl Pipeline {
         let (to, from) = (self.ring[0].as_device_ptr(), self.ring[1].as_device_ptr());
         seconds(|| {
             for start in (0..self.source.len()).step_by(self.chunk) {
-                // SAFETY: the chunks lie in the blocks, which `self` borrows exclusively. Nothing else uses
-                // them: the other measurements are complete, and these copies are waited for below.
+                // SAFETY: the chunks lie in the blocks, which `self` borrows exclusively. Nothing
+                // else uses them: the other measurements are complete, and these copies are waited
+                // for below.
                 unsafe {
                     up.upload(to, source.add(start), self.chunk);
                     down.download(target.add(start), from, self.chunk);

@@ -41,8 +41,9 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &mut || {
                 held.seconds(&[bare.stream()], || {
                     for _ in 0..COPIES {
-                        // SAFETY: both blocks are live, each on its device, and used by nobody else: the
-                        // tracked copies are complete, and these are before the measurement ends.
+                        // SAFETY: both blocks are live, each on its device, and used by nobody
+                        // else: the tracked copies are complete, and these are before the
+                        // measurement ends.
                         unsafe { bare.copy_peer(target, source, bytes) };
                     }
                     Ok(())

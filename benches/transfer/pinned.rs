@@ -50,8 +50,8 @@ impl Ends<'_> {
     /// The same copy by a bare call. To be waited for before anything else.
     fn bare(&mut self, way: Way) {
         let (host, gpu) = (self.host.as_ptr().cast_mut(), self.gpu.as_device_ptr());
-        // SAFETY: both blocks are live, as long, and borrowed exclusively; tracked copies are complete when
-        // a measurement ends, and so are these.
+        // SAFETY: both blocks are live, as long, and borrowed exclusively; tracked copies are
+        // complete when a measurement ends, and so are these.
         unsafe {
             match way {
                 Way::H2D => self.bare.upload(gpu, host, self.host.len()),
@@ -69,7 +69,8 @@ fn one_way(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Resu
         let host = bench.pool()?.alloc_zeroed(bytes)?;
         Ok(Ends { host, gpu: bench.device_memory(bytes)?, stream, bare: &bench.bare })
     };
-    // A stream whose handle was given away asks more in every call: the end-to-end figures have another.
+    // A stream whose handle was given away asks more in every call: the end-to-end figures have
+    // another.
     let timed = bench.device.stream()?;
     let mut subjects = (ends(timed.clone())?, ends(bench.device.stream()?)?);
     for (way_name, way) in [("h2d", Way::H2D), ("d2h", Way::D2H)] {
@@ -139,8 +140,8 @@ fn both_ways(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Re
             &mut || {
                 held.seconds(&[bare.stream(), other.stream()], || {
                     for _ in 0..COPIES {
-                        // SAFETY: all four blocks are live and used by nobody else: the tracked copies
-                        // are complete, and these are before the measurement ends.
+                        // SAFETY: all four blocks are live and used by nobody else: the tracked
+                        // copies are complete, and these are before the measurement ends.
                         unsafe {
                             bare.upload(on_there, source.as_ptr(), bytes);
                             other.download(on_target, here.as_device_ptr(), bytes);

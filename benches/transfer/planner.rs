@@ -1,4 +1,5 @@
-//! Whether the planner is right: its choice beside every way that is possible, over a grid of counts and sizes.
+//! Whether the planner is right: its choice beside every way that is possible, over a grid of
+//! counts and sizes.
 
 use pinlane::{Path, Result};
 
@@ -59,8 +60,9 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The seconds of the way that the planner takes, and the fastest way with its own. What the planner takes is made
-/// by name too, so that one time is compared with another, and not a way with itself.
+/// The seconds of the way that the planner takes, and the fastest way with its own. What the
+/// planner takes is made by name too, so that one time is compared with another, and not a way with
+/// itself.
 fn cell(blocks: &mut Blocks, kind: Kind, count: usize, samples: usize) -> Result<(f64, Path, f64)> {
     let plan = blocks.plan(kind, count)?;
     let choice = plan.ordinary.or(plan.direct).expect("the blocks are not empty");

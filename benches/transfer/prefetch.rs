@@ -1,5 +1,5 @@
-//! A pipeline of batches of ordinary memory, whose consumer does nothing else, beside what the link carries;
-//! and what a batch costs the consumer that is ready.
+//! A pipeline of batches of ordinary memory, whose consumer does nothing else, beside what the link
+//! carries; and what a batch costs the consumer that is ready.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -169,7 +169,8 @@ impl Wait {
 
     /// Seconds that the call takes.
     fn seconds(&self) -> Result<f64> {
-        // SAFETY: the event is live until `self` is dropped, and so is the stream, which is the benchmark's.
+        // SAFETY: the event is live until `self` is dropped, and so is the stream, which is the
+        // benchmark's.
         unsafe {
             self.driver.event_record(self.event, self.stream).expect("the event is recorded");
             self.driver.event_synchronize(self.event).expect("the event happens");

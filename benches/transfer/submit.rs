@@ -31,8 +31,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &mut || {
                 let time = seconds(|| {
                     for _ in 0..CALLS {
-                        // SAFETY: both blocks are live and nobody writes the host's; the copies are waited
-                        // for below.
+                        // SAFETY: both blocks are live and nobody writes the host's; the copies are
+                        // waited for below.
                         unsafe { bench.bare.upload(other.as_device_ptr(), host.as_ptr(), SMALL) };
                     }
                     Ok(())

@@ -1,4 +1,5 @@
-//! Never slower than the runtime when many threads copy at once, each its own memory on its own stream.
+//! Never slower than the runtime when many threads copy at once, each its own memory on its own
+//! stream.
 
 use std::sync::Mutex;
 use std::thread;

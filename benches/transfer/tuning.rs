@@ -1,6 +1,6 @@
-//! How ordinary memory is staged in this run, where it is not by the defaults: `--threads N --cores A,B,..
-//! --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. For finding the defaults;
-//! figures to be kept are taken with them.
+//! How ordinary memory is staged in this run, where it is not by the defaults: `--threads N --cores
+//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. For
+//! finding the defaults; figures to be kept are taken with them.
 
 use std::error::Error;
 use std::str::FromStr;

@@ -1,5 +1,5 @@
-//! Never slower than the runtime: ordinary memory of every size, beside the faster of the runtime's two
-//! calls on the same memory.
+//! Never slower than the runtime: ordinary memory of every size, beside the faster of the runtime's
+//! two calls on the same memory.
 
 use std::time::Instant;
 
@@ -25,7 +25,8 @@ const METHOD: &str = "one ordinary slice, from the call until the data is there,
 const RETURNED: &str = "the same, until the call returns: the source may then be reused, and the data may still be on \
                         its way; reference: cudaMemcpy, which promises as much";
 
-/// A block of ordinary memory and one of the device, and the streams of the two who copy between them.
+/// A block of ordinary memory and one of the device, and the streams of the two who copy between
+/// them.
 pub struct Pair {
     stream: Stream,
     pageable: Pageable,
@@ -68,8 +69,8 @@ impl Pair {
     /// The same by the runtime.
     pub fn theirs(&mut self, call: Call, way: Way, offset: usize, bytes: usize) -> Result<()> {
         let host = self.host[offset..offset + bytes].as_mut_ptr();
-        // SAFETY: the host's range is borrowed exclusively. The device's is live and as long, and idle:
-        // every copy is complete when its call returns.
+        // SAFETY: the host's range is borrowed exclusively. The device's is live and as long, and
+        // idle: every copy is complete when its call returns.
         unsafe { self.pageable.copy_and_wait(call, way, host, self.gpu.as_device_ptr(), bytes) }
     }
 
@@ -107,7 +108,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                     &|pair| pair.until_reusable(way, offset, bytes),
                 ],
             )?;
-            // An upload by cudaMemcpy returns when the source may be reused, not when the data is there.
+            // An upload by cudaMemcpy returns when the source may be reused, not when the data is
+            // there.
             let (reference, theirs) = match way {
                 Way::H2D => (pair.name(Call::Async), by_async),
                 Way::D2H => faster(&pair, by_async, by_sync),

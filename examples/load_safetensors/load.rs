@@ -7,9 +7,9 @@
 //!   device            |tensor 0|tensor 1 |t2 |tensor 3     |
 //! ```
 //!
-//! What there is *not*: no staging buffers, no threads, no events, no waiting between tensors. The file is
-//! never in ordinary memory. The device's memory is allocated once, with every tensor at a multiple of
-//! [`ALIGNMENT`], as if each had been allocated by itself.
+//! What there is *not*: no staging buffers, no threads, no events, no waiting between tensors. The
+//! file is never in ordinary memory. The device's memory is allocated once, with every tensor at a
+//! multiple of [`ALIGNMENT`], as if each had been allocated by itself.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};

@@ -9,9 +9,9 @@
 //!   file --read--> expected bytes  ==  checksum, download       verify.rs
 //! ```
 //!
-//! The modules in reading order: [`load`] is the heart, and shows what the crate is for;
-//! [`verify`] shows that the result is right; [`tensor_file`] reads the format; [`report`], [`options`]
-//! and [`error`] are the rest of a command.
+//! The modules in reading order: [`load`] is the heart, and shows what the crate is for; [`verify`]
+//! shows that the result is right; [`tensor_file`] reads the format; [`report`], [`options`] and
+//! [`error`] are the rest of a command.
 
 mod error;
 pub(crate) mod load;

@@ -6,8 +6,8 @@
 //!
 //! # Invariants
 //!
-//! * The tensors follow each other without gaps and end with the file: the `safetensors` crate checks
-//!   the header against itself, [`TensorFile::open`] against the length of the file.
+//! * The tensors follow each other without gaps and end with the file: the `safetensors` crate
+//!   checks the header against itself, [`TensorFile::open`] against the length of the file.
 //! * Nothing is allocated on the word of the file before it was checked: a header that claims to be
 //!   larger than the format allows, or than the file, is not read.
 
@@ -46,7 +46,8 @@ pub struct TensorFile {
 }
 
 impl TensorFile {
-    /// Opens the file and reads its header. The tensors will be read past the page cache if `direct`.
+    /// Opens the file and reads its header. The tensors will be read past the page cache if
+    /// `direct`.
     pub fn open(path: &Path, direct: bool) -> Result<TensorFile> {
         let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
         let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
@@ -156,7 +157,8 @@ fn tensors(header: &Metadata, data_start: u64) -> Vec<Tensor> {
 /// The most of a text that is shown, in characters.
 const SHOWN: usize = 100;
 
-/// Text from a file, safe to show in a terminal and on one line: what is too long for one is cut off.
+/// Text from a file, safe to show in a terminal and on one line: what is too long for one is cut
+/// off.
 pub fn printable(text: &str) -> String {
     let safe = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut shown: String = text.chars().take(SHOWN).map(safe).collect();

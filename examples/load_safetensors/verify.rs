@@ -1,11 +1,11 @@
-//! The proof that the tensors arrived: the file is read a second time, into ordinary memory, and the
-//! device has to agree with it.
+//! The proof that the tensors arrived: the file is read a second time, into ordinary memory, and
+//! the device has to agree with it.
 //!
 //! * *Every* tensor: the device's checksum of it equals the host's.
 //! * Some, or all with `--verify-all`: downloaded and compared byte for byte.
 //!
-//! The second read does not pass through the crate. Whatever went wrong on the way to the device, the
-//! expected bytes know nothing of it.
+//! The second read does not pass through the crate. Whatever went wrong on the way to the device,
+//! the expected bytes know nothing of it.
 
 use std::time::{Duration, Instant};
 

@@ -200,8 +200,8 @@ static void no_handles(void) {
   refuses(NULL, NULL, NULL, NULL, NULL, NULL);
 
   /* Of another type. */
-  refuses((void *)rig.pool, (void *)rig.stream, (void *)rig.buffer, (void *)rig.gpu, (void *)rig.ticket,
-          (void *)rig.device);
+  refuses((void *)rig.pool, (void *)rig.stream, (void *)rig.buffer, (void *)rig.gpu,
+          (void *)rig.ticket, (void *)rig.device);
 
   /* An address, as of an object that somebody else allocated. */
   long long local = 0;
@@ -411,7 +411,8 @@ static void memory_of_ones_own(void) {
   /* Out of the middle of an object, at an address that is aligned to nothing. */
   OK(pinlane_buffer_register(rig.device, memory + 1, LENT, &buffer));
   REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, memory, BYTES, &again));
-  EXPECT(pinlane_last_cuda_error() == 712 && again == NULL); /* cudaErrorHostMemoryAlreadyRegistered */
+  EXPECT(pinlane_last_cuda_error() == 712 &&
+         again == NULL); /* cudaErrorHostMemoryAlreadyRegistered */
 
   const void *data = NULL;
   void *address = NULL;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* Programs are compiled against these layouts: they change only with a new function. */
-#define MEMBER(type, member, offset) \
+#define MEMBER(type, member, offset)                                                               \
   _Static_assert(offsetof(type, member) == (offset), #type "." #member)
 
 static int checks = 0, failures = 0;
@@ -23,8 +23,8 @@ static inline void expect(const char *file, int line, const char *what, int hold
 }
 #define EXPECT(condition) expect(__FILE__, __LINE__, #condition, (condition))
 
-static inline void expect_status(const char *file, int line, const char *call, pinlane_status wanted,
-                                 pinlane_status got) {
+static inline void expect_status(const char *file, int line, const char *call,
+                                 pinlane_status wanted, pinlane_status got) {
   expect(file, line, call, wanted == got);
   if (wanted != got) {
     fprintf(stderr, "  gave %s: %s\n", pinlane_status_name(got), pinlane_last_error());
@@ -33,7 +33,7 @@ static inline void expect_status(const char *file, int line, const char *call, p
   }
 }
 #define OK(call) expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_OK, (call))
-#define REFUSED(status, call) \
+#define REFUSED(status, call)                                                                      \
   expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_##status, (call))
 
 /* What main returns. */

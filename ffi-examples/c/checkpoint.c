@@ -12,12 +12,12 @@
 
 enum { TENSORS = 300, HEADER = 64 };
 
-#define CHECK(call)                                                            \
-  do {                                                                         \
-    if ((call) != PINLANE_STATUS_OK) {                                         \
-      fprintf(stderr, "%s\n", pinlane_last_error());                           \
-      goto cleanup;                                                            \
-    }                                                                          \
+#define CHECK(call)                                                                                \
+  do {                                                                                             \
+    if ((call) != PINLANE_STATUS_OK) {                                                             \
+      fprintf(stderr, "%s\n", pinlane_last_error());                                               \
+      goto cleanup;                                                                                \
+    }                                                                                              \
   } while (0)
 
 /* Mostly small, as biases and norms are, and a few large ones. */

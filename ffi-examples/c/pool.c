@@ -76,11 +76,11 @@ static pinlane_pool_stats stats_of(const pinlane_pool *pool) {
 static void bad_options(void) {
   pinlane_pool *pool = NULL;
   const pinlane_pool_options good = PINLANE_POOL_OPTIONS_INIT;
-#define WITH(change) \
-  do { \
-    pinlane_pool_options options = good; \
-    options.change; \
-    REFUSED(INVALID_VALUE, pinlane_pool_create(device, &options, &pool)); \
+#define WITH(change)                                                                               \
+  do {                                                                                             \
+    pinlane_pool_options options = good;                                                           \
+    options.change;                                                                                \
+    REFUSED(INVALID_VALUE, pinlane_pool_create(device, &options, &pool));                          \
   } while (0)
   WITH(size = 0);
   WITH(size++);

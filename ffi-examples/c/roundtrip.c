@@ -12,12 +12,12 @@ enum { COUNT = 1 << 20, HEAD = 1000 };
 
 /* Statuses are handled in one place: a failed call prints its message and goes to the clean-up, where
  * freeing is right for every handle, since NULL is a no-op. */
-#define CHECK(call)                                                            \
-  do {                                                                         \
-    if ((call) != PINLANE_STATUS_OK) {                                         \
-      fprintf(stderr, "%s\n", pinlane_last_error());                           \
-      goto cleanup;                                                            \
-    }                                                                          \
+#define CHECK(call)                                                                                \
+  do {                                                                                             \
+    if ((call) != PINLANE_STATUS_OK) {                                                             \
+      fprintf(stderr, "%s\n", pinlane_last_error());                                               \
+      goto cleanup;                                                                                \
+    }                                                                                              \
   } while (0)
 
 /* What the buffer must hold after the trip. */
@@ -56,7 +56,8 @@ int main(void) {
 
   /* None of these blocks; each runs behind the one before. */
   CHECK(pinlane_device_buffer_upload(stream, host, 0, gpu, 0, bytes, NULL));
-  CHECK(pinlane_device_buffer_fill(stream, gpu, 0, HEAD * sizeof seven, &seven, sizeof seven, NULL));
+  CHECK(
+      pinlane_device_buffer_fill(stream, gpu, 0, HEAD * sizeof seven, &seven, sizeof seven, NULL));
   CHECK(pinlane_device_buffer_checksum(stream, gpu, 0, bytes, gpu_sum, 0, NULL));
   CHECK(pinlane_device_buffer_download(stream, gpu, 0, host, 0, bytes, NULL));
   CHECK(pinlane_device_buffer_download(stream, gpu_sum, 0, sum, 0, sizeof(uint64_t), NULL));
@@ -80,7 +81,8 @@ int main(void) {
 
   pinlane_pool_stats stats = PINLANE_POOL_STATS_INIT;
   CHECK(pinlane_pool_get_stats(pool, &stats));
-  printf("%s: %zu bytes there and back, bit for bit, checksum %016" PRIx64 "\n", name, bytes, host_sum);
+  printf("%s: %zu bytes there and back, bit for bit, checksum %016" PRIx64 "\n", name, bytes,
+         host_sum);
   printf("pool: %zu of %zu bytes page-locked\n", stats.committed_bytes, stats.max_bytes);
   exit_code = 0;
 

@@ -243,7 +243,8 @@ static void round_trip(int32_t up, int32_t down) {
   OK(pinlane_buffer_read(rig.pinned, &read));
   int right = 1;
   for (size_t i = 0; i < COPIES; i++) {
-    const char *got = is_pinned(i) ? (const char *)read + copies[i].buffer_offset : rig.back + i * EACH;
+    const char *got =
+        is_pinned(i) ? (const char *)read + copies[i].buffer_offset : rig.back + i * EACH;
     for (size_t byte = 0; byte < EACH; byte++) {
       right &= got[byte] == (byte < size_of(i) ? expected(i, byte) : 1);
     }
@@ -265,9 +266,9 @@ static void batches(void) {
 }
 
 /* Refused, and nothing happens: as an upload and as a download. */
-#define REFUSED_UP(status, copies, count) \
+#define REFUSED_UP(status, copies, count)                                                          \
   REFUSED(status, pinlane_upload_batch(rig.stream, copies, count, NULL, &ticket))
-#define REFUSED_DOWN(status, copies, count) \
+#define REFUSED_DOWN(status, copies, count)                                                        \
   REFUSED(status, pinlane_download_batch(rig.stream, copies, count, NULL, &ticket))
 
 static void bad_batches(void) {
@@ -308,7 +309,8 @@ static void bad_batches(void) {
   bad = one;
   bad.bytes = SIZE_MAX;
   REFUSED_UP(INVALID_VALUE, &bad, 1);
-  bad = (pinlane_copy){.src = rig.host, .bytes = 8, .device_buffer = rig.gpu, .device_offset = SIZE_MAX};
+  bad = (pinlane_copy){
+      .src = rig.host, .bytes = 8, .device_buffer = rig.gpu, .device_offset = SIZE_MAX};
   REFUSED_UP(OUT_OF_RANGE, &bad, 1);
   bad.device_offset = LARGE - 7;
   REFUSED_UP(OUT_OF_RANGE, &bad, 1);
@@ -317,7 +319,8 @@ static void bad_batches(void) {
   bad.device_buffer = rig.other_gpu;
   bad.device_offset = 0;
   REFUSED_UP(WRONG_DEVICE, &bad, 1);
-  bad = (pinlane_copy){.dst = rig.raw, .bytes = 8, .buffer = rig.pinned, .buffer_offset = PINNED - 7};
+  bad =
+      (pinlane_copy){.dst = rig.raw, .bytes = 8, .buffer = rig.pinned, .buffer_offset = PINNED - 7};
   REFUSED_UP(OUT_OF_RANGE, &bad, 1);
   bad.buffer = (void *)&bad;
   REFUSED_UP(INVALID_HANDLE, &bad, 1);
@@ -331,9 +334,11 @@ static void bad_batches(void) {
   pinlane_copy up[2] = {one, one};
   up[1].dst = rig.raw + 7;
   REFUSED_UP(INVALID_VALUE, up, 2);
-  up[1] = (pinlane_copy){.src = rig.host, .bytes = 8, .device_buffer = rig.lent, .device_offset = 7};
+  up[1] =
+      (pinlane_copy){.src = rig.host, .bytes = 8, .device_buffer = rig.lent, .device_offset = 7};
   REFUSED_UP(INVALID_VALUE, up, 2);
-  up[0] = (pinlane_copy){.src = rig.host, .bytes = 8, .device_buffer = rig.lent, .device_offset = 14};
+  up[0] =
+      (pinlane_copy){.src = rig.host, .bytes = 8, .device_buffer = rig.lent, .device_offset = 14};
   REFUSED_UP(INVALID_VALUE, up, 2);
   up[0].device_offset = 15;
   OK(pinlane_upload_batch(s, up, 2, NULL, NULL)); /* side by side */
@@ -464,9 +469,17 @@ static void between_buffers(void) {
   OK(pinlane_device_buffer_upload_slice(rig.stream, rig.host, rig.gpu, 0, LARGE, NULL));
   OK(pinlane_device_buffer_fill(rig.stream, rig.gpu2, 0, LARGE, "x", 1, NULL));
   const pinlane_device_copy copies[] = {
-      {.bytes = 100, .src_buffer = rig.gpu, .src_offset = 50, .dst_buffer = rig.gpu2, .dst_offset = 200},
+      {.bytes = 100,
+       .src_buffer = rig.gpu,
+       .src_offset = 50,
+       .dst_buffer = rig.gpu2,
+       .dst_offset = 200},
       {.bytes = 0, .src_buffer = rig.gpu, .dst_buffer = rig.gpu2, .dst_offset = 210},
-      {.bytes = 100, .src_buffer = rig.gpu, .src_offset = 50, .dst_buffer = rig.gpu2, .dst_offset = 100},
+      {.bytes = 100,
+       .src_buffer = rig.gpu,
+       .src_offset = 50,
+       .dst_buffer = rig.gpu2,
+       .dst_offset = 100},
       {.bytes = 30, .src_buffer = rig.gpu, .src_offset = 7, .dst_buffer = rig.other_gpu},
   };
   OK(pinlane_copy_batch(rig.stream, copies, 4, NULL));

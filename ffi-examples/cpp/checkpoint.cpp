@@ -1,6 +1,8 @@
-// A small checkpoint goes from its file to the device and comes back, tensor by tensor: pinlane in C++17.
+// A small checkpoint goes from its file to the device and comes back, tensor by tensor: pinlane in
+// C++17.
 //
-//   file --one job of many ranges--> device --one batch--> ordinary memory, each tensor told of as it lands
+//   file --one job of many ranges--> device --one batch--> ordinary memory, each tensor told of as
+//   it lands
 //        \--page-locked memory--one batch--> a second copy on the device
 //
 // On a machine with a GPU it is GPU 0, elsewhere an emulated device.
@@ -84,11 +86,14 @@ int main(int argc, char** argv) try {
   const pinlane::plan plan = stream.plan_download(down);
   std::size_t right = 0;
   stream.download_batch_each(down, [&](std::size_t tensor, pinlane::span<const std::byte> bytes) {
-    right += bytes.size() == back[tensor].size() * sizeof(float) && back[tensor] == elements(tensor);
+    right +=
+        bytes.size() == back[tensor].size() * sizeof(float) && back[tensor] == elements(tensor);
   });
 
-  // A second copy, by way of page-locked memory that the file is read into: all but the header at once.
-  const std::size_t total = (static_cast<std::size_t>(file.size_bytes()) - header_bytes) / sizeof(float);
+  // A second copy, by way of page-locked memory that the file is read into: all but the header at
+  // once.
+  const std::size_t total =
+      (static_cast<std::size_t>(file.size_bytes()) - header_bytes) / sizeof(float);
   auto host = pool.alloc<float>(total);
   file.read(header_bytes, host);
   auto twin = device.alloc<float>(total);
@@ -96,7 +101,8 @@ int main(int argc, char** argv) try {
   std::size_t start = 0;
   for (std::size_t tensor = 0; tensor < tensors; start += elements_of(tensor++)) {
     const std::size_t size = elements_of(tensor);
-    up.emplace_back(host.slice(start, size), twin.slice(total - start - size, size)); // back to front
+    up.emplace_back(host.slice(start, size),
+                    twin.slice(total - start - size, size)); // back to front
   }
   stream.upload_batch(up); // returns at once
 
@@ -114,8 +120,8 @@ int main(int argc, char** argv) try {
     std::fprintf(stderr, "%zu of %zu are right\n", right, tensors + 2);
     return 1;
   }
-  std::printf("%s: %zu tensors, %zu bytes, from a file and back, bit for bit\n%s\n", device.name().c_str(),
-              tensors, total * sizeof(float), plan.text.c_str());
+  std::printf("%s: %zu tensors, %zu bytes, from a file and back, bit for bit\n%s\n",
+              device.name().c_str(), tensors, total * sizeof(float), plan.text.c_str());
   return 0;
 } catch (const pinlane::error& error) {
   std::fprintf(stderr, "%s: %s\n", pinlane_status_name(error.status()), error.what());

@@ -1,5 +1,5 @@
-// What pinlane leaves alone in a program that uses CUDA itself: its last-error slot, its current device,
-// and its stream captures. Needs a GPU; each rule prints what it found.
+// What pinlane leaves alone in a program that uses CUDA itself: its last-error slot, its current
+// device, and its stream captures. Needs a GPU; each rule prints what it found.
 
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // cuda::mr, before CCCL 3.1
 #include <pinlane/cpp/cuda_resource.hpp>
@@ -17,8 +17,8 @@
 
 // A pool's memory is a resource of libcu++ as well, by the name of its version.
 #if CCCL_VERSION >= 3001000
-static_assert(cuda::mr::synchronous_resource_with<pinlane::pinned_resource, cuda::mr::host_accessible,
-                                                  cuda::mr::device_accessible>);
+static_assert(cuda::mr::synchronous_resource_with<
+              pinlane::pinned_resource, cuda::mr::host_accessible, cuda::mr::device_accessible>);
 #else
 static_assert(cuda::mr::resource_with<pinlane::pinned_resource, cuda::mr::host_accessible,
                                       cuda::mr::device_accessible>);
@@ -52,8 +52,8 @@ struct rig {
   pinlane::device_buffer<float> gpu = device.alloc<float>(count);
 };
 
-/// Holds a stream up until it is destroyed. Nothing but polls may happen meanwhile: CUDA may wait for the
-/// device in other calls.
+/// Holds a stream up until it is destroyed. Nothing but polls may happen meanwhile: CUDA may wait
+/// for the device in other calls.
 class gate {
 public:
   explicit gate(const pinlane::stream& stream)
@@ -116,7 +116,8 @@ void last_error_slot(rig& rig) {
 
   void* memory = nullptr;
   const cudaError_t provoked = cudaMalloc(&memory, too_much);
-  report(provoked != cudaSuccess && cudaPeekAtLastError() == provoked, "  (an error is in the slot)");
+  report(provoked != cudaSuccess && cudaPeekAtLastError() == provoked,
+         "  (an error is in the slot)");
   use(rig);
   poll_while_pending(rig);
   report(cudaGetLastError() == provoked, "rule 15: the caller's error stays in the slot");
@@ -204,7 +205,8 @@ void containers(rig& rig) {
   {
     const gate gate(rig.stream);
     const auto native = static_cast<cudaStream_t>(rig.stream.native_handle());
-    check(cudaMemcpyAsync(rig.gpu.address(), memory, rig.gpu.size_bytes(), cudaMemcpyHostToDevice, native));
+    check(cudaMemcpyAsync(rig.gpu.address(), memory, rig.gpu.size_bytes(), cudaMemcpyHostToDevice,
+                          native));
     resource.record_use(memory, rig.stream);
     samples = std::pmr::vector<float>(&resource);
     const auto other = rig.pool.try_alloc<float>(count);

@@ -1,7 +1,7 @@
 // A kernel of your own, and memory and streams of your own, together with pinlane. Needs a GPU.
 //
-// nvcc links its own copy of the CUDA runtime into the program; the static library of pinlane brings none,
-// so both share that one.
+// nvcc links its own copy of the CUDA runtime into the program; the static library of pinlane
+// brings none, so both share that one.
 
 #include <pinlane/pinlane.hpp>
 
@@ -54,8 +54,8 @@ bool own_kernel(const pinlane::device& device, const pinlane::pinned_pool& pool)
   upload.upload(host, y);
   compute.foreign(
       [&](void* native) {
-        saxpy<<<blocks, threads, 0, static_cast<cudaStream_t>(native)>>>(2, x.address(), y.address(),
-                                                                        count);
+        saxpy<<<blocks, threads, 0, static_cast<cudaStream_t>(native)>>>(2, x.address(),
+                                                                         y.address(), count);
         check(cudaGetLastError());
       },
       x, y);
@@ -78,7 +78,8 @@ bool own_stream_and_memory(const pinlane::device& device, const pinlane::pinned_
     stream.upload_to(host, x);
     stream.foreign( // a copy of your own, from page-locked memory of the pool
         [&](void*) {
-          check(cudaMemcpyAsync(y, host.address(), host.size_bytes(), cudaMemcpyHostToDevice, mine));
+          check(
+              cudaMemcpyAsync(y, host.address(), host.size_bytes(), cudaMemcpyHostToDevice, mine));
         },
         host);
     saxpy<<<blocks, threads, 0, mine>>>(-2, x, y, count);
@@ -105,8 +106,9 @@ int main() try {
     std::fprintf(stderr, "kernel: the results are wrong\n");
     return 1;
   }
-  std::printf("kernel: saxpy of %zu elements on %s, own stream and own memory: every element right\n",
-              count, device.name().c_str());
+  std::printf(
+      "kernel: saxpy of %zu elements on %s, own stream and own memory: every element right\n",
+      count, device.name().c_str());
   return 0;
 } catch (const std::exception& error) {
   std::fprintf(stderr, "kernel: %s\n", error.what());

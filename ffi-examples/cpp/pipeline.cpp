@@ -1,9 +1,10 @@
-// Four streams and two devices, and no line that orders them: batches go to one device, on to the other
-// and back, while the next ones are already on their way.
+// Four streams and two devices, and no line that orders them: batches go to one device, on to the
+// other and back, while the next ones are already on their way.
 //
 //   stream 0 .. 3:   upload -> copy to the other device -> fill half of it -> download
 //
-// The devices are emulated, unless this machine has GPUs. With one GPU the second device is the first.
+// The devices are emulated, unless this machine has GPUs. With one GPU the second device is the
+// first.
 
 #include <pinlane/pinlane.hpp>
 
@@ -89,10 +90,10 @@ int main() try {
   right = std::all_of(window.begin(), window.end(), arrived) && right;
 
   const pinlane::pool_stats stats = pool.stats();
-  std::printf("%zu batches from %s to %s and back: %llu blocks page-locked, %llu times used again\n",
-              batches, first.name().c_str(), second.name().c_str(),
-              static_cast<unsigned long long>(stats.growths),
-              static_cast<unsigned long long>(stats.hits));
+  std::printf(
+      "%zu batches from %s to %s and back: %llu blocks page-locked, %llu times used again\n",
+      batches, first.name().c_str(), second.name().c_str(),
+      static_cast<unsigned long long>(stats.growths), static_cast<unsigned long long>(stats.hits));
   return right ? 0 : 1;
 } catch (const pinlane::error& error) {
   std::fprintf(stderr, "%s: %s\n", pinlane_status_name(error.status()), error.what());

@@ -44,8 +44,8 @@ int main() try {
     count = batch.samples.size();
     std::printf("%zu samples in %zu bytes of page-locked memory\n", count, pool.stats().live_bytes);
 
-    // What is in a container, a copy of your own can take from there at full speed. pinlane's own copies
-    // take buffers, which know when the device is done with them.
+    // What is in a container, a copy of your own can take from there at full speed. pinlane's own
+    // copies take buffers, which know when the device is done with them.
     auto host = pool.alloc<float>(count);
     std::copy(batch.samples.begin(), batch.samples.end(), host.write().begin());
     auto gpu = device.alloc<float>(count);

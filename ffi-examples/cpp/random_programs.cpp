@@ -32,23 +32,42 @@ public:
 
   void step() {
     switch (m_random.below(20)) {
-      case 0: return new_host_buffer();
-      case 1: return new_gpu_buffer();
-      case 2: return free_one(m_hosts);
-      case 3: return free_one(m_gpus);
-      case 4: return write(m_random.one_of(m_hosts));
-      case 5: return read(m_random.one_of(m_hosts));
-      case 6: return try_read(m_random.one_of(m_hosts));
-      case 7: case 8: return upload();
-      case 9: case 10: return download();
-      case 11: return copy();
-      case 12: return fill(m_random.one_of(m_gpus));
-      case 13: return checksum();
-      case 14: return be_refused();
-      case 15: return upload_batch();
-      case 16: return download_batch();
-      case 17: return slices();
-      default: return disturb();
+    case 0:
+      return new_host_buffer();
+    case 1:
+      return new_gpu_buffer();
+    case 2:
+      return free_one(m_hosts);
+    case 3:
+      return free_one(m_gpus);
+    case 4:
+      return write(m_random.one_of(m_hosts));
+    case 5:
+      return read(m_random.one_of(m_hosts));
+    case 6:
+      return try_read(m_random.one_of(m_hosts));
+    case 7:
+    case 8:
+      return upload();
+    case 9:
+    case 10:
+      return download();
+    case 11:
+      return copy();
+    case 12:
+      return fill(m_random.one_of(m_gpus));
+    case 13:
+      return checksum();
+    case 14:
+      return be_refused();
+    case 15:
+      return upload_batch();
+    case 16:
+      return download_batch();
+    case 17:
+      return slices();
+    default:
+      return disturb();
     }
   }
 
@@ -98,8 +117,8 @@ private:
     const host_buffer& host = m_random.one_of(m_hosts);
     gpu_buffer& gpu = m_random.one_of(m_gpus);
     const range part = some_part(host.model.size(), gpu.model.size());
-    stream_of(gpu.device).upload(host.buffer.slice(part.from, part.count),
-                                 gpu.buffer.slice(part.to, part.count));
+    stream_of(gpu.device)
+        .upload(host.buffer.slice(part.from, part.count), gpu.buffer.slice(part.to, part.count));
     move(host.model, gpu.model, part);
   }
 
@@ -107,8 +126,8 @@ private:
     const gpu_buffer& gpu = m_random.one_of(m_gpus);
     host_buffer& host = m_random.one_of(m_hosts);
     const range part = some_part(gpu.model.size(), host.model.size());
-    stream_of(gpu.device).download(gpu.buffer.slice(part.from, part.count),
-                                   host.buffer.slice(part.to, part.count));
+    stream_of(gpu.device)
+        .download(gpu.buffer.slice(part.from, part.count), host.buffer.slice(part.to, part.count));
     move(gpu.model, host.model, part);
   }
 
@@ -279,21 +298,37 @@ private:
     device_stream& some = m_random.one_of(m_streams);
     const pinlane::stream& other = m_random.one_of(m_streams).stream;
     switch (m_random.below(9)) {
-      case 0: some.stream.busy(std::chrono::microseconds(m_random.below(50))); break;
-      case 1: some.stream.wait(other.record()); break;
-      case 2: some.stream.record().wait(); break;
-      case 3: static_cast<void>(some.stream.record().is_done()); break;
-      case 4: some.stream.synchronize(); check_returned(); break;
-      case 5: some.stream = some_stream(some.device); break;
-      case 6: m_pool.trim(m_random.below(1 << 17)); break;
-      case 7: churn(); break;
-      default: {
-        auto& buffer = m_random.one_of(m_hosts).buffer;
-        buffer = pinlane::pinned_buffer<std::uint8_t>::adopt(buffer.release());
-      }
+    case 0:
+      some.stream.busy(std::chrono::microseconds(m_random.below(50)));
+      break;
+    case 1:
+      some.stream.wait(other.record());
+      break;
+    case 2:
+      some.stream.record().wait();
+      break;
+    case 3:
+      static_cast<void>(some.stream.record().is_done());
+      break;
+    case 4:
+      some.stream.synchronize();
+      check_returned();
+      break;
+    case 5:
+      some.stream = some_stream(some.device);
+      break;
+    case 6:
+      m_pool.trim(m_random.below(1 << 17));
+      break;
+    case 7:
+      churn();
+      break;
+    default: {
+      auto& buffer = m_random.one_of(m_hosts).buffer;
+      buffer = pinlane::pinned_buffer<std::uint8_t>::adopt(buffer.release());
+    }
     }
   }
-
 };
 
 std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t seed) {

@@ -14,8 +14,9 @@ use crate::error::Result;
 use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;
 
-/// A buffer in page-locked memory, from a pool, or of the caller's own memory. Any thread may use it, one
-/// at a time: a call that conflicts with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+/// A buffer in page-locked memory, from a pool, or of the caller's own memory. Any thread may use
+/// it, one at a time: a call that conflicts with another thread's at the same moment gets
+/// `PINLANE_STATUS_BUSY`.
 pub struct pinlane_buffer {
     _opaque: [u8; 0],
 }
@@ -83,9 +84,10 @@ unsafe fn allocate(
     })
 }
 
-/// Allocates `bytes` of page-locked memory, aligned to 256 at least, and writes the buffer to `buffer`,
-/// which the caller frees with `pinlane_buffer_free`. The contents are unspecified. Blocks while it
-/// page-locks new memory, and, when the budget is spent, until the device is done with a freed buffer.
+/// Allocates `bytes` of page-locked memory, aligned to 256 at least, and writes the buffer to
+/// `buffer`, which the caller frees with `pinlane_buffer_free`. The contents are unspecified.
+/// Blocks while it page-locks new memory, and, when the budget is spent, until the device is done
+/// with a freed buffer.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
 /// `INVALID_VALUE` if `buffer` is NULL or the size overflows.
@@ -120,8 +122,8 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_zeroed(
     }
 }
 
-/// As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at most
-/// 2 MiB. Status `INVALID_VALUE` for another.
+/// As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at
+/// most 2 MiB. Status `INVALID_VALUE` for another.
 ///
 /// # Safety
 ///
@@ -138,9 +140,10 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_aligned(
     unsafe { allocate(OPERATION, pool, buffer, |pool| pool.alloc_aligned(bytes, alignment)) }
 }
 
-/// As `pinlane_buffer_alloc`, but waits for whatever may make room, buffers that others free included, for
-/// at most `microseconds`, and does not block longer. Requests are served in the order in which they
-/// came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+/// As `pinlane_buffer_alloc`, but waits for whatever may make room, buffers that others free
+/// included, for at most `microseconds`, and does not block longer. Requests are served in the
+/// order in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger
+/// than the budget.
 ///
 /// # Safety
 ///
@@ -158,8 +161,8 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_timeout(
     unsafe { allocate(OPERATION, pool, buffer, |pool| pool.alloc_timeout(bytes, timeout)) }
 }
 
-/// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and does
-/// not wait. Status `NOT_READY` if there is none of that size.
+/// As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and
+/// does not wait. Status `NOT_READY` if there is none of that size.
 ///
 /// # Safety
 ///
@@ -214,9 +217,9 @@ unsafe fn address_mut(
     })
 }
 
-/// Writes the address of the bytes to `data`, to be read. Blocks until every pending device write to the
-/// buffer is complete. The bytes may be read until the next call that lets the device write the buffer,
-/// or that frees it.
+/// Writes the address of the bytes to `data`, to be read. Blocks until every pending device write
+/// to the buffer is complete. The bytes may be read until the next call that lets the device write
+/// the buffer, or that frees it.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, or the error of a copy that failed;
 /// `INVALID_VALUE` if `data` is NULL.
@@ -234,9 +237,9 @@ pub unsafe extern "C" fn pinlane_buffer_read(
     unsafe { address(OPERATION, buffer, data, |buffer| Ok(buffer.read()?.as_ptr().cast())) }
 }
 
-/// Writes the address of the bytes to `data`, to be written. Blocks until every pending device use of the
-/// buffer is complete. The bytes may be written until the next call that lets the device use the buffer,
-/// or that frees it.
+/// Writes the address of the bytes to `data`, to be written. Blocks until every pending device use
+/// of the buffer is complete. The bytes may be written until the next call that lets the device use
+/// the buffer, or that frees it.
 ///
 /// Statuses: as for `pinlane_buffer_read`.
 ///
@@ -283,9 +286,9 @@ pub unsafe extern "C" fn pinlane_buffer_try_write(
     unsafe { address_mut(OPERATION, buffer, data, |buffer| buffer.try_write()) }
 }
 
-/// Writes the address of the bytes to `data` without waiting, whoever uses the buffer, for the caller's own
-/// CUDA calls. Tell the buffer of them with `pinlane_foreign_begin` or `pinlane_buffer_record_use`; do not
-/// access the bytes on the host through this address.
+/// Writes the address of the bytes to `data` without waiting, whoever uses the buffer, for the
+/// caller's own CUDA calls. Tell the buffer of them with `pinlane_foreign_begin` or
+/// `pinlane_buffer_record_use`; do not access the bytes on the host through this address.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `data` is NULL.
 ///
@@ -328,8 +331,8 @@ pub unsafe extern "C" fn pinlane_buffer_size(
     })
 }
 
-/// Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that the
-/// caller's own work on it may be enqueued there. Does not block.
+/// Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that
+/// the caller's own work on it may be enqueued there. Does not block.
 ///
 /// Statuses: as for `pinlane_buffer_record_use`.
 #[unsafe(no_mangle)]
@@ -345,10 +348,10 @@ pub extern "C" fn pinlane_buffer_acquire(
     })
 }
 
-/// Tells the buffer that the caller's own CUDA calls on `stream` use it, for reading or writing: whatever
-/// is on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
-/// work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it once with
-/// `pinlane_stream_borrow`. Does not block.
+/// Tells the buffer that the caller's own CUDA calls on `stream` use it, for reading or writing:
+/// whatever is on the stream now counts as a use, and everything later waits for it. Call it after
+/// enqueuing that work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it
+/// once with `pinlane_stream_borrow`. Does not block.
 ///
 /// With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
 /// `pinlane_foreign_begin` instead, which keeps it from before the work is enqueued.
@@ -368,16 +371,16 @@ pub extern "C" fn pinlane_buffer_record_use(
     })
 }
 
-/// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is used
-/// again only when the device is done with it. Only a buffer of the caller's own memory, from
+/// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
+/// used again only when the device is done with it. Only a buffer of the caller's own memory, from
 /// `pinlane_buffer_register`, is waited for: when it is freed, the memory is the caller's again.
 ///
-/// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the caller's
-/// own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function (also one that
-/// `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is to wait for the device or to
-/// unregister the memory. The buffer is then as it was: the memory is still lent and page-locked, and the
-/// call may be made again. After `DEVICE_LOST` copies that were enqueued before may still run: keep the memory
-/// until the process ends.
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the
+/// caller's own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host
+/// function (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is
+/// to wait for the device or to unregister the memory. The buffer is then as it was: the memory is
+/// still lent and page-locked, and the call may be made again. After `DEVICE_LOST` copies that were
+/// enqueued before may still run: keep the memory until the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
     boundary(|| {

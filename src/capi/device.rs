@@ -9,8 +9,8 @@ use super::table::Table;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
-/// A device: a GPU, or an emulated one. Any thread may use it; freeing it does not end what was made
-/// from it.
+/// A device: a GPU, or an emulated one. Any thread may use it; freeing it does not end what was
+/// made from it.
 pub struct pinlane_device {
     _opaque: [u8; 0],
 }
@@ -51,11 +51,11 @@ const _: () = {
     assert!(std::mem::offset_of!(pinlane_emulator_options, execution) == 24);
 };
 
-/// Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees with
-/// `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
+/// Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees
+/// with `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
 ///
-/// Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if `device`
-/// is NULL.
+/// Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if
+/// `device` is NULL.
 ///
 /// # Safety
 ///
@@ -75,8 +75,9 @@ pub unsafe extern "C" fn pinlane_device_open(
     })
 }
 
-/// Opens GPU 0 where there is one and an emulated device where there is none, and writes it to `device`,
-/// which the caller frees with `pinlane_device_free`. `pinlane_device_name` tells which it is.
+/// Opens GPU 0 where there is one and an emulated device where there is none, and writes it to
+/// `device`, which the caller frees with `pinlane_device_free`. `pinlane_device_name` tells which
+/// it is.
 ///
 /// Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
 ///
@@ -101,11 +102,11 @@ pub unsafe extern "C" fn pinlane_device_open_or_emulated(
     })
 }
 
-/// Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 .. count]`;
-/// the caller frees each with `pinlane_device_free`. `options` may be NULL.
+/// Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
+/// count]`; the caller frees each with `pinlane_device_free`. `options` may be NULL.
 ///
-/// Statuses: `INVALID_VALUE` for NULL or misaligned `devices`, a `count` out of range, or options of an
-/// unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_VALUE` for NULL or misaligned `devices`, a `count` out of range, or options
+/// of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated device.
 ///
 /// # Safety
 ///
@@ -210,8 +211,8 @@ pub unsafe extern "C" fn pinlane_device_count(count: *mut i32) -> pinlane_status
     })
 }
 
-/// Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with the
-/// terminating NUL, cut off if it does not fit.
+/// Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with
+/// the terminating NUL, cut off if it does not fit.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `buffer` is NULL or `capacity` is 0.
 ///
@@ -231,8 +232,8 @@ pub unsafe extern "C" fn pinlane_device_name(
             return Err(pointer::null(OPERATION, "buffer, or its capacity,"));
         }
         let name = &device.name().as_bytes()[..device.name().len().min(capacity - 1)];
-        // SAFETY: `buffer` has `capacity` bytes, of which at most `capacity - 1` and a NUL are written;
-        // the name is the library's own memory.
+        // SAFETY: `buffer` has `capacity` bytes, of which at most `capacity - 1` and a NUL are
+        // written; the name is the library's own memory.
         unsafe {
             buffer.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len());
             buffer.add(name.len()).write(0);
@@ -264,7 +265,8 @@ pub unsafe extern "C" fn pinlane_device_ordinal(
 
 /// Writes the device's free and total memory, in bytes.
 ///
-/// Statuses: `INVALID_HANDLE`, `DEVICE_LOST`, `FORKED_PROCESS`; `INVALID_VALUE` if an output is NULL.
+/// Statuses: `INVALID_HANDLE`, `DEVICE_LOST`, `FORKED_PROCESS`; `INVALID_VALUE` if an output is
+/// NULL.
 ///
 /// # Safety
 ///
@@ -289,8 +291,9 @@ pub unsafe extern "C" fn pinlane_device_memory_info(
     })
 }
 
-/// Writes how many streams of the device exist that pinlane created to `count`: those with handles, those
-/// that work of a live buffer was enqueued on and that it may still wait for, and a few of pinlane's own.
+/// Writes how many streams of the device exist that pinlane created to `count`: those with handles,
+/// those that work of a live buffer was enqueued on and that it may still wait for, and a few of
+/// pinlane's own.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
 ///

@@ -10,8 +10,8 @@ use super::stream::pinlane_stream;
 use super::table::Table;
 use crate::memory::DeviceBuf;
 
-/// A buffer in the memory of a device. Any thread may use it, one at a time: a call that conflicts with
-/// another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+/// A buffer in the memory of a device. Any thread may use it, one at a time: a call that conflicts
+/// with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
 pub struct pinlane_device_buffer {
     _opaque: [u8; 0],
 }
@@ -26,11 +26,11 @@ impl Handle for pinlane_device_buffer {
 }
 
 /// Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`, which the
-/// caller frees with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait for the
-/// device.
+/// caller frees with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait for
+/// the device.
 ///
-/// Statuses: `INVALID_HANDLE`, `OUT_OF_DEVICE_MEMORY`, `FORKED_PROCESS`; `INVALID_VALUE` if `buffer` is
-/// NULL.
+/// Statuses: `INVALID_HANDLE`, `OUT_OF_DEVICE_MEMORY`, `FORKED_PROCESS`; `INVALID_VALUE` if
+/// `buffer` is NULL.
 ///
 /// # Safety
 ///
@@ -53,10 +53,10 @@ pub unsafe extern "C" fn pinlane_device_buffer_alloc(
     })
 }
 
-/// Writes the device address of the buffer to `pointer`, whoever uses the buffer, for the caller's own
-/// kernels. Order them behind the allocation and other uses, and tell the buffer of them, with
-/// `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` and `pinlane_device_buffer_record_use`.
-/// NULL for a buffer of 0 bytes.
+/// Writes the device address of the buffer to `pointer`, whoever uses the buffer, for the caller's
+/// own kernels. Order them behind the allocation and other uses, and tell the buffer of them, with
+/// `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` and
+/// `pinlane_device_buffer_record_use`. NULL for a buffer of 0 bytes.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `pointer` is NULL.
 ///
@@ -99,8 +99,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_size(
     })
 }
 
-/// Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that the
-/// caller's own work on it may be enqueued there. Does not block.
+/// Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that
+/// the caller's own work on it may be enqueued there. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`.
@@ -117,9 +117,10 @@ pub extern "C" fn pinlane_device_buffer_acquire(
     })
 }
 
-/// Tells the buffer that the caller's own work on `stream` uses it, for reading or writing: whatever is
-/// on the stream now counts as a use, and everything later waits for it. Call it after enqueuing that
-/// work. Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
+/// Tells the buffer that the caller's own work on `stream` uses it, for reading or writing:
+/// whatever is on the stream now counts as a use, and everything later waits for it. Call it after
+/// enqueuing that work. Does not block. With `BUSY` the use is not recorded, as in
+/// `pinlane_buffer_record_use`.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`.
@@ -136,8 +137,8 @@ pub extern "C" fn pinlane_device_buffer_record_use(
     })
 }
 
-/// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is freed
-/// in stream order, behind its last use.
+/// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
+/// freed in stream order, behind its last use.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
 #[unsafe(no_mangle)]

@@ -34,8 +34,8 @@ impl Handle for pinlane_file {
     }
 }
 
-/// The file is read past the system's page cache (`O_DIRECT`): for files that are larger than memory, or
-/// read once.
+/// The file is read past the system's page cache (`O_DIRECT`): for files that are larger than
+/// memory, or read once.
 pub const PINLANE_FILE_DIRECT: u32 = 1;
 
 /// One range of a file, and where it goes. Set all members that you do not use to 0.
@@ -46,7 +46,8 @@ pub struct pinlane_file_range {
     pub offset: u64,
     /// How long it is.
     pub bytes: usize,
-    /// The caller's own device memory; NULL if it goes to `device_buffer`, or if there are no bytes.
+    /// The caller's own device memory; NULL if it goes to `device_buffer`, or if there are no
+    /// bytes.
     pub dst: *mut c_void,
     /// The buffer in device memory that it goes to, or NULL.
     pub device_buffer: *mut pinlane_device_buffer,
@@ -60,14 +61,16 @@ const _: () = {
     assert!(std::mem::offset_of!(pinlane_file_range, device_offset) == 32);
 };
 
-/// Opens the regular file at `path`, which ends with a NUL, and writes it to `file`, which the caller frees
-/// with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a file does.
+/// Opens the regular file at `path`, which ends with a NUL, and writes it to `file`, which the
+/// caller frees with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening
+/// a file does.
 ///
-/// A file that is written meanwhile may give old or new bytes, a range that is cut off a status, and neither
-/// anything worse.
+/// A file that is written meanwhile may give old or new bytes, a range that is cut off a status,
+/// and neither anything worse.
 ///
-/// Statuses: `IO` if the file cannot be opened or is none; `UNSUPPORTED` where the file system has no
-/// `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for unknown flags.
+/// Statuses: `IO` if the file cannot be opened or is none; `UNSUPPORTED` where the file system has
+/// no `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for unknown
+/// flags.
 ///
 /// # Safety
 ///
@@ -119,12 +122,12 @@ pub unsafe extern "C" fn pinlane_file_size(
     })
 }
 
-/// Fills `bytes` of `buffer`, from `buffer_offset` on, with those of the file from `offset` on. Blocks until
-/// the device has no use of them pending, and until all is read, by several threads.
+/// Fills `bytes` of `buffer`, from `buffer_offset` on, with those of the file from `offset` on.
+/// Blocks until the device has no use of them pending, and until all is read, by several threads.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file or the
-/// buffer does not have: nothing was read. `IO` if the file ends early or cannot be read: the contents of the
-/// buffer are unspecified.
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file
+/// or the buffer does not have: nothing was read. `IO` if the file ends early or cannot be read:
+/// the contents of the buffer are unspecified.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_file_read(
     file: *const pinlane_file,
@@ -149,18 +152,18 @@ pub extern "C" fn pinlane_file_free(file: *mut pinlane_file) -> pinlane_status {
     boundary(|| handle::free("pinlane_file_free", file))
 }
 
-/// Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until they have
-/// been read; the ticket says when they have arrived. Ordered as `pinlane_upload_slice`. `device_pointer` may
-/// be NULL if `bytes` is 0; `ticket` may be NULL.
+/// Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until
+/// they have been read; the ticket says when they have arrived. Ordered as `pinlane_upload_slice`.
+/// `device_pointer` may be NULL if `bytes` is 0; `ticket` may be NULL.
 ///
-/// Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have: nothing
-/// was enqueued. `IO` if the file ends early or cannot be read: the contents of the destination are
-/// unspecified.
+/// Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have:
+/// nothing was enqueued. `IO` if the file ends early or cannot be read: the contents of the
+/// destination are unspecified.
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
-///   until the copy is complete.
+/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_upload_file(
@@ -184,8 +187,8 @@ pub unsafe extern "C" fn pinlane_upload_file(
     })
 }
 
-/// As `pinlane_upload_file`, to `destination` from `destination_offset` on; also ordered after conflicting
-/// uses of the buffer on other streams.
+/// As `pinlane_upload_file`, to `destination` from `destination_offset` on; also ordered after
+/// conflicting uses of the buffer on other streams.
 ///
 /// Statuses: as for `pinlane_upload_file`; `BUSY`, `WRONG_DEVICE`.
 ///
@@ -215,19 +218,19 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_file(
     })
 }
 
-/// Copies `count` ranges of the file to device memory. They are one job: the device need not wait between
-/// them. Best in the order of the file; destinations must not overlap. Blocks and is ordered as
-/// `pinlane_upload_file`; the ticket is for all of them. `ranges` may be NULL if `count` is 0; `ticket` may be
-/// NULL.
+/// Copies `count` ranges of the file to device memory. They are one job: the device need not wait
+/// between them. Best in the order of the file; destinations must not overlap. Blocks and is
+/// ordered as `pinlane_upload_file`; the ticket is for all of them. `ranges` may be NULL if `count`
+/// is 0; `ticket` may be NULL.
 ///
-/// Statuses: as for `pinlane_device_buffer_upload_file`; `INVALID_VALUE` if destinations overlap, a pointer is
-/// NULL, or a destination is named twice.
+/// Statuses: as for `pinlane_device_buffer_upload_file`; `INVALID_VALUE` if destinations overlap, a
+/// pointer is NULL, or a destination is named twice.
 ///
 /// # Safety
 ///
 /// - `ranges` is NULL or points to an array of `count` elements.
-/// - Device memory that is named by its address is memory of the stream's device, and stays allocated until
-///   the copies are complete.
+/// - Device memory that is named by its address is memory of the stream's device, and stays
+///   allocated until the copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_upload_file_ranges(

@@ -8,10 +8,10 @@
 //!
 //! # Invariants
 //!
-//! * Between begin and end nobody else gets the buffers in a conflicting way, so that nobody can do what the
-//!   use, once recorded, would have had to be ordered with.
-//! * A buffer is given back when its use is recorded, or known to be complete; otherwise it stays borrowed
-//!   for ever.
+//! * Between begin and end nobody else gets the buffers in a conflicting way, so that nobody can do
+//!   what the use, once recorded, would have had to be ordered with.
+//! * A buffer is given back when its use is recorded, or known to be complete; otherwise it stays
+//!   borrowed for ever.
 
 use super::buffer::{HostBuffer, pinlane_buffer};
 use super::device_buffer::pinlane_device_buffer;
@@ -143,16 +143,19 @@ fn each_once(operation: &'static str, uses: &[pinlane_use]) -> Result<Vec<pinlan
     Ok(uses)
 }
 
-/// Begins to enqueue the caller's own work (a kernel, cuBLAS, NCCL, ...), which uses the `count` buffers of
-/// `uses`, on `stream`: makes the stream wait for every pending use that conflicts, and writes what ends it to
-/// `foreign`. Enqueue on the stream's `cudaStream_t`, or order into it, all of that work, and call
-/// `pinlane_foreign_end`. Does not block. `uses` may be NULL if `count` is 0.
+/// Begins to enqueue the caller's own work (a kernel, cuBLAS, NCCL, ...), which uses the `count`
+/// buffers of `uses`, on `stream`: makes the stream wait for every pending use that conflicts, and
+/// writes what ends it to `foreign`. Enqueue on the stream's `cudaStream_t`, or order into it, all
+/// of that work, and call `pinlane_foreign_end`. Does not block. `uses` may be NULL if `count` is
+/// 0.
 ///
-/// The buffers are borrowed meanwhile: other calls that conflict get `BUSY`, on this thread too; a buffer that
-/// is freed meanwhile is freed at the end. So a use is never lost. What is not ended keeps them borrowed.
+/// The buffers are borrowed meanwhile: other calls that conflict get `BUSY`, on this thread too; a
+/// buffer that is freed meanwhile is freed at the end. So a use is never lost. What is not ended
+/// keeps them borrowed.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
-/// `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or an unknown access or flag.
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+/// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or
+/// an unknown access or flag.
 ///
 /// # Safety
 ///
@@ -177,13 +180,14 @@ pub unsafe extern "C" fn pinlane_foreign_begin(
     })
 }
 
-/// Ends what `pinlane_foreign_begin` began: what is on the stream now counts as a use of the buffers, and
-/// everything later waits for it. Frees the handle; NULL is a no-op. Any thread may call it. Does not block,
-/// unless the uses cannot be recorded: then it waits for the stream, and if that fails too, the buffers stay
-/// borrowed for ever. `ticket`, for the work, may be NULL.
+/// Ends what `pinlane_foreign_begin` began: what is on the stream now counts as a use of the
+/// buffers, and everything later waits for it. Frees the handle; NULL is a no-op. Any thread may
+/// call it. Does not block, unless the uses cannot be recorded: then it waits for the stream, and
+/// if that fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`; `INVALID_VALUE` if
-/// `ticket` is misaligned: it has not ended. `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`, `DEVICE_LOST`: it has.
+/// Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`;
+/// `INVALID_VALUE` if `ticket` is misaligned: it has not ended. `STREAM_CAPTURING`, `WRONG_THREAD`,
+/// `CUDA`, `DEVICE_LOST`: it has.
 ///
 /// # Safety
 ///

@@ -1,7 +1,8 @@
 //! Handles: what C programs hold instead of pointers.
 //!
-//! A handle looks like a pointer and is none. It is looked up in its type's [table](super::table), which finds
-//! what a pointer could not: that it was freed, belongs to another type, or never was a handle.
+//! A handle looks like a pointer and is none. It is looked up in its type's [table](super::table),
+//! which finds what a pointer could not: that it was freed, belongs to another type, or never was a
+//! handle.
 //!
 //! ```text
 //!   bit 63       56 55                    32 31                     0
@@ -10,9 +11,10 @@
 //!
 //! # Invariants
 //!
-//! * The tag is not 0 and has its top bit set: no handle is NULL, and none is an address that a program
-//!   can have on the platforms in use (user addresses end below bit 56).
-//! * A freed handle stays invalid for ever: its slot's generation has grown, and is never used again.
+//! * The tag is not 0 and has its top bit set: no handle is NULL, and none is an address that a
+//!   program can have on the platforms in use (user addresses end below bit 56).
+//! * A freed handle stays invalid for ever: its slot's generation has grown, and is never used
+//!   again.
 
 use std::sync::OnceLock;
 
@@ -21,8 +23,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::Process;
 use crate::sync::Apart;
 
-/// An opaque type of the C interface, and the Rust object that its handles stand for. Each C type has
-/// one kind of ownership: its `pinlane_*_free` is the only way to end it.
+/// An opaque type of the C interface, and the Rust object that its handles stand for. Each C type
+/// has one kind of ownership: its `pinlane_*_free` is the only way to end it.
 pub(super) trait Handle: Sized + 'static {
     type Object: Send + Sync + 'static;
     const NAME: &'static str;
@@ -45,8 +47,8 @@ fn decode<H: Handle>(handle: *const H) -> Option<Entry> {
     tagged.then_some(Entry { index, generation })
 }
 
-/// The process that made the first handle. In a forked child some threads' calls stand still for ever, perhaps
-/// with a lock, so nobody looks (soundness rule 14).
+/// The process that made the first handle. In a forked child some threads' calls stand still for
+/// ever, perhaps with a lock, so nobody looks (soundness rule 14).
 static PROCESS: Apart<OnceLock<Process>> = Apart(OnceLock::new());
 
 /// Fails in a child of the process that first used pinlane. Whatever makes a first handle asks.
@@ -80,11 +82,11 @@ pub(super) fn create_noted<H: Handle>(object: H::Object, notes: [usize; 2]) -> *
     encode(H::table().insert(object, notes))
 }
 
-// What is on the way of every call is inlined always: passed through memory, what `get` gives costs as much again as
-// the look-up.
+// What is on the way of every call is inlined always: passed through memory, what `get` gives costs
+// as much again as the look-up.
 
-/// The object of a handle, shared with other calls. It stays alive while what is returned does, even if
-/// another thread frees the handle meanwhile.
+/// The object of a handle, shared with other calls. It stays alive while what is returned does,
+/// even if another thread frees the handle meanwhile.
 #[inline(always)]
 pub(super) fn get<H: Handle>(
     operation: &'static str,
@@ -95,7 +97,8 @@ pub(super) fn get<H: Handle>(
     found.map_err(|miss| missed(miss, operation, handle))
 }
 
-/// The object of a handle, for this call alone. Not for types whose objects many threads use at once.
+/// The object of a handle, for this call alone. Not for types whose objects many threads use at
+/// once.
 #[inline]
 pub(super) fn get_mut<H: Handle>(
     operation: &'static str,
@@ -115,8 +118,8 @@ pub(super) fn notes<H: Handle>(operation: &'static str, handle: *const H) -> Res
     found.ok_or_else(|| missed(Miss::Invalid, operation, handle))
 }
 
-/// Ends a handle; NULL is none, which is fine. In a forked child it leaks instead. The object drops when
-/// the last call that uses it returns.
+/// Ends a handle; NULL is none, which is fine. In a forked child it leaks instead. The object drops
+/// when the last call that uses it returns.
 #[inline]
 pub(super) fn free<H: Handle>(operation: &'static str, handle: *mut H) -> Result<()> {
     if handle.is_null() || check_process(operation).is_err() {

@@ -9,10 +9,12 @@
 //!
 //! # Invariants
 //!
-//! * No handle is ever dereferenced: it is looked up, so that stale, foreign and freed ones are found.
-//! * Outputs are written only on success, through [`pointer::Out`], which is checked before any work.
-//! * A buffer is borrowed for the time of a call, shared or exclusively as the Rust signature says; a
-//!   conflicting call on another thread gets `PINLANE_STATUS_BUSY`.
+//! * No handle is ever dereferenced: it is looked up, so that stale, foreign and freed ones are
+//!   found.
+//! * Outputs are written only on success, through [`pointer::Out`], which is checked before any
+//!   work.
+//! * A buffer is borrowed for the time of a call, shared or exclusively as the Rust signature says;
+//!   a conflicting call on another thread gets `PINLANE_STATUS_BUSY`.
 //! * No lock is held while the driver is called, and none is taken to find an object.
 
 #![allow(non_camel_case_types)]

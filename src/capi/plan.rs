@@ -15,10 +15,11 @@ use crate::transfer::{Choice, Path, Plan};
 pub const PINLANE_PATH_NONE: i32 = 0;
 /// One `cudaMemcpyAsync` for each run of copies that follow each other. Best for long ones.
 pub const PINLANE_PATH_COPIES: i32 = 1;
-/// One `cudaMemcpyBatchAsync` for many, where the driver has it (CUDA 12.8). Not on the legacy default
-/// stream.
+/// One `cudaMemcpyBatchAsync` for many, where the driver has it (CUDA 12.8). Not on the legacy
+/// default stream.
 pub const PINLANE_PATH_BATCH: i32 = 2;
-/// Packed together, they cross in one copy; a kernel takes them apart, or packs them. For ordinary memory.
+/// Packed together, they cross in one copy; a kernel takes them apart, or packs them. For ordinary
+/// memory.
 pub const PINLANE_PATH_PACKED: i32 = 3;
 /// A kernel fetches them out of page-locked memory over the bus. Not for downloads.
 pub const PINLANE_PATH_PULL: i32 = 4;
@@ -69,8 +70,8 @@ pub struct pinlane_choice {
     pub bytes: usize,
 }
 
-/// How a batch would be made. Initialise with `PINLANE_PLAN_INIT`. Copies of ordinary memory take one way,
-/// those of page-locked memory another.
+/// How a batch would be made. Initialise with `PINLANE_PLAN_INIT`. Copies of ordinary memory take
+/// one way, those of page-locked memory another.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_plan {
@@ -114,7 +115,8 @@ struct PlanOut {
 impl PlanOut {
     /// # Safety
     ///
-    /// * `plan` is NULL, misaligned (errors), or points to a struct that is as large as its `size` says.
+    /// * `plan` is NULL, misaligned (errors), or points to a struct that is as large as its `size`
+    ///   says.
     /// * `length` is NULL, misaligned (an error), or valid for writing until the call returns.
     /// * `text` is NULL, or valid for writing `capacity` bytes until the call returns.
     unsafe fn new(
@@ -126,7 +128,8 @@ impl PlanOut {
     ) -> Result<Self> {
         // SAFETY: the first precondition.
         let out = unsafe { Out::new(operation, "plan", plan) }?;
-        // SAFETY: the first precondition; all members are plain numbers, and only `size` is looked at.
+        // SAFETY: the first precondition; all members are plain numbers, and only `size` is looked
+        // at.
         unsafe { sized_input(operation, plan.cast_const()) }?;
         // SAFETY: the second precondition.
         let length = unsafe { Out::optional(operation, "length", length) }?;
@@ -159,13 +162,14 @@ impl PlanOut {
     }
 }
 
-/// Writes what `pinlane_upload_batch` would do with these copies to `plan`, whose `size` member must be set,
-/// and the same in words, with the cost of every other way, to `text`: at most `capacity` bytes with the
-/// terminating NUL, cut off if it does not fit. `length` gets the length of the whole text, without the NUL.
-/// `text` may be NULL if `capacity` is 0, and `length` may be NULL. Enqueues nothing, and does not block.
+/// Writes what `pinlane_upload_batch` would do with these copies to `plan`, whose `size` member
+/// must be set, and the same in words, with the cost of every other way, to `text`: at most
+/// `capacity` bytes with the terminating NUL, cut off if it does not fit. `length` gets the length
+/// of the whole text, without the NUL. `text` may be NULL if `capacity` is 0, and `length` may be
+/// NULL. Enqueues nothing, and does not block.
 ///
-/// Statuses: those of `pinlane_upload_batch` about its arguments; `INVALID_VALUE` if `plan` is NULL or its
-/// size is unknown.
+/// Statuses: those of `pinlane_upload_batch` about its arguments; `INVALID_VALUE` if `plan` is NULL
+/// or its size is unknown.
 ///
 /// # Safety
 ///

@@ -58,7 +58,8 @@ pub(super) unsafe fn input<T: Copy>(
 ///
 /// # Safety
 ///
-/// * `pointer` is NULL, misaligned (both are errors), or valid for reading `count` elements during `'a`.
+/// * `pointer` is NULL, misaligned (both are errors), or valid for reading `count` elements during
+///   `'a`.
 pub(super) unsafe fn inputs<'a, T: Copy>(
     operation: &'static str,
     name: &str,
@@ -80,8 +81,8 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
             "pass how many elements the array has",
         ));
     }
-    // SAFETY: aligned, not NULL and no longer than memory can be, as just found, so valid for reading by the
-    // precondition.
+    // SAFETY: aligned, not NULL and no longer than memory can be, as just found, so valid for
+    // reading by the precondition.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 

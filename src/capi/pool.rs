@@ -26,40 +26,41 @@ impl Handle for pinlane_pool {
     }
 }
 
-/// Memory is taken from the system with huge pages, on the device's NUMA node, touched by several threads,
-/// and registered with CUDA. Where that is not possible the runtime allocates it.
+/// Memory is taken from the system with huge pages, on the device's NUMA node, touched by several
+/// threads, and registered with CUDA. Where that is not possible the runtime allocates it.
 pub const PINLANE_PAGE_LOCKING_REGISTER: i32 = 0;
 /// The CUDA runtime allocates memory.
 pub const PINLANE_PAGE_LOCKING_ALLOCATE: i32 = 1;
 
 /// Memory is mapped into the address space of the devices. With unified addressing it is anyhow.
 pub const PINLANE_POOL_MAPPED: u32 = 1;
-/// Memory is write-combined: the CPU reads it many times slower, so that it is for buffers that the host
-/// only writes, front to back. The runtime allocates it then.
+/// Memory is write-combined: the CPU reads it many times slower, so that it is for buffers that the
+/// host only writes, front to back. The runtime allocates it then.
 pub const PINLANE_POOL_WRITE_COMBINED: u32 = 2;
 /// Threads keep no blocks for themselves: every allocation takes the pool's lock.
 pub const PINLANE_POOL_NO_THREAD_CACHES: u32 = 4;
 
-/// Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`; a member that is 0 stands for its
-/// default.
+/// Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`; a member that is 0 stands for
+/// its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_pool_options {
     /// `sizeof(pinlane_pool_options)`.
     pub size: usize,
-    /// The most that the pool may page-lock at a time, in bytes, a page of 4096 at least. By default half of
-    /// the memory that the machine or the process's control groups allow, whichever is less.
+    /// The most that the pool may page-lock at a time, in bytes, a page of 4096 at least. By
+    /// default half of the memory that the machine or the process's control groups allow, whichever
+    /// is less.
     pub max_bytes: usize,
-    /// The most that one thread keeps for itself, in bytes of free blocks; never more than a 32nd of the
-    /// budget. By default 8 MiB.
+    /// The most that one thread keeps for itself, in bytes of free blocks; never more than a 32nd
+    /// of the budget. By default 8 MiB.
     pub thread_cache_bytes: usize,
     /// What is left when memory is given back because of `high_watermark_bytes`; not above it.
     pub low_watermark_bytes: usize,
-    /// Memory is given back by itself when more bytes than this are free and shared by all threads. By
-    /// default it is not.
+    /// Memory is given back by itself when more bytes than this are free and shared by all threads.
+    /// By default it is not.
     pub high_watermark_bytes: usize,
-    /// Memory is given back by itself once it has been free for that long, in microseconds. By default it is
-    /// not.
+    /// Memory is given back by itself once it has been free for that long, in microseconds. By
+    /// default it is not.
     pub idle_age_us: u64,
     /// `PINLANE_PAGE_LOCKING_REGISTER` or `PINLANE_PAGE_LOCKING_ALLOCATE`.
     pub page_locking: i32,
@@ -122,12 +123,12 @@ fn page_locking(operation: &'static str, value: i32) -> Result<PageLocking> {
     }
 }
 
-/// Makes a pool for `device` and writes it to `pool`, which the caller frees with `pinlane_pool_free`.
-/// `options` may be NULL: the defaults. Page-locks nothing yet.
+/// Makes a pool for `device` and writes it to `pool`, which the caller frees with
+/// `pinlane_pool_free`. `options` may be NULL: the defaults. Page-locks nothing yet.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, for a budget of less
-/// than a page, for watermarks of which the low one is the higher, or for options of an unknown size,
-/// page-locking or flag.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, for a budget of
+/// less than a page, for watermarks of which the low one is the higher, or for options of an
+/// unknown size, page-locking or flag.
 ///
 /// # Safety
 ///
@@ -155,8 +156,8 @@ pub unsafe extern "C" fn pinlane_pool_create(
     })
 }
 
-/// Writes another handle of the same pool to `clone`, which the caller frees with `pinlane_pool_free`: for
-/// a part of a program that keeps the pool for itself. Does not block.
+/// Writes another handle of the same pool to `clone`, which the caller frees with
+/// `pinlane_pool_free`: for a part of a program that keeps the pool for itself. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
 ///
@@ -202,13 +203,13 @@ pub unsafe extern "C" fn pinlane_pool_is_same(
     })
 }
 
-/// Gives free memory back to the system until `keep_bytes` of it are left, and writes how many bytes it
-/// was to `released_bytes`, which may be NULL. What was used last is kept; what other threads keep goes
-/// too. Only memory all of whose blocks are free can be given back. Blocks while the runtime releases it,
-/// which may wait for devices.
+/// Gives free memory back to the system until `keep_bytes` of it are left, and writes how many
+/// bytes it was to `released_bytes`, which may be NULL. What was used last is kept; what other
+/// threads keep goes too. Only memory all of whose blocks are free can be given back. Blocks while
+/// the runtime releases it, which may wait for devices.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function; `INVALID_VALUE` if
-/// `released_bytes` is misaligned.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function;
+/// `INVALID_VALUE` if `released_bytes` is misaligned.
 ///
 /// # Safety
 ///
@@ -232,9 +233,10 @@ pub unsafe extern "C" fn pinlane_pool_trim(
     })
 }
 
-/// Frees the handle; NULL is a no-op. The memory is given back once the last handle of the pool and the
-/// last buffer are freed and the device is done with all of it; whoever frees last waits for that. What
-/// `pinlane_pool_allocate` gave and nobody gave back stays allocated for ever: its user may still be there.
+/// Frees the handle; NULL is a no-op. The memory is given back once the last handle of the pool and
+/// the last buffer are freed and the device is done with all of it; whoever frees last waits for
+/// that. What `pinlane_pool_allocate` gave and nobody gave back stays allocated for ever: its user
+/// may still be there.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
 #[unsafe(no_mangle)]

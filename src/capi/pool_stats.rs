@@ -9,8 +9,8 @@ use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use crate::pool::{ClassStats, PoolStats};
 
-/// What a pool holds and has done; sizes are in bytes of blocks, times in nanoseconds. Initialise with
-/// `PINLANE_POOL_STATS_INIT`.
+/// What a pool holds and has done; sizes are in bytes of blocks, times in nanoseconds. Initialise
+/// with `PINLANE_POOL_STATS_INIT`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_pool_stats {
@@ -18,8 +18,8 @@ pub struct pinlane_pool_stats {
     pub size: usize,
     /// The budget.
     pub max_bytes: usize,
-    /// Page-locked now: live, cached, in flight and quarantined blocks, what is left over at the end of
-    /// slabs, and memory that is being page-locked or given back at the moment.
+    /// Page-locked now: live, cached, in flight and quarantined blocks, what is left over at the
+    /// end of slabs, and memory that is being page-locked or given back at the moment.
     pub committed_bytes: usize,
     /// The most that `committed_bytes` has been.
     pub peak_bytes: usize,
@@ -31,8 +31,8 @@ pub struct pinlane_pool_stats {
     pub thread_bytes: usize,
     /// Freed, but perhaps still used by a device.
     pub in_flight_bytes: usize,
-    /// Lost: it could not be proven that the device is done with them, or the system did not take them
-    /// back.
+    /// Lost: it could not be proven that the device is done with them, or the system did not take
+    /// them back.
     pub quarantined_bytes: usize,
     /// Allocations served from free blocks.
     pub hits: u64,
@@ -140,8 +140,8 @@ impl From<ClassStats> for pinlane_class_stats {
     }
 }
 
-/// Writes what the pool holds and has done to `stats`, whose `size` member must be set. Takes a short
-/// lock. While other threads allocate or free, the parts need not add up.
+/// Writes what the pool holds and has done to `stats`, whose `size` member must be set. Takes a
+/// short lock. While other threads allocate or free, the parts need not add up.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stats` is NULL or its size is unknown.
 ///
@@ -165,13 +165,13 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
     })
 }
 
-/// Writes what the pool holds, by size of block and the smallest first, to `classes[0 .. capacity]`, and
-/// how many sizes there are to `count`. If that is more than `capacity`, the rest was left out: call it
-/// with `classes` NULL and a capacity of 0 for the number, and again with as much room. Takes a short
-/// lock.
+/// Writes what the pool holds, by size of block and the smallest first, to `classes[0 ..
+/// capacity]`, and how many sizes there are to `count`. If that is more than `capacity`, the rest
+/// was left out: call it with `classes` NULL and a capacity of 0 for the number, and again with as
+/// much room. Takes a short lock.
 ///
-/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity` is not
-/// 0.
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity`
+/// is not 0.
 ///
 /// # Safety
 ///

@@ -11,16 +11,18 @@ use super::status::{boundary, pinlane_status};
 use crate::memory::PinnedBuf;
 
 /// Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
-/// (`cudaHostRegister`), and writes a buffer of it to `buffer`: the same as a buffer from a pool, for
-/// copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
-/// page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is 0.
+/// (`cudaHostRegister`), and writes a buffer of it to `buffer`: the same as a buffer from a pool,
+/// for copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
+/// page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is
+/// 0.
 ///
-/// The memory is lent until `pinlane_buffer_free` has returned `PINLANE_STATUS_OK`. That blocks until the
-/// device is done with it and it is no longer page-locked; then it is the caller's to use and to free.
+/// The memory is lent until `pinlane_buffer_free` has returned `PINLANE_STATUS_OK`. That blocks
+/// until the device is done with it and it is no longer page-locked; then it is the caller's to use
+/// and to free.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
-/// function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot be
-/// (shared mappings of files), if `memory` or `buffer` is NULL, or if the size overflows.
+/// function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot
+/// be (shared mappings of files), if `memory` or `buffer` is NULL, or if the size overflows.
 ///
 /// # Safety
 ///
@@ -40,8 +42,9 @@ pub unsafe extern "C" fn pinlane_buffer_register(
         // SAFETY: the caller's precondition on `buffer`.
         let out = unsafe { Out::new(OPERATION, "buffer", buffer) }?;
         let first = check_memory(OPERATION, memory.cast(), bytes)?;
-        // SAFETY: the caller's second precondition; whether C has initialised the bytes does not matter,
-        // as no code of this interface reads them on the host. The buffer drops only when it was given back.
+        // SAFETY: the caller's second precondition; whether C has initialised the bytes does not
+        // matter, as no code of this interface reads them on the host. The buffer drops only when
+        // it was given back.
         let (buffer, lent) = unsafe { PinnedBuf::register_raw(OPERATION, &device, first, bytes) }?;
         out.set(HostBuffer { buffer, lent: Some(lent) }.into_handle());
         Ok(())

@@ -41,8 +41,8 @@ pub(super) unsafe fn source<'a>(
     bytes: usize,
 ) -> Result<&'a [u8]> {
     let first = check_memory(operation, memory.cast_mut().cast(), bytes)?;
-    // SAFETY: readable and as it is during 'a, by the precondition; not NULL, and no longer than memory can
-    // be. Bytes that C has not initialised are copied as what they happen to be.
+    // SAFETY: readable and as it is during 'a, by the precondition; not NULL, and no longer than
+    // memory can be. Bytes that C has not initialised are copied as what they happen to be.
     Ok(unsafe { std::slice::from_raw_parts(first.as_ptr(), bytes) })
 }
 
@@ -50,36 +50,38 @@ pub(super) unsafe fn source<'a>(
 ///
 /// # Safety
 ///
-/// * `memory` is NULL, or `bytes` from it on can be written, and nobody else accesses them, during `'a`.
+/// * `memory` is NULL, or `bytes` from it on can be written, and nobody else accesses them, during
+///   `'a`.
 pub(super) unsafe fn destination<'a>(
     operation: &'static str,
     memory: *mut c_void,
     bytes: usize,
 ) -> Result<&'a mut [u8]> {
     let first = check_memory(operation, memory.cast(), bytes)?;
-    // SAFETY: as in `source`, and nobody else's; whether C has initialised the bytes does not matter, as none
-    // is read before it is written.
+    // SAFETY: as in `source`, and nobody else's; whether C has initialised the bytes does not
+    // matter, as none is read before it is written.
     Ok(unsafe { std::slice::from_raw_parts_mut(first.as_ptr(), bytes) })
 }
 
-/// Copies `bytes` of ordinary memory, from `src` on, to the caller's own device memory. Returns when `src`
-/// may be reused; the ticket says when the data has arrived. Ordered on `stream`; other work on the device
-/// memory is ordered by the caller. `src` and `device_pointer` may be NULL if `bytes` is 0; `ticket` may be
-/// NULL.
+/// Copies `bytes` of ordinary memory, from `src` on, to the caller's own device memory. Returns
+/// when `src` may be reused; the ticket says when the data has arrived. Ordered on `stream`; other
+/// work on the device memory is ordered by the caller. `src` and `device_pointer` may be NULL if
+/// `bytes` is 0; `ticket` may be NULL.
 ///
-/// Small copies, of 64 KiB unless `pinlane_device_set_staging` says otherwise, do not block. Larger ones go
-/// through page-locked slots, filled by several threads while the device copies: the call first waits until
-/// the stream has come to it, and takes until nearly all is on the device.
+/// Small copies, of 64 KiB unless `pinlane_device_set_staging` says otherwise, do not block. Larger
+/// ones go through page-locked slots, filled by several threads while the device copies: the call
+/// first waits until the stream has come to it, and takes until nearly all is on the device.
 ///
-/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY` if
-/// no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or the size overflows: nothing was
-/// enqueued. `CUDA`, `DEVICE_LOST`: the contents of the destination are unspecified.
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
+/// `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
+/// the size overflows: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of the destination
+/// are unspecified.
 ///
 /// # Safety
 ///
 /// - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
-///   until the copy is complete.
+/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_upload_slice(
@@ -103,15 +105,16 @@ pub unsafe extern "C" fn pinlane_upload_slice(
     })
 }
 
-/// Copies `bytes` from the caller's own device memory to ordinary memory, from `dst` on, and returns when
-/// they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
+/// Copies `bytes` from the caller's own device memory to ordinary memory, from `dst` on, and
+/// returns when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
 ///
 /// Statuses: as for `pinlane_upload_slice`.
 ///
 /// # Safety
 ///
 /// - `device_pointer` is device memory of the stream's device, of `bytes` at least.
-/// - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call returns.
+/// - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+///   returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download_slice(
     stream: *const pinlane_stream,
@@ -130,10 +133,11 @@ pub unsafe extern "C" fn pinlane_download_slice(
     })
 }
 
-/// As `pinlane_upload_slice`, to `destination` from `destination_offset` on; also ordered after conflicting
-/// uses of the buffer on other streams.
+/// As `pinlane_upload_slice`, to `destination` from `destination_offset` on; also ordered after
+/// conflicting uses of the buffer on other streams.
 ///
-/// Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was enqueued.
+/// Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was
+/// enqueued.
 ///
 /// # Safety
 ///
@@ -162,14 +166,15 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_slice(
     })
 }
 
-/// As `pinlane_download_slice`, from `source` from `source_offset` on; also ordered after conflicting uses
-/// of the buffer on other streams.
+/// As `pinlane_download_slice`, from `source` from `source_offset` on; also ordered after
+/// conflicting uses of the buffer on other streams.
 ///
 /// Statuses: as for `pinlane_device_buffer_upload_slice`.
 ///
 /// # Safety
 ///
-/// - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call returns.
+/// - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+///   returns.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_buffer_download_slice(
     stream: *const pinlane_stream,

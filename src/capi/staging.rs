@@ -1,4 +1,5 @@
-//! How ordinary memory is copied: the page-locked slots of a device, and the threads of the process.
+//! How ordinary memory is copied: the page-locked slots of a device, and the threads of the
+//! process.
 
 use std::time::Duration;
 
@@ -21,21 +22,22 @@ pub const PINLANE_STAGING_NO_STREAMING: u32 = 2;
 pub struct pinlane_staging_options {
     /// `sizeof(pinlane_staging_options)`.
     pub size: usize,
-    /// The most page-locked memory for large copies, in bytes; small ones take up to half as much beside.
-    /// By default 32 MiB, page-locked as it is needed.
+    /// The most page-locked memory for large copies, in bytes; small ones take up to half as much
+    /// beside. By default 32 MiB, page-locked as it is needed.
     pub ring_bytes: usize,
-    /// The largest portion that is given to the copy engine at once, in bytes: what a slot holds. By default
-    /// 4 MiB.
+    /// The largest portion that is given to the copy engine at once, in bytes: what a slot holds.
+    /// By default 4 MiB.
     pub slot_bytes: usize,
-    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second part. Portions grow to an
-    /// eighth of the copy, but a slot at most. By default 256 KiB.
+    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second
+    /// part. Portions grow to an eighth of the copy, but a slot at most. By default 256 KiB.
     pub first_bytes: usize,
     /// The bytes that a thread copies at a time. By default 256 KiB.
     pub unit_bytes: usize,
-    /// Copies of at most this many bytes go through one block of page-locked memory, without other threads.
-    /// By default 64 KiB.
+    /// Copies of at most this many bytes go through one block of page-locked memory, without other
+    /// threads. By default 64 KiB.
     pub direct_bytes: usize,
-    /// Uploads of at most this many bytes are written to their slots past the cache. By default 64 MiB.
+    /// Uploads of at most this many bytes are written to their slots past the cache. By default 64
+    /// MiB.
     pub streaming_bytes: usize,
     /// 0, or some of `PINLANE_STAGING_*`.
     pub flags: u32,
@@ -48,8 +50,8 @@ pub const PINLANE_COPY_TEAM_ALONE: u32 = 1;
 /// Threads sleep as soon as they have nothing to do.
 pub const PINLANE_COPY_TEAM_NO_SPIN: u32 = 2;
 
-/// The threads that help callers to copy ordinary memory. Initialise with `PINLANE_COPY_TEAM_OPTIONS_INIT`; a
-/// member that is 0 stands for its default.
+/// The threads that help callers to copy ordinary memory. Initialise with
+/// `PINLANE_COPY_TEAM_OPTIONS_INIT`; a member that is 0 stands for its default.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_copy_team_options {
@@ -59,11 +61,11 @@ pub struct pinlane_copy_team_options {
     pub cores: *const u32,
     /// How many `cores` there are.
     pub core_count: usize,
-    /// How long a thread without work spins before it sleeps, in microseconds. By default 200, at most
-    /// 1000000.
+    /// How long a thread without work spins before it sleeps, in microseconds. By default 200, at
+    /// most 1000000.
     pub spin_us: u64,
-    /// How many threads there are to help callers, at most 256. By default one less than there are cores, 15 at
-    /// most.
+    /// How many threads there are to help callers, at most 256. By default one less than there are
+    /// cores, 15 at most.
     pub threads: u32,
     /// How many of them copy memory; the others only read files. By default 7.
     pub copying: u32,
@@ -113,13 +115,13 @@ impl pinlane_staging_options {
     }
 }
 
-/// Says how copies of ordinary memory are staged on `device`, for all handles of it. Call it right after the
-/// device was opened: after the first such copy it is too late. Allocates nothing.
+/// Says how copies of ordinary memory are staged on `device`, for all handles of it. Call it right
+/// after the device was opened: after the first such copy it is too late. Allocates nothing.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `options` is NULL, of an unknown size or
-/// flag, or if the sizes make no ring (a slot has at least 4096 bytes, the ring 2 to 4096 slots, the first
-/// portion and a unit at least 1024 bytes, the first portion at most those of a slot), and after the first
-/// copy.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `options` is NULL, of an
+/// unknown size or flag, or if the sizes make no ring (a slot has at least 4096 bytes, the ring 2
+/// to 4096 slots, the first portion and a unit at least 1024 bytes, the first portion at most those
+/// of a slot), and after the first copy.
 ///
 /// # Safety
 ///
@@ -138,17 +140,17 @@ pub unsafe extern "C" fn pinlane_device_set_staging(
     })
 }
 
-/// Makes this the copy team of the process, which is shared by all devices. Copies that are under way end
-/// with the former one. `options` may be NULL: the defaults. Threads start when the first large copy wants
-/// help.
+/// Makes this the copy team of the process, which is shared by all devices. Copies that are under
+/// way end with the former one. `options` may be NULL: the defaults. Threads start when the first
+/// large copy wants help.
 ///
-/// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not exist, for
-/// spinning longer than a second, or for options of an unknown size or flag.
+/// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not
+/// exist, for spinning longer than a second, or for options of an unknown size or flag.
 ///
 /// # Safety
 ///
-/// - `options` is NULL or points to an initialised struct whose `size` member is right, and whose `cores` is
-///   NULL or points to an array of `core_count` elements.
+/// - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+///   `cores` is NULL or points to an array of `core_count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_copy_team_install(
     options: *const pinlane_copy_team_options,

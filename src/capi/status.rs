@@ -137,8 +137,8 @@ impl Last {
     }
 }
 
-/// Runs the body of an exported function: an error becomes a status and this thread's message, and a
-/// panic becomes `PINLANE_STATUS_PANIC` instead of unwinding into C.
+/// Runs the body of an exported function: an error becomes a status and this thread's message, and
+/// a panic becomes `PINLANE_STATUS_PANIC` instead of unwinding into C.
 #[inline]
 pub(super) fn boundary(body: impl FnOnce() -> Result<()>) -> pinlane_status {
     match catch_unwind(AssertUnwindSafe(body)) {
@@ -176,14 +176,15 @@ fn report(error: Error) -> pinlane_status {
 }
 
 fn keep(last: Last) {
-    // What was there drops with the slot free, in case that calls pinlane. While the thread is ending there is
-    // no slot: then the status alone must do.
+    // What was there drops with the slot free, in case that calls pinlane. While the thread is
+    // ending there is no slot: then the status alone must do.
     drop(LAST.try_with(|slot| slot.replace(last)));
 }
 
-/// The message of this thread's last pinlane call that failed: which call, what was found, what to do.
-/// Empty if none has failed. Valid until the thread's next pinlane call. Never NULL. While the thread is
-/// ending (in destructors of its own variables, or after `main`) it says what the status means, and no more.
+/// The message of this thread's last pinlane call that failed: which call, what was found, what to
+/// do. Empty if none has failed. Valid until the thread's next pinlane call. Never NULL. While the
+/// thread is ending (in destructors of its own variables, or after `main`) it says what the status
+/// means, and no more.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_error() -> *const c_char {
     let message = LAST.try_with(|slot| slot.borrow_mut().message().as_ptr());
@@ -195,8 +196,9 @@ fn meaning_of(status: pinlane_status) -> &'static CStr {
     known.and_then(|number| NAMES.get(number)).map_or(c"", |(_, meaning)| meaning)
 }
 
-/// Makes `message` this thread's last message, as if a call had failed with `status`, and returns `status`: for
-/// checks that a wrapper in another language makes itself. The text is copied. NULL: what the status means.
+/// Makes `message` this thread's last message, as if a call had failed with `status`, and returns
+/// `status`: for checks that a wrapper in another language makes itself. The text is copied. NULL:
+/// what the status means.
 ///
 /// # Safety
 ///
@@ -218,15 +220,15 @@ pub unsafe extern "C" fn pinlane_set_last_error(
     status
 }
 
-/// The `cudaError_t` behind this thread's last pinlane call that failed; 0 if the CUDA runtime was not
-/// the cause. The runtime's own last-error slot is never touched.
+/// The `cudaError_t` behind this thread's last pinlane call that failed; 0 if the CUDA runtime was
+/// not the cause. The runtime's own last-error slot is never touched.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_cuda_error() -> i32 {
     CUDA_ERROR.get()
 }
 
-/// The name of a status, such as "PINLANE_STATUS_BUSY"; "PINLANE_STATUS_UNKNOWN" for a number that is
-/// none. A constant string, never NULL.
+/// The name of a status, such as "PINLANE_STATUS_BUSY"; "PINLANE_STATUS_UNKNOWN" for a number that
+/// is none. A constant string, never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_status_name(status: pinlane_status) -> *const c_char {
     name_of(status).as_ptr()

@@ -49,8 +49,8 @@ const _: () = {
 /// Creates a stream on `device` and writes it to `stream`, which the caller frees with
 /// `pinlane_stream_free`. `options` may be NULL: non-blocking, of default priority.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `INVALID_VALUE` if `stream` is NULL, or for
-/// options of an unknown size or flag.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `INVALID_VALUE` if `stream` is NULL, or
+/// for options of an unknown size or flag.
 ///
 /// # Safety
 ///
@@ -80,10 +80,10 @@ pub unsafe extern "C" fn pinlane_stream_create(
     })
 }
 
-/// Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`, which the caller frees
-/// with `pinlane_stream_free`; that does not destroy the CUDA stream. The values 0 and 1 are the legacy
-/// default stream, 2 is the per-thread default stream of the calling thread, which no other thread may
-/// then use (`WRONG_THREAD`).
+/// Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`, which the caller
+/// frees with `pinlane_stream_free`; that does not destroy the CUDA stream. The values 0 and 1 are
+/// the legacy default stream, 2 is the per-thread default stream of the calling thread, which no
+/// other thread may then use (`WRONG_THREAD`).
 ///
 /// The CUDA stream must outlive the handle and the work enqueued through it.
 ///
@@ -104,7 +104,8 @@ pub unsafe extern "C" fn pinlane_stream_borrow(
         let device = handle::get(OPERATION, device)?;
         // SAFETY: the caller's precondition on `stream`.
         let out = unsafe { Out::new(OPERATION, "stream", stream) }?;
-        // SAFETY: the caller's precondition on `cuda_stream`, and the rule that it outlives the handle.
+        // SAFETY: the caller's precondition on `cuda_stream`, and the rule that it outlives the
+        // handle.
         out.set(handle::create(unsafe { device.borrow_stream(cuda_stream) }));
         Ok(())
     })
@@ -133,14 +134,15 @@ pub unsafe extern "C" fn pinlane_stream_native(
 
 /// Blocks until everything enqueued on the stream before the call is complete.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the device.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
+/// device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_synchronize(stream: *const pinlane_stream) -> pinlane_status {
     boundary(|| handle::get("pinlane_stream_synchronize", stream)?.synchronize())
 }
 
-/// Writes a ticket for everything enqueued on the stream so far to `ticket`, which the caller frees with
-/// `pinlane_ticket_free`. Does not block.
+/// Writes a ticket for everything enqueued on the stream so far to `ticket`, which the caller frees
+/// with `pinlane_ticket_free`. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
 ///
@@ -165,8 +167,8 @@ pub unsafe extern "C" fn pinlane_stream_record(
 /// Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
 /// Buffers need no such call: their uses are ordered without it.
 ///
-/// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
-/// `CUDA`.
+/// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+/// `WRONG_THREAD`, `CUDA`.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_wait(
     stream: *const pinlane_stream,
@@ -179,11 +181,11 @@ pub extern "C" fn pinlane_stream_wait(
     })
 }
 
-/// Keeps the stream busy for about `nanoseconds` of device time, at most 10 s, for tests and benchmarks
-/// of overlap. Does not block. `ticket` may be NULL.
+/// Keeps the stream busy for about `nanoseconds` of device time, at most 10 s, for tests and
+/// benchmarks of overlap. Does not block. `ticket` may be NULL.
 ///
-/// Statuses: `INVALID_HANDLE`, `INVALID_VALUE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
-/// `CUDA`.
+/// Statuses: `INVALID_HANDLE`, `INVALID_VALUE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+/// `WRONG_THREAD`, `CUDA`.
 ///
 /// # Safety
 ///
@@ -204,8 +206,8 @@ pub unsafe extern "C" fn pinlane_stream_busy(
     })
 }
 
-/// Frees the handle; NULL is a no-op. Returns at once: work already enqueued is executed, and buffers
-/// that it uses stay safe.
+/// Frees the handle; NULL is a no-op. Returns at once: work already enqueued is executed, and
+/// buffers that it uses stay safe.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
 #[unsafe(no_mangle)]

@@ -7,8 +7,8 @@ use super::table::Table;
 use crate::error::Result;
 use crate::ticket::Ticket;
 
-/// Knows when one asynchronous operation is complete. Any thread may use it; freeing it changes nothing
-/// about the operation.
+/// Knows when one asynchronous operation is complete. Any thread may use it; freeing it changes
+/// nothing about the operation.
 pub struct pinlane_ticket {
     _opaque: [u8; 0],
 }

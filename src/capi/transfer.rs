@@ -46,18 +46,18 @@ pub(super) unsafe fn borrowed(
     Ok(DeviceBuf::borrowed(stream.timeline.context(), address, bytes))
 }
 
-/// Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not block;
-/// ordered on `stream`, and after device writes to the buffer on other streams. Other work on the device
-/// memory is ordered by the caller. `ticket` may be NULL.
+/// Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
+/// block; ordered on `stream`, and after device writes to the buffer on other streams. Other work
+/// on the device memory is ordered by the caller. `ticket` may be NULL.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
-/// `FORKED_PROCESS`, `WRONG_THREAD`: nothing was enqueued; `INVALID_VALUE` if `device_pointer` is NULL;
-/// `CUDA`, `DEVICE_LOST`: the contents of the destination are unspecified.
+/// `FORKED_PROCESS`, `WRONG_THREAD`: nothing was enqueued; `INVALID_VALUE` if `device_pointer` is
+/// NULL; `CUDA`, `DEVICE_LOST`: the contents of the destination are unspecified.
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
-///   until the copy is complete.
+/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_upload(
@@ -82,15 +82,16 @@ pub unsafe extern "C" fn pinlane_upload(
     })
 }
 
-/// Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not block;
-/// ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be NULL.
+/// Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not
+/// block; ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be
+/// NULL.
 ///
 /// Statuses: as for `pinlane_upload`.
 ///
 /// # Safety
 ///
-/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays allocated
-///   until the copy is complete.
+/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+///   allocated until the copy is complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download(
@@ -115,9 +116,9 @@ pub unsafe extern "C" fn pinlane_download(
     })
 }
 
-/// Copies `bytes` from `source`, from `source_offset` on, to `destination`, from `destination_offset` on.
-/// Does not block; ordered on `stream`, and after conflicting uses of both buffers on any stream. `ticket`
-/// may be NULL.
+/// Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
+/// `destination_offset` on. Does not block; ordered on `stream`, and after conflicting uses of both
+/// buffers on any stream. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`.
 ///
@@ -149,9 +150,9 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
     })
 }
 
-/// Copies `bytes` from `source`, from `source_offset` on, to `destination`, from `destination_offset` on.
-/// Does not block; ordered as `pinlane_device_buffer_upload`. `pinlane_buffer_read` of the destination
-/// waits for the copy. `ticket` may be NULL.
+/// Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
+/// `destination_offset` on. Does not block; ordered as `pinlane_device_buffer_upload`.
+/// `pinlane_buffer_read` of the destination waits for the copy. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`.
 ///
@@ -183,8 +184,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
     })
 }
 
-/// Copies `bytes` between two device buffers, of one device or of two, one of which `stream` belongs to.
-/// Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+/// Copies `bytes` between two device buffers, of one device or of two, one of which `stream`
+/// belongs to. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if both are the same buffer.
 ///
@@ -220,9 +221,10 @@ pub unsafe extern "C" fn pinlane_device_buffer_copy(
     })
 }
 
-/// Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from `offset` on;
-/// `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused as soon as the call returns.
-/// Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+/// Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from
+/// `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused as soon as
+/// the call returns. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be
+/// NULL.
 ///
 /// Statuses: as for `pinlane_upload`; `LENGTH_MISMATCH`; `INVALID_VALUE` if `pattern` is NULL;
 /// `UNSUPPORTED` for patterns of more than 64 bytes.
@@ -260,12 +262,13 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
     })
 }
 
-/// Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum` from
-/// `sum_offset` on, a multiple of 8; both on the stream's device. It equals `pinlane_checksum` of the same
-/// bytes. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+/// Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum`
+/// from `sum_offset` on, a multiple of 8; both on the stream's device. It equals `pinlane_checksum`
+/// of the same bytes. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be
+/// NULL.
 ///
-/// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is no multiple of 8, or both are the
-/// same buffer.
+/// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is no multiple of 8, or both
+/// are the same buffer.
 ///
 /// # Safety
 ///

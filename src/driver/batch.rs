@@ -2,8 +2,9 @@
 
 /// One copy of a [batch](super::Driver::copy_batch).
 ///
-/// Both addresses are plain numbers, as CUDA takes them. That of host memory which is not page-locked
-/// comes from `expose_provenance`; the driver knows page-locked memory by its address alone.
+/// Both addresses are plain numbers, as CUDA takes them. That of host memory which is not
+/// page-locked comes from `expose_provenance`; the driver knows page-locked memory by its address
+/// alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BatchCopy {
     /// Where the bytes go.

@@ -1,7 +1,7 @@
 //! The real runtime: each method of [`Driver`] is one call of the CUDA runtime.
 //!
-//! Nothing is decided, cached or retried here, but for what [`batch`] says of itself. What surrounds a
-//! call keeps the invariants of the seam, by way of [`thread`]:
+//! Nothing is decided, cached or retried here, but for what [`batch`] says of itself. What
+//! surrounds a call keeps the invariants of the seam, by way of [`thread`]:
 //!
 //! * The caller's last error is left as it was, by every method.
 //! * The current device is compared, and set and restored where it differs, where CUDA binds a call
@@ -11,8 +11,8 @@
 //! * Calls that CUDA lists as potentially unsafe during a capture run in relaxed capture mode.
 //! * Output parameters are read only after success; without a driver CUDA leaves them unwritten.
 //!
-//! A thread that has not chosen a device has device 0, and CUDA may initialise that device when such a
-//! thread calls, whichever device the call is about.
+//! A thread that has not chosen a device has device 0, and CUDA may initialise that device when
+//! such a thread calls, whichever device the call is about.
 
 mod batch;
 mod convert;
@@ -76,8 +76,8 @@ fn poll(answer: DriverResult<()>) -> DriverResult<Poll> {
 /// # Safety
 ///
 /// * `stream` is live.
-/// * `dst` and `src` are ranges of `bytes` bytes, of the kinds of memory that `kind` says, and valid
-///   until retired.
+/// * `dst` and `src` are ranges of `bytes` bytes, of the kinds of memory that `kind` says, and
+///   valid until retired.
 unsafe fn copy(
     stream: RawStream,
     dst: Address,
@@ -190,7 +190,8 @@ unsafe impl Driver for CudaDriver {
         let range = Address::host(ptr.as_ptr());
         call(move || {
             on_device(device, || {
-                // SAFETY: the range is mapped and stays so until unregistered: promised by the caller.
+                // SAFETY: the range is mapped and stays so until unregistered: promised by the
+                // caller.
                 relaxed(|| unsafe { sys::cudaHostRegister(range.get(), bytes, flags) })
             })
         })
@@ -284,9 +285,9 @@ unsafe impl Driver for CudaDriver {
         access: BatchAccess,
         copies: &[BatchCopy],
     ) -> DriverResult<()> {
-        // CUDA tells the kinds of memory by their addresses.
-        // SAFETY: live stream, ranges valid until retired or read during the call, none overlapping a
-        // destination: promised by the caller.
+        // CUDA tells the kinds of memory by their addresses. SAFETY: live stream, ranges valid
+        // until retired or read during the call, none overlapping a destination: promised by the
+        // caller.
         unsafe { batch::copy(stream, access, copies) }
     }
 

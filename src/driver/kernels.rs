@@ -23,8 +23,8 @@ pub const MAX_PATTERN: usize = 64;
 ///
 /// # Safety
 ///
-/// As for [`Driver`](super::Driver): a call that returns success has the effect that it documents, in
-/// stream order, and touches no memory outside the ranges that its arguments name.
+/// As for [`Driver`](super::Driver): a call that returns success has the effect that it documents,
+/// in stream order, and touches no memory outside the ranges that its arguments name.
 pub unsafe trait Kernels {
     /// Kernel: repeats `pattern` over `dst .. dst + bytes`; a last partial pattern is cut off.
     ///
@@ -47,7 +47,8 @@ pub unsafe trait Kernels {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `src .. src + bytes` lies in one device allocation and is valid until retired; any alignment.
+    /// * `src .. src + bytes` lies in one device allocation and is valid until retired; any
+    ///   alignment.
     /// * `out .. out + 8` lies in device memory, aligned to 8, outside `src`, valid until retired.
     unsafe fn checksum(
         &self,
@@ -63,8 +64,8 @@ pub unsafe trait Kernels {
     ///
     /// * `stream` is live.
     /// * `items` holds `count` [`Item`]s in device memory, aligned to 8, valid until retired.
-    /// * Every part `packed + offset .. + bytes` and every `address .. + bytes` lies in device memory
-    ///   that is valid until retired; any alignment.
+    /// * Every part `packed + offset .. + bytes` and every `address .. + bytes` lies in device
+    ///   memory that is valid until retired; any alignment.
     /// * No two destinations overlap, and none overlaps the packed block or the items.
     unsafe fn scatter(
         &self,
@@ -94,12 +95,14 @@ pub unsafe trait Kernels {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `items` is the address of `count` [`Item`]s, aligned to 8, in device memory or in one page-locked
-    ///   block, valid until retired. Those in host memory are complete when the call is made.
-    /// * Every source lies in device memory or in one page-locked block, and every destination in device
-    ///   memory; all are valid until retired; any alignment.
-    /// * The device can use the addresses of that host memory: it was allocated with `host_alloc`, or it was
-    ///   registered where [`Attribute::CanUseHostPointerForRegisteredMem`](super::Attribute) is 1.
+    /// * `items` is the address of `count` [`Item`]s, aligned to 8, in device memory or in one
+    ///   page-locked block, valid until retired. Those in host memory are complete when the call is
+    ///   made.
+    /// * Every source lies in device memory or in one page-locked block, and every destination in
+    ///   device memory; all are valid until retired; any alignment.
+    /// * The device can use the addresses of that host memory: it was allocated with `host_alloc`,
+    ///   or it was registered where
+    ///   [`Attribute::CanUseHostPointerForRegisteredMem`](super::Attribute) is 1.
     /// * No two destinations overlap, and none overlaps a source or the items.
     unsafe fn pull(&self, stream: RawStream, items: u64, count: usize) -> DriverResult<()>;
 

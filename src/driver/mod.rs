@@ -15,12 +15,12 @@
 //!   of the default streams (CUDA Runtime API, "Stream synchronization behavior").
 //! * **Threads.** Every method may be called from any thread at any time, unless its own
 //!   preconditions say otherwise.
-//! * **Failure.** `Err` carries the runtime's code, unknown numbers included. As in CUDA, a call may
-//!   return the error of earlier asynchronous work, so that an `Err` is no proof that nothing was
-//!   enqueued.
+//! * **Failure.** `Err` carries the runtime's code, unknown numbers included. As in CUDA, a call
+//!   may return the error of earlier asynchronous work, so that an `Err` is no proof that nothing
+//!   was enqueued.
 //!
-//! This module is public so that conformance tests can drive both implementations; it is not covered
-//! by the crate's semantic versioning.
+//! This module is public so that conformance tests can drive both implementations; it is not
+//! covered by the crate's semantic versioning.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -130,8 +130,8 @@ pub enum Attribute {
     ComputeCapabilityMinor,
     /// `cudaDevAttrClockRate` in kHz
     ClockRate,
-    /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1 where
-    /// the system knows no such thing. A runtime older than 12.2 refuses the question.
+    /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
+    /// where the system knows no such thing. A runtime older than 12.2 refuses the question.
     HostNumaNode,
     /// `cudaDevAttrUnifiedAddressing`: one address space for the host and all devices.
     UnifiedAddressing,
@@ -147,8 +147,8 @@ pub struct HostFlags {
     pub portable: bool,
     /// Mapped into the address space of the devices.
     pub mapped: bool,
-    /// Write-combined: faster for the device to read over some links, very slow for the CPU to read.
-    /// Only for allocation.
+    /// Write-combined: faster for the device to read over some links, very slow for the CPU to
+    /// read. Only for allocation.
     pub write_combined: bool,
 }
 
@@ -170,9 +170,9 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 ///
 /// Whoever implements this trait promises that
 ///
-/// * a call that returns success has the effect that the CUDA Runtime API documents for the function
-///   that the method names, in stream order, and touches no host memory outside the ranges that its
-///   arguments name;
+/// * a call that returns success has the effect that the CUDA Runtime API documents for the
+///   function that the method names, in stream order, and touches no host memory outside the ranges
+///   that its arguments name;
 /// * [`Poll::Done`] and a successful `*_synchronize` are given only when the work asked about is
 ///   complete and its writes are visible to the calling thread;
 /// * memory that [`host_alloc`](Driver::host_alloc) gives is initialised, aligned to at least 4096
@@ -181,8 +181,8 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 ///
 /// The terms that the preconditions below use:
 ///
-/// * **live stream / event**: created by this driver (or a default stream, or a foreign handle of the
-///   same CUDA runtime) and not destroyed;
+/// * **live stream / event**: created by this driver (or a default stream, or a foreign handle of
+///   the same CUDA runtime) and not destroyed;
 /// * **valid until retired**: the memory stays allocated, and is not accessed by the host in a
 ///   conflicting way, until the operation is complete on the device.
 pub unsafe trait Driver: Kernels + Send + Sync {
@@ -241,8 +241,8 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// * No operation that names the range is pending on any stream.
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()>;
 
-    /// Allocates device memory, in stream order. `cudaMallocAsync`; `bytes` must not be 0. The address
-    /// is aligned to at least 256 bytes.
+    /// Allocates device memory, in stream order. `cudaMallocAsync`; `bytes` must not be 0. The
+    /// address is aligned to at least 256 bytes.
     ///
     /// # Safety
     ///
@@ -264,8 +264,8 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `src .. src + bytes` lies in one page-locked block, by one call of `host_alloc` or `host_register`,
-    ///   and is valid until retired.
+    /// * `src .. src + bytes` lies in one page-locked block, by one call of `host_alloc` or
+    ///   `host_register`, and is valid until retired.
     /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
     unsafe fn copy_h2d(
         &self,
@@ -280,8 +280,9 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `dst .. dst + bytes` lies in one page-locked block, by one call of `host_alloc` or `host_register`,
-    ///   and is valid until retired; the host neither reads nor writes it until then.
+    /// * `dst .. dst + bytes` lies in one page-locked block, by one call of `host_alloc` or
+    ///   `host_register`, and is valid until retired; the host neither reads nor writes it until
+    ///   then.
     /// * `src .. src + bytes` lies in one device allocation and is valid until retired.
     unsafe fn copy_d2h(
         &self,
@@ -300,8 +301,8 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live and not capturing.
-    /// * `src .. src + bytes` is host memory, all of it in one page-locked block or none of it in any, and
-    ///   is valid until retired.
+    /// * `src .. src + bytes` is host memory, all of it in one page-locked block or none of it in
+    ///   any, and is valid until retired.
     /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
     unsafe fn copy_pageable_h2d(
         &self,
@@ -317,8 +318,8 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live and not capturing.
-    /// * `dst .. dst + bytes` is host memory, all of it in one page-locked block or none of it in any, and
-    ///   is valid until retired; the host neither reads nor writes it until then.
+    /// * `dst .. dst + bytes` is host memory, all of it in one page-locked block or none of it in
+    ///   any, and is valid until retired; the host neither reads nor writes it until then.
     /// * `src .. src + bytes` lies in one device allocation and is valid until retired.
     unsafe fn copy_pageable_d2h(
         &self,
@@ -335,19 +336,20 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// stream. `cuMemcpyBatchAsync`
     ///
     /// The legacy stream is refused with [`CudaCode::INVALID_VALUE`]; a capturing stream with
-    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], and its capture goes on; a driver that is too old with
-    /// [`CudaCode::NOT_SUPPORTED`]. A batch without a byte to copy is no operation, on any stream.
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], and its capture goes on; a driver that is too old
+    /// with [`CudaCode::NOT_SUPPORTED`]. A batch without a byte to copy is no operation, on any
+    /// stream.
     ///
     /// # Safety
     ///
     /// * `stream` is live.
     /// * Every copy keeps the preconditions of the method that copies one such range:
-    ///   [`copy_h2d`](Driver::copy_h2d), [`copy_d2h`](Driver::copy_d2h), [`copy_d2d`](Driver::copy_d2d),
-    ///   [`copy_pageable_h2d`](Driver::copy_pageable_h2d) or
+    ///   [`copy_h2d`](Driver::copy_h2d), [`copy_d2h`](Driver::copy_d2h),
+    ///   [`copy_d2d`](Driver::copy_d2d), [`copy_pageable_h2d`](Driver::copy_pageable_h2d) or
     ///   [`copy_pageable_d2h`](Driver::copy_pageable_d2h); addresses as [`BatchCopy`] says.
     /// * No destination overlaps another destination, or any source, of the batch.
-    /// * [`BatchAccess::DuringCall`] only with sources in host memory, to which no pending operation writes;
-    ///   they need not be valid after the call.
+    /// * [`BatchAccess::DuringCall`] only with sources in host memory, to which no pending
+    ///   operation writes; they need not be valid after the call.
     unsafe fn copy_batch(
         &self,
         stream: RawStream,
@@ -361,7 +363,8 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * Both ranges lie in one device allocation each, do not overlap, and are valid until retired.
+    /// * Both ranges lie in one device allocation each, do not overlap, and are valid until
+    ///   retired.
     unsafe fn copy_d2d(
         &self,
         stream: RawStream,
@@ -479,14 +482,14 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// * Both events are live and of the same device.
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32>;
 
-    /// Enqueues a call of `function(data)` on a thread of the runtime; later work of the stream waits
-    /// for it. Not called after a device error. `cudaLaunchHostFunc`
+    /// Enqueues a call of `function(data)` on a thread of the runtime; later work of the stream
+    /// waits for it. Not called after a device error. `cudaLaunchHostFunc`
     ///
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `function` may be called once with `data` on any thread, does not unwind, calls no method of
-    ///   a driver, and does not wait for work that is not ordered before it.
+    /// * `function` may be called once with `data` on any thread, does not unwind, calls no method
+    ///   of a driver, and does not wait for work that is not ordered before it.
     unsafe fn launch_host(
         &self,
         stream: RawStream,
@@ -497,15 +500,15 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// Whether `device` can access the memory of `peer` directly. `cudaDeviceCanAccessPeer`
     fn can_access_peer(&self, device: Ordinal, peer: Ordinal) -> DriverResult<bool>;
 
-    /// Lets `device` access the memory of `peer`; one direction only. Enabled already is success here
-    /// (`cudaErrorPeerAccessAlreadyEnabled` is swallowed). `cudaDeviceEnablePeerAccess`
+    /// Lets `device` access the memory of `peer`; one direction only. Enabled already is success
+    /// here (`cudaErrorPeerAccessAlreadyEnabled` is swallowed). `cudaDeviceEnablePeerAccess`
     ///
     /// Memory of [`device_alloc`](Driver::device_alloc) is not affected: see
     /// [`pool_access`](Driver::pool_access).
     fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()>;
 
     /// Lets kernels and copies of `peer` read and write the memory that
-    /// [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between the two
-    /// work without it, too, by a detour. `cudaMemPoolSetAccess`
+    /// [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between the
+    /// two work without it, too, by a detour. `cudaMemPoolSetAccess`
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()>;
 }

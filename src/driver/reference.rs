@@ -5,8 +5,8 @@
 //!
 //! # The checksum
 //!
-//! The bytes are read as little-endian 64-bit words `w[0], w[1], ...`; a last partial word is filled
-//! up with zeros. With arithmetic modulo 2^64,
+//! The bytes are read as little-endian 64-bit words `w[0], w[1], ...`; a last partial word is
+//! filled up with zeros. With arithmetic modulo 2^64,
 //!
 //! ```text
 //! checksum = mix(!length) + sum over i of mix(w[i] + (i + 1) * STEP)
@@ -19,8 +19,8 @@
 //! * It is a sum, so blocks of words may be added up in any order: a GPU computes it in parallel.
 //! * Each term knows its position, so swapped, shifted or repeated words change it; a change of one
 //!   word always does, because `mix` is a bijection.
-//! * The length is a term, so zeros at the end count. The checksum of nothing is `mix(!0)`, which is
-//!   not 0: memory that was never written does not look like a checksum.
+//! * The length is a term, so zeros at the end count. The checksum of nothing is `mix(!0)`, which
+//!   is not 0: memory that was never written does not look like a checksum.
 //!
 //! It finds accidents. It is no defence against somebody who builds a collision.
 
@@ -107,8 +107,8 @@ pub fn gather<E>(
     scatter(packed, items, |address, part, bytes| copy(part, address, bytes))
 }
 
-/// Copies from the address in each item's `offset` to the item's address: a [`scatter`] of the whole
-/// address space.
+/// Copies from the address in each item's `offset` to the item's address: a [`scatter`] of the
+/// whole address space.
 ///
 /// # Errors
 ///

@@ -1,14 +1,16 @@
 //! A block of page-locked memory, as its owner keeps it and as a buffer uses it.
 //!
-//! A [`Block`] is a long-lived descriptor: the owner (a pool) makes it once and hands out the right to
-//! it, a [`BlockRef`], again and again. The [`Hazards`] lie in the descriptor, so that allocating a
-//! buffer initialises nothing.
+//! A [`Block`] is a long-lived descriptor: the owner (a pool) makes it once and hands out the right
+//! to it, a [`BlockRef`], again and again. The [`Hazards`] lie in the descriptor, so that
+//! allocating a buffer initialises nothing.
 //!
 //! # Invariants
 //!
-//! * Whoever has a `BlockRef` has it alone: the type is neither `Copy` nor `Clone`, and the right moves
-//!   from the owner to a buffer and back. It is exclusive access to the link and to the memory.
-//! * A copy covers no multiple of a block's `seam`, counted from its start; see [`parts`](BlockRef::parts).
+//! * Whoever has a `BlockRef` has it alone: the type is neither `Copy` nor `Clone`, and the right
+//!   moves from the owner to a buffer and back. It is exclusive access to the link and to the
+//!   memory.
+//! * A copy covers no multiple of a block's `seam`, counted from its start; see
+//!   [`parts`](BlockRef::parts).
 //! * The owner keeps the descriptor, the memory and itself alive while any `BlockRef` to it exists.
 
 use std::fmt;
@@ -24,9 +26,9 @@ use crate::sync::cell::UnsafeCell;
 pub(crate) trait BlockOwner: Send + Sync {
     fn context(&self) -> &Context;
 
-    /// Takes the block back; it may be used again once all its hazards are complete. If that ends the
-    /// owner, the last reference to it is returned, to be dropped when nobody is inside it any more. In a
-    /// forked child the block leaks.
+    /// Takes the block back; it may be used again once all its hazards are complete. If that ends
+    /// the owner, the last reference to it is returned, to be dropped when nobody is inside it any
+    /// more. In a forked child the block leaks.
     #[must_use]
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>>;
 }
@@ -172,8 +174,8 @@ impl BlockRef {
     #[must_use]
     pub(crate) fn give_back(self) -> Option<Arc<dyn BlockOwner>> {
         let owner = self.block().owner;
-        // SAFETY: the owner outlives the right; and should the right be what keeps it alive, it keeps
-        // itself alive by what it returns.
+        // SAFETY: the owner outlives the right; and should the right be what keeps it alive, it
+        // keeps itself alive by what it returns.
         unsafe { owner.as_ref() }.reclaim(self)
     }
 

@@ -2,10 +2,10 @@
 //!
 //! # Invariants
 //!
-//! * The allocation itself is recorded as a device write on the device's allocation stream, so that the
-//!   first use on any stream is ordered after it by the same mechanism as every other use.
-//! * Memory is freed on a stream that waits for every pending use. If that order cannot be established
-//!   the memory is quarantined: counted, never freed.
+//! * The allocation itself is recorded as a device write on the device's allocation stream, so that
+//!   the first use on any stream is ordered after it by the same mechanism as every other use.
+//! * Memory is freed on a stream that waits for every pending use. If that order cannot be
+//!   established the memory is quarantined: counted, never freed.
 //! * The contents are never read by the host; [`DeviceBuf`] gives out an address, not a slice.
 
 use std::fmt;
@@ -30,8 +30,8 @@ pub(crate) struct DeviceRegion {
     context: Arc<Context>,
     ptr: DevicePtr,
     bytes: usize,
-    /// The stream to free the memory on; `None` if it is borrowed, or if there is none. Not the device, which
-    /// may own the memory itself.
+    /// The stream to free the memory on; `None` if it is borrowed, or if there is none. Not the
+    /// device, which may own the memory itself.
     frees: Option<Arc<Timeline>>,
     hazards: Hazards,
 }
@@ -102,8 +102,8 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     let ordered =
         pending.iter().all(|user| home.wait_for(&user.stream, user.fence.position).is_ok());
     // SAFETY: the stream is live, and not capturing since nobody else has it; the memory came from
-    // `device_alloc` and its owner is gone, so this is the only free; `ordered` says that every use is
-    // ordered before this call: retired, earlier on `home`, or waited for by it.
+    // `device_alloc` and its owner is gone, so this is the only free; `ordered` says that every use
+    // is ordered before this call: retired, earlier on `home`, or waited for by it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();
     if !freed {
         context.quarantine(bytes);
@@ -122,8 +122,8 @@ pub struct DeviceBuf<T: Pod> {
 }
 
 impl Device {
-    /// Allocates `len` elements of device memory; the contents are unspecified. Does not wait for the
-    /// device: the allocation is made in stream order (`cudaMallocAsync`).
+    /// Allocates `len` elements of device memory; the contents are unspecified. Does not wait for
+    /// the device: the allocation is made in stream order (`cudaMallocAsync`).
     ///
     /// # Errors
     ///
@@ -138,15 +138,17 @@ impl Device {
         })
     }
 
-    /// Borrows device memory that somebody else allocated, so that copies to and from it are tracked.
-    /// Dropping the buffer does not free the memory.
+    /// Borrows device memory that somebody else allocated, so that copies to and from it are
+    /// tracked. Dropping the buffer does not free the memory.
     ///
     /// # Safety
     ///
-    /// * `ptr .. ptr + len * size_of::<T>()` lies in one allocation on this device, aligned for `T`.
+    /// * `ptr .. ptr + len * size_of::<T>()` lies in one allocation on this device, aligned for
+    ///   `T`.
     /// * It stays allocated until every operation enqueued through the buffer is complete.
-    /// * Work on it that was enqueued elsewhere before this call is complete, or is ordered before the
-    ///   streams that the buffer is used on; work enqueued elsewhere later is ordered by the caller.
+    /// * Work on it that was enqueued elsewhere before this call is complete, or is ordered before
+    ///   the streams that the buffer is used on; work enqueued elsewhere later is ordered by the
+    ///   caller.
     ///
     /// # Errors
     ///
@@ -424,8 +426,8 @@ impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
 
 /// The elements of `U` that are the same bytes as `range` of `T`, in memory that begins at `base`.
 ///
-/// A range of a region is counted in elements from the region's start, so the bytes before it must be
-/// whole elements too.
+/// A range of a region is counted in elements from the region's start, so the bytes before it must
+/// be whole elements too.
 fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize>> {
     let bytes = in_bytes::<T>(range);
     let size = size_of::<U>();

@@ -12,9 +12,11 @@
 //!
 //! # Invariants
 //!
-//! * The bytes of a region are initialised, and nobody else's, from allocation until the region drops.
-//! * `&[T]` is given out only when no device write to those bytes is pending, `&mut [T]` only when no
-//!   use of them is; while either lives, the borrow checker keeps out any operation that conflicts.
+//! * The bytes of a region are initialised, and nobody else's, from allocation until the region
+//!   drops.
+//! * `&[T]` is given out only when no device write to those bytes is pending, `&mut [T]` only when
+//!   no use of them is; while either lives, the borrow checker keeps out any operation that
+//!   conflicts.
 //! * Dropping never waits and never frees: the pool gets the block and its pending uses.
 
 use std::fmt;
@@ -104,9 +106,9 @@ impl Drop for PinnedRegion {
 /// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).
 ///
 /// The buffer knows which asynchronous copies still use it. [`read`](Self::read) and
-/// [`write`](Self::write) wait for those, and not for their streams; an idle buffer costs one load. Dropping
-/// it, even in the middle of a copy, returns the block to the pool, which reuses it only once the
-/// device is done with it.
+/// [`write`](Self::write) wait for those, and not for their streams; an idle buffer costs one load.
+/// Dropping it, even in the middle of a copy, returns the block to the pool, which reuses it only
+/// once the device is done with it.
 pub struct PinnedBuf<T: Pod> {
     region: PinnedRegion,
     len: usize,
@@ -116,8 +118,8 @@ pub struct PinnedBuf<T: Pod> {
 // SAFETY: a `PinnedBuf<T>` owns its elements as a `Vec<T>` does, and `T: Send` is required; the
 // region's other parts are `Send` by themselves.
 unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
-// SAFETY: `&PinnedBuf<T>` gives `&[T]`, and `T: Sync` is required; recording uses through `&self` goes
-// through the mutex of `Hazards`.
+// SAFETY: `&PinnedBuf<T>` gives `&[T]`, and `T: Sync` is required; recording uses through `&self`
+// goes through the mutex of `Hazards`.
 unsafe impl<T: Pod + Sync> Sync for PinnedBuf<T> {}
 
 impl<T: Pod> PinnedBuf<T> {
@@ -141,8 +143,8 @@ impl<T: Pod> PinnedBuf<T> {
         self.len == 0
     }
 
-    /// The address of the first element, for foreign code that takes raw pointers. Tell the buffer of
-    /// such use with [`Stream::foreign`](crate::Stream::foreign).
+    /// The address of the first element, for foreign code that takes raw pointers. Tell the buffer
+    /// of such use with [`Stream::foreign`](crate::Stream::foreign).
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
         self.region.ptr().as_ptr().cast::<T>()
@@ -227,7 +229,8 @@ impl PinnedBuf<u8> {
         unsafe { ManuallyDrop::take(&mut region.block) }
     }
 
-    /// A part of the buffer, to be used by whoever shares it; see [`wait_until_idle`](Self::wait_until_idle).
+    /// A part of the buffer, to be used by whoever shares it; see
+    /// [`wait_until_idle`](Self::wait_until_idle).
     pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'_> {
         self.region.operand(part, access)
     }
@@ -385,9 +388,9 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 
     fn settled(&self) -> &'a [T] {
         // SAFETY: the elements lie in the region (`range` was resolved against its length), whose
-        // bytes are initialised, are valid for any `T: Pod`, and are aligned for `T` (`PinnedBuf::new`).
-        // No device write to them is pending (the caller settled the range), and none can be enqueued
-        // while 'a, which borrows the buffer, lives.
+        // bytes are initialised, are valid for any `T: Pod`, and are aligned for `T`
+        // (`PinnedBuf::new`). No device write to them is pending (the caller settled the range),
+        // and none can be enqueued while 'a, which borrows the buffer, lives.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.range.len()) }
     }
 }
@@ -445,7 +448,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
-    /// The elements, to write, for as long as the view was borrowed. Blocks as [`PinnedBuf::write`].
+    /// The elements, to write, for as long as the view was borrowed. Blocks as
+    /// [`PinnedBuf::write`].
     ///
     /// # Errors
     ///
@@ -470,8 +474,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 
     fn settled(mut self) -> &'a mut [T] {
-        // SAFETY: as for `PinnedSlice::settled`; moreover no device use of the elements is pending at
-        // all, and the view borrows the buffer exclusively for 'a, so that nobody else has them.
+        // SAFETY: as for `PinnedSlice::settled`; moreover no device use of the elements is pending
+        // at all, and the view borrows the buffer exclusively for 'a, so that nobody else has them.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
     }
 }

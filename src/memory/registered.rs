@@ -1,5 +1,5 @@
-//! Memory of the user's own, page-locked where it lies: copies from and to it are as fast, as asynchronous
-//! and as well tracked as those of a [`PinnedBuf`].
+//! Memory of the user's own, page-locked where it lies: copies from and to it are as fast, as
+//! asynchronous and as well tracked as those of a [`PinnedBuf`].
 //!
 //! ```text
 //!   Device::register(owner)           a Registered: has the owner until into_inner, or drop
@@ -9,8 +9,8 @@
 //! # Invariants
 //!
 //! * An owner is alone with its memory again, or drops, only when the [`Registration`] has ended.
-//! * Memory that is borrowed could be had back by forgetting whatever guards it (soundness rule 2). So nobody
-//!   gets a guard: the buffer is a local of the function that runs the closure.
+//! * Memory that is borrowed could be had back by forgetting whatever guards it (soundness rule 2).
+//!   So nobody gets a guard: the buffer is a local of the function that runs the closure.
 
 use std::fmt;
 use std::ops::{Deref, RangeBounds};
@@ -78,8 +78,8 @@ pub unsafe trait HostMemory: Send + 'static {
     fn elements(&mut self) -> &mut [Self::Element];
 }
 
-// SAFETY: the elements are on the heap, where they stay until the vector is used or dropped; the vector
-// owns them alone.
+// SAFETY: the elements are on the heap, where they stay until the vector is used or dropped; the
+// vector owns them alone.
 unsafe impl<T: Pod + Send> HostMemory for Vec<T> {
     type Element = T;
 
@@ -126,35 +126,37 @@ impl<V> fmt::Debug for Refused<V> {
 
 impl<V> std::error::Error for Refused<V> {}
 
-/// Page-locked memory of the user's own, from [`Device::register`]. A [`PinnedBuf`], with the same copies,
-/// views and waits, that came from somewhere else.
+/// Page-locked memory of the user's own, from [`Device::register`]. A [`PinnedBuf`], with the same
+/// copies, views and waits, that came from somewhere else.
 ///
 /// Dropping it blocks until the device is done with the memory and the runtime has unregistered it
-/// (`cudaHostUnregister`), and then drops the owner; in a host function another thread does that. If the
-/// device cannot say whether it is done, the owner leaks, and [`Device::quarantined_bytes`] counts it.
+/// (`cudaHostUnregister`), and then drops the owner; in a host function another thread does that.
+/// If the device cannot say whether it is done, the owner leaks, and [`Device::quarantined_bytes`]
+/// counts it.
 pub struct Registered<O: HostMemory> {
     buffer: PinnedBuf<O::Element>,
     registration: Arc<Registration<O>>,
 }
 
 impl Device {
-    /// Page-locks memory that exists already, for all devices of the process (`cudaHostRegister`). Blocks:
-    /// it takes about as long as allocating page-locked memory of that size does. No elements are no work.
+    /// Page-locks memory that exists already, for all devices of the process (`cudaHostRegister`).
+    /// Blocks: it takes about as long as allocating page-locked memory of that size does. No
+    /// elements are no work.
     ///
     /// # Errors
     ///
-    /// All give the owner back. [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the memory is
-    /// page-locked already, and for memory that cannot be: shared mappings of files;
+    /// All give the owner back. [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the
+    /// memory is page-locked already, and for memory that cannot be: shared mappings of files;
     /// [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
     /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
     /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function.
     pub fn register<O: HostMemory>(&self, owner: O) -> Result<Registered<O>, Refused<O>> {
-        // Boxed, so that moving the owner from here on touches nothing of it: a `Box<[T]>` that moves claims
-        // to be the only way to its elements.
+        // Boxed, so that moving the owner from here on touches nothing of it: a `Box<[T]>` that
+        // moves claims to be the only way to its elements.
         let mut owner = Box::new(owner);
         let elements = NonNull::from(owner.elements());
-        // SAFETY: the slice is readable and writable, and stays so for as long as the owner is left alone
-        // (`HostMemory`), which it is until the memory is unregistered, or for ever.
+        // SAFETY: the slice is readable and writable, and stays so for as long as the owner is left
+        // alone (`HostMemory`), which it is until the memory is unregistered, or for ever.
         match unsafe { page_lock(self.context(), "Device::register", elements) } {
             Ok(()) => {
                 let registration = Registration::new(self.context(), elements, owner, false);
@@ -164,9 +166,9 @@ impl Device {
         }
     }
 
-    /// Page-locks a slice while `work` runs, which gets it as a view for copies. Blocks to page-lock it, as
-    /// [`register`](Self::register), and at the end, also when `work` panics, until the device is
-    /// done with the slice.
+    /// Page-locks a slice while `work` runs, which gets it as a view for copies. Blocks to
+    /// page-lock it, as [`register`](Self::register), and at the end, also when `work` panics,
+    /// until the device is done with the slice.
     ///
     /// ```
     /// # use pinlane::Device;
@@ -180,16 +182,16 @@ impl Device {
     ///
     /// # Aborts
     ///
-    /// If a copy may still be under way and every way to wait for it fails, also because the device is
-    /// lost: the device may still write to the slice, and when this function returns the slice belongs
-    /// to the caller again. Memory that must survive the loss of a device goes to
+    /// If a copy may still be under way and every way to wait for it fails, also because the device
+    /// is lost: the device may still write to the slice, and when this function returns the slice
+    /// belongs to the caller again. Memory that must survive the loss of a device goes to
     /// [`register`](Self::register), which keeps it.
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register): `work` was not called. When the runtime does not unregister
-    /// the slice, `work` was called and its result is dropped; the slice can be used, but not be
-    /// registered again.
+    /// As for [`register`](Self::register): `work` was not called. When the runtime does not
+    /// unregister the slice, `work` was called and its result is dropped; the slice can be used,
+    /// but not be registered again.
     pub fn with_registered<T: Pod, R>(
         &self,
         slice: &mut [T],
@@ -198,8 +200,8 @@ impl Device {
         const OPERATION: &str = "Device::with_registered";
         let elements = NonNull::from(slice);
         // SAFETY: the slice is borrowed until this function returns, or unwinds. Before that the
-        // registration ends, here or by the buffer's drop; what cannot be unregistered is an error, and
-        // nothing uses it.
+        // registration ends, here or by the buffer's drop; what cannot be unregistered is an error,
+        // and nothing uses it.
         unsafe { page_lock(self.context(), OPERATION, elements) }?;
         let registration = Registration::new(self.context(), elements, Box::new(()), true);
         let mut buffer = registration.buffer(elements.len());
@@ -215,8 +217,8 @@ impl PinnedBuf<u8> {
     ///
     /// # Safety
     ///
-    /// * `bytes` from `ptr` on are readable and writable, and stay so until [`Lent::end`] has succeeded;
-    ///   until then they are accessed through the buffer only.
+    /// * `bytes` from `ptr` on are readable and writable, and stay so until [`Lent::end`] has
+    ///   succeeded; until then they are accessed through the buffer only.
     /// * They are initialised before the host reads them through the buffer.
     /// * The buffer is not dropped before.
     pub(crate) unsafe fn register_raw(
@@ -239,8 +241,8 @@ pub(crate) struct Lent(Arc<Registration<()>>);
 
 #[cfg(feature = "capi")]
 impl Lent {
-    /// Blocks until the device is done with the memory, and unregisters it. Called once nobody uses the
-    /// buffer any more. If it fails all is as it was.
+    /// Blocks until the device is done with the memory, and unregisters it. Called once nobody uses
+    /// the buffer any more. If it fails all is as it was.
     pub(crate) fn end(&self, operation: &'static str) -> Result<()> {
         self.0.give_back(operation)
     }
@@ -251,11 +253,11 @@ impl<O: HostMemory> Registered<O> {
     ///
     /// # Errors
     ///
-    /// All give the buffer back, registered as it was. The error of an operation that could not be waited
-    /// for; [`DeviceLost`](crate::ErrorKind::DeviceLost);
+    /// All give the buffer back, registered as it was. The error of an operation that could not be
+    /// waited for; [`DeviceLost`](crate::ErrorKind::DeviceLost);
     /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function; what `cudaHostUnregister`
-    /// reports.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function; what
+    /// `cudaHostUnregister` reports.
     pub fn into_inner(self) -> Result<O, Refused<Self>> {
         match self.registration.give_back("Registered::into_inner") {
             Ok(owner) => Ok(owner),
@@ -300,8 +302,8 @@ impl<O: HostMemory> Registered<O> {
     }
 }
 
-/// All that a buffer does without being changed. There is no `DerefMut`: with it the buffer could be swapped
-/// for another one, and parted from its owner.
+/// All that a buffer does without being changed. There is no `DerefMut`: with it the buffer could
+/// be swapped for another one, and parted from its owner.
 impl<O: HostMemory> Deref for Registered<O> {
     type Target = PinnedBuf<O::Element>;
 

@@ -12,13 +12,16 @@
 //!
 //! # Invariants
 //!
-//! * The owner is not touched before every recorded use is complete and the runtime has unregistered the
-//!   memory. This is the one drop of a buffer that waits: `cudaHostUnregister` does anyway.
-//! * Whatever goes wrong leaks the owner: it is kept in a `ManuallyDrop` and taken out at the very end.
-//! * A forked child keeps its copy of the memory, which is its program's and not ours to take away: no
-//!   `MADV_DONTFORK`, or a child that reads its own `Vec` would die of it. No copy is torn by that where the
-//!   kernel copies page-locked pages inside `fork`, as Linux does since 5.9; older ones may give the parent's
-//!   next write a page that the device does not read, whoever page-locked the memory.
+//! * The owner is not touched before every recorded use is complete and the runtime has
+//!   unregistered the memory. This is the one drop of a buffer that waits: `cudaHostUnregister`
+//!   does anyway.
+//! * Whatever goes wrong leaks the owner: it is kept in a `ManuallyDrop` and taken out at the very
+//!   end.
+//! * A forked child keeps its copy of the memory, which is its program's and not ours to take away:
+//!   no `MADV_DONTFORK`, or a child that reads its own `Vec` would die of it. No copy is torn by
+//!   that where the kernel copies page-locked pages inside `fork`, as Linux does since 5.9; older
+//!   ones may give the parent's next write a page that the device does not read, whoever
+//!   page-locked the memory.
 //! * No lock is held while a device is waited for, the runtime called, or an owner dropped.
 
 use std::io::Write;
@@ -109,7 +112,8 @@ enum Failure {
 }
 
 impl<O: Send + 'static> Registration<O> {
-    /// `elements` have been page-locked. They belong to `owner`, or to somebody else if they are `lent`.
+    /// `elements` have been page-locked. They belong to `owner`, or to somebody else if they are
+    /// `lent`.
     pub(super) fn new<T>(
         context: &Arc<Context>,
         elements: NonNull<[T]>,
@@ -133,8 +137,9 @@ impl<O: Send + 'static> Registration<O> {
     /// The buffer whose drop ends the registration. Called once.
     pub(super) fn buffer<T: Pod>(self: &Arc<Self>, len: usize) -> PinnedBuf<T> {
         let _ = Arc::into_raw(self.clone());
-        // SAFETY: the descriptor lives as long as the registration, which the reference just leaked keeps
-        // alive until `reclaim` takes it back; this is the only `BlockRef` to it, being made once.
+        // SAFETY: the descriptor lives as long as the registration, which the reference just leaked
+        // keeps alive until `reclaim` takes it back; this is the only `BlockRef` to it, being made
+        // once.
         let block = unsafe { BlockRef::new(NonNull::from(&self.block)) };
         PinnedBuf::new(PinnedRegion::new(block), len)
     }
@@ -154,15 +159,16 @@ impl<O: Send + 'static> Registration<O> {
             result = result.and(finish(&user, operation).map_err(Failure::InUse));
         }
         result?;
-        // SAFETY: every use has been recorded and is complete, and whoever ends the registration has
-        // the block alone, so that no more can come.
+        // SAFETY: every use has been recorded and is complete, and whoever ends the registration
+        // has the block alone, so that no more can come.
         unsafe { driver.host_unregister(self.block.ptr()) }.map_err(|code| {
             let what = format_args!("unregistering {bytes} bytes");
             Failure::Locked(self.context.error(code, "cudaHostUnregister", what))
         })
     }
 
-    /// Ends the registration, which has not ended, and gives the owner back. If that fails, all is as it was.
+    /// Ends the registration, which has not ended, and gives the owner back. If that fails, all is
+    /// as it was.
     pub(super) fn give_back(&self, operation: &'static str) -> Result<O> {
         match self.unlock(operation) {
             Ok(()) => {
@@ -211,9 +217,9 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
     }
 }
 
-/// Blocks until an operation is complete, by every way there is to know: its event, its stream, and asking
-/// again and again. An error is never taken to mean that: copies that were enqueued before go on when a
-/// device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
+/// Blocks until an operation is complete, by every way there is to know: its event, its stream, and
+/// asking again and again. An error is never taken to mean that: copies that were enqueued before
+/// go on when a device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
 fn finish(user: &Use, operation: &'static str) -> Result<()> {
     const PAUSE: Duration = Duration::from_micros(100);
     let (stream, position) = (&user.stream, user.fence.position);
@@ -230,9 +236,9 @@ fn finish(user: &Use, operation: &'static str) -> Result<()> {
     }
 }
 
-/// The end of a borrow that cannot end: a device may write to the memory at any time, and nothing that
-/// happens after it came back would be defined. A process that is ending anyway ends in peace; any other
-/// aborts.
+/// The end of a borrow that cannot end: a device may write to the memory at any time, and nothing
+/// that happens after it came back would be defined. A process that is ending anyway ends in peace;
+/// any other aborts.
 #[cold]
 fn end_process(block: &Block, error: &Error) -> ! {
     while is_exiting() {

@@ -8,8 +8,8 @@
 //! # Invariants
 //!
 //! * Nodes are made when they are needed and stay until the map drops; places start as null.
-//! * Neighbours in memory are no neighbours in their leaf, so that threads that allocate side by side do not
-//!   write to one cache line.
+//! * Neighbours in memory are no neighbours in their leaf, so that threads that allocate side by
+//!   side do not write to one cache line.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -42,7 +42,8 @@ impl Addresses {
         child(child(child(&self.root)?.at(root))?.at(middle)).map(|node| node.at(leaf))
     }
 
-    /// The place of an address; `None` for addresses that are no multiple of [`GRANULE`], or too high.
+    /// The place of an address; `None` for addresses that are no multiple of [`GRANULE`], or too
+    /// high.
     #[inline]
     pub(super) fn make(&self, address: usize) -> Option<&Place> {
         let [root, middle, leaf] = path(address)?;
@@ -69,8 +70,8 @@ impl<T, const N: usize> Node<T, N> {
 
 #[inline]
 fn child<T>(place: &AtomicPtr<T>) -> Option<&T> {
-    // SAFETY: a node that is there stays as long as the map, which the place is part of; nothing but shared
-    // references to it are made.
+    // SAFETY: a node that is there stays as long as the map, which the place is part of; nothing
+    // but shared references to it are made.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 

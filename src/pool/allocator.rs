@@ -7,8 +7,8 @@ use allocator_api2::alloc::{AllocError, Allocator};
 
 use super::PinnedPool;
 
-/// A pool as an allocator of `allocator-api2`, for collections whose elements are to be in page-locked
-/// memory; from [`PinnedPool::allocator`].
+/// A pool as an allocator of `allocator-api2`, for collections whose elements are to be in
+/// page-locked memory; from [`PinnedPool::allocator`].
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -22,20 +22,24 @@ use super::PinnedPool;
 /// # Ok::<(), pinlane::Error>(())
 /// ```
 ///
-/// * What it gives is **plain memory**: nobody tracks which device uses it. A `&[T]` of a collection is a
-///   slice like any other, and unsafe code that hands its address to CUDA must keep the elements alive
-///   and untouched until the device is done with them. [`PinnedBuf`](crate::PinnedBuf) does that by itself.
-/// * Allocating blocks as [`PinnedPool::alloc`] does. Where that fails, the budget included, collections end
-///   the process, as they do when any memory is exhausted; their `try_` functions give an error.
+/// * What it gives is **plain memory**: nobody tracks which device uses it. A `&[T]` of a
+///   collection is a slice like any other, and unsafe code that hands its address to CUDA must keep
+///   the elements alive and untouched until the device is done with them.
+///   [`PinnedBuf`](crate::PinnedBuf) does that by itself.
+/// * Allocating blocks as [`PinnedPool::alloc`] does. Where that fails, the budget included,
+///   collections end the process, as they do when any memory is exhausted; their `try_` functions
+///   give an error.
 /// * Alignments of more than 2 MiB are refused.
-/// * Growing and shrinking move nothing while the block has room and at least half of it stays in use.
+/// * Growing and shrinking move nothing while the block has room and at least half of it stays in
+///   use.
 /// * The allocator keeps the pool alive. What is leaked (`Vec::leak`) stays.
-/// * A **forked child** does not have the memory, so that `fork` neither copies it nor parts the parent's
-///   pages from those that a device reads. Whatever touches it there ends the child by `SIGSEGV`, and nothing
-///   ever reads wrong data. The allocator itself touches nothing: a `Vec` or `Box` of elements without
-///   destructors drops quietly, and leaks. One whose elements have destructors (`Vec<String>`), and a map or
-///   a list, which keep their own links in the memory, run through it when they drop. Give
-///   those to [`std::mem::forget`] in the child, or leave it by `exec` or `_exit`.
+/// * A **forked child** does not have the memory, so that `fork` neither copies it nor parts the
+///   parent's pages from those that a device reads. Whatever touches it there ends the child by
+///   `SIGSEGV`, and nothing ever reads wrong data. The allocator itself touches nothing: a `Vec` or
+///   `Box` of elements without destructors drops quietly, and leaks. One whose elements have
+///   destructors (`Vec<String>`), and a map or a list, which keep their own links in the memory,
+///   run through it when they drop. Give those to [`std::mem::forget`] in the child, or leave it by
+///   `exec` or `_exit`.
 #[derive(Clone, Debug)]
 pub struct PinnedAllocator {
     pool: PinnedPool,
@@ -77,8 +81,8 @@ impl PinnedAllocator {
         bytes: usize,
     ) -> Result<NonNull<[u8]>, AllocError> {
         let new = self.allocate(to)?;
-        // SAFETY: both have room for `bytes`, and the new block is another one than the old, which is still
-        // allocated.
+        // SAFETY: both have room for `bytes`, and the new block is another one than the old, which
+        // is still allocated.
         unsafe { new.cast::<u8>().copy_from_nonoverlapping(ptr, bytes) };
         // SAFETY: the caller's first precondition.
         unsafe { self.deallocate(ptr, from) };
@@ -92,11 +96,11 @@ fn nothing(layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(nowhere.expect("an alignment is not 0"), 0)
 }
 
-// SAFETY: what `allocate` gives is the caller's until `deallocate`, or for ever: the pool's table holds it,
-// and blocks that are out are not unmapped when the pool goes. It does not depend on where the allocator
-// is, and any clone, being the same pool, can deallocate it. Layouts without bytes get no block, neither
-// when they are allocated nor when they are freed: a block is never shorter than 1 byte, so that the size
-// of the layout, which fits the block, tells the two apart.
+// SAFETY: what `allocate` gives is the caller's until `deallocate`, or for ever: the pool's table
+// holds it, and blocks that are out are not unmapped when the pool goes. It does not depend on
+// where the allocator is, and any clone, being the same pool, can deallocate it. Layouts without
+// bytes get no block, neither when they are allocated nor when they are freed: a block is never
+// shorter than 1 byte, so that the size of the layout, which fits the block, tells the two apart.
 unsafe impl Allocator for PinnedAllocator {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {
@@ -121,7 +125,8 @@ unsafe impl Allocator for PinnedAllocator {
     ) -> Result<NonNull<[u8]>, AllocError> {
         match self.in_place(ptr, new) {
             Some(block) if old.size() > 0 => Ok(block),
-            // SAFETY: `old` fits the block at `ptr`, by the caller's precondition, and is the smaller one.
+            // SAFETY: `old` fits the block at `ptr`, by the caller's precondition, and is the
+            // smaller one.
             _ => unsafe { self.move_to(ptr, old, new, old.size()) },
         }
     }
@@ -134,7 +139,8 @@ unsafe impl Allocator for PinnedAllocator {
     ) -> Result<NonNull<[u8]>, AllocError> {
         // SAFETY: the same preconditions.
         let block = unsafe { self.grow(ptr, old, new) }?;
-        // SAFETY: the block is this caller's, `old.size()` lies in it, and the rest has the length said.
+        // SAFETY: the block is this caller's, `old.size()` lies in it, and the rest has the length
+        // said.
         unsafe {
             block.cast::<u8>().add(old.size()).write_bytes(0, block.len() - old.size());
         }
@@ -151,7 +157,8 @@ unsafe impl Allocator for PinnedAllocator {
         if let Some(block) = in_place.filter(|block| new.size() >= block.len() / 2) {
             return Ok(block);
         }
-        // SAFETY: `old` fits the block at `ptr`, by the caller's precondition, and is the larger one.
+        // SAFETY: `old` fits the block at `ptr`, by the caller's precondition, and is the larger
+        // one.
         let moved = unsafe { self.move_to(ptr, old, new, new.size()) };
         moved.or(in_place.ok_or(AllocError))
     }

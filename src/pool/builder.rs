@@ -60,15 +60,16 @@ impl PinnedPoolBuilder {
         }
     }
 
-    /// The budget in bytes: the pool never page-locks more than this at a time. Not set, it is half of
-    /// the memory that the machine or the process's control groups allow, whichever is less.
+    /// The budget in bytes: the pool never page-locks more than this at a time. Not set, it is half
+    /// of the memory that the machine or the process's control groups allow, whichever is less.
     pub fn max_bytes(mut self, max_bytes: usize) -> Self {
         self.max_bytes = Some(max_bytes);
         self
     }
 
-    /// The most that one thread keeps for itself, in bytes of free blocks; 16 MiB if not set, and never more
-    /// than a 32nd of the budget. 0 for no caches: then every allocation takes the pool's lock.
+    /// The most that one thread keeps for itself, in bytes of free blocks; 16 MiB if not set, and
+    /// never more than a 32nd of the budget. 0 for no caches: then every allocation takes the
+    /// pool's lock.
     pub fn thread_cache_bytes(mut self, bytes: usize) -> Self {
         self.thread_cache_bytes = bytes;
         self
@@ -80,25 +81,26 @@ impl PinnedPoolBuilder {
         self
     }
 
-    /// How many threads touch new memory, at most; one a core, 16 at most, if not set. 0 counts as 1.
+    /// How many threads touch new memory, at most; one a core, 16 at most, if not set. 0 counts as
+    /// 1.
     pub fn growth_threads(mut self, threads: usize) -> Self {
         self.growth.threads = threads;
         self
     }
 
-    /// The most that one call of `cudaHostRegister` page-locks, in bytes; not limited if not set. A call keeps
-    /// the CUDA calls of all other threads waiting, about a millisecond for 64 MiB; in parts, with pauses
-    /// between, they get their turns, and large memory is there sooner, because touching and registering
-    /// overlap. Rounded to 4 MiB, 8 MiB at least.
+    /// The most that one call of `cudaHostRegister` page-locks, in bytes; not limited if not set. A
+    /// call keeps the CUDA calls of all other threads waiting, about a millisecond for 64 MiB; in
+    /// parts, with pauses between, they get their turns, and large memory is there sooner, because
+    /// touching and registering overlap. Rounded to 4 MiB, 8 MiB at least.
     ///
-    /// The price: buffers larger than this consist of several registrations, and the runtime refuses a
-    /// copy that spans two of them (`cudaErrorInvalidValue`). The copies of this crate are split; copies of
-    /// your own on such a buffer ([`Stream::foreign`](crate::Stream::foreign)) must be, at multiples of this
-    /// size from the start of the buffer.
+    /// The price: buffers larger than this consist of several registrations, and the runtime
+    /// refuses a copy that spans two of them (`cudaErrorInvalidValue`). The copies of this crate
+    /// are split; copies of your own on such a buffer ([`Stream::foreign`](crate::Stream::foreign))
+    /// must be, at multiples of this size from the start of the buffer.
     ///
-    /// Where the system refuses to page-lock so much in one call, the pool makes the parts smaller by itself, and
-    /// [`GrowthFallbacks::in_parts`](crate::GrowthFallbacks::in_parts) counts it. Their size is then a
-    /// power of two, 8 MiB at least.
+    /// Where the system refuses to page-lock so much in one call, the pool makes the parts smaller
+    /// by itself, and [`GrowthFallbacks::in_parts`](crate::GrowthFallbacks::in_parts) counts it.
+    /// Their size is then a power of two, 8 MiB at least.
     pub fn registration_bytes(mut self, bytes: usize) -> Self {
         let part = bytes.clamp(grow::LEAST_PART, isize::MAX as usize - SLICE);
         self.growth.part = part.next_multiple_of(SLICE);
@@ -106,30 +108,31 @@ impl PinnedPoolBuilder {
     }
 
     /// Maps the memory into the address space of the devices, so that kernels can access it
-    /// (`cudaHostAllocMapped`, `cudaHostRegisterMapped`). Off if not set; with unified addressing, which
-    /// every 64-bit platform has, the runtime maps it anyhow.
+    /// (`cudaHostAllocMapped`, `cudaHostRegisterMapped`). Off if not set; with unified addressing,
+    /// which every 64-bit platform has, the runtime maps it anyhow.
     pub fn mapped(mut self, mapped: bool) -> Self {
         self.growth.flags.mapped = mapped;
         self
     }
 
-    /// Makes the memory write-combined (`cudaHostAllocWriteCombined`): not kept in the processor's caches,
-    /// which may help the device to read it. **The CPU reads it many times slower**, so it is for buffers
-    /// that the host only writes, front to back. Implies [`PageLocking::Allocate`];
+    /// Makes the memory write-combined (`cudaHostAllocWriteCombined`): not kept in the processor's
+    /// caches, which may help the device to read it. **The CPU reads it many times slower**, so it
+    /// is for buffers that the host only writes, front to back. Implies [`PageLocking::Allocate`];
     /// blocks aligned to more than a page are ordinary memory all the same. Off if not set.
     pub fn write_combined(mut self, write_combined: bool) -> Self {
         self.growth.flags.write_combined = write_combined;
         self
     }
 
-    /// Gives memory back by itself: when more than `high` bytes are free and shared by all threads, until
-    /// `low` bytes are left. Only slabs whose blocks are all free can be given back.
+    /// Gives memory back by itself: when more than `high` bytes are free and shared by all threads,
+    /// until `low` bytes are left. Only slabs whose blocks are all free can be given back.
     pub fn watermarks(mut self, low: usize, high: usize) -> Self {
         self.watermarks = Some((high, low));
         self
     }
 
-    /// Gives memory back by itself once it has been free for that long. Costs one thread, which sleeps.
+    /// Gives memory back by itself once it has been free for that long. Costs one thread, which
+    /// sleeps.
     pub fn idle_age(mut self, age: Duration) -> Self {
         self.idle_age = Some(age);
         self
@@ -139,8 +142,8 @@ impl PinnedPoolBuilder {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidValue`] for a budget of less than a page (4096 bytes), or watermarks whose low one
-    /// is the higher; [`ErrorKind::ForkedProcess`].
+    /// [`ErrorKind::InvalidValue`] for a budget of less than a page (4096 bytes), or watermarks
+    /// whose low one is the higher; [`ErrorKind::ForkedProcess`].
     pub fn build(self) -> Result<PinnedPool> {
         const OPERATION: &str = "PinnedPoolBuilder::build";
         let context = self.device.context().clone();

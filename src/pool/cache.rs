@@ -10,17 +10,17 @@
 //!                                         pool's books in batches
 //! ```
 //!
-//! A shelf names its blocks without touching their descriptors, so that a block that one thread frees and
-//! another allocates, over and over, costs neither a miss in its cache.
+//! A shelf names its blocks without touching their descriptors, so that a block that one thread
+//! frees and another allocates, over and over, costs neither a miss in its cache.
 //!
 //! # Invariants
 //!
 //! * Shelves and outbox are touched by the owner inside its [`Lane`], by the owner under the pool's
 //!   lock, or by anybody under the pool's lock while the gate is closed and the lane is idle.
 //! * What is on a shelf is free: nobody uses it, and its hazards are complete.
-//! * The first `len` places of a shelf are taken. It has [`shelf_limit`] places, or none as long as nothing
-//!   was put there; the shelves together at most `max_bytes`, the outbox
-//!   at most [`OUTBOX`] blocks.
+//! * The first `len` places of a shelf are taken. It has [`shelf_limit`] places, or none as long as
+//!   nothing was put there; the shelves together at most `max_bytes`, the outbox at most [`OUTBOX`]
+//!   blocks.
 //! * Counters are written by whoever may touch what they count, and may be read by anybody.
 
 use super::chain::Chain;
@@ -101,8 +101,8 @@ pub(super) struct Cache {
     seen_hits: Counter,
 }
 
-// SAFETY: the cells are touched by one thread at a time (first invariant), with the lock or the gate
-// ordering the one after the other; what they hold is `Send`.
+// SAFETY: the cells are touched by one thread at a time (first invariant), with the lock or the
+// gate ordering the one after the other; what they hold is `Send`.
 unsafe impl Sync for Cache {}
 
 impl Shelf {
@@ -180,8 +180,8 @@ impl Cache {
         taken
     }
 
-    /// Whether anything has been posted; not while the gate is closed, for then it is in the books. Called
-    /// by the owner.
+    /// Whether anything has been posted; not while the gate is closed, for then it is in the books.
+    /// Called by the owner.
     pub(super) fn has_posted(&self, gate: &Gate) -> bool {
         let Some(_inside) = gate.enter(&self.lane) else { return false };
         // SAFETY: the owner is in its lane.
@@ -219,7 +219,8 @@ impl Cache {
     unsafe fn pop(&self, class: usize) -> Option<BlockRef> {
         let shelf = &self.shelves[class];
         let last = shelf.len.get().checked_sub(1)?;
-        // SAFETY: the caller may touch the shelf, whose first `len` places are taken; this one no longer is.
+        // SAFETY: the caller may touch the shelf, whose first `len` places are taken; this one no
+        // longer is.
         let block = shelf.blocks.with_mut(|blocks| unsafe {
             (&*blocks).get_unchecked(last as usize).assume_init_read()
         });
@@ -244,8 +245,9 @@ impl Cache {
         shelf.len.add(1);
     }
 
-    /// Makes room for a block of `class`: gives half of its shelf away if that is full, and otherwise half of
-    /// all shelves, so that what is used stays and what is not leaves step by step.
+    /// Makes room for a block of `class`: gives half of its shelf away if that is full, and
+    /// otherwise half of all shelves, so that what is used stays and what is not leaves step by
+    /// step.
     ///
     /// # Safety
     ///
@@ -281,7 +283,8 @@ impl Cache {
         self.shelves.iter().map(|shelf| shelf.hits.get()).sum()
     }
 
-    /// Whether the owner has not allocated from here since the last call. The caller holds the pool's lock.
+    /// Whether the owner has not allocated from here since the last call. The caller holds the
+    /// pool's lock.
     pub(super) fn is_idle(&self) -> bool {
         let hits = self.hits();
         let idle = hits == self.seen_hits.get();

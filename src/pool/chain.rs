@@ -1,4 +1,5 @@
-//! A stack of free blocks, linked through the blocks themselves: pushing and popping allocates nothing.
+//! A stack of free blocks, linked through the blocks themselves: pushing and popping allocates
+//! nothing.
 
 use crate::memory::block::BlockRef;
 

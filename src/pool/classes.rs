@@ -6,8 +6,8 @@
 //!   beyond           exact, in pages of 4096 bytes
 //! ```
 //!
-//! Every block is as aligned as its size allows, up to a page; a request for more alignment gets a block
-//! whose size is a multiple of it, from memory that is aligned so.
+//! Every block is as aligned as its size allows, up to a page; a request for more alignment gets a
+//! block whose size is a multiple of it, from memory that is aligned so.
 
 /// Memory is page-locked in units of this many bytes.
 pub(super) const PAGE: usize = 4096;
@@ -31,8 +31,8 @@ pub(super) struct Size {
 }
 
 impl Size {
-    /// The block for a request; `None` if there is no such block. `align` is a power of two, at most
-    /// [`MAX_ALIGN`].
+    /// The block for a request; `None` if there is no such block. `align` is a power of two, at
+    /// most [`MAX_ALIGN`].
     #[inline]
     pub(super) fn of(bytes: usize, align: usize) -> Option<Size> {
         if bytes <= EXACT_ABOVE && align <= STEP {

@@ -58,8 +58,8 @@ pub(super) struct State {
     /// How many requests the books have served.
     pub(super) served: u64,
     pub(super) counts: Counts,
-    /// How many batches are neither here nor in buffers at the moment: blocks on their way from a thread to the
-    /// books, and slabs on their way to the system.
+    /// How many batches are neither here nor in buffers at the moment: blocks on their way from a
+    /// thread to the books, and slabs on their way to the system.
     pub(super) under_way: usize,
     pub(super) keeper: Option<JoinHandle<()>>,
     pub(super) keeper_runs: bool,
@@ -140,8 +140,8 @@ impl Core {
     /// The block of a buffer without bytes, which keeps the pool itself alive.
     pub(super) fn take_empty_block(self: &Arc<Self>) -> BlockRef {
         let _ = Arc::into_raw(self.clone());
-        // SAFETY: the descriptor lives as long as the pool, which the reference just leaked keeps alive
-        // until `reclaim` takes it back; the block has no memory and is never linked.
+        // SAFETY: the descriptor lives as long as the pool, which the reference just leaked keeps
+        // alive until `reclaim` takes it back; the block has no memory and is never linked.
         unsafe { BlockRef::new(NonNull::from(&self.empty)) }
     }
 
@@ -184,8 +184,8 @@ impl Core {
         })
     }
 
-    /// A block that is free, or that a device turns out to be done with. Does not block. `others` says
-    /// whether to look at what other threads keep, too.
+    /// A block that is free, or that a device turns out to be done with. Does not block. `others`
+    /// says whether to look at what other threads keep, too.
     pub(super) fn take_now(self: &Arc<Self>, size: Size, others: bool) -> Option<BlockRef> {
         let cache = self.own_cache();
         if let Some(cache) = &cache {
@@ -209,8 +209,8 @@ impl Core {
         state.store.take(size)
     }
 
-    /// A block from the books, and a batch for this thread's cache, unless a request that was there first
-    /// waits for it.
+    /// A block from the books, and a batch for this thread's cache, unless a request that was there
+    /// first waits for it.
     fn take_shared(&self, size: Size, cache: Option<&Arc<Cache>>) -> Option<BlockRef> {
         let mut state = self.lock();
         if state.first_is_alone() || state.present().any(|(_, earlier)| earlier.size == size) {
@@ -276,7 +276,8 @@ impl Core {
     /// Takes a request out of the queue; false if it has been served.
     pub(super) fn withdraw(&self, slot: &Arc<Slot>) -> bool {
         let request = self.lock().remove(slot);
-        // Whoever was behind it may be first now; and the keeper opens the gate when the queue is empty.
+        // Whoever was behind it may be first now; and the keeper opens the gate when the queue is
+        // empty.
         self.wake.notify_all();
         request.is_some()
     }
@@ -300,16 +301,16 @@ impl Core {
         ready.into_iter().for_each(Delivery::make);
     }
 
-    /// How much free memory is to be given back by itself; `None` too if that was tried and there is hardly
-    /// more to try with.
+    /// How much free memory is to be given back by itself; `None` too if that was tried and there
+    /// is hardly more to try with.
     pub(super) fn excess(&self, state: &State) -> Option<usize> {
         let free = state.store.free_bytes;
         let worth = !state.closed && free > state.kept_bytes + state.kept_bytes / 8;
         self.options.excess(free).filter(|_| worth)
     }
 
-    /// Closes the gate, and puts all that threads keep into the books. The caller opens it again, or does
-    /// not.
+    /// Closes the gate, and puts all that threads keep into the books. The caller opens it again,
+    /// or does not.
     pub(super) fn collect(&self, state: &mut State) {
         self.collect_from(state, |_| true);
     }
@@ -339,9 +340,9 @@ impl Core {
         let mut lost = 0;
         for slab in slabs {
             let bytes = slab.memory.bytes();
-            // SAFETY: all blocks of a slab that is out of the books are free, so that no operation names
-            // the memory and nobody accesses it. Whoever calls this passed the gate to the driver, or is
-            // on an ordinary thread.
+            // SAFETY: all blocks of a slab that is out of the books are free, so that no operation
+            // names the memory and nobody accesses it. Whoever calls this passed the gate to the
+            // driver, or is on an ordinary thread.
             if unsafe { slab.release(&self.context) } { released += bytes } else { lost += bytes }
         }
         trace::released(released, lost);
@@ -392,8 +393,8 @@ fn owner(core: &Weak<Core>) -> NonNull<dyn BlockOwner> {
 }
 
 impl State {
-    /// Takes wholly free slabs out of the books; see [`Store::take_empty`]. If there are any they must go
-    /// to [`Core::release`].
+    /// Takes wholly free slabs out of the books; see [`Store::take_empty`]. If there are any they
+    /// must go to [`Core::release`].
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         let slabs = self.store.take_empty(bytes, before);
         self.under_way += usize::from(!slabs.is_empty());

@@ -1,7 +1,7 @@
 //! A snapshot of a pool for other programs: as JSON, and for Prometheus.
 //!
-//! Two tables say what is exported, [`POOL`] and [`CLASS`]; the formats are two ways to print them. Numbers
-//! are exact: bytes and counts are integers, times whole nanoseconds.
+//! Two tables say what is exported, [`POOL`] and [`CLASS`]; the formats are two ways to print them.
+//! Numbers are exact: bytes and counts are integers, times whole nanoseconds.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -99,9 +99,9 @@ impl PoolStats {
     /// The snapshot as one JSON object. All values are integers, but for `classes`.
     ///
     /// The keys are the names of the fields, those of [`GrowthFallbacks`](crate::GrowthFallbacks)
-    /// included. Times are in nanoseconds: `growths`, `growth_ns` and `longest_growth_ns` are how many there
-    /// were, all together, and the longest; `waits`, `wait_ns` and `longest_wait_ns` likewise. `classes` is
-    /// an array of objects with the fields of [`ClassStats`].
+    /// included. Times are in nanoseconds: `growths`, `growth_ns` and `longest_growth_ns` are how
+    /// many there were, all together, and the longest; `waits`, `wait_ns` and `longest_wait_ns`
+    /// likewise. `classes` is an array of objects with the fields of [`ClassStats`].
     #[must_use]
     pub fn to_json(&self) -> String {
         let classes: Vec<String> = self
@@ -114,14 +114,14 @@ impl PoolStats {
         format!("{{{},\"classes\":[{}]}}", members(&POOL, self), classes.join(","))
     }
 
-    /// The snapshot in Prometheus' text format, version 0.0.4, for an endpoint that is scraped. `pool` tells
-    /// the pools of a process apart, in a label. An answer may describe a metric once only, so give each
-    /// pool an endpoint of its own.
+    /// The snapshot in Prometheus' text format, version 0.0.4, for an endpoint that is scraped.
+    /// `pool` tells the pools of a process apart, in a label. An answer may describe a metric once
+    /// only, so give each pool an endpoint of its own.
     ///
     /// The metrics are `pinlane_pool_` and the keys of [`to_json`](Self::to_json), with times in
     /// `_seconds` and `_total` behind what only grows: `pinlane_pool_live_bytes`,
-    /// `pinlane_pool_wait_seconds_total`. Those of a size of block are `pinlane_pool_class_` with a second
-    /// label, `block_bytes`.
+    /// `pinlane_pool_wait_seconds_total`. Those of a size of block are `pinlane_pool_class_` with a
+    /// second label, `block_bytes`.
     #[must_use]
     pub fn to_prometheus(&self, pool: &str) -> String {
         let pool = format!("pool=\"{}\"", escape(pool));
@@ -149,7 +149,8 @@ fn members<S>(metrics: &[Metric<S>], stats: &S) -> String {
     metrics.iter().map(member).collect::<Vec<_>>().join(",")
 }
 
-/// One metric for Prometheus: what it is, once, and a line for each set of labels. Nothing if there are none.
+/// One metric for Prometheus: what it is, once, and a line for each set of labels. Nothing if there
+/// are none.
 fn family<'a, S: 'a>(
     text: &mut String,
     prefix: &str,

@@ -1,9 +1,9 @@
 //! A lock that costs its usual owner nothing.
 //!
-//! Every thread keeps free blocks of its own, in a *lane* that almost always only it enters. Entering
-//! must be cheaper than an atomic read-modify-write, which takes longer than the rest of an
-//! allocation; yet another thread must be able to reach what is kept there, when the budget is spent or
-//! the pool is dropped. So the lanes share a *gate*:
+//! Every thread keeps free blocks of its own, in a *lane* that almost always only it enters.
+//! Entering must be cheaper than an atomic read-modify-write, which takes longer than the rest of
+//! an allocation; yet another thread must be able to reach what is kept there, when the budget is
+//! spent or the pool is dropped. So the lanes share a *gate*:
 //!
 //! ```text
 //!   owner of a lane                      whoever needs what all lanes hold
@@ -17,11 +17,12 @@
 //!
 //! # Invariants
 //!
-//! * Either the owner sees `closed`, or the closer sees `busy`: between each side's store and load lies
-//!   a fence. The owner's is free where the kernel offers `membarrier`, which puts a fence into every
-//!   running thread of the process on behalf of the closer; elsewhere both are ordinary fences.
-//! * The gate is closed and opened under the pool's lock only. While it is closed, all contents of all
-//!   lanes belong to whoever holds that lock.
+//! * Either the owner sees `closed`, or the closer sees `busy`: between each side's store and load
+//!   lies a fence. The owner's is free where the kernel offers `membarrier`, which puts a fence
+//!   into every running thread of the process on behalf of the closer; elsewhere both are ordinary
+//!   fences.
+//! * The gate is closed and opened under the pool's lock only. While it is closed, all contents of
+//!   all lanes belong to whoever holds that lock.
 //! * A lane is busy for a few instructions; its owner never takes the pool's lock meanwhile.
 
 use crate::sync::asymmetric::{self, Fences};

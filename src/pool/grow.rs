@@ -1,18 +1,18 @@
 //! Page-locking new memory, and giving it back.
 //!
-//! Two ways: [`Register`](PageLocking::Register) takes memory from the system, touches it with several
-//! threads and page-locks it in place; [`Allocate`](PageLocking::Allocate) leaves all of that to the
-//! runtime.
+//! Two ways: [`Register`](PageLocking::Register) takes memory from the system, touches it with
+//! several threads and page-locks it in place; [`Allocate`](PageLocking::Allocate) leaves all of
+//! that to the runtime.
 //!
-//! Memory is registered in one call if that works, and in several if it must. The system may refuse one large
-//! call where it grants several: drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13 more than
-//! 2 GiB. Then the parts shrink until the first one works. And a user may want parts, since
-//! `cudaHostRegister` keeps other threads' CUDA calls waiting while it runs. A copy must not span two
-//! registrations (the runtime refuses it), and so a block knows its [seams](crate::memory::block), at
-//! which copies are split. Slabs of several blocks have none.
+//! Memory is registered in one call if that works, and in several if it must. The system may refuse
+//! one large call where it grants several: drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13
+//! more than 2 GiB. Then the parts shrink until the first one works. And a user may want parts,
+//! since `cudaHostRegister` keeps other threads' CUDA calls waiting while it runs. A copy must not
+//! span two registrations (the runtime refuses it), and so a block knows its
+//! [seams](crate::memory::block), at which copies are split. Slabs of several blocks have none.
 //!
-//! What the system has no memory for is not tried another way: it promises more than it has, and kills the
-//! process when the memory is touched.
+//! What the system has no memory for is not tried another way: it promises more than it has, and
+//! kills the process when the memory is touched.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -31,8 +31,8 @@ use crate::error::{CudaCode, Error};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PageLocking {
     /// `mmap` with huge pages on the device's NUMA node, touched by several threads, then
-    /// `cudaHostRegister`: in one call, or in parts where the system refuses so much at a time. Where that is
-    /// not possible the pool falls back to `Allocate`.
+    /// `cudaHostRegister`: in one call, or in parts where the system refuses so much at a time.
+    /// Where that is not possible the pool falls back to `Allocate`.
     /// [`PoolStats::fallbacks`](crate::PoolStats::fallbacks) counts both.
     #[default]
     Register,
@@ -98,8 +98,8 @@ impl Memory {
         }
     }
 
-    /// Gives the memory back to the system. Blocks, and may wait for the device. If the runtime refuses,
-    /// the memory leaks: it may still be page-locked.
+    /// Gives the memory back to the system. Blocks, and may wait for the device. If the runtime
+    /// refuses, the memory leaks: it may still be page-locked.
     ///
     /// # Safety
     ///
@@ -110,16 +110,16 @@ impl Memory {
         let Some(driver) = context.releaser() else { return false };
         match self.origin {
             Origin::Registered(pages, part) => {
-                // SAFETY: `register` registered these parts, and no operation is pending, by the caller's
-                // precondition.
+                // SAFETY: `register` registered these parts, and no operation is pending, by the
+                // caller's precondition.
                 let done = unsafe { unregister(driver, self.ptr, self.bytes, part) };
                 if done {
                     drop(ManuallyDrop::into_inner(pages));
                 }
                 done
             }
-            // SAFETY: the memory came from `host_alloc` and is freed once, since `self` is consumed; the
-            // rest is the caller's precondition.
+            // SAFETY: the memory came from `host_alloc` and is freed once, since `self` is
+            // consumed; the rest is the caller's precondition.
             Origin::Allocated => unsafe { driver.host_free(self.ptr) }.is_ok(),
         }
     }
@@ -147,8 +147,8 @@ pub(super) fn page_lock(
     let driver = context.driver("PinnedPool::alloc").map_err(Failure::Refused)?;
     limits::ask_for(bytes).map_err(|available| Failure::NoMemory(Some(available)))?;
     let mut fallbacks = Fallbacks::default();
-    // Only registered memory can have more than a page's alignment, and only allocated memory can be
-    // write-combined.
+    // Only registered memory can have more than a page's alignment, and only allocated memory can
+    // be write-combined.
     if options.how == PageLocking::Register && !options.flags.write_combined || align > PAGE {
         let mapped = map(driver, context.ordinal(), bytes, align);
         let registered = mapped.and_then(|(pages, report)| {
@@ -223,7 +223,8 @@ fn register(
     }
 }
 
-/// Touches `pages` and registers them part by part, until one fails. Says how many bytes are registered.
+/// Touches `pages` and registers them part by part, until one fails. Says how many bytes are
+/// registered.
 fn register_parts(
     driver: &dyn Driver,
     device: Ordinal,
@@ -237,8 +238,8 @@ fn register_parts(
         if range.start > 0 {
             std::thread::sleep(PAUSE);
         }
-        // SAFETY: the range lies in the pages, which are mapped, readable and writable, and are unmapped
-        // only after they have been unregistered.
+        // SAFETY: the range lies in the pages, which are mapped, readable and writable, and are
+        // unmapped only after they have been unregistered.
         unsafe {
             let start = pages.ptr().add(range.start);
             driver.host_register(device, start, range.len(), flags)?;
@@ -249,13 +250,14 @@ fn register_parts(
     (registered, answer)
 }
 
-/// The next size to try after `part`: a power of two, so that seams lie at multiples of [`LEAST_PART`].
+/// The next size to try after `part`: a power of two, so that seams lie at multiples of
+/// [`LEAST_PART`].
 fn smaller_part(part: usize) -> Option<usize> {
     (part > LEAST_PART).then(|| (1 << (part - 1).ilog2()).max(LEAST_PART))
 }
 
-/// Whether less at a time may help against `code`. The runtime says `MEMORY_ALLOCATION` for what the driver
-/// or the kernel refuses in one piece, and older ones say other things.
+/// Whether less at a time may help against `code`. The runtime says `MEMORY_ALLOCATION` for what
+/// the driver or the kernel refuses in one piece, and older ones say other things.
 fn may_be_too_large(code: CudaCode) -> bool {
     let never = [CudaCode::NOT_SUPPORTED, CudaCode::NOT_PERMITTED, CudaCode::CUDART_UNLOADING];
     !code.is_sticky() && !never.contains(&code)

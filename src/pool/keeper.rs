@@ -1,18 +1,19 @@
 //! The thread that makes memory available to requests that wait.
 //!
-//! A request that is not served at once goes into the pool's queue, and the *keeper* works for the queue:
-//! it page-locks new memory, releases what is free to make room, and looks for blocks that devices are
-//! done with. So a caller with a deadline, or a task, never blocks in the runtime, and threads that
-//! hit their caches never notice. The keeper starts with the first request that needs it, lingers for a
-//! moment, and ends; with an idle age it stays while there is memory to give back.
+//! A request that is not served at once goes into the pool's queue, and the *keeper* works for the
+//! queue: it page-locks new memory, releases what is free to make room, and looks for blocks that
+//! devices are done with. So a caller with a deadline, or a task, never blocks in the runtime, and
+//! threads that hit their caches never notice. The keeper starts with the first request that needs
+//! it, lingers for a moment, and ends; with an idle age it stays while there is memory to give
+//! back.
 //!
 //! # Fairness
 //!
-//! Free blocks, and room in the budget, go to the first request in the queue that they are enough for; but
-//! from time to time to the first request only, so that smaller ones cannot overtake it for ever
-//! ([`Request::alone_for`]). A request of a task that does not poll when it is called counts for
-//! nothing until it does: it may have been forgotten. A request that
-//! [gives up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
+//! Free blocks, and room in the budget, go to the first request in the queue that they are enough
+//! for; but from time to time to the first request only, so that smaller ones cannot overtake it
+//! for ever ([`Request::alone_for`]). A request of a task that does not poll when it is called
+//! counts for nothing until it does: it may have been forgotten. A request that [gives
+//! up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
 //! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
 
 use std::cell::Cell;
@@ -31,8 +32,8 @@ use crate::error::Result;
 
 /// How long the keeper waits for more to do before it ends.
 const LINGER: Duration = Duration::from_millis(50);
-/// How long a request waits for a block of its size that is in flight, before blocks of other sizes are
-/// released for it: about what that costs.
+/// How long a request waits for a block of its size that is in flight, before blocks of other sizes
+/// are released for it: about what that costs.
 const WORTH_WAITING: Duration = Duration::from_millis(1);
 /// How often the keeper looks for blocks in flight before it sleeps between two looks.
 const SPINS: u32 = 100;
@@ -70,7 +71,8 @@ impl Growth {
 }
 
 impl State {
-    /// What the room that is too small for the first request is enough for, while it is not its turn.
+    /// What the room that is too small for the first request is enough for, while it is not its
+    /// turn.
     fn growth_for_others(&mut self) -> Option<Growth> {
         if self.first_is_alone() {
             return None;
@@ -99,8 +101,8 @@ pub(super) fn call(core: &Arc<Core>, operation: &'static str, state: &mut State)
     if state.keeper_runs {
         return Ok(());
     }
-    // The last one is past its work, but may still end what its thread keeps, which takes the lock. The new
-    // one waits for it, so that whoever joins the one has joined both.
+    // The last one is past its work, but may still end what its thread keeps, which takes the lock.
+    // The new one waits for it, so that whoever joins the one has joined both.
     let last = state.keeper.take();
     let own = core.clone();
     let work = move || {
@@ -174,8 +176,8 @@ impl Core {
         }
         first.waited = true;
         if !self.gate.is_closed() {
-            // What other threads keep may be just what is needed. The gate stays closed while requests
-            // wait, so that every block that is freed is seen.
+            // What other threads keep may be just what is needed. The gate stays closed while
+            // requests wait, so that every block that is freed is seen.
             self.collect(state);
             state.match_requests();
             return self.plan(state);
@@ -271,7 +273,8 @@ impl Core {
             }
             Err(failure) => {
                 state.store.release(bytes);
-                // A smaller slab may do; or what is cached in other sizes is just what the system lacks.
+                // A smaller slab may do; or what is cached in other sizes is just what the system
+                // lacks.
                 if !state.frugal {
                     state.frugal = true;
                     return;
@@ -293,8 +296,8 @@ impl Core {
         }
     }
 
-    /// Between two looks at what is in flight: a moment at first, then up to half a millisecond, unless
-    /// something happens.
+    /// Between two looks at what is in flight: a moment at first, then up to half a millisecond,
+    /// unless something happens.
     fn pause(&self, looks: u32) {
         if looks < SPINS {
             std::thread::yield_now();

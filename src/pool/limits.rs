@@ -1,8 +1,8 @@
 //! How much memory may be page-locked here, as far as the system says.
 //!
-//! Page-locked memory cannot be swapped out or reclaimed: a pool that takes too much of the machine, or
-//! of the control group that the process runs in, gets the process killed. So the default budget of a
-//! pool is half of what there is, by whichever limit is the lowest.
+//! Page-locked memory cannot be swapped out or reclaimed: a pool that takes too much of the
+//! machine, or of the control group that the process runs in, gets the process killed. So the
+//! default budget of a pool is half of what there is, by whichever limit is the lowest.
 //!
 //! Nothing here fails: what the system does not say is unknown, and limits nothing.
 
@@ -20,17 +20,17 @@ const LARGE: usize = 64 << 20;
 /// From here on a number stands for "no limit": control groups of version 1 have no word for it.
 const UNLIMITED: usize = 1 << 62;
 
-/// Half of the lowest of physical memory and the limits of the control groups; 1 GiB where neither is
-/// known. Reads a few small files.
+/// Half of the lowest of physical memory and the limits of the control groups; 1 GiB where neither
+/// is known. Reads a few small files.
 pub(super) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
-/// Whether the system has `bytes` more to give: one that promises more than it has kills the process when the
-/// memory is touched. If not, how many it has.
+/// Whether the system has `bytes` more to give: one that promises more than it has kills the
+/// process when the memory is touched. If not, how many it has.
 ///
-/// Asking means to read a few small files. So it is asked for each large growth, and once for so many
-/// small ones that they are as much as a large one; near the end, for each.
+/// Asking means to read a few small files. So it is asked for each large growth, and once for so
+/// many small ones that they are as much as a large one; near the end, for each.
 pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
     static UNASKED: AtomicUsize = AtomicUsize::new(LARGE);
     let part = bytes.min(LARGE);
@@ -43,8 +43,8 @@ pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
     if bytes <= available { Ok(()) } else { Err(available) }
 }
 
-/// What the system can give, in bytes: free memory and what it can take from its caches, by the lowest of the
-/// machine and the control groups.
+/// What the system can give, in bytes: free memory and what it can take from its caches, by the
+/// lowest of the machine and the control groups.
 fn available(root: &Path) -> usize {
     let free = meminfo(root, "MemAvailable:");
     [free, cgroup(root, Files::room)].into_iter().flatten().min().unwrap_or(usize::MAX)
@@ -57,8 +57,8 @@ pub(super) struct Limits {
     physical: Option<usize>,
     /// The lowest limit of the control groups that the process is in; `None` if there is none.
     cgroup: Option<usize>,
-    /// `RLIMIT_MEMLOCK`; `None` if there is none. The CUDA driver does not heed it (docs/measured), so it is no
-    /// part of the budget; it is shown in case another one does.
+    /// `RLIMIT_MEMLOCK`; `None` if there is none. The CUDA driver does not heed it (docs/measured),
+    /// so it is no part of the budget; it is shown in case another one does.
     memlock: Option<usize>,
 }
 
@@ -89,8 +89,8 @@ fn meminfo(root: &Path, name: &str) -> Option<usize> {
     kib.trim().parse::<usize>().ok()?.checked_mul(1024).filter(|&bytes| bytes > 0)
 }
 
-/// What a control group says of its memory: the names of the files, and of the lines in `memory.stat` for
-/// what the kernel takes back before it kills. All count the groups below, too.
+/// What a control group says of its memory: the names of the files, and of the lines in
+/// `memory.stat` for what the kernel takes back before it kills. All count the groups below, too.
 struct Files {
     limit: &'static str,
     usage: &'static str,
@@ -150,8 +150,8 @@ fn cgroup(root: &Path, of: fn(&Files, &Path) -> Option<usize>) -> Option<usize> 
     found.min()
 }
 
-/// The lowest number from the group at `path` up to the root of the hierarchy: each limit holds for all
-/// below.
+/// The lowest number from the group at `path` up to the root of the hierarchy: each limit holds for
+/// all below.
 ///
 /// A container may see the path of its host with only its own group mounted, as the root. Then the
 /// path leads nowhere, and the root has the limit.
@@ -360,7 +360,8 @@ mod tests {
         ];
         let root = Root::new("room-1", &version_1);
         assert_eq!(available(&root.0), 106);
-        // More than the limit may be in use for a moment; and a group that says little has its limit.
+        // More than the limit may be in use for a moment; and a group that says little has its
+        // limit.
         fs::write(root.0.join("sys/fs/cgroup/memory/a/memory.usage_in_bytes"), "9000").unwrap();
         assert_eq!(available(&root.0), 0);
         fs::remove_file(root.0.join("sys/fs/cgroup/memory/a/memory.usage_in_bytes")).unwrap();

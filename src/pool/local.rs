@@ -10,14 +10,14 @@ use super::cache::Cache;
 use super::core::Core;
 
 thread_local! {
-    /// The cache used last; null, or one that is in `CACHES`. It needs no destructor, so that a look at it
-    /// is one load.
+    /// The cache used last; null, or one that is in `CACHES`. It needs no destructor, so that a
+    /// look at it is one load.
     static LAST: Cell<*const Cache> = const { Cell::new(ptr::null()) };
     static CACHES: RefCell<Caches> = RefCell::new(Caches::default());
 }
 
-/// By the number of the pool. Those of pools that are gone leave when there are twice as many as were alive the
-/// last time, so that a new one costs the same however many there are.
+/// By the number of the pool. Those of pools that are gone leave when there are twice as many as
+/// were alive the last time, so that a new one costs the same however many there are.
 #[derive(Default)]
 struct Caches {
     by_pool: HashMap<u64, (Arc<Cache>, Weak<Core>), BuildHasherDefault<ByNumber>>,
@@ -28,7 +28,8 @@ struct Caches {
 /// So many caches are few.
 const FEW: usize = 4;
 
-/// Pools are numbered one after the other, by nobody who could choose the numbers: spreading them is enough.
+/// Pools are numbered one after the other, by nobody who could choose the numbers: spreading them
+/// is enough.
 #[derive(Default)]
 struct ByNumber(u64);
 
@@ -54,8 +55,8 @@ impl Hasher for ByNumber {
 /// * The reference is not used after this thread keeps another cache, or ends.
 #[inline]
 pub(super) unsafe fn last<'a>(pool: u64) -> Option<&'a Cache> {
-    // SAFETY: what `LAST` points to is in `CACHES`, which keeps it alive until one of the two changes, and
-    // by the caller's precondition that is later than the last use.
+    // SAFETY: what `LAST` points to is in `CACHES`, which keeps it alive until one of the two
+    // changes, and by the caller's precondition that is later than the last use.
     let last = unsafe { LAST.get().as_ref() };
     last.filter(|cache| cache.pool == pool)
 }

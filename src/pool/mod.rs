@@ -1,7 +1,7 @@
 //! A pool of page-locked host memory.
 //!
-//! Page-locking costs the runtime half a millisecond a call, so memory is page-locked in *slabs*, cut into
-//! *blocks*, and used again. A block's life:
+//! Page-locking costs the runtime half a millisecond a call, so memory is page-locked in *slabs*,
+//! cut into *blocks*, and used again. A block's life:
 //!
 //! ```text
 //!                    alloc               drop, all uses complete
@@ -28,8 +28,9 @@
 //! * A block is reused only when every recorded use of it is complete, by stream position.
 //! * What is page-locked never exceeds `max_bytes`.
 //! * No driver call, and no user code, under the lock.
-//! * Dropping a buffer waits for no device and makes no driver call, but for the last buffer of a pool whose
-//!   handles are gone, which frees the pool, and for the last owner of a stream, which destroys it.
+//! * Dropping a buffer waits for no device and makes no driver call, but for the last buffer of a
+//!   pool whose handles are gone, which frees the pool, and for the last owner of a stream, which
+//!   destroys it.
 //! * A hit writes to nothing that another thread writes to or reads on its own hits.
 //!
 //! Any thread may allocate and drop at any time.
@@ -84,17 +85,19 @@ use wait::Waiter;
 
 /// A pool of page-locked host memory. Cheap to clone; all clones are the same pool.
 ///
-/// A pool belongs to the device that it was built for, but its memory is page-locked for all devices of
-/// the process (`cudaHostAllocPortable`, `cudaHostRegisterPortable`). It lives until its last clone and its
-/// last buffer are gone; it then waits for the device to be done with blocks in flight.
+/// A pool belongs to the device that it was built for, but its memory is page-locked for all
+/// devices of the process (`cudaHostAllocPortable`, `cudaHostRegisterPortable`). It lives until its
+/// last clone and its last buffer are gone; it then waits for the device to be done with blocks in
+/// flight.
 ///
 /// # When memory is short
 ///
-/// An allocation takes the first of these that it finds: a free block that its thread keeps, one that all
-/// threads share, one that a device is done with, new memory, memory that free blocks of other sizes or
-/// other threads held, a block that a device will be done with. Requests that wait are served in the order in
-/// which they came; where one needs more room than there is, it and the smaller ones behind it take turns, so
-/// that neither starves. What differs is when they end without:
+/// An allocation takes the first of these that it finds: a free block that its thread keeps, one
+/// that all threads share, one that a device is done with, new memory, memory that free blocks of
+/// other sizes or other threads held, a block that a device will be done with. Requests that wait
+/// are served in the order in which they came; where one needs more room than there is, it and the
+/// smaller ones behind it take turns, so that neither starves. What differs is when they end
+/// without:
 ///
 /// | | grows | waits for devices | waits for buffers to be dropped |
 /// |---|---|---|---|
@@ -134,26 +137,27 @@ impl PinnedPool {
         PinnedPool { handle: Arc::new(Handle(core, raw::Table::default())) }
     }
 
-    /// Allocates `len` elements; the contents are unspecified. Blocks while it page-locks new memory, and,
-    /// when the budget is spent, until the device is done with a dropped buffer.
+    /// Allocates `len` elements; the contents are unspecified. Blocks while it page-locks new
+    /// memory, and, when the budget is spent, until the device is done with a dropped buffer.
     ///
     /// # Errors
     ///
-    /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) if the budget is spent on buffers that are
-    /// alive; [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
-    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for sizes that overflow and for `T` aligned to more
-    /// than 2 MiB; [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
+    /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) if the budget is spent on buffers
+    /// that are alive; [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for sizes that overflow and for `T` aligned
+    /// to more than 2 MiB; [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
     #[inline]
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<PinnedBuf<T>> {
         self.alloc_as("PinnedPool::alloc", len, align_of::<T>(), Patience::Devices)
     }
 
-    /// As [`alloc`](Self::alloc), with the first element at a multiple of `align` bytes: a power of two, at
-    /// most 2 MiB. Without it, blocks are aligned to 256 bytes at least.
+    /// As [`alloc`](Self::alloc), with the first element at a multiple of `align` bytes: a power of
+    /// two, at most 2 MiB. Without it, blocks are aligned to 256 bytes at least.
     ///
     /// # Errors
     ///
-    /// As for [`alloc`](Self::alloc); [`InvalidValue`](crate::ErrorKind::InvalidValue) for another `align`.
+    /// As for [`alloc`](Self::alloc); [`InvalidValue`](crate::ErrorKind::InvalidValue) for another
+    /// `align`.
     pub fn alloc_aligned<T: Pod>(&self, len: usize, align: usize) -> Result<PinnedBuf<T>> {
         const OPERATION: &str = "PinnedPool::alloc_aligned";
         if !align.is_power_of_two() {
@@ -174,27 +178,27 @@ impl PinnedPool {
         Ok(buffer)
     }
 
-    /// As [`alloc`](Self::alloc), but only from memory that is page-locked already: does not grow and
-    /// does not wait.
+    /// As [`alloc`](Self::alloc), but only from memory that is page-locked already: does not grow
+    /// and does not wait.
     ///
     /// # Errors
     ///
-    /// [`NotReady`](crate::ErrorKind::NotReady) if no free block of that size is there; otherwise as for
-    /// [`alloc`](Self::alloc).
+    /// [`NotReady`](crate::ErrorKind::NotReady) if no free block of that size is there; otherwise
+    /// as for [`alloc`](Self::alloc).
     pub fn try_alloc<T: Pod>(&self, len: usize) -> Result<PinnedBuf<T>> {
         self.alloc_as("PinnedPool::try_alloc", len, align_of::<T>(), Patience::None)
     }
 
-    /// As [`alloc`](Self::alloc), but waits for whatever may make room, buffers that others drop included,
-    /// for at most `timeout`. Memory is page-locked by a thread of the pool's own, so that the time holds even
-    /// while the runtime is busy, but for a call of `cudaEventQuery`, which may wait for another thread's
-    /// call.
+    /// As [`alloc`](Self::alloc), but waits for whatever may make room, buffers that others drop
+    /// included, for at most `timeout`. Memory is page-locked by a thread of the pool's own, so
+    /// that the time holds even while the runtime is busy, but for a call of `cudaEventQuery`,
+    /// which may wait for another thread's call.
     ///
     /// # Errors
     ///
     /// [`TimedOut`](crate::ErrorKind::TimedOut);
-    /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) only if the request is larger than the budget;
-    /// otherwise as for [`alloc`](Self::alloc).
+    /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) only if the request is larger than
+    /// the budget; otherwise as for [`alloc`](Self::alloc).
     pub fn alloc_timeout<T: Pod>(&self, len: usize, timeout: Duration) -> Result<PinnedBuf<T>> {
         let deadline = Instant::now().checked_add(timeout);
         let patience = Patience::Until(deadline);
@@ -202,10 +206,10 @@ impl PinnedPool {
     }
 
     /// As [`alloc_timeout`](Self::alloc_timeout) without an end, as a future: it blocks only for
-    /// the same call of `cudaEventQuery`. Dropping the
-    /// future withdraws the request. Fair: requests are served in the order in which they were first
-    /// polled, but for those of tasks that are woken to take their turn and do not poll: they are passed over
-    /// until they do, so that a future that is forgotten holds nobody up.
+    /// the same call of `cudaEventQuery`. Dropping the future withdraws the request. Fair: requests
+    /// are served in the order in which they were first polled, but for those of tasks that are
+    /// woken to take their turn and do not poll: they are passed over until they do, so that a
+    /// future that is forgotten holds nobody up.
     ///
     /// # Errors
     ///
@@ -235,9 +239,9 @@ impl PinnedPool {
         }
     }
 
-    /// Gives all memory back that can be: slabs whose blocks are all free, those that other threads keep
-    /// included. Blocks while the runtime releases them, which may wait for devices. Gives the number of
-    /// bytes.
+    /// Gives all memory back that can be: slabs whose blocks are all free, those that other threads
+    /// keep included. Blocks while the runtime releases them, which may wait for devices. Gives the
+    /// number of bytes.
     ///
     /// # Errors
     ///
@@ -279,9 +283,9 @@ impl PinnedPool {
         Arc::ptr_eq(&self.handle, &other.handle)
     }
 
-    /// The size of the block that a request of `bytes` gets, in bytes; `None` for a request that no block
-    /// can hold. At most an eighth of it is waste, but for requests of less than 2 KiB, which are rounded up
-    /// to multiples of 256 bytes.
+    /// The size of the block that a request of `bytes` gets, in bytes; `None` for a request that no
+    /// block can hold. At most an eighth of it is waste, but for requests of less than 2 KiB, which
+    /// are rounded up to multiples of 256 bytes.
     #[must_use]
     pub fn block_bytes(bytes: usize) -> Option<usize> {
         if bytes == 0 { Some(0) } else { Size::of(bytes, 1).map(|size| size.bytes) }

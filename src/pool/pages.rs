@@ -5,11 +5,12 @@
 //!
 //! # Invariants
 //!
-//! * Pages read as zeros once they are [populated](Pages::populate), which is before they are page-locked.
-//! * What says where and how pages are to lie comes before the first touch, which is when the kernel
-//!   decides.
-//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same, and
-//!   the [`PagesReport`] says so.
+//! * Pages read as zeros once they are [populated](Pages::populate), which is before they are
+//!   page-locked.
+//! * What says where and how pages are to lie comes before the first touch, which is when the
+//!   kernel decides.
+//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same,
+//!   and the [`PagesReport`] says so.
 //! * The memory is not there in a forked child.
 
 use std::io;
@@ -58,8 +59,9 @@ unsafe impl Send for Pages {}
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes`, a multiple of 4 KiB. Aligned to `align`, a power of two, and to 2 MiB from that size
-    /// on. The pages will lie on `numa_node` as far as it has room. Fails if the system maps no more.
+    /// Maps `bytes`, a multiple of 4 KiB. Aligned to `align`, a power of two, and to 2 MiB from
+    /// that size on. The pages will lie on `numa_node` as far as it has room. Fails if the system
+    /// maps no more.
     pub(super) fn map(
         bytes: usize,
         align: usize,
@@ -96,14 +98,14 @@ impl Pages {
         }
         let mapping = NonNull::new(mapping.cast::<u8>()).ok_or(io::ErrorKind::OutOfMemory)?;
         let offset = mapping.addr().get().next_multiple_of(alignment) - mapping.addr().get();
-        // SAFETY: the mapping is aligned to a page, so that `offset` is at most `alignment - PAGE`, and
-        // the block lies in the mapping.
+        // SAFETY: the mapping is aligned to a page, so that `offset` is at most `alignment - PAGE`,
+        // and the block lies in the mapping.
         let ptr = unsafe { mapping.add(offset) };
         Ok(Pages { mapping, mapped, ptr, bytes })
     }
 
-    /// A forked child gets no copy: the kernel would copy every page-locked page inside `fork`, and older
-    /// kernels could part the parent's page from the one that the device reads.
+    /// A forked child gets no copy: the kernel would copy every page-locked page inside `fork`, and
+    /// older kernels could part the parent's page from the one that the device reads.
     fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: the range is mapped and ours; the advice changes no contents.
         let advised =
@@ -129,8 +131,8 @@ impl Pages {
         *word |= 1 << (node % BITS);
         // The kernel takes one off the number of bits before it reads them.
         let bits = nodes.len() * BITS + 1;
-        // SAFETY: the range is mapped and ours, and `nodes` is live for the call to read 1024 bits of;
-        // a policy changes no contents.
+        // SAFETY: the range is mapped and ours, and `nodes` is live for the call to read 1024 bits
+        // of; a policy changes no contents.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_mbind,
@@ -145,10 +147,10 @@ impl Pages {
         answer == 0
     }
 
-    /// Populates the memory with up to `threads` threads, this one included, and calls `ready` here for one
-    /// part of `part` bytes after the other, while the threads go on with the next. Blocks while the kernel
-    /// zeroes the memory; a system that promises more than it has kills the process
-    /// (`vm.overcommit_memory`). Stops at the first error.
+    /// Populates the memory with up to `threads` threads, this one included, and calls `ready` here
+    /// for one part of `part` bytes after the other, while the threads go on with the next. Blocks
+    /// while the kernel zeroes the memory; a system that promises more than it has kills the
+    /// process (`vm.overcommit_memory`). Stops at the first error.
     pub(super) fn populate<E>(
         &self,
         threads: usize,
@@ -193,7 +195,8 @@ impl Pages {
         })
     }
 
-    /// Writes to each page of a slice. Nobody else knows of the memory yet, and no two slices overlap.
+    /// Writes to each page of a slice. Nobody else knows of the memory yet, and no two slices
+    /// overlap.
     fn touch(&self, start: usize, bytes: usize) {
         debug_assert!(start + bytes <= self.bytes);
         for offset in (start..start + bytes).step_by(PAGE) {
@@ -206,8 +209,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping is ours alone, and whoever had the address from `ptr` is done with it, as
-        // the owner of the pages has to see to. A failure leaks the memory.
+        // SAFETY: the mapping is ours alone, and whoever had the address from `ptr` is done with
+        // it, as the owner of the pages has to see to. A failure leaks the memory.
         let _ = unsafe { libc::munmap(self.mapping.as_ptr().cast(), self.mapped) };
     }
 }
@@ -223,7 +226,8 @@ mod tests {
     }
 
     fn contents(pages: &Pages) -> &[u8] {
-        // SAFETY: the pages are mapped, initialised, and this test's own, who does not write to them.
+        // SAFETY: the pages are mapped, initialised, and this test's own, who does not write to
+        // them.
         unsafe { std::slice::from_raw_parts(pages.ptr().as_ptr(), pages.bytes) }
     }
 

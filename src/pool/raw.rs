@@ -9,14 +9,14 @@
 //!
 //! # Invariants
 //!
-//! * What is out is a block in the table, so that it is nobody else's. It leaves the table before it goes back
-//!   to the pool: an address is in the table once.
+//! * What is out is a block in the table, so that it is nobody else's. It leaves the table before
+//!   it goes back to the pool: an address is in the table once.
 //! * An address is never believed: only one that is in the table is acted on.
-//! * Blocks that threads keep are in a map without locks: there, to allocate and to free is a store and a
-//!   compare-and-swap on a line that belongs to the address. The others, which are rare and take the pool's
-//!   lock anyhow, are in one under a lock.
-//! * What is out when the last handle of a pool goes, and with it the only way to give it back, is leaked:
-//!   memory is never unmapped under its user.
+//! * Blocks that threads keep are in a map without locks: there, to allocate and to free is a store
+//!   and a compare-and-swap on a line that belongs to the address. The others, which are rare and
+//!   take the pool's lock anyhow, are in one under a lock.
+//! * What is out when the last handle of a pool goes, and with it the only way to give it back, is
+//!   leaked: memory is never unmapped under its user.
 //! * No block is given back, and no driver called, under the lock.
 
 use std::collections::BTreeMap;
@@ -32,8 +32,8 @@ use crate::memory::block::{Block, BlockRef};
 use crate::memory::{PinnedBuf, PinnedRegion};
 use crate::sync::Mutex;
 
-/// What is out of one pool, by address. Dropping it leaks that; in a forked child it must be forgotten
-/// instead.
+/// What is out of one pool, by address. Dropping it leaks that; in a forked child it must be
+/// forgotten instead.
 #[derive(Default)]
 pub(super) struct Table {
     kept: Addresses,
@@ -49,8 +49,8 @@ struct Entry {
     freed: bool,
 }
 
-/// What a place says: the block's address, with its class in the bits above; in the lowest whether it is lent, and
-/// whether it was freed meanwhile, so that the loan's end gives it back.
+/// What a place says: the block's address, with its class in the bits above; in the lowest whether
+/// it is lent, and whether it was freed meanwhile, so that the loan's end gives it back.
 const CLASS: u32 = 56;
 const LENT: usize = 1;
 const FREED: usize = 2;
@@ -97,7 +97,8 @@ impl Table {
         }
     }
 
-    /// Takes out the block that begins at `address`; `None` if it is lent, whose end then gives it back.
+    /// Takes out the block that begins at `address`; `None` if it is lent, whose end then gives it
+    /// back.
     #[inline]
     fn remove(&self, operation: &'static str, address: usize) -> Result<Option<BlockRef>> {
         let Some(place) = self.kept.get(address) else {
@@ -144,7 +145,8 @@ impl Table {
         })
     }
 
-    /// The last begin at or below `address` of a block that threads keep, if it may be large enough.
+    /// The last begin at or below `address` of a block that threads keep, if it may be large
+    /// enough.
     fn kept_below(&self, address: usize) -> Option<(usize, usize)> {
         let last = address & !(GRANULE - 1);
         let begins = (0..LARGEST_KEPT).step_by(GRANULE).map_while(|back| last.checked_sub(back));
@@ -205,8 +207,9 @@ impl PinnedPool {
         &self.handle.1
     }
 
-    /// Allocates at least `bytes` bytes, which are initialised, aligned to `align`: a power of two, at most
-    /// 2 MiB. The length of what is returned is that of the block. Blocks as [`alloc`](Self::alloc).
+    /// Allocates at least `bytes` bytes, which are initialised, aligned to `align`: a power of two,
+    /// at most 2 MiB. The length of what is returned is that of the block. Blocks as
+    /// [`alloc`](Self::alloc).
     ///
     /// The memory is the caller's until [`deallocate_raw`](Self::deallocate_raw) or for ever.
     ///
@@ -233,14 +236,15 @@ impl PinnedPool {
         Ok(memory)
     }
 
-    /// Takes back what [`allocate_raw`](Self::allocate_raw) gave; null is fine. Does not block. The memory
-    /// may be somebody else's at once, or when the uses that were recorded are complete, also one that is being
-    /// recorded.
+    /// Takes back what [`allocate_raw`](Self::allocate_raw) gave; null is fine. Does not block. The
+    /// memory may be somebody else's at once, or when the uses that were recorded are complete,
+    /// also one that is being recorded.
     ///
     /// # Errors
     ///
     /// [`ErrorKind::InvalidHandle`] for what this pool has not given, or has taken back;
-    /// [`ErrorKind::InvalidValue`] for an address inside of an allocation; [`ErrorKind::ForkedProcess`].
+    /// [`ErrorKind::InvalidValue`] for an address inside of an allocation;
+    /// [`ErrorKind::ForkedProcess`].
     #[inline]
     pub(crate) fn deallocate_raw(&self, operation: &'static str, memory: *const u8) -> Result<()> {
         if memory.is_null() {

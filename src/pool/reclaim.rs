@@ -1,14 +1,15 @@
-//! How blocks come back: from buffers, from threads that end, and all of them at the end of the pool.
+//! How blocks come back: from buffers, from threads that end, and all of them at the end of the
+//! pool.
 //!
-//! A dropped buffer's block goes to its thread's cache: to a shelf if it is free, to the outbox if a device
-//! may still use it. What the cache does not take goes to the books, under the lock.
+//! A dropped buffer's block goes to its thread's cache: to a shelf if it is free, to the outbox if
+//! a device may still use it. What the cache does not take goes to the books, under the lock.
 //!
 //! # The end of a pool
 //!
-//! Buffers hold no reference to the pool; they do not count themselves. When the last handle goes, the gate
-//! closes for good and the pool takes one reference to itself for every block that is outside. From then
-//! on each block that comes back, now always under the lock, brings its reference along, and the last one
-//! ends the pool.
+//! Buffers hold no reference to the pool; they do not count themselves. When the last handle goes,
+//! the gate closes for good and the pool takes one reference to itself for every block that is
+//! outside. From then on each block that comes back, now always under the lock, brings its
+//! reference along, and the last one ends the pool.
 
 use std::sync::Arc;
 
@@ -51,8 +52,8 @@ impl BlockOwner for Core {
 }
 
 impl Core {
-    /// Takes a block back that has no bytes, or that threads do not keep, or when this thread used another
-    /// pool last.
+    /// Takes a block back that has no bytes, or that threads do not keep, or when this thread used
+    /// another pool last.
     #[cold]
     fn reclaim_unusual(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
         if block.bytes() == 0 {
@@ -74,7 +75,8 @@ impl Core {
         let open = !self.gate.is_closed();
         match (&cache, block.class()) {
             (Some(cache), Some(class)) if open && free => {
-                // SAFETY: the owner's thread, under the pool's lock, and the gate is open; and there is room.
+                // SAFETY: the owner's thread, under the pool's lock, and the gate is open; and
+                // there is room.
                 unsafe {
                     if cache.room(class, block.bytes()) == 0 {
                         cache.make_room(class, |other| state.store.put(other));
@@ -95,8 +97,8 @@ impl Core {
             _ => state.store.park(block),
         }
         if state.closed {
-            // SAFETY: when the pool was closed it took a reference for every block that was outside;
-            // this block was, and has just come back.
+            // SAFETY: when the pool was closed it took a reference for every block that was
+            // outside; this block was, and has just come back.
             return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
         }
         self.serve(state);
@@ -113,8 +115,8 @@ impl Core {
         let posted = unsafe { cache.take_outbox() };
         state.under_way += 1;
         drop(state);
-        // Oldest first; and the uses that are complete end here, without the lock, for streams may end
-        // with them.
+        // Oldest first; and the uses that are complete end here, without the lock, for streams may
+        // end with them.
         let blocks: Vec<(bool, BlockRef)> =
             posted.map(|block| (block.hazards().all_complete(), block)).collect();
         let mut state = self.lock();
@@ -144,7 +146,8 @@ impl Core {
         self.serve(state);
     }
 
-    /// The last handle is gone: gives back what is free, and leaves the rest to the buffers that are alive.
+    /// The last handle is gone: gives back what is free, and leaves the rest to the buffers that
+    /// are alive.
     pub(super) fn close(self: Arc<Self>) {
         let (keeper, slabs) = {
             let mut state = self.lock();
@@ -168,7 +171,8 @@ impl Core {
 }
 
 impl Drop for Core {
-    /// Neither handles nor buffers are left: waits for what is in flight, and gives everything back.
+    /// Neither handles nor buffers are left: waits for what is in flight, and gives everything
+    /// back.
     fn drop(&mut self) {
         let mut store = std::mem::replace(&mut self.lock().store, Store::new(0));
         let context = self.context.clone();
@@ -180,8 +184,8 @@ impl Drop for Core {
                 }
             }
             for slab in store.take_empty(usize::MAX, None) {
-                // SAFETY: all blocks of the slab are free and nobody can take one any more; this is an
-                // ordinary thread. A failure leaks the memory.
+                // SAFETY: all blocks of the slab are free and nobody can take one any more; this is
+                // an ordinary thread. A failure leaks the memory.
                 let _ = unsafe { slab.release(&context) };
             }
         });

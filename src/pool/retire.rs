@@ -1,9 +1,10 @@
 //! Blocks in flight: freed, but perhaps still used by a device.
 //!
-//! They are parked behind the stream that used them, in the order in which they came. A stream is FIFO, so
-//! that its [`advance`](Timeline::advance) finds all that it is done with in a logarithmic number of
-//! queries, and the blocks parked behind it are then free from the front on. A block that several streams
-//! use goes from one to the next. A stuck stream holds up what is parked behind it, and nothing else.
+//! They are parked behind the stream that used them, in the order in which they came. A stream is
+//! FIFO, so that its [`advance`](Timeline::advance) finds all that it is done with in a logarithmic
+//! number of queries, and the blocks parked behind it are then free from the front on. A block that
+//! several streams use goes from one to the next. A stuck stream holds up what is parked behind it,
+//! and nothing else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -45,8 +46,8 @@ impl Parked {
         &mut self.lots[index].blocks
     }
 
-    /// The streams that blocks are parked behind. Those that have no blocks any more leave the books; the
-    /// caller must drop what it gets without the lock, for a stream may end with it.
+    /// The streams that blocks are parked behind. Those that have no blocks any more leave the
+    /// books; the caller must drop what it gets without the lock, for a stream may end with it.
     fn streams(&mut self) -> Vec<Arc<Timeline>> {
         let streams = self.lots.iter().map(|lot| lot.stream.clone()).collect();
         self.lots.retain(|lot| !lot.blocks.is_empty());
@@ -88,8 +89,8 @@ impl Core {
         }
     }
 
-    /// Looks at the oldest blocks parked behind `stream`; whether it is worth looking at the next. If the
-    /// stream cannot say, each block is asked about, and lost if that fails too.
+    /// Looks at the oldest blocks parked behind `stream`; whether it is worth looking at the next.
+    /// If the stream cannot say, each block is asked about, and lost if that fails too.
     fn retire_front(&self, stream: &Arc<Timeline>, ask: bool) -> bool {
         let mut front = self.lock().store.parked.take_front(stream);
         let (mut done, mut elsewhere, mut lost) = (Vec::new(), Vec::new(), Vec::new());

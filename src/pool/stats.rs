@@ -35,8 +35,8 @@ impl Timing {
 pub struct GrowthFallbacks {
     /// `cudaHostRegister` failed, and `cudaHostAlloc` was used.
     pub not_registered: u64,
-    /// One call of `cudaHostRegister` for all of it was refused, and several were made. Blocks larger than
-    /// 8 MiB may then consist of several registrations; see
+    /// One call of `cudaHostRegister` for all of it was refused, and several were made. Blocks
+    /// larger than 8 MiB may then consist of several registrations; see
     /// [`registration_bytes`](crate::PinnedPoolBuilder::registration_bytes).
     pub in_parts: u64,
     /// The system refused huge pages.
@@ -65,18 +65,18 @@ pub struct ClassStats {
     pub growths: u64,
 }
 
-/// A snapshot of a pool, from [`PinnedPool::stats`](crate::PinnedPool::stats). Sizes are in bytes of
-/// blocks: what was asked for, rounded up.
+/// A snapshot of a pool, from [`PinnedPool::stats`](crate::PinnedPool::stats). Sizes are in bytes
+/// of blocks: what was asked for, rounded up.
 ///
-/// Taking it costs threads that allocate nothing: it reads what they write for themselves. So while they are
-/// at it the parts need not add up; when nobody allocates or drops, the snapshot is exact.
+/// Taking it costs threads that allocate nothing: it reads what they write for themselves. So while
+/// they are at it the parts need not add up; when nobody allocates or drops, the snapshot is exact.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolStats {
     /// The budget.
     pub max_bytes: usize,
-    /// Page-locked by the pool now: live, cached, in flight and quarantined blocks, what is left over at the
-    /// end of slabs, and memory that is being page-locked or given back at the moment.
+    /// Page-locked by the pool now: live, cached, in flight and quarantined blocks, what is left
+    /// over at the end of slabs, and memory that is being page-locked or given back at the moment.
     pub committed_bytes: usize,
     /// The most that `committed_bytes` has been.
     pub peak_bytes: usize,
@@ -88,8 +88,8 @@ pub struct PoolStats {
     pub thread_bytes: usize,
     /// Dropped, but perhaps still used by a device.
     pub in_flight_bytes: usize,
-    /// Lost: it could not be proven that the device is done with them, or the system did not take them
-    /// back. Never freed, never reused.
+    /// Lost: it could not be proven that the device is done with them, or the system did not take
+    /// them back. Never freed, never reused.
     pub quarantined_bytes: usize,
     /// Allocations served from free blocks.
     pub hits: u64,

@@ -1,5 +1,5 @@
-//! The pool's books: which memory is page-locked, and which of its blocks are free or in flight. Pure data,
-//! changed under the pool's lock; no driver calls.
+//! The pool's books: which memory is page-locked, and which of its blocks are free or in flight.
+//! Pure data, changed under the pool's lock; no driver calls.
 //!
 //! ```text
 //!   shelves, by size                 slabs
@@ -10,14 +10,14 @@
 //!
 //! # Invariants
 //!
-//! * `committed` counts every byte between page-locking and release, those about to be page-locked and
-//!   those whose release failed included, and never exceeds `max_bytes`.
-//! * A slab whose blocks are all free, and which is not in the books any more, has no user: only such
-//!   slabs are released.
+//! * `committed` counts every byte between page-locking and release, those about to be page-locked
+//!   and those whose release failed included, and never exceeds `max_bytes`.
+//! * A slab whose blocks are all free, and which is not in the books any more, has no user: only
+//!   such slabs are released.
 //! * Blocks that threads keep, and live ones, are in no list here; their slab counts them.
-//! * A free block is *loose*, named by its shelf, or *sorted*, linked to its slab. What threads exchange is
-//!   loose, so that nobody touches its descriptor; it is sorted when somebody wants to know which slabs
-//!   are wholly free.
+//! * A free block is *loose*, named by its shelf, or *sorted*, linked to its slab. What threads
+//!   exchange is loose, so that nobody touches its descriptor; it is sorted when somebody wants to
+//!   know which slabs are wholly free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
@@ -47,7 +47,8 @@ pub(super) struct Slab {
 unsafe impl Send for Slab {}
 
 impl Slab {
-    /// Cuts `memory` into blocks, which are all free. `owner` must outlive every block that is taken.
+    /// Cuts `memory` into blocks, which are all free. `owner` must outlive every block that is
+    /// taken.
     pub(super) fn new(
         memory: Memory,
         size: Size,
@@ -69,8 +70,8 @@ impl Slab {
         let blocks = NonNull::from(Box::leak(blocks));
         let mut free = Chain::new();
         for index in (0..count).rev() {
-            // SAFETY: the descriptor lies in the slice just made, which lives as long as the slab; this
-            // is the only right to it.
+            // SAFETY: the descriptor lies in the slice just made, which lives as long as the slab;
+            // this is the only right to it.
             free.push(unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) });
         }
         Slab { memory, size, blocks, shelf, free, empty_since: None }
@@ -87,8 +88,8 @@ impl Slab {
     /// * As for [`Memory::release`].
     pub(super) unsafe fn release(self, context: &Context) -> bool {
         debug_assert!(self.is_empty());
-        // SAFETY: the slice was leaked from a box by `new`; all rights to descriptors are in `free`, which
-        // goes too.
+        // SAFETY: the slice was leaked from a box by `new`; all rights to descriptors are in
+        // `free`, which goes too.
         drop(unsafe { Box::from_raw(self.blocks.as_ptr()) });
         // SAFETY: the caller's precondition.
         unsafe { self.memory.release(context) }
@@ -103,7 +104,8 @@ impl Slab {
 pub(super) struct Shelf {
     pub(super) size: Size,
     loose: Vec<BlockRef>,
-    /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest run empty.
+    /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest run
+    /// empty.
     with_free: BTreeSet<u32>,
     pub(super) blocks: usize,
     pub(super) free: usize,
@@ -255,8 +257,9 @@ impl Store {
         }
     }
 
-    /// A block came back whose uses may be pending. [`retire`](super::retire) finds out when they are
-    /// complete, even if they are so now: a use ends without the lock, for a stream may end with it.
+    /// A block came back whose uses may be pending. [`retire`](super::retire) finds out when they
+    /// are complete, even if they are so now: a use ends without the lock, for a stream may end
+    /// with it.
     pub(super) fn park(&mut self, block: BlockRef) {
         match block.hazards().a_stream() {
             None => self.put(block),
@@ -281,8 +284,8 @@ impl Store {
         self.put(block);
     }
 
-    /// It cannot be known whether the device is done with a parked block: it is never used again, and
-    /// its slab never released (soundness rule 4).
+    /// It cannot be known whether the device is done with a parked block: it is never used again,
+    /// and its slab never released (soundness rule 4).
     pub(super) fn quarantine(&mut self, block: BlockRef) {
         let shelf = self.shelf_of(&block);
         shelf.parked -= 1;
@@ -310,8 +313,8 @@ impl Store {
         size.bytes.next_multiple_of(PAGE)
     }
 
-    /// How many bytes to page-lock for a request of `size`: one block, if that is all that there is room
-    /// for or if `frugal`; else a slab of them which is as large as what there is of that size
+    /// How many bytes to page-lock for a request of `size`: one block, if that is all that there is
+    /// room for or if `frugal`; else a slab of them which is as large as what there is of that size
     /// already, but a sixteenth of the budget and 8 MiB at most.
     pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
         const LARGEST_SLAB: usize = LEAST_PART;
@@ -347,9 +350,9 @@ impl Store {
         shelf.with_free.insert(home);
     }
 
-    /// Takes wholly free slabs out of the books, those that have been so for longest first, until `bytes`
-    /// of free blocks are gone, or all that were free before `before`. They stay committed until they are
-    /// [released](Self::release).
+    /// Takes wholly free slabs out of the books, those that have been so for longest first, until
+    /// `bytes` of free blocks are gone, or all that were free before `before`. They stay committed
+    /// until they are [released](Self::release).
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         self.sort();
         let mut empty: Vec<(Instant, u32)> = Vec::new();

@@ -1,7 +1,8 @@
 //! Events for the `tracing` crate, where that feature is on; all have the target `pinlane::pool`.
 //!
-//! A subscriber is somebody else's code: it is called with nothing locked, and its panics end here. It may
-//! look at the pool, but must not wait for memory from it: it may be running on the thread that gets some.
+//! A subscriber is somebody else's code: it is called with nothing locked, and its panics end here.
+//! It may look at the pool, but must not wait for memory from it: it may be running on the thread
+//! that gets some.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
@@ -42,7 +43,8 @@ pub(super) fn waited(block_bytes: usize, time: Duration) {
     event!(DEBUG, block_bytes, micros = time.as_micros() as u64, "waited for room");
 }
 
-/// A request ended without a block: the budget is spent, the time is over, or the system has no memory.
+/// A request ended without a block: the budget is spent, the time is over, or the system has no
+/// memory.
 pub(super) fn failed(block_bytes: usize, error: &Error) {
     event!(WARN, block_bytes, %error, "no block");
 }

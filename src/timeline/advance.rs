@@ -1,9 +1,9 @@
 //! Finding out how far a stream has got, with few questions.
 //!
 //! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
-//! 1.25 us, 0.13 us while it is pending), so nobody asks position by position. Completion is monotone
-//! along a stream but for events of one moment, and a wrong guess costs a query, never a wrong answer:
-//! only what a completed event covers is retired.
+//! 1.25 us, 0.13 us while it is pending), so nobody asks position by position. Completion is
+//! monotone along a stream but for events of one moment, and a wrong guess costs a query, never a
+//! wrong answer: only what a completed event covers is retired.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,14 +17,14 @@ use crate::error::{CudaCode, Result};
 pub(super) const SWEEP_ABOVE: u64 = 256;
 
 impl Timeline {
-    /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs one
-    /// query, otherwise their number is logarithmic in what is pending: steps of doubling length from the
-    /// oldest event up to one that is pending, then bisection.
+    /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs
+    /// one query, otherwise their number is logarithmic in what is pending: steps of doubling
+    /// length from the oldest event up to one that is pending, then bisection.
     ///
-    /// If all events are complete the open group gets one and is asked about too, on a private stream.
-    /// An exposed stream may be captured at any moment, so here only its events are asked; what has none
-    /// there gets one for the next time, and the device is asked whether it is lost. Where nobody may ask,
-    /// in a host function or a forked child, nothing is learnt.
+    /// If all events are complete the open group gets one and is asked about too, on a private
+    /// stream. An exposed stream may be captured at any moment, so here only its events are asked;
+    /// what has none there gets one for the next time, and the device is asked whether it is lost.
+    /// Where nobody may ask, in a host function or a forked child, nothing is learnt.
     ///
     /// # Errors
     ///
@@ -83,8 +83,8 @@ impl Timeline {
     }
 
     /// Finds out whether `position` is complete, by one question at most. Records nothing: where
-    /// there is no event yet, the stream is asked, if nobody else can enqueue there. Errors are left
-    /// for whoever waits.
+    /// there is no event yet, the stream is asked, if nobody else can enqueue there. Errors are
+    /// left for whoever waits.
     pub(crate) fn look(&self, position: u64) {
         let Ok(driver) = self.context.driver("Timeline::look") else { return };
         let (event, end) = {
@@ -108,11 +108,12 @@ impl Timeline {
         }
     }
 
-    /// Once in a while, as `position` has been pushed: retires the older half of the pending positions
-    /// if it is complete, with one query. Errors are left for whoever waits.
+    /// Once in a while, as `position` has been pushed: retires the older half of the pending
+    /// positions if it is complete, with one query. Errors are left for whoever waits.
     ///
-    /// The next sweep comes after half as many submissions as are pending, and after `SWEEP_ABOVE / 2` at
-    /// least: that many share the cost, and the list holds at most a few times what is really pending.
+    /// The next sweep comes after half as many submissions as are pending, and after `SWEEP_ABOVE /
+    /// 2` at least: that many share the cost, and the list holds at most a few times what is really
+    /// pending.
     #[inline]
     pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
         // Two threads may both find it time; the second query is not worth a read-modify-write.

@@ -2,13 +2,14 @@
 //!
 //! # Invariants
 //!
-//! * `pending` holds the positions from `first` on, without gaps; every one below `first` is complete.
+//! * `pending` holds the positions from `first` on, without gaps; every one below `first` is
+//!   complete.
 //! * A mark is `done` only if its operation is known to be complete.
-//! * Whoever waits for the event of the mark that [`event_for`](Marks::event_for) names waits for the
-//!   position asked about.
-//! * `fenced` is a bound below which every position is complete, or covered by the event of a pending
-//!   mark; `open_end` is past the last position without an event of its own. Positions that no event
-//!   covers therefore lie in `fenced..open_end`, and there are none if that is empty.
+//! * Whoever waits for the event of the mark that [`event_for`](Marks::event_for) names waits for
+//!   the position asked about.
+//! * `fenced` is a bound below which every position is complete, or covered by the event of a
+//!   pending mark; `open_end` is past the last position without an event of its own. Positions that
+//!   no event covers therefore lie in `fenced..open_end`, and there are none if that is empty.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -123,7 +124,8 @@ impl<E: Clone> Marks<E> {
         self.fenced = self.fenced.max(self.first);
     }
 
-    /// The first event whose completion implies that of `position`, and its fence. `position` is pending.
+    /// The first event whose completion implies that of `position`, and its fence. `position` is
+    /// pending.
     pub(super) fn event_for(&self, position: u64) -> Option<(Fence, E)> {
         let index = position.checked_sub(self.first)? as usize;
         (position..).zip(self.pending.iter().skip(index)).find_map(|(at, mark)| {
@@ -133,8 +135,8 @@ impl<E: Clone> Marks<E> {
         })
     }
 
-    /// An event to ask about among the positions below `limit`: the first at `wanted` or behind it, else
-    /// the last one before.
+    /// An event to ask about among the positions below `limit`: the first at `wanted` or behind it,
+    /// else the last one before.
     pub(super) fn event_near(&self, wanted: u64, limit: u64) -> Option<(u64, E)> {
         let limit = limit.clamp(self.first, self.end());
         let wanted = wanted.clamp(self.first, limit);

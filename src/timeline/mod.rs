@@ -1,8 +1,9 @@
 //! A stream as the crate sees it: a handle, and positions on it that can be waited for.
 //!
-//! Every asynchronous operation gets the next **position** of its stream. "Who uses this buffer?" is
-//! then answered by a pair (stream, position), which is small, is never overwritten by another stream
-//! (soundness rule 6), and stays meaningful when the event that told of it has long been used again.
+//! Every asynchronous operation gets the next **position** of its stream. "Who uses this buffer?"
+//! is then answered by a pair (stream, position), which is small, is never overwritten by another
+//! stream (soundness rule 6), and stays meaningful when the event that told of it has long been
+//! used again.
 //!
 //! An operation is *fenced*: an event is recorded right behind it. Small copies on a
 //! [sealed](Exposure) stream share one, because recording an event costs a good part of what such a
@@ -20,23 +21,24 @@
 //! # Invariants
 //!
 //! * **Covers.** A mark's `covers` is how many positions had been pushed *before its own event was
-//!   recorded*, or, in a group, before its operation was enqueued; and a position is pushed only when
-//!   its enqueue has returned. A stream is FIFO, so when the event, or the operation, is complete, so
-//!   are all those positions. Two threads may submit at once; nothing is assumed about who comes
-//!   first, and so a position says nothing about the one before it, unless it covers it.
+//!   recorded*, or, in a group, before its operation was enqueued; and a position is pushed only
+//!   when its enqueue has returned. A stream is FIFO, so when the event, or the operation, is
+//!   complete, so are all those positions. Two threads may submit at once; nothing is assumed about
+//!   who comes first, and so a position says nothing about the one before it, unless it covers it.
 //! * **Every pending position can be waited for.** By its own event; or by the first later one that
-//!   covers it; or, if nothing lies behind it on a private stream, by that stream; or by an event that
-//!   whoever waits records there and then, a position of its own without an operation; or, if that fails, by
-//!   the whole stream (soundness rule 7).
-//! * **A group is small.** Behind a position and up to its event there are at most seven
-//!   small copies, and those that other threads enqueue at the same moment. Whatever may take longer,
+//!   covers it; or, if nothing lies behind it on a private stream, by that stream; or by an event
+//!   that whoever waits records there and then, a position of its own without an operation; or, if
+//!   that fails, by the whole stream (soundness rule 7).
+//! * **A group is small.** Behind a position and up to its event there are at most seven small
+//!   copies, and those that other threads enqueue at the same moment. Whatever may take longer,
 //!   another operation or a wait for another stream, closes the open group first.
 //! * **No event joins a capture.** An event is recorded without asking only while the stream is
 //!   private. [`expose`](Timeline::expose) closes the open group before the handle is out. What is
 //!   still open then (it was called in a host function, or the record failed) is recorded only on a
 //!   stream that is not capturing before and after; an event for which that does not hold is never
 //!   asked about and never used again.
-//! * **Retired.** `retired` only grows, and is stored (release) after the query or wait that proved it.
+//! * **Retired.** `retired` only grows, and is stored (release) after the query or wait that proved
+//!   it.
 //! * **No driver call under the lock.** The mutex guards the list of marks and is held for a few
 //!   instructions.
 //! * **Events are not recycled under a waiter.** A mark's event is shared by `Arc`; it is recorded
@@ -107,11 +109,14 @@ pub(crate) struct Timeline {
     next_sweep: AtomicU64,
     /// Tells this stream from every other that there is or was.
     id: u64,
-    /// If it is the next position: all that is pending here is moving data, behind nothing that may take long.
+    /// If it is the next position: all that is pending here is moving data, behind nothing that may
+    /// take long.
     moving: AtomicU64,
-    /// One more than the position that was next when this stream was last made to wait for another one.
+    /// One more than the position that was next when this stream was last made to wait for another
+    /// one.
     waited: AtomicU64,
-    /// What later work here is ordered after already: of the stream of that number, what the fence says.
+    /// What later work here is ordered after already: of the stream of that number, what the fence
+    /// says.
     after: Mutex<VecDeque<(u64, Fence)>>,
 }
 
@@ -200,8 +205,9 @@ impl Timeline {
         self.retired.store(marks.first(), Ordering::Release);
     }
 
-    /// The driver, if work may be enqueued here by this thread: not in a forked child, not on another
-    /// thread's default stream, not while the stream is captured (soundness rules 11 and 14).
+    /// The driver, if work may be enqueued here by this thread: not in a forked child, not on
+    /// another thread's default stream, not while the stream is captured (soundness rules 11 and
+    /// 14).
     pub(crate) fn open(&self, operation: &'static str) -> Result<&dyn Driver> {
         let driver = self.context.driver(operation)?;
         self.check_thread(operation)?;
@@ -253,8 +259,8 @@ impl Timeline {
         self.recorded.load(Ordering::Acquire)
     }
 
-    /// Whether what is pending here, if anything, is copies that are being made right now, and what comes next
-    /// waits for no other stream. Only of a sealed stream can that be said.
+    /// Whether what is pending here, if anything, is copies that are being made right now, and what
+    /// comes next waits for no other stream. Only of a sealed stream can that be said.
     pub(crate) fn is_moving(&self) -> bool {
         let recorded = self.recorded();
         self.exposure() == Exposure::Sealed
@@ -295,8 +301,8 @@ impl Timeline {
         position < self.retired.load(Ordering::Acquire)
     }
 
-    /// Whether `position` is known to be complete. Takes a short lock if not all below it are; makes no
-    /// driver call.
+    /// Whether `position` is known to be complete. Takes a short lock if not all below it are;
+    /// makes no driver call.
     pub(crate) fn is_complete(&self, position: u64) -> bool {
         self.is_retired(position) || self.lock().is_done(position)
     }
@@ -324,8 +330,8 @@ impl Timeline {
             if let Some((fence, event)) = marks.event_for(position) {
                 return Ok(Some(Target::Event(fence, event)));
             }
-            // Nothing lies behind it: the stream itself tells, without another event. Nobody else can
-            // enqueue there what takes long, but by this crate and at this moment.
+            // Nothing lies behind it: the stream itself tells, without another event. Nobody else
+            // can enqueue there what takes long, but by this crate and at this moment.
             if host && self.is_private() && position + 1 == marks.end() {
                 return Ok(Some(Target::Stream(marks.end())));
             }
@@ -393,7 +399,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Makes later work of this stream wait, on the device, for `position` of `producer`. Once is enough.
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`. Once is
+    /// enough.
     pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
         if std::ptr::eq(self, producer) || self.is_after(producer, position) {
             return Ok(());
@@ -422,7 +429,8 @@ impl Timeline {
         after.iter().any(|(id, fence)| *id == producer.id && fence.implies(position))
     }
 
-    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, waits for it.
+    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, waits
+    /// for it.
     fn remember(&self, producer: &Timeline, fence: Fence) {
         let mut after = self.after.lock();
         after.retain(|(id, _)| *id != producer.id);

@@ -9,8 +9,8 @@ use super::{Exposure, Target, Timeline};
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::Result;
 
-/// How many small copies share an event. An H100's host records one in 0.15 to 0.4 us, and enqueues a
-/// copy of 4 KiB in 1.2 us.
+/// How many small copies share an event. An H100's host records one in 0.15 to 0.4 us, and enqueues
+/// a copy of 4 KiB in 1.2 us.
 pub(super) const GROUP: u64 = 8;
 
 /// The largest copy that joins a group: a few microseconds of bus time.
@@ -97,8 +97,8 @@ impl Timeline {
         operation: &'static str,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     ) -> Result<Submission<R>> {
-        // The event is taken before anything is enqueued, so that running out of events cannot leave
-        // an operation without one (soundness rule 7).
+        // The event is taken before anything is enqueued, so that running out of events cannot
+        // leave an operation without one (soundness rule 7).
         let event = self.take_event(driver)?;
         let value = enqueue(driver, self.raw);
         let covers = self.recorded.load(Ordering::Acquire);
@@ -126,8 +126,8 @@ impl Timeline {
     fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
         {
             let idle = &mut self.lock().idle;
-            // The one used last is the likeliest to be in a cache. One that somebody still waits on goes
-            // to the other end.
+            // The one used last is the likeliest to be in a cache. One that somebody still waits on
+            // goes to the other end.
             for _ in 0..idle.len().min(4) {
                 match idle.pop_back() {
                     Some(event) if Arc::strong_count(&event) == 1 => return Ok(event),
@@ -156,15 +156,15 @@ impl Timeline {
         }
     }
 
-    /// Records an event behind all that has been pushed: a position of its own, for no operation. The
-    /// caller has just [opened](Self::open) the stream.
+    /// Records an event behind all that has been pushed: a position of its own, for no operation.
+    /// The caller has just [opened](Self::open) the stream.
     pub(super) fn fence(&self, driver: &dyn Driver, operation: &'static str) -> Option<Target> {
         let event = self.take_event(driver).ok()?;
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
         unsafe { driver.event_record(event.raw(), self.raw) }.ok()?;
-        // Somebody may have got the handle since the caller asked, and have begun a capture. A query of
-        // an event recorded in it would end it.
+        // Somebody may have got the handle since the caller asked, and have begun a capture. A
+        // query of an event recorded in it would end it.
         self.open(operation).ok()?;
         let position = self.push(Mark { covers, done: false, event: Some(event.clone()) });
         Some(Target::Event(Fence { position, covers }, event))

@@ -1,6 +1,7 @@
 //! Groups, their events and the search for what is complete, on the emulated device.
 //!
-//! How far a stream has got is set by a *barrier*: it waits for work of another stream that is stalled.
+//! How far a stream has got is set by a *barrier*: it waits for work of another stream that is
+//! stalled.
 
 use std::sync::Arc;
 
@@ -140,7 +141,8 @@ fn a_pending_group_is_fenced_once() {
     rig.assert_clean();
 }
 
-/// The wait of a stream for another may take for ever: no small copy before it is kept pending by it.
+/// The wait of a stream for another may take for ever: no small copy before it is kept pending by
+/// it.
 #[test]
 fn a_wait_for_another_stream_closes_the_group() {
     let rig = Rig::eager();
@@ -241,7 +243,8 @@ fn advance_finds_all_that_is_complete_with_few_queries() {
     }
 }
 
-/// Queries of a lazy machine say no a few times; asking again and again ends, with groups open or not.
+/// Queries of a lazy machine say no a few times; asking again and again ends, with groups open or
+/// not.
 #[test]
 fn advance_gets_there_in_the_end() {
     for (seed, total) in (0..6).flat_map(|seed| (0..40).step_by(3).map(move |n| (seed, n))) {
@@ -346,7 +349,8 @@ fn exposing_a_stream_closes_its_group_so_that_no_question_disturbs_a_capture() {
     rig.assert_clean();
 }
 
-/// In a host function no event can be recorded, and so the group is open when the stream is captured.
+/// In a host function no event can be recorded, and so the group is open when the stream is
+/// captured.
 #[test]
 fn a_group_that_is_open_on_a_captured_stream_is_left_alone() {
     let rig = Rig::eager();

@@ -12,8 +12,8 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 impl Stream {
-    /// Copies `src`, in page-locked memory, to `dst` on this stream's device. Does not block; ordered on
-    /// this stream, and after conflicting uses of the two buffers on any other.
+    /// Copies `src`, in page-locked memory, to `dst` on this stream's device. Does not block;
+    /// ordered on this stream, and after conflicting uses of the two buffers on any other.
     ///
     /// Both sides are buffers or views of equal length. `src` can be read meanwhile;
     /// [`PinnedBuf::write`](crate::PinnedBuf::write) waits for the copy.
@@ -23,8 +23,8 @@ impl Stream {
     /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch),
     /// [`WrongDevice`](crate::ErrorKind::WrongDevice),
     /// [`StreamCapturing`](crate::ErrorKind::StreamCapturing),
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess): nothing was enqueued. Errors of the runtime:
-    /// the contents of `dst` are unspecified.
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess): nothing was enqueued. Errors of the
+    /// runtime: the contents of `dst` are unspecified.
     pub fn upload<'s, 'd, T: Pod>(
         &self,
         src: impl Into<PinnedSlice<'s, T>>,
@@ -47,10 +47,10 @@ impl Stream {
             |driver, raw| {
                 src.parts().try_for_each(|part| {
                     let to = to + part.start as DevicePtr;
-                    // SAFETY: the stream is live. Both views lie in one block and one allocation of `bytes`
-                    // from their addresses on, and so does each part, within one registration; the uses
-                    // that `ordered_copy` records keep both valid until retired, and keep the host from
-                    // writing the source.
+                    // SAFETY: the stream is live. Both views lie in one block and one allocation of
+                    // `bytes` from their addresses on, and so does each part, within one
+                    // registration; the uses that `ordered_copy` records keep both valid until
+                    // retired, and keep the host from writing the source.
                     unsafe {
                         driver.copy_h2d(raw, to, from.byte_add(part.start).cast(), part.len())
                     }
@@ -60,11 +60,11 @@ impl Stream {
         )
     }
 
-    /// Copies `src` on this stream's device to `dst` in page-locked memory. Does not block; ordered as
-    /// [`upload`](Self::upload).
+    /// Copies `src` on this stream's device to `dst` in page-locked memory. Does not block; ordered
+    /// as [`upload`](Self::upload).
     ///
-    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and for no other but perhaps up to
-    /// seven small ones right behind it; see [`Ticket`].
+    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and for no other but perhaps
+    /// up to seven small ones right behind it; see [`Ticket`].
     ///
     /// # Errors
     ///
@@ -92,10 +92,10 @@ impl Stream {
             |driver, raw| {
                 parts.try_for_each(|part| {
                     let from = from + part.start as DevicePtr;
-                    // SAFETY: the stream is live. Both views lie in one allocation and one block of `bytes`
-                    // from their addresses on, and so does each part, within one registration; the uses
-                    // that `ordered_copy` records keep both valid until retired, and keep the host from
-                    // reading and writing the destination.
+                    // SAFETY: the stream is live. Both views lie in one allocation and one block of
+                    // `bytes` from their addresses on, and so does each part, within one
+                    // registration; the uses that `ordered_copy` records keep both valid until
+                    // retired, and keep the host from reading and writing the destination.
                     unsafe {
                         driver.copy_d2h(raw, to.byte_add(part.start).cast(), from, part.len())
                     }
@@ -105,12 +105,12 @@ impl Stream {
         )
     }
 
-    /// Copies `src` to `dst`, both in device memory: of one device, or of two, one of which this stream
-    /// belongs to. Does not block; ordered as [`upload`](Self::upload).
+    /// Copies `src` to `dst`, both in device memory: of one device, or of two, one of which this
+    /// stream belongs to. Does not block; ordered as [`upload`](Self::upload).
     ///
-    /// Between two devices the copy is direct where they can reach each other's memory, which the first copy
-    /// between them enables (`cudaDeviceEnablePeerAccess`, `cudaMemPoolSetAccess`); elsewhere it goes by way of the
-    /// host.
+    /// Between two devices the copy is direct where they can reach each other's memory, which the
+    /// first copy between them enables (`cudaDeviceEnablePeerAccess`, `cudaMemPoolSetAccess`);
+    /// elsewhere it goes by way of the host.
     ///
     /// # Errors
     ///
@@ -134,9 +134,9 @@ impl Stream {
         introduce(src.context(), dst.context(), driver);
         let enqueue = |driver: &dyn Driver, raw| {
             if from_device == to_device {
-                // SAFETY: the stream is live. The views lie in one allocation each, of two different
-                // buffers, since one is borrowed exclusively; the uses that `ordered_copy` records keep
-                // both valid until retired.
+                // SAFETY: the stream is live. The views lie in one allocation each, of two
+                // different buffers, since one is borrowed exclusively; the uses that
+                // `ordered_copy` records keep both valid until retired.
                 unsafe { driver.copy_d2d(raw, to, from, bytes) }
             } else {
                 // SAFETY: as above; the devices are those of the buffers.

@@ -16,11 +16,11 @@ pub(super) enum Side {
     Device,
 }
 
-/// The bytes `host .. host + device.len()` of host memory, ordinary or page-locked, and as many on the device;
-/// or as many of a file.
+/// The bytes `host .. host + device.len()` of host memory, ordinary or page-locked, and as many on
+/// the device; or as many of a file.
 ///
-/// `'a` is for how long the host memory is borrowed: shared by an entry of an upload, exclusively by one of a
-/// download.
+/// `'a` is for how long the host memory is borrowed: shared by an entry of an upload, exclusively
+/// by one of a download.
 #[derive(Clone, Copy)]
 pub(super) struct Entry<'a> {
     host: *mut u8,
@@ -31,7 +31,8 @@ pub(super) struct Entry<'a> {
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: an entry is a borrowed range of bytes, borrowed regions and a borrowed reader, which are `Sync`.
+// SAFETY: an entry is a borrowed range of bytes, borrowed regions and a borrowed reader, which are
+// `Sync`.
 unsafe impl Send for Entry<'_> {}
 // SAFETY: as above; what is done through a shared entry says who may do it.
 unsafe impl Sync for Entry<'_> {}
@@ -102,8 +103,8 @@ impl<'a> Entry<'a> {
         unsafe { std::slice::from_raw_parts(self.host, self.bytes()) }
     }
 
-    /// Whether `next` begins where this one ends, in one block of page-locked memory. They are known to follow
-    /// each other on the device.
+    /// Whether `next` begins where this one ends, in one block of page-locked memory. They are
+    /// known to follow each other on the device.
     pub(super) fn is_followed_by(&self, next: &Entry<'_>) -> bool {
         let (Some(ours), Some(theirs)) = (&self.pinned, &next.pinned) else { return false };
         self.host.wrapping_add(self.bytes()) == next.host && ours.is_same_block(theirs)
@@ -113,7 +114,8 @@ impl<'a> Entry<'a> {
     ///
     /// # Safety
     ///
-    /// * The entry is one of an upload, of ordinary memory or a file; `at + bytes` is not beyond its end.
+    /// * The entry is one of an upload, of ordinary memory or a file; `at + bytes` is not beyond
+    ///   its end.
     /// * `slot .. slot + bytes` is initialised memory that nobody else touches meanwhile.
     pub(super) unsafe fn fill(
         &self,
@@ -139,8 +141,8 @@ impl<'a> Entry<'a> {
     /// # Safety
     ///
     /// * The entry is one of a download, to ordinary memory; `at + bytes` is not beyond its end.
-    /// * No other thread writes to these bytes of it, and `slot .. slot + bytes` is memory that nobody
-    ///   writes, meanwhile.
+    /// * No other thread writes to these bytes of it, and `slot .. slot + bytes` is memory that
+    ///   nobody writes, meanwhile.
     pub(super) unsafe fn drain(&self, at: usize, slot: *const u8, bytes: usize, stores: Stores) {
         // SAFETY: writable, since it lies in the exclusively borrowed slice; the rest as in `fill`.
         unsafe { simd::copy(self.host.add(at), slot, bytes, stores) };

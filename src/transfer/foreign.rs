@@ -13,27 +13,28 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 impl Stream {
-    /// Lets `launch` enqueue foreign work (a kernel, cuBLAS, NCCL, ...) on this stream: `launch` gets the
-    /// `cudaStream_t`; the work is ordered after conflicting uses of the buffers on any stream, and
-    /// later uses, by the host too, are ordered after it. Does not block, unless `launch` does.
+    /// Lets `launch` enqueue foreign work (a kernel, cuBLAS, NCCL, ...) on this stream: `launch`
+    /// gets the `cudaStream_t`; the work is ordered after conflicting uses of the buffers on any
+    /// stream, and later uses, by the host too, are ordered after it. Does not block, unless
+    /// `launch` does.
     ///
-    /// Called after the fact, with a `launch` that does nothing, it tells the buffers of work that is on
-    /// the stream already; that work must then have been ordered by the caller.
+    /// Called after the fact, with a `launch` that does nothing, it tells the buffers of work that
+    /// is on the stream already; that work must then have been ordered by the caller.
     ///
     /// If `launch` panics, the uses are recorded and the panic goes on.
     ///
     /// # Safety
     ///
-    /// * All work that `launch` enqueues is enqueued on the stream that it is given, or ordered into it
-    ///   before `launch` returns.
-    /// * The work reads only buffers named in `reads` or `writes`, writes only those in `writes`, and
-    ///   stays inside them.
+    /// * All work that `launch` enqueues is enqueued on the stream that it is given, or ordered
+    ///   into it before `launch` returns.
+    /// * The work reads only buffers named in `reads` or `writes`, writes only those in `writes`,
+    ///   and stays inside them.
     /// * `launch` neither captures nor destroys the stream.
     ///
     /// # Errors
     ///
-    /// As for [`upload`](Self::upload); an `Err` means that `launch` was not called, unless it is an
-    /// error of the runtime.
+    /// As for [`upload`](Self::upload); an `Err` means that `launch` was not called, unless it is
+    /// an error of the runtime.
     pub unsafe fn foreign<R>(
         &self,
         reads: &[&dyn Tracked],
@@ -47,8 +48,8 @@ impl Stream {
         ordered(self, "Stream::foreign", &operands, |_, _| Ok(launch(handle)), String::new)
     }
 
-    /// The first half of [`foreign`](Self::foreign): later work of this stream waits, on the device, for every
-    /// use that conflicts.
+    /// The first half of [`foreign`](Self::foreign): later work of this stream waits, on the
+    /// device, for every use that conflicts.
     #[cfg(feature = "capi")]
     pub(crate) fn begin_foreign(
         &self,

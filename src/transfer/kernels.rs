@@ -58,9 +58,9 @@ impl Stream {
             self,
             OPERATION,
             &operands,
-            // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its address
-            // on, and the recorded use keeps it valid until retired. The pattern has 1 to 64 bytes:
-            // checked above.
+            // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its
+            // address on, and the recorded use keeps it valid until retired. The pattern has 1 to
+            // 64 bytes: checked above.
             |driver, raw| unsafe { driver.fill(raw, to, bytes, pattern) },
             || format!("filling {bytes} bytes"),
         )?;
@@ -92,9 +92,9 @@ impl Stream {
             self,
             OPERATION,
             &operands,
-            // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address on;
-            // `out` is a `u64` of another buffer, since it is borrowed exclusively, and aligned as
-            // one; the recorded uses keep both valid until retired.
+            // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address
+            // on; `out` is a `u64` of another buffer, since it is borrowed exclusively, and aligned
+            // as one; the recorded uses keep both valid until retired.
             |driver, raw| unsafe { driver.checksum(raw, from, bytes, to) },
             || format!("summing {bytes} bytes"),
         )?;

@@ -19,8 +19,8 @@ pub(super) struct Machine {
 /// Declares the costs once, with the names that a file has for them.
 macro_rules! costs {
     ($($(#[$doc:meta])* $name:ident = $default:literal,)*) => {
-        /// The costs of the steps of a batch. Times in microseconds, rates in bytes a microsecond (1000 are
-        /// 1 GB/s).
+        /// The costs of the steps of a batch. Times in microseconds, rates in bytes a microsecond
+        /// (1000 are 1 GB/s).
         #[derive(Clone, Copy, Debug, PartialEq)]
         pub(super) struct Costs {
             $($(#[$doc])* pub(super) $name: f64,)*

@@ -12,7 +12,8 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::{Fence, Fencing};
 
-/// Enqueues work on `stream`, ordered after every conflicting use of `operands`, and records it there.
+/// Enqueues work on `stream`, ordered after every conflicting use of `operands`, and records it
+/// there.
 pub(super) fn ordered<R>(
     stream: &Stream,
     operation: &'static str,
@@ -26,7 +27,8 @@ pub(super) fn ordered<R>(
     done
 }
 
-/// As [`ordered`], for a copy of `bytes` that is all that `enqueue` enqueues: small ones share events.
+/// As [`ordered`], for a copy of `bytes` that is all that `enqueue` enqueues: small ones share
+/// events.
 pub(super) fn ordered_copy(
     stream: &Stream,
     operation: &'static str,
@@ -42,7 +44,8 @@ pub(super) fn ordered_copy(
     done.map(|((), ticket)| ticket)
 }
 
-/// What has been enqueued waited for the conflicts of `operands`; where it writes, it stands for them.
+/// What has been enqueued waited for the conflicts of `operands`; where it writes, it stands for
+/// them.
 #[inline]
 fn supersede<R>(stream: &Stream, operands: &[Operand<'_>], done: &Result<R>) {
     if done.is_ok() {
@@ -52,8 +55,8 @@ fn supersede<R>(stream: &Stream, operands: &[Operand<'_>], done: &Result<R>) {
     }
 }
 
-/// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`. The
-/// stream is then open for that work.
+/// Makes later work of `stream` wait, on the device, for every use that conflicts with `operands`.
+/// The stream is then open for that work.
 pub(super) fn wait_for_conflicts<'s>(
     stream: &'s Stream,
     operation: &'static str,
@@ -85,8 +88,8 @@ pub(super) fn enqueue_and_record<R>(
     submit_and_record(stream, driver, operation, operands, Fencing::Own, enqueue, describe)
 }
 
-/// Enqueues a part of a larger operation, whose conflicts the stream waits for already, and records it as a
-/// use of `operands`; `noted` is told of the fence, to record it elsewhere.
+/// Enqueues a part of a larger operation, whose conflicts the stream waits for already, and records
+/// it as a use of `operands`; `noted` is told of the fence, to record it elsewhere.
 pub(super) fn portion(
     stream: &Stream,
     operation: &'static str,
@@ -124,8 +127,9 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the uses are
-    /// recorded, and `noted` is told, whatever it gave and even if it panicked: it may have enqueued something.
+    /// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the
+    /// uses are recorded, and `noted` is told, whatever it gave and even if it panicked: it may
+    /// have enqueued something.
     #[inline]
     fn submit<R>(
         self,

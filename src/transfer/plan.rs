@@ -1,7 +1,7 @@
 //! Which way a batch takes, decided before anything is enqueued.
 //!
-//! A [`Survey`](super::survey::Survey) counts what there is; the costs of [`Machine`] say what each way would take; the
-//! cheapest is taken. A [`Plan`] is the decision, to look at.
+//! A [`Survey`](super::survey::Survey) counts what there is; the costs of [`Machine`] say what each
+//! way would take; the cheapest is taken. A [`Plan`] is the decision, to look at.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// How a batch will be made, and why; from [`Stream::plan_upload`](crate::Stream::plan_upload).
 ///
-/// Entries of ordinary memory and page-locked ones take different ways, so that there are up to two choices.
+/// Entries of ordinary memory and page-locked ones take different ways, so that there are up to two
+/// choices.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Plan {
@@ -111,8 +112,8 @@ impl Planner {
         choice(group, costs, |device| fixed + device)
     }
 
-    /// What the ways cost the device beside one copy of nothing, which is in the fixed cost; `pull` is the rate of a
-    /// kernel that reads page-locked memory.
+    /// What the ways cost the device beside one copy of nothing, which is in the fixed cost; `pull`
+    /// is the rate of a kernel that reads page-locked memory.
     fn device_costs(&self, way: Way, group: Group, pull: f64) -> Vec<(Path, f64)> {
         let Costs { fixed, copy, kernel, kernel_entry, link, on_device, .. } = self.costs();
         let (bytes, entries) = (group.bytes.max(1) as f64, group.entries as f64);
@@ -132,8 +133,8 @@ impl Planner {
         costs
     }
 
-    /// What the runtime's calls cost, with `moving` for the bytes alone. The copies of a batch call are prepared while
-    /// others move, but the copy engine pauses between two.
+    /// What the runtime's calls cost, with `moving` for the bytes alone. The copies of a batch call
+    /// are prepared while others move, but the copy engine pauses between two.
     fn call_costs(&self, group: Group, moving: f64, ease: f64) -> Vec<(Path, f64)> {
         let Costs { copy, batch_entry, .. } = self.costs();
         let runs = group.runs.max(1) as f64;

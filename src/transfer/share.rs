@@ -8,8 +8,9 @@ use super::team::{self, Task};
 /// How many numbers one thread takes at a time.
 pub(super) const DEAL: usize = 256;
 
-/// Calls `work` with ranges that make up all numbers below `count`, each but the last `DEAL` long, on several
-/// threads if there are `several` numbers or more. Every thread has a state of its own, which `done` gets.
+/// Calls `work` with ranges that make up all numbers below `count`, each but the last `DEAL` long,
+/// on several threads if there are `several` numbers or more. Every thread has a state of its own,
+/// which `done` gets.
 pub(super) fn share<S: Default>(
     count: usize,
     several: usize,

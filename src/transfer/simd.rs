@@ -2,14 +2,15 @@
 //!
 //! Two ways, because they differ in what becomes of the destination's cache lines:
 //!
-//! * [`Stores::Cached`]: what is written stays in the cache. The C library's `memcpy`, which chooses its own kernel
-//!   at run time.
-//! * [`Stores::Streaming`]: what is written goes past the cache: the lines are not read in first, and what is in the
-//!   cache stays. For a large destination that no core reads soon. Non-temporal stores of the widest vectors that the
-//!   machine has, asked for once.
+//! * [`Stores::Cached`]: what is written stays in the cache. The C library's `memcpy`, which
+//!   chooses its own kernel at run time.
+//! * [`Stores::Streaming`]: what is written goes past the cache: the lines are not read in first,
+//!   and what is in the cache stays. For a large destination that no core reads soon. Non-temporal
+//!   stores of the widest vectors that the machine has, asked for once.
 //!
-//! Streaming stores are weakly ordered: a [`fence`] comes behind a thread's last copy, so that whoever learns of it by
-//! an ordinary release and acquire sees the bytes. Not behind each: waiting for a short one takes longer than copying it.
+//! Streaming stores are weakly ordered: a [`fence`] comes behind a thread's last copy, so that
+//! whoever learns of it by an ordinary release and acquire sees the bytes. Not behind each: waiting
+//! for a short one takes longer than copying it.
 
 use std::ptr;
 
@@ -61,8 +62,8 @@ unsafe fn stream(dst: *mut u8, src: *const u8, bytes: usize) {
     let head = dst.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let tail = head + lines * LINE;
-    // SAFETY: head, lines and tail are disjoint parts of the two ranges; `dst + head` is aligned to a line;
-    // each kernel is called only where the machine has its instructions.
+    // SAFETY: head, lines and tail are disjoint parts of the two ranges; `dst + head` is aligned to
+    // a line; each kernel is called only where the machine has its instructions.
     unsafe {
         ptr::copy_nonoverlapping(src, dst, head);
         match x86::widest() {
@@ -210,7 +211,8 @@ mod tests {
             for from in 0..64 {
                 let mut target = vec![0u8; 12 * LINE];
                 let start = target.as_ptr().align_offset(LINE);
-                // SAFETY: ten lines lie in both, the target's begin at a line, and the machine has it.
+                // SAFETY: ten lines lie in both, the target's begin at a line, and the machine has
+                // it.
                 unsafe { kernel(target[start..].as_mut_ptr(), source[from..].as_ptr(), 10) };
                 assert_eq!(target[start..][..10 * LINE], source[from..][..10 * LINE], "{name}");
             }

@@ -14,17 +14,19 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 impl Stream {
-    /// Copies `src`, ordinary memory, to `dst` on this stream's device. Returns when `src` may be reused or
-    /// dropped; the ticket says when the data has arrived. Ordered as [`upload`](Self::upload).
+    /// Copies `src`, ordinary memory, to `dst` on this stream's device. Returns when `src` may be
+    /// reused or dropped; the ticket says when the data has arrived. Ordered as
+    /// [`upload`](Self::upload).
     ///
-    /// Up to 64 KiB go through page-locked memory at once, and the call does not wait for the stream. More goes
-    /// through a ring of page-locked slots, filled by the [copy team](crate::CopyTeam) while the device copies:
-    /// the call first waits until the stream has come to it, and takes until nearly all is on the device.
+    /// Up to 64 KiB go through page-locked memory at once, and the call does not wait for the
+    /// stream. More goes through a ring of page-locked slots, filled by the [copy
+    /// team](crate::CopyTeam) while the device copies: the call first waits until the stream has
+    /// come to it, and takes until nearly all is on the device.
     ///
     /// # Errors
     ///
-    /// As for [`upload`](Self::upload); [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory) if no memory
-    /// can be page-locked.
+    /// As for [`upload`](Self::upload); [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory) if
+    /// no memory can be page-locked.
     pub fn upload_slice<'d, T: Pod>(
         &self,
         src: &[T],
@@ -50,13 +52,13 @@ impl Stream {
         engine.upload(uses, Path::Copies, Task::Copying)
     }
 
-    /// Copies `src` on this stream's device to `dst`, ordinary memory, and returns when the data has arrived.
-    /// Ordered as [`upload`](Self::upload).
+    /// Copies `src` on this stream's device to `dst`, ordinary memory, and returns when the data
+    /// has arrived. Ordered as [`upload`](Self::upload).
     ///
     /// # Errors
     ///
-    /// As for [`upload_slice`](Self::upload_slice); errors of the runtime leave the contents of `dst`
-    /// unspecified.
+    /// As for [`upload_slice`](Self::upload_slice); errors of the runtime leave the contents of
+    /// `dst` unspecified.
     pub fn download_slice<'s, T: Pod>(
         &self,
         src: impl Into<DeviceSlice<'s, T>>,

@@ -1,9 +1,9 @@
 //! What one pass over the entries of a copy finds out.
 //!
-//! Ten thousand entries are more than a core's own cache holds, so that every look at all of them takes time. All
-//! that must be known before the first byte moves is found in one pass, by several threads if they are many: what
-//! there is to copy, whose buffers other streams use, and sums, by which portions are laid out without looking at
-//! each entry again.
+//! Ten thousand entries are more than a core's own cache holds, so that every look at all of them
+//! takes time. All that must be known before the first byte moves is found in one pass, by several
+//! threads if they are many: what there is to copy, whose buffers other streams use, and sums, by
+//! which portions are laid out without looking at each entry again.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -144,7 +144,8 @@ impl<'e> Findings<'e> {
         }
     }
 
-    /// Counts the entries from the `first` on. Nothing but values of its own in the loop, which so stay in registers.
+    /// Counts the entries from the `first` on. Nothing but values of its own in the loop, which so
+    /// stay in registers.
     fn count<'l, 'a: 'l>(
         &mut self,
         mut before: Option<&'l Entry<'a>>,
@@ -284,9 +285,9 @@ impl<'e> Survey<'e> {
     }
 }
 
-/// Calls `with` for the buffers of the entries in `part`. Views of one buffer that come one after the other are one
-/// region: the buffer's list would merge them all the same, at a price for each. What lies between them may be
-/// somebody else's, and be in use again at any time.
+/// Calls `with` for the buffers of the entries in `part`. Views of one buffer that come one after
+/// the other are one region: the buffer's list would merge them all the same, at a price for each.
+/// What lies between them may be somebody else's, and be in use again at any time.
 pub(super) fn for_regions<'e>(
     list: List<'e, '_>,
     part: Range<usize>,

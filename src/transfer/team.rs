@@ -1,8 +1,8 @@
 //! The copy team: threads that help a caller to move bytes.
 //!
-//! One core copies ordinary memory at a fifth of what the bus carries, so a large copy takes several. The
-//! team is the process's: started when the first large copy wants help, shared by all devices and callers,
-//! asleep when there is nothing to do.
+//! One core copies ordinary memory at a fifth of what the bus carries, so a large copy takes
+//! several. The team is the process's: started when the first large copy wants help, shared by all
+//! devices and callers, asleep when there is nothing to do.
 //!
 //! ```text
 //!   caller                      team
@@ -13,16 +13,16 @@
 //!
 //! # Invariants
 //!
-//! * **The caller is a worker too**: the job gets done whatever the team does, also by a team of no threads, one
-//!   that is busy with other callers, or one whose threads could not be started.
-//! * **A job outlives its helpers.** `run` returns only when the job is off the list, so that nobody can
-//!   join, and everybody inside has left.
+//! * **The caller is a worker too**: the job gets done whatever the team does, also by a team of no
+//!   threads, one that is busy with other callers, or one whose threads could not be started.
+//! * **A job outlives its helpers.** `run` returns only when the job is off the list, so that
+//!   nobody can join, and everybody inside has left.
 //! * **`work` does not wait for other jobs.** It claims units of its own copy until there are none.
 //! * After a `fork` the child has no helpers: it starts a team of its own when it needs one.
 //!
-//! Helpers spin for a moment before they sleep, since copies come in bursts and waking a thread takes longer
-//! than a small copy. At exit they end with the process, asleep or spinning; no job is open then, for its caller
-//! would be inside `run`.
+//! Helpers spin for a moment before they sleep, since copies come in bursts and waking a thread
+//! takes longer than a small copy. At exit they end with the process, asleep or spinning; no job is
+//! open then, for its caller would be inside `run`.
 
 use std::num::NonZeroUsize;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -35,7 +35,8 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::{Process, discard_panic};
 use crate::sync::{Condvar, Mutex};
 
-/// The most threads that are of use for copying memory, the caller's included: eight saturate a PCIe 5 link.
+/// The most threads that are of use for copying memory, the caller's included: eight saturate a
+/// PCIe 5 link.
 const COPYING: usize = 8;
 /// The same for reading files, where a thread spends most of its time in the operating system.
 const READING: usize = 16;
@@ -44,8 +45,8 @@ const LONGEST_SPIN: Duration = Duration::from_secs(1);
 
 /// How the process's copy threads are to be: how many, where, and how long they stay awake.
 ///
-/// The copy team is shared by all devices of the process. It starts when the first large copy between
-/// ordinary memory and a device wants help.
+/// The copy team is shared by all devices of the process. It starts when the first large copy
+/// between ordinary memory and a device wants help.
 #[derive(Clone, Debug)]
 pub struct CopyTeam {
     threads: usize,
@@ -61,8 +62,8 @@ impl Default for CopyTeam {
 }
 
 impl CopyTeam {
-    /// The default: as many threads as there are cores, at most 16 with the caller's own, of which at most eight
-    /// copy memory, wherever the system puts them, awake for 200 us after each copy.
+    /// The default: as many threads as there are cores, at most 16 with the caller's own, of which
+    /// at most eight copy memory, wherever the system puts them, awake for 200 us after each copy.
     #[must_use]
     pub fn new() -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
@@ -88,28 +89,29 @@ impl CopyTeam {
         self
     }
 
-    /// The cores that the threads are pinned to, in turns (`sched_setaffinity`). None by default: the
-    /// system chooses.
+    /// The cores that the threads are pinned to, in turns (`sched_setaffinity`). None by default:
+    /// the system chooses.
     #[must_use]
     pub fn cores(mut self, cores: impl Into<Vec<usize>>) -> Self {
         self.cores = cores.into();
         self
     }
 
-    /// How long a thread without work spins before it sleeps, at most a second. Waking takes about 50 us.
+    /// How long a thread without work spins before it sleeps, at most a second. Waking takes about
+    /// 50 us.
     #[must_use]
     pub fn spin(mut self, spin: Duration) -> Self {
         self.spin = spin;
         self
     }
 
-    /// Makes this the process's team from now on. Copies that are under way end with the former one, whose
-    /// threads then end.
+    /// Makes this the process's team from now on. Copies that are under way end with the former
+    /// one, whose threads then end.
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) for more than 256 threads, for cores that do not exist, and for
-    /// spinning longer than a second.
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for more than 256 threads, for cores that do not
+    /// exist, and for spinning longer than a second.
     pub fn install(self) -> Result<()> {
         const OPERATION: &str = "CopyTeam::install";
         if self.threads > 256 {
@@ -141,9 +143,9 @@ impl CopyTeam {
     }
 }
 
-/// Calls `ours` on this thread and `work` on up to `helpers` threads of the team at once, and returns when all
-/// calls have. Both take what there is to do in units, from a place that they share; `ours` returns when there
-/// is nothing left.
+/// Calls `ours` on this thread and `work` on up to `helpers` threads of the team at once, and
+/// returns when all calls have. Both take what there is to do in units, from a place that they
+/// share; `ours` returns when there is nothing left.
 pub(crate) fn run(helpers: usize, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
     let team = if helpers == 0 { None } else { Some(current()) };
     match team {
@@ -167,7 +169,8 @@ pub(crate) enum Task {
     Reading,
 }
 
-/// The team; none before the first use. Teams are few and never freed: a thread may be about to look at one.
+/// The team; none before the first use. Teams are few and never freed: a thread may be about to
+/// look at one.
 static TEAM: AtomicPtr<Team> = AtomicPtr::new(std::ptr::null_mut());
 
 fn current() -> &'static Team {
@@ -218,8 +221,8 @@ struct Team {
     dismissed: AtomicBool,
     /// The team before: kept for ever, as all are, and so kept in reach.
     former: OnceLock<&'static Team>,
-    /// How many seats the open jobs have, for helpers that copy, and for those that read only: more than the
-    /// former are not woken for a copy. Read by spinning helpers.
+    /// How many seats the open jobs have, for helpers that copy, and for those that read only: more
+    /// than the former are not woken for a copy. Read by spinning helpers.
     seats: [AtomicUsize; 2],
     state: Mutex<State>,
     work: [Condvar; 2],
@@ -239,7 +242,8 @@ struct JobPtr(*const Job);
 unsafe impl Send for JobPtr {}
 
 struct Job {
-    /// With the lifetime taken away; the job is on the list, or has somebody inside, only within `run`.
+    /// With the lifetime taken away; the job is on the list, or has somebody inside, only within
+    /// `run`.
     work: *const (dyn Fn() + Sync),
     /// How many more may join of either kind; changed under the lock.
     seats: [AtomicUsize; 2],
@@ -281,8 +285,8 @@ impl Team {
         }
         let copying = self.options.copying;
         let job = Job {
-            // SAFETY: only the lifetime changes; nobody calls it once `run` has returned, because the job is
-            // off the list by then, and nobody inside.
+            // SAFETY: only the lifetime changes; nobody calls it once `run` has returned, because
+            // the job is off the list by then, and nobody inside.
             work: unsafe {
                 std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work)
             },
@@ -416,8 +420,8 @@ impl Team {
 
 /// Best effort: a thread that cannot be pinned works anywhere.
 fn pin_to(core: usize) {
-    // SAFETY: a `cpu_set_t` of zeros is the empty set, and `core` is below CPU_SETSIZE (`install`); the
-    // calls read and write only it.
+    // SAFETY: a `cpu_set_t` of zeros is the empty set, and `core` is below CPU_SETSIZE (`install`);
+    // the calls read and write only it.
     unsafe {
         let mut set: libc::cpu_set_t = std::mem::zeroed();
         libc::CPU_SET(core, &mut set);

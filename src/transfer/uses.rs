@@ -1,16 +1,17 @@
 //! Recording what a copy of many entries uses.
 //!
-//! A copy of thousands of entries is enqueued in a few portions, and each entry is a buffer that must know
-//! of it. To record one use takes some tens of nanoseconds; for thousands of entries that is longer than the
-//! copy. So the portions' fences are collected; if none of them stands for all, one behind them all is taken at
-//! the end; and the team records that one in all entries while the device copies.
+//! A copy of thousands of entries is enqueued in a few portions, and each entry is a buffer that
+//! must know of it. To record one use takes some tens of nanoseconds; for thousands of entries that
+//! is longer than the copy. So the portions' fences are collected; if none of them stands for all,
+//! one behind them all is taken at the end; and the team records that one in all entries while the
+//! device copies.
 //!
 //! # Invariants
 //!
-//! * The entries are borrowed from before the first portion until all is recorded, so that nobody enqueues
-//!   other work on them, and no host reads or writes them, in between.
-//! * All is recorded whatever happens: [`Uses`] does it when it drops. Without a fence behind them all, the
-//!   portions' own are recorded.
+//! * The entries are borrowed from before the first portion until all is recorded, so that nobody
+//!   enqueues other work on them, and no host reads or writes them, in between.
+//! * All is recorded whatever happens: [`Uses`] does it when it drops. Without a fence behind them
+//!   all, the portions' own are recorded.
 
 use std::ops::Range;
 
@@ -136,8 +137,8 @@ impl<'e, 'a> Uses<'e, 'a> {
         self.fences.lock().add(fence);
     }
 
-    /// Records in all entries a fence behind all portions, which is taken if none of theirs is. Gives its ticket,
-    /// and how many were taken.
+    /// Records in all entries a fence behind all portions, which is taken if none of theirs is.
+    /// Gives its ticket, and how many were taken.
     pub(super) fn record(self) -> Result<(Ticket, u64)> {
         let timeline = &self.stream.timeline;
         let (only, count) = {

@@ -1,9 +1,9 @@
-//! The conformance tests of a driver, by the numbers of the rules of CUDA's semantics that they hold it
-//! to (`docs/semantics.md`).
+//! The conformance tests of a driver, by the numbers of the rules of CUDA's semantics that they
+//! hold it to (`docs/semantics.md`).
 //!
-//! They are written against `dyn Driver` and take nothing but what CUDA promises, so that they run on a
-//! GPU as they stand. Work that must not be complete yet is held back by a [`Gate`](rig::Gate), a host function
-//! that waits for the test, never by time.
+//! They are written against `dyn Driver` and take nothing but what CUDA promises, so that they run
+//! on a GPU as they stand. Work that must not be complete yet is held back by a
+//! [`Gate`](rig::Gate), a host function that waits for the test, never by time.
 
 #![cfg(feature = "emulated")]
 

@@ -18,12 +18,12 @@ pub struct Rig {
     pub device: Ordinal,
 }
 
-/// Runs a test on an eager emulator and on lazy ones with several seeds, none of which may find fault
-/// with it; or on the GPU, if that is what the suite is run for.
+/// Runs a test on an eager emulator and on lazy ones with several seeds, none of which may find
+/// fault with it; or on the GPU, if that is what the suite is run for.
 pub fn on_each_driver(test: impl Fn(&Rig)) {
     if target() == Target::Cuda {
-        // One at a time: a gate of one test holds up the legacy stream, and the thread that runs host
-        // functions, of all the others.
+        // One at a time: a gate of one test holds up the legacy stream, and the thread that runs
+        // host functions, of all the others.
         static GPU: Mutex<()> = Mutex::new(());
         let _alone = GPU.lock().unwrap_or_else(PoisonError::into_inner);
         let (driver, device) = driver();
@@ -41,10 +41,10 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
 /// The size of every block and allocation.
 pub const BYTES: usize = 4096;
 
-// SAFETY (of all calls of the driver in this file, unless they say otherwise): streams and events come
-// from the rig and are destroyed by nobody, or after their last use; every range lies in a block or an
-// allocation of at least its length; host memory is read, written and freed only after the work on it
-// has been synchronized with; host functions call no driver.
+// SAFETY (of all calls of the driver in this file, unless they say otherwise): streams and events
+// come from the rig and are destroyed by nobody, or after their last use; every range lies in a
+// block or an allocation of at least its length; host memory is read, written and freed only after
+// the work on it has been synchronized with; host functions call no driver.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Rig {
     pub fn stream(&self, blocking: bool) -> RawStream {
@@ -160,7 +160,8 @@ impl Rig {
     }
 }
 
-/// Asks until the answer is Done, for seconds: much longer than a device takes for these tests' work.
+/// Asks until the answer is Done, for seconds: much longer than a device takes for these tests'
+/// work.
 pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
     (0..5000).any(|round| {
         if round > 50 {
@@ -170,8 +171,8 @@ pub fn patiently(mut query: impl FnMut() -> Poll) -> bool {
     })
 }
 
-/// Holds a stream back until it is opened: at the latest when a failed test unwinds, or after a time that
-/// no test takes, should a call block that must not.
+/// Holds a stream back until it is opened: at the latest when a failed test unwinds, or after a
+/// time that no test takes, should a call block that must not.
 pub struct Gate(Arc<Door>);
 
 #[derive(Default)]

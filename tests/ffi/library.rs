@@ -19,8 +19,9 @@ pub fn get() -> &'static Library {
     LIBRARY.get_or_init(build)
 }
 
-/// In a folder of its own, since Cargo may hold the lock of the usual one, and would build the library anew
-/// whenever its crate type changes. Settings such as `PINLANE_CUDA` and `RUSTFLAGS` are inherited.
+/// In a folder of its own, since Cargo may hold the lock of the usual one, and would build the
+/// library anew whenever its crate type changes. Settings such as `PINLANE_CUDA` and `RUSTFLAGS`
+/// are inherited.
 fn build() -> Library {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ffi");
     let output = Command::new(env!("CARGO"))

@@ -1,4 +1,5 @@
-// What the C++ types promise beyond the examples: ownership, emptiness, errors, spans, foreign work, transfers.
+// What the C++ types promise beyond the examples: ownership, emptiness, errors, spans, foreign
+// work, transfers.
 
 #include <pinlane/pinlane.hpp>
 
@@ -49,10 +50,11 @@ pinlane_status thrown_by(Call call) {
 }
 
 template <class T>
-constexpr bool moves_only = std::is_nothrow_default_constructible_v<T> &&
-                            std::is_nothrow_move_constructible_v<T> &&
-                            std::is_nothrow_move_assignable_v<T> && !std::is_copy_constructible_v<T> &&
-                            !std::is_copy_assignable_v<T> && std::is_nothrow_destructible_v<T>;
+constexpr bool moves_only =
+    std::is_nothrow_default_constructible_v<T>&& std::is_nothrow_move_constructible_v<T>&&
+        std::is_nothrow_move_assignable_v<T> &&
+    !std::is_copy_constructible_v<T> && !std::is_copy_assignable_v<T> &&
+    std::is_nothrow_destructible_v<T>;
 static_assert(moves_only<pinlane::device>);
 static_assert(moves_only<pinlane::pinned_pool>);
 static_assert(moves_only<pinlane::stream>);
@@ -130,7 +132,8 @@ void errors(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(8);
   auto gpu = rig.device.alloc<std::uint32_t>(8), other = rig.other.alloc<std::uint32_t>(8);
   const pinlane::stream& stream = rig.stream;
-  EXPECT(thrown_by([&] { stream.upload(host.slice(0, 4), gpu); }) == PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(thrown_by([&] { stream.upload(host.slice(0, 4), gpu); }) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(stream.upload(std::nothrow, host.slice(0, 4), gpu) == PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(thrown_by([&] { stream.upload(host.slice(1, 8), gpu); }) == PINLANE_STATUS_OUT_OF_RANGE);
   EXPECT(thrown_by([&] { stream.upload(host, other); }) == PINLANE_STATUS_WRONG_DEVICE);
@@ -181,8 +184,10 @@ void pools(rig& rig) {
   EXPECT(pool.stats().max_bytes == 4096 && pool.classes().empty());
   auto host = pool.alloc_aligned<float>(1024, 4096);
   EXPECT(reinterpret_cast<std::uintptr_t>(host.address()) % 4096 == 0);
-  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, 1ms); }) == PINLANE_STATUS_TIMED_OUT);
-  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, -1h); }) == PINLANE_STATUS_TIMED_OUT);
+  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, 1ms); }) ==
+         PINLANE_STATUS_TIMED_OUT);
+  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, -1h); }) ==
+         PINLANE_STATUS_TIMED_OUT);
   pinlane::pinned_buffer<float> other;
   EXPECT(pool.alloc_timeout(std::nothrow, 1025, std::chrono::hours::max(), other) ==
          PINLANE_STATUS_BUDGET_EXHAUSTED);
@@ -348,7 +353,8 @@ void streams_and_foreign_work(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
-/// A use is recorded whatever `launch` does with the buffer, and whatever other threads do meanwhile.
+/// A use is recorded whatever `launch` does with the buffer, and whatever other threads do
+/// meanwhile.
 void foreign_work_is_never_lost(rig& rig) {
   auto gpu = rig.device.alloc<std::uint32_t>(64);
   auto host = rig.pool.alloc<std::uint32_t>(64);
@@ -377,7 +383,8 @@ void foreign_work_is_never_lost(rig& rig) {
   EXPECT(!elsewhere.try_write());
   rig.stream.synchronize();
 
-  // Readers share, a buffer may be named twice, and one that is destroyed meanwhile goes at the end.
+  // Readers share, a buffer may be named twice, and one that is destroyed meanwhile goes at the
+  // end.
   rig.stream.foreign(
       [&](void*) {
         rig.stream.foreign([&](void*) { EXPECT(shared.try_read().has_value()); }, shared);
@@ -509,8 +516,10 @@ void ordinary_memory(rig& rig) {
   stream.download_from(address, vector);
   EXPECT(vector == (std::vector<std::uint32_t>{1, 2, 3, 4}));
 
-  EXPECT(thrown_by([&] { stream.upload(vector, gpu.slice(0, 3)); }) == PINLANE_STATUS_LENGTH_MISMATCH);
-  EXPECT(thrown_by([&] { stream.download(gpu.slice(0, 3), vector); }) == PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(thrown_by([&] { stream.upload(vector, gpu.slice(0, 3)); }) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(thrown_by([&] { stream.download(gpu.slice(0, 3), vector); }) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(stream.upload(std::nothrow, vector, gpu.slice(0, 3)) == PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(stream.download(std::nothrow, gpu.slice(0, 3), vector) == PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(stream.upload(std::nothrow, vector, gpu.slice(1, 4)) == PINLANE_STATUS_OUT_OF_RANGE);
@@ -536,10 +545,12 @@ void batches(rig& rig) {
   up.emplace_back(odd, gpu.slice(count - 2, 2));
   up.emplace_back(own, static_cast<void*>(gpu.address() + (count - 4)));
   const pinlane::plan plan = stream.plan_upload(up);
-  EXPECT(plan.ordinary.copies == 2 && plan.ordinary.bytes == 16 && plan.direct.copies == count / 2 - 2);
+  EXPECT(plan.ordinary.copies == 2 && plan.ordinary.bytes == 16 &&
+         plan.direct.copies == count / 2 - 2);
   EXPECT(plan.ordinary.by != pinlane::path::none && plan.direct.predicted.count() > 0);
   EXPECT(plan.text.find("ordinary memory") == 0 && plan.text.find("direct") != std::string::npos);
-  EXPECT(stream.plan_download(std::vector<pinlane::download_item>()).direct.by == pinlane::path::none);
+  EXPECT(stream.plan_download(std::vector<pinlane::download_item>()).direct.by ==
+         pinlane::path::none);
   stream.upload_batch(up, pinlane::path::copies).wait();
 
   std::vector<float> back(count);
@@ -577,7 +588,8 @@ void batches(rig& rig) {
 
   const pinlane::copy_item twice[] = {copies[0], copies[0]};
   EXPECT(thrown_by([&] { stream.copy_batch(twice); }) == PINLANE_STATUS_INVALID_VALUE);
-  EXPECT(thrown_by([&] { (void)pinlane::upload_item(odd, gpu); }) == PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(thrown_by([&] { (void)pinlane::upload_item(odd, gpu); }) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(thrown_by([&] { (void)pinlane::download_item(gpu.slice(1, 3), back); }) ==
          PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(thrown_by([&] { stream.download_batch(down, pinlane::path::pull); }) ==
@@ -590,7 +602,8 @@ void files(rig& rig) {
   EXPECT(thrown_by([] { (void)pinlane::file_reader::open("/pinlane/no/such/file"); }) ==
          PINLANE_STATUS_IO);
   EXPECT(thrown_by([] { (void)pinlane::file_reader::open_direct("/"); }) == PINLANE_STATUS_IO);
-  EXPECT(thrown_by([] { (void)pinlane::file_reader().size_bytes(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  EXPECT(thrown_by([] { (void)pinlane::file_reader().size_bytes(); }) ==
+         PINLANE_STATUS_INVALID_HANDLE);
   // This program itself is a file of some size.
   const auto file = pinlane::file_reader::open("/proc/self/exe");
   std::ifstream same("/proc/self/exe", std::ios::binary);
@@ -606,8 +619,8 @@ void files(rig& rig) {
   rig.stream.download(gpu.slice(0, 5000), pinlane::span(back.data() + 1000, 5000));
   EXPECT(std::equal(back.begin() + 1000, back.end(), start.begin() + 1000));
   EXPECT(std::equal(start.begin(), start.end(), pinned.read().begin()));
-  const std::vector<pinlane::file_range> ranges = {
-      {0, gpu.slice(3000, 3000)}, {3000, gpu.address(), 3000}};
+  const std::vector<pinlane::file_range> ranges = {{0, gpu.slice(3000, 3000)},
+                                                   {3000, gpu.address(), 3000}};
   rig.stream.upload_file_ranges(file, ranges).wait();
   rig.stream.download(gpu, back);
   EXPECT(std::equal(back.begin(), back.begin() + 3000, start.begin() + 3000));

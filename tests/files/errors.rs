@@ -1,4 +1,5 @@
-//! What goes wrong: files that are none, ranges that are not there, files that shrink, calls that fail.
+//! What goes wrong: files that are none, ranges that are not there, files that shrink, calls that
+//! fail.
 
 use std::cell::RefCell;
 use std::ffi::CString;
@@ -100,8 +101,8 @@ fn a_destination_on_another_device_is_refused() {
     assert_eq!(emulator.calls(Call::CopyH2D), 0);
 }
 
-/// Calls `call`, which waits for what it finds on `stream`, and cuts the file as soon as it does: after all its
-/// checks, and before it reads.
+/// Calls `call`, which waits for what it finds on `stream`, and cuts the file as soon as it does:
+/// after all its checks, and before it reads.
 fn while_truncating<R>(
     emulator: &Emulator,
     stream: &Stream,

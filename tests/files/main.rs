@@ -1,5 +1,5 @@
-//! Files read into page-locked memory and to the device, on the emulated device, against a plain model: the
-//! file's bytes as `std::fs` wrote them.
+//! Files read into page-locked memory and to the device, on the emulated device, against a plain
+//! model: the file's bytes as `std::fs` wrote them.
 
 #![cfg(feature = "emulated")]
 

@@ -134,7 +134,8 @@ fn spawn(table: &Arc<Table>, work: impl FnOnce(&Table) + 'static) -> thread::Joi
     thread::spawn(move || work(&table))
 }
 
-/// Two calls and a free at once: whoever got in finds the object, and it drops once, after all have left.
+/// Two calls and a free at once: whoever got in finds the object, and it drops once, after all have
+/// left.
 fn used_while_freed(shared: bool) {
     explore(move || {
         let table = Table::new(shared);

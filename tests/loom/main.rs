@@ -1,10 +1,11 @@
-//! Every interleaving of a few threads through the pool: its own code, with the primitives of a model
-//! checker in place of the system's.
+//! Every interleaving of a few threads through the pool: its own code, with the primitives of a
+//! model checker in place of the system's.
 //!
-//! The modules under `pool`, `memory` and `handles` are the crate's source files. What they build on is replaced below
-//! by the least that they need: a stream is a position that a "device" thread moves on, page-locked memory
-//! is an address, the keeper is the models' own threads. The fence that the kernel makes free in the crate
-//! is an ordinary one here, as on systems without `membarrier`.
+//! The modules under `pool`, `memory` and `handles` are the crate's source files. What they build
+//! on is replaced below by the least that they need: a stream is a position that a "device" thread
+//! moves on, page-locked memory is an address, the keeper is the models' own threads. The fence
+//! that the kernel makes free in the crate is an ordinary one here, as on systems without
+//! `membarrier`.
 
 #![allow(dead_code, private_interfaces)]
 

@@ -125,7 +125,8 @@ fn two_threads_retire_the_same_stream() {
     });
 }
 
-/// A request is served by whatever comes first: the buffer's drop, or the keeper's look into the caches.
+/// A request is served by whatever comes first: the buffer's drop, or the keeper's look into the
+/// caches.
 #[test]
 fn a_request_is_served() {
     explore(2, || {

@@ -62,8 +62,8 @@ fn sixty_four_threads_share_three_blocks() {
             });
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        // First come, first served: nobody gets a second block before all who waited then have got one.
-        // A thread that is not scheduled at all for a while may fall behind by some rounds.
+        // First come, first served: nobody gets a second block before all who waited then have got
+        // one. A thread that is not scheduled at all for a while may fall behind by some rounds.
         let fewest = fewest.into_inner();
         assert!(fewest >= ROUNDS / 4, "one thread had {ROUNDS} rounds, another {fewest}");
         let stats = assert_adds_up(&rig.pool, &rig.emulator);
@@ -449,8 +449,8 @@ fn a_future_that_is_dropped_withdraws_its_request() {
     });
 }
 
-/// What a thread carries from its outbox to the books is with nobody: whoever looks then must not be told that
-/// the budget is spent on buffers that are alive.
+/// What a thread carries from its outbox to the books is with nobody: whoever looks then must not
+/// be told that the budget is spent on buffers that are alive.
 #[test]
 fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_spent() {
     const EACH: usize = 20;
@@ -474,8 +474,8 @@ fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_sp
     });
 }
 
-/// Holds a block, so that a request for all of them, which is polled once and not again, is not served.
-/// `test` gets both.
+/// Holds a block, so that a request for all of them, which is polled once and not again, is not
+/// served. `test` gets both.
 fn with_a_request_that_waits(
     blocks: usize,
     test: impl Fn(&Rig, PinnedBuf<u32>, Waits) + Send + 'static,
@@ -494,8 +494,8 @@ type Waits = Pin<Box<dyn Future<Output = Result<PinnedBuf<u32>>> + Send>>;
 /// So many blocks in the budget that threads may keep some.
 const CACHED: usize = 64;
 
-/// Allocates until the pool works for the request that waits, so that threads keep no blocks, and then
-/// until they keep some again, as they do while nobody waits.
+/// Allocates until the pool works for the request that waits, so that threads keep no blocks, and
+/// then until they keep some again, as they do while nobody waits.
 fn allocate_until_nobody_waits(rig: &Rig) {
     let own_hits = |pairs: u64| {
         let before = rig.pool.stats().thread_hits;

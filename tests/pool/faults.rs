@@ -1,7 +1,8 @@
 //! Every driver call made to fail, at every point of a program that does all that a pool does.
 //!
-//! Whatever fails: no panic, no hang; what is page-locked is what the pool says is; what must never be used
-//! again is counted; and once the faults are over the pool works as before, unless the device is lost.
+//! Whatever fails: no panic, no hang; what is page-locked is what the pool says is; what must never
+//! be used again is counted; and once the faults are over the pool works as before, unless the
+//! device is lost.
 
 use std::future::Future;
 use std::pin::pin;
@@ -303,8 +304,8 @@ fn calls_may_fail_together() {
     }
 }
 
-/// The device is lost between a copy and its event, on a stream whose handle is known outside: nothing
-/// there says any more whether the copy is done.
+/// The device is lost between a copy and its event, on a stream whose handle is known outside:
+/// nothing there says any more whether the copy is done.
 #[test]
 fn a_copy_without_an_event_on_a_lost_device_holds_nobody_up() {
     watched(|| {

@@ -1,4 +1,5 @@
-//! Memory goes back to the system: when it is asked to, by itself, and at the end, wherever that is.
+//! Memory goes back to the system: when it is asked to, by itself, and at the end, wherever that
+//! is.
 
 use std::cell::RefCell;
 use std::future::Future;

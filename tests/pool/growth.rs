@@ -62,8 +62,8 @@ fn memory_of_the_runtime_is_not_cut() {
     assert_eq!(emulator.calls(Call::HostRegister), 0);
 }
 
-/// Beyond what the machine or the control group has, a system that promises more than it has kills the process
-/// that touches it, be it this one or the runtime inside it.
+/// Beyond what the machine or the control group has, a system that promises more than it has kills
+/// the process that touches it, be it this one or the runtime inside it.
 #[test]
 fn what_the_system_has_no_memory_for_is_not_tried_another_way() {
     for how in [PageLocking::Register, PageLocking::Allocate] {

@@ -25,7 +25,8 @@ pub enum Op {
     Drop(usize),
     DropElsewhere(usize),
     Forget(usize),
-    /// A thread allocates so many buffers of that size, drops half of them, hands on the others, and ends.
+    /// A thread allocates so many buffers of that size, drops half of them, hands on the others,
+    /// and ends.
     DyingThread(usize, usize),
     Trim(usize),
     Clone,

@@ -1,8 +1,9 @@
-//! Random programs against a plain model of the pool: which buffers are alive, where, and what they hold.
+//! Random programs against a plain model of the pool: which buffers are alive, where, and what they
+//! hold.
 //!
-//! After each step: no two live buffers share a byte, all are aligned and hold what was written; the budget
-//! is kept, what the pool says is page-locked is; live, cached and in flight add up; errors come only where
-//! the model allows them. At the end everything has been given back.
+//! After each step: no two live buffers share a byte, all are aligned and hold what was written;
+//! the budget is kept, what the pool says is page-locked is; live, cached and in flight add up;
+//! errors come only where the model allows them. At the end everything has been given back.
 //!
 //! `PROPTEST_CASES` sets how many programs run.
 
@@ -317,8 +318,8 @@ impl Machine {
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ranges:x?}");
 
-        // Memory for a request that has been withdrawn may still be on its way: committed, page-locked, and only
-        // then in the books.
+        // Memory for a request that has been withdrawn may still be on its way: committed,
+        // page-locked, and only then in the books.
         eventually("the pool is at rest", || {
             let (stats, usage) = (self.pool.stats(), self.emulator.usage());
             let calls = [Call::HostRegister, Call::HostAlloc].map(|call| self.emulator.calls(call));

@@ -174,7 +174,8 @@ fn blocks_are_never_shared_nor_lost() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// A thread that works for many pools has blocks of each, and those of pools that are gone are no obstacle.
+/// A thread that works for many pools has blocks of each, and those of pools that are gone are no
+/// obstacle.
 #[test]
 fn a_thread_keeps_blocks_of_many_pools() {
     let device = pinlane::Device::emulated().unwrap();

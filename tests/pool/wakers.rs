@@ -1,5 +1,5 @@
-//! Wakers that run their task where they are called. What the task then waits for must still come: the
-//! threads that page-lock, serve requests and watch tickets run no waker.
+//! Wakers that run their task where they are called. What the task then waits for must still come:
+//! the threads that page-lock, serve requests and watch tickets run no waker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +31,8 @@ impl Inline {
 
 impl Wake for Inline {
     fn wake(self: Arc<Self>) {
-        // A task is woken while it runs only after it has registered its waker, at the end of its poll.
+        // A task is woken while it runs only after it has registered its waker, at the end of its
+        // poll.
         let mut work = self.0.lock().unwrap();
         let waker = Waker::from(self.clone());
         if let Some(future) = work.as_mut()
@@ -57,7 +58,8 @@ fn a_waker_that_allocates_where_it_is_called_does_not_stop_the_pool() {
             let (pool, done) = (rig.pool.clone(), done.clone());
             Inline::start(async move {
                 let first = pool.alloc_async::<u8>(BLOCK).await.unwrap();
-                // Of a size of its own, which is not there: whoever page-locks must be free to do it.
+                // Of a size of its own, which is not there: whoever page-locks must be free to do
+                // it.
                 let second = pool.alloc_timeout::<u8>(BLOCK + 256 * (task + 1), LONG).unwrap();
                 done.send(()).unwrap();
                 drop((first, second));

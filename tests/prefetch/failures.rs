@@ -213,7 +213,8 @@ fn a_failed_first_batch_drops_no_last_one() {
     });
 }
 
-/// One fault in any call that a pipeline makes: every batch is intact or an error, in its place; nothing leaks.
+/// One fault in any call that a pipeline makes: every batch is intact or an error, in its place;
+/// nothing leaks.
 #[test]
 fn whichever_call_fails() {
     let calls = [

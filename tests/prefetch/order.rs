@@ -1,7 +1,8 @@
-//! Order on the device: the consumer's work behind the copy, the next copy behind the consumer's work.
+//! Order on the device: the consumer's work behind the copy, the next copy behind the consumer's
+//! work.
 //!
-//! The consumer here is foreign: it reads by the driver itself, which tracks nothing. So it is the stream that
-//! must have been made to wait, and not the buffers.
+//! The consumer here is foreign: it reads by the driver itself, which tracks nothing. So it is the
+//! stream that must have been made to wait, and not the buffers.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
@@ -32,8 +33,9 @@ impl<'r> Foreign<'r> {
         let slice = batch.slice::<u8>("0").expect("a slice of the batch");
         assert_eq!(slice.len(), self.bytes.get());
         let (driver, to) = (self.rig.emulator.driver(), self.memory.as_ptr().cast());
-        // SAFETY: the stream is live; the slice lies in one allocation, which a batch that is dropped keeps for
-        // as long as the consumer's stream needs it; the memory is page-locked, and read after a synchronize.
+        // SAFETY: the stream is live; the slice lies in one allocation, which a batch that is
+        // dropped keeps for as long as the consumer's stream needs it; the memory is page-locked,
+        // and read after a synchronize.
         unsafe { driver.copy_d2h(raw(&self.rig.stream), to, slice.as_device_ptr(), slice.len()) }
             .expect("no faults");
     }
@@ -53,8 +55,8 @@ impl Drop for Foreign<'_> {
     }
 }
 
-/// Lazy execution runs nothing that nobody waits for: without the wait on the consumer's stream the foreign copy
-/// would read what the memory held before.
+/// Lazy execution runs nothing that nobody waits for: without the wait on the consumer's stream the
+/// foreign copy would read what the memory held before.
 #[test]
 fn foreign_work_on_the_consumers_stream_sees_the_copy() {
     for bytes in [100, 5000, 30_000] {
@@ -78,8 +80,8 @@ fn foreign_work_on_the_consumers_stream_sees_the_copy() {
     }
 }
 
-/// The consumer drops a batch while its own work on it, of which nobody was told, has not begun. A later batch in
-/// the same memory must wait for it, on the device.
+/// The consumer drops a batch while its own work on it, of which nobody was told, has not begun. A
+/// later batch in the same memory must wait for it, on the device.
 #[test]
 fn memory_is_used_again_behind_foreign_work() {
     for bytes in [100, 30_000] {

@@ -1,4 +1,5 @@
-//! Calls that fail, once or for ever, and a device that is lost: nothing is freed that may be in use.
+//! Calls that fail, once or for ever, and a device that is lost: nothing is freed that may be in
+//! use.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! Memory of the user's own, registered: it comes back only when the device is done with it, whatever fails.
-//! On the emulated device, which can stall streams, fail calls, and see a misuse.
+//! Memory of the user's own, registered: it comes back only when the device is done with it,
+//! whatever fails. On the emulated device, which can stall streams, fail calls, and see a misuse.
 
 #![cfg(feature = "emulated")]
 

@@ -100,7 +100,8 @@ extern "C" fn process_ends() {
     std::thread::sleep(std::time::Duration::from_millis(300));
 }
 
-/// As when `main` returns while another thread copies: the runtime unloads, and says so to that thread.
+/// As when `main` returns while another thread copies: the runtime unloads, and says so to that
+/// thread.
 #[test]
 fn rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace() {
     let test = "rule_14_a_process_that_ends_with_memory_borrowed_ends_in_peace";

@@ -161,8 +161,8 @@ fn rule_10_zeroed_memory_is_zero_even_if_it_was_used_before() {
     }
 }
 
-/// There is no last-error slot on the emulated device. That the CUDA driver leaves the caller's alone is
-/// tested beside it (`src/driver/cuda/thread.rs`), and on a GPU, from C++, by
+/// There is no last-error slot on the emulated device. That the CUDA driver leaves the caller's
+/// alone is tested beside it (`src/driver/cuda/thread.rs`), and on a GPU, from C++, by
 /// `ffi-examples/cpp/kernel.cu`. What can be seen here: an error is told once, to the call that it
 /// belongs to, and nothing of it is left for the next.
 #[test]
@@ -193,7 +193,8 @@ fn rule_17_what_may_be_sent_and_shared() {
     both::<(DeviceBuf<f32>, DeviceSlice<'_, f32>, DeviceSliceMut<'_, f32>)>();
 }
 
-/// A copy that spanned two registrations would be refused by the runtime, and by the emulated device.
+/// A copy that spanned two registrations would be refused by the runtime, and by the emulated
+/// device.
 #[test]
 fn rule_09_copies_are_split_where_registrations_meet() {
     let device = common::device();

@@ -65,8 +65,8 @@ fn rule_11_work_elsewhere_leaves_a_capture_alone() {
     });
 }
 
-/// Foreign work can be captured on a stream that pinlane created; blocks dropped meanwhile, and memory
-/// freed, must not join the graph.
+/// Foreign work can be captured on a stream that pinlane created; blocks dropped meanwhile, and
+/// memory freed, must not join the graph.
 #[test]
 fn rule_11_drops_do_not_join_a_capture() {
     let rig = Rig::new(Execution::Eager, 0, 2);

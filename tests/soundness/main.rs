@@ -20,8 +20,8 @@
 //! | 16 | a bad handle is followed | `src/capi` |
 //! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
 //!
-//! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse) always
-//! runs on it; the rest runs on the device that `PINLANE_TEST_DEVICE` names.
+//! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse)
+//! always runs on it; the rest runs on the device that `PINLANE_TEST_DEVICE` names.
 
 #![cfg(feature = "emulated")]
 

@@ -16,8 +16,8 @@ use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
 
 const CHILD: &str = "PINLANE_TEST_FORKS";
 
-/// Whether this process may fork: it is one that runs the calling test only. Starts one that is, if it
-/// is not. What other tests' threads hold at the fork would stay held in the child for ever.
+/// Whether this process may fork: it is one that runs the calling test only. Starts one that is, if
+/// it is not. What other tests' threads hold at the fork would stay held in the child for ever.
 fn in_a_process_of_its_own(test: &str) -> bool {
     if std::env::var_os(CHILD).is_some() {
         return true;
@@ -30,10 +30,11 @@ fn in_a_process_of_its_own(test: &str) -> bool {
     false
 }
 
-/// Runs `check` in a forked child. It gives the number of the first thing that is wrong, 0 for none.
+/// Runs `check` in a forked child. It gives the number of the first thing that is wrong, 0 for
+/// none.
 fn in_a_forked_child(check: impl FnOnce() -> i32) {
-    // SAFETY: the child runs `check`, which takes no lock that another thread of this process may have
-    // held at the fork (other than the C library's, which survive it), and leaves by `_exit`.
+    // SAFETY: the child runs `check`, which takes no lock that another thread of this process may
+    // have held at the fork (other than the C library's, which survive it), and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {
@@ -145,7 +146,8 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
     });
 }
 
-/// A request that waits in the parent is nobody's in a child, where the pool's lock may be held for ever.
+/// A request that waits in the parent is nobody's in a child, where the pool's lock may be held for
+/// ever.
 #[test]
 fn rule_14_a_future_of_the_parent_ends_in_a_forked_child() {
     if !in_a_process_of_its_own("process::rule_14_a_future_of_the_parent_ends_in_a_forked_child") {
@@ -245,7 +247,8 @@ fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
     }
     let rig = Rig::new(Execution::Eager, 0, 1);
     let host = rig.host(1);
-    // SAFETY: a child with a copy of the memory, as from `fork`; it takes no lock and leaves by `_exit`.
+    // SAFETY: a child with a copy of the memory, as from `fork`; it takes no lock and leaves by
+    // `_exit`.
     let child = unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) };
     assert!(child >= 0, "clone failed");
     if child == 0 {
@@ -266,7 +269,8 @@ fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
 mod forbidden {
     use super::*;
 
-    /// Makes these system calls fail with `EPERM` on the calling thread, and on those it starts, for good.
+    /// Makes these system calls fail with `EPERM` on the calling thread, and on those it starts,
+    /// for good.
     fn forbid(calls: &[libc::c_long]) {
         const LOAD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
         const IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;

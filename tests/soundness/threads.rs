@@ -162,7 +162,8 @@ fn a_bad_waker_does_not_end_the_watch_of_others() {
     });
 }
 
-/// One source, many readers at once, on one stream and on several; then a writer, who must wait for all.
+/// One source, many readers at once, on one stream and on several; then a writer, who must wait for
+/// all.
 #[test]
 fn a_buffer_is_uploaded_by_many_threads_at_once() {
     watched(|| {
@@ -200,8 +201,9 @@ fn a_buffer_is_uploaded_by_many_threads_at_once() {
     });
 }
 
-/// No thread has more than one buffer of at most 8 KiB, and the budget is that of all: every allocation
-/// finds room in the end, though it may have to trim, and to wait for what others trim or have in flight.
+/// No thread has more than one buffer of at most 8 KiB, and the budget is that of all: every
+/// allocation finds room in the end, though it may have to trim, and to wait for what others trim
+/// or have in flight.
 #[test]
 fn an_allocation_that_fits_the_budget_never_fails() {
     watched(|| {

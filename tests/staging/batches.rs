@@ -1,7 +1,7 @@
 //! Random batches by every path, against `memcpy`.
 //!
-//! Host ranges lie in one piece of ordinary memory, one block of a pool and one registered vector; device
-//! ranges in one shared buffer, next to each other or not, or in buffers of their own.
+//! Host ranges lie in one piece of ordinary memory, one block of a pool and one registered vector;
+//! device ranges in one shared buffer, next to each other or not, or in buffers of their own.
 
 use std::ops::Range;
 
@@ -254,7 +254,8 @@ fn check_download(device: &Device, batch: &Batch) {
     let sources = gpu.contents(device);
     let mut ordinary = vec![0x11; ordinary];
     let mut model = ordinary.clone();
-    // Views of one page-locked buffer cannot be exclusive each, so that every copy has one of its own.
+    // Views of one page-locked buffer cannot be exclusive each, so that every copy has one of its
+    // own.
     let is_locked = |copy: &Copy| !matches!(copy.memory, Memory::Ordinary);
     let own_host = |copy: Copy| pinned(&pool, &vec![0x11; copy.host_gap + copy.bytes + 7]);
     let mut locked: Vec<_> = batch.of(is_locked).map(own_host).collect();
@@ -331,7 +332,8 @@ proptest! {
     }
 }
 
-/// More copies than fit one list, than are recorded by one thread, and than have room for their items in one slot.
+/// More copies than fit one list, than are recorded by one thread, and than have room for their
+/// items in one slot.
 #[test]
 fn thousands_of_copies() {
     install_team(2);

@@ -1,8 +1,8 @@
 //! Every driver call made to fail, at every point of a program that makes every kind of copy.
 //!
 //! Whatever fails: no panic, no hang; what is said to have been copied has been; nothing beside the
-//! destinations changes; all slots come back; nothing is leaked, unless the device is lost or the runtime
-//! does not take memory back.
+//! destinations changes; all slots come back; nothing is leaked, unless the device is lost or the
+//! runtime does not take memory back.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,8 @@ use crate::support::{
 const LENGTH: usize = 3 * SLOT + 700;
 /// What lies beside the destinations.
 const MARGIN: usize = 64;
-/// How long one case may take before the test ends the process: a thread that hangs cannot be ended.
+/// How long one case may take before the test ends the process: a thread that hangs cannot be
+/// ended.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 #[derive(Clone, Copy, Debug)]

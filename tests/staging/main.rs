@@ -1,7 +1,8 @@
-//! Copies of ordinary memory, and batches, on the emulated device, against a plain model: what `memcpy`
-//! would do.
+//! Copies of ordinary memory, and batches, on the emulated device, against a plain model: what
+//! `memcpy` would do.
 //!
-//! Slots are so small that every boundary is near. `PROPTEST_CASES` sets how many random batches there are.
+//! Slots are so small that every boundary is near. `PROPTEST_CASES` sets how many random batches
+//! there are.
 
 #![cfg(feature = "emulated")]
 

@@ -1,5 +1,5 @@
-//! Copies through slots and batches are ordered with everything else, whatever streams there are, and leave
-//! the caller's memory alone once they have returned.
+//! Copies through slots and batches are ordered with everything else, whatever streams there are,
+//! and leave the caller's memory alone once they have returned.
 
 use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution};
@@ -186,7 +186,8 @@ fn copies_between_buffers_are_ordered() {
     });
 }
 
-/// A slot is filled again only when the device has read it: one ring, many copies, nobody waits in between.
+/// A slot is filled again only when the device has read it: one ring, many copies, nobody waits in
+/// between.
 #[test]
 fn slots_are_not_filled_again_too_early() {
     for seed in 0..8 {
@@ -208,7 +209,8 @@ fn slots_are_not_filled_again_too_early() {
     }
 }
 
-/// Others may use what lies between the batch's views of a buffer, also while the batch is being made.
+/// Others may use what lies between the batch's views of a buffer, also while the batch is being
+/// made.
 #[test]
 fn uses_between_the_views_are_not_forgotten() {
     watched(|| {

@@ -1,4 +1,5 @@
-//! Destinations that overlap, possible in borrowed memory only, are refused before anything is enqueued.
+//! Destinations that overlap, possible in borrowed memory only, are refused before anything is
+//! enqueued.
 
 use pinlane::driver::emulated::Emulator;
 use pinlane::{

@@ -1,4 +1,5 @@
-//! What a plan says: the groups and their sizes, the ways that are possible, and that the cheapest is taken.
+//! What a plan says: the groups and their sizes, the ways that are possible, and that the cheapest
+//! is taken.
 
 use pinlane::driver::emulated::Emulator;
 use pinlane::{

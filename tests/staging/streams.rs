@@ -247,7 +247,8 @@ fn memory_of_another_device_is_refused() {
 
 const CHILD: &str = "PINLANE_TEST_FORKS";
 
-/// In a process that runs this test only: what other tests' threads hold at the fork would stay held in the child.
+/// In a process that runs this test only: what other tests' threads hold at the fork would stay
+/// held in the child.
 #[test]
 fn a_forked_child_is_refused_everything() {
     const NAME: &str = "streams::a_forked_child_is_refused_everything";
@@ -266,8 +267,8 @@ fn a_forked_child_is_refused_everything() {
     try_all(everything.run(&stream)).unwrap();
     let many = [1; 5000];
     let mut gpu = device.alloc::<u8>(5000).unwrap();
-    // SAFETY: the child takes no lock that another thread may have held at the fork, since this process has no
-    // thread that holds any, and leaves by `_exit`.
+    // SAFETY: the child takes no lock that another thread may have held at the fork, since this
+    // process has no thread that holds any, and leaves by `_exit`.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "fork failed");
     if child == 0 {

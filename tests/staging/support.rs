@@ -22,7 +22,8 @@ pub const PATHS: [Path; 4] = [Path::Copies, Path::Batch, Path::Packed, Path::Pul
 
 pub const EXECUTIONS: [Execution; 2] = [Execution::Eager, Execution::Lazy];
 
-/// A slot is one unit: every copy is its caller's alone. Uploads of more than five slots are written through the caches.
+/// A slot is one unit: every copy is its caller's alone. Uploads of more than five slots are
+/// written through the caches.
 pub fn tiny() -> Staging {
     let slots = Staging::new().slot_bytes(SLOT).ring_bytes(3 * SLOT);
     slots.first_bytes(1024).unit_bytes(1024).direct_bytes(100).streaming_bytes(5 * SLOT)

@@ -1,7 +1,7 @@
 //! A server's requests: each has two streams of its own, reads a buffer that all share, and ends.
 //!
-//! Nobody ever waits for these streams. A buffer that remembered them all would slow down for ever and
-//! keep them alive.
+//! Nobody ever waits for these streams. A buffer that remembered them all would slow down for ever
+//! and keep them alive.
 
 #[cfg(feature = "capi")]
 mod c;

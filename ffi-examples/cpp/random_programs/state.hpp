@@ -37,11 +37,8 @@ struct range {
 class state {
 protected:
   state(const std::vector<pinlane::device>& devices, std::uint64_t seed)
-      : m_random(seed),
-        m_devices(devices),
-        m_pool(devices.front(), pool_options()),
-        m_resource(m_pool),
-        m_bytes(&m_resource) {
+      : m_random(seed), m_devices(devices), m_pool(devices.front(), pool_options()),
+        m_resource(m_pool), m_bytes(&m_resource) {
     for (std::size_t count = 1 + m_random.below(6); m_streams.size() < count;) {
       const std::size_t device = m_random.below(m_devices.size());
       m_streams.push_back({some_stream(device), device});
@@ -85,10 +82,14 @@ protected:
     pinlane::stream_options blocking;
     blocking.blocking = true;
     switch (m_random.below(7)) {
-      case 0: return pinlane::stream::legacy_default(device);
-      case 1: return pinlane::stream::per_thread_default(device);
-      case 2: return pinlane::stream(device, blocking);
-      default: return pinlane::stream(device);
+    case 0:
+      return pinlane::stream::legacy_default(device);
+    case 1:
+      return pinlane::stream::per_thread_default(device);
+    case 2:
+      return pinlane::stream(device, blocking);
+    default:
+      return pinlane::stream(device);
     }
   }
 

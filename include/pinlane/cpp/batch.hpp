@@ -46,11 +46,13 @@ struct choice {
   path by = path::none;
   /// How long they should take, from the call until the data is there.
   std::chrono::nanoseconds predicted{0};
-  /// How many copies there are, how many runs when those that follow each other are merged, and their bytes.
+  /// How many copies there are, how many runs when those that follow each other are merged, and
+  /// their bytes.
   std::size_t copies = 0, runs = 0, bytes = 0;
 };
 
-/// How a batch would be made: copies of ordinary memory take one way, those of page-locked memory another.
+/// How a batch would be made: copies of ordinary memory take one way, those of page-locked memory
+/// another.
 struct plan {
   choice ordinary, direct;
   /// The same in words, with the cost of every other way.
@@ -80,8 +82,8 @@ pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const D
 
 /// One copy of `stream::upload_batch`. It names memory and does not own it.
 struct upload_item : pinlane_copy {
-  /// From page-locked or ordinary memory to a `device_buffer` or a slice of one, or to your own device memory,
-  /// by its address. Both have equal length.
+  /// From page-locked or ordinary memory to a `device_buffer` or a slice of one, or to your own
+  /// device memory, by its address. Both have equal length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   upload_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_ordinary<Source>) {
@@ -109,8 +111,8 @@ struct upload_item : pinlane_copy {
 
 /// One copy of `stream::download_batch`. It names memory and does not own it.
 struct download_item : pinlane_copy {
-  /// From a `device_buffer` or a slice of one, or your own device memory, by its address, to page-locked or
-  /// ordinary memory. Both have equal length.
+  /// From a `device_buffer` or a slice of one, or your own device memory, by its address, to
+  /// page-locked or ordinary memory. Both have equal length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   download_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_ordinary<Destination>) {
@@ -172,7 +174,8 @@ static_assert(sizeof(copy_item) == sizeof(pinlane_device_copy), "arrays of both 
 namespace detail {
 
 #if defined(__GLIBCXX__)
-/// Puts off the calling thread's cancellation, which would unwind through C; gives the former state.
+/// Puts off the calling thread's cancellation, which would unwind through C; gives the former
+/// state.
 inline int hold_cancellation() noexcept {
   int state = 0;
 #if defined(__linux__)
@@ -206,8 +209,9 @@ struct landing {
         self.function(number, elements);
       } catch (abi::__forced_unwind&) {
         // The thread's end can be neither stopped nor sent through the frames of the library.
-        std::fputs("pinlane: a thread was ended inside the function that download_batch_each calls\n",
-                   stderr);
+        std::fputs(
+            "pinlane: a thread was ended inside the function that download_batch_each calls\n",
+            stderr);
         std::terminate();
       }
 #else
@@ -224,41 +228,45 @@ struct landing {
   }
 };
 
-/// What a stream can do with many copies; `Self` is `stream` or `stream_ref`. `items` is a vector or another
-/// contiguous container of items.
+/// What a stream can do with many copies; `Self` is `stream` or `stream_ref`. `items` is a vector
+/// or another contiguous container of items.
 template <class Self>
 class batch_operations {
 public:
-  /// Makes all the copies of `items`, of type `upload_item`, in one call. They are unordered among themselves,
-  /// so that destinations must not overlap. Does not block with page-locked sources only; otherwise until
-  /// ordinary memory may be reused.
+  /// Makes all the copies of `items`, of type `upload_item`, in one call. They are unordered among
+  /// themselves, so that destinations must not overlap. Does not block with page-locked sources
+  /// only; otherwise until ordinary memory may be reused.
   template <class Items>
   ticket upload_batch(const Items& items, path by = path::none) const {
     const pinlane_batch_options options = forced(by);
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_upload_batch(self(), array<upload_item>(items), std::size(items), &options, out);
+      return pinlane_upload_batch(self(), array<upload_item>(items), std::size(items), &options,
+                                  out);
     });
   }
 
-  /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until all that goes to
-  /// ordinary memory has arrived; the ticket tells of the rest, and `read` of a `pinned_buffer` waits for it.
+  /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until all that
+  /// goes to ordinary memory has arrived; the ticket tells of the rest, and `read` of a
+  /// `pinned_buffer` waits for it.
   template <class Items>
   ticket download_batch(const Items& items, path by = path::none) const {
     const pinlane_batch_options options = forced(by);
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_download_batch(self(), array<download_item>(items), std::size(items), &options, out);
+      return pinlane_download_batch(self(), array<download_item>(items), std::size(items), &options,
+                                    out);
     });
   }
 
-  /// As `download_batch`, and calls `landed(number, bytes)`, `bytes` being a `span<const std::byte>`, for every
-  /// item as it lands, while others are on their way. Blocks until all have landed. `landed` must not call
-  /// pinlane. If it throws it is not called again, and the exception goes on when all have landed. It must not
-  /// end its thread: after `pthread_exit` the program terminates; cancellation waits until it returns.
+  /// As `download_batch`, and calls `landed(number, bytes)`, `bytes` being a `span<const
+  /// std::byte>`, for every item as it lands, while others are on their way. Blocks until all have
+  /// landed. `landed` must not call pinlane. If it throws it is not called again, and the exception
+  /// goes on when all have landed. It must not end its thread: after `pthread_exit` the program
+  /// terminates; cancellation waits until it returns.
   template <class Items, class Landed>
   void download_batch_each(const Items& items, Landed&& landed) const {
     landing<std::remove_reference_t<Landed>> told{landed};
-    const pinlane_status status = pinlane_download_batch_each(
-        self(), array<download_item>(items), std::size(items), told.call, &told);
+    const pinlane_status status = pinlane_download_batch_each(self(), array<download_item>(items),
+                                                              std::size(items), told.call, &told);
     if (told.thrown) {
       std::rethrow_exception(told.thrown);
     }
@@ -304,8 +312,8 @@ private:
   }
 
   static choice chosen(const pinlane_choice& raw) noexcept {
-    return {static_cast<path>(raw.path), std::chrono::nanoseconds(raw.predicted_ns), raw.copies, raw.runs,
-            raw.bytes};
+    return {static_cast<path>(raw.path), std::chrono::nanoseconds(raw.predicted_ns), raw.copies,
+            raw.runs, raw.bytes};
   }
 
   template <class Function>

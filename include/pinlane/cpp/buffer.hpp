@@ -18,7 +18,8 @@
 
 namespace pinlane {
 
-/// `size()` elements from `data()` on, owned by somebody else. Converts to `std::span` where there is one.
+/// `size()` elements from `data()` on, owned by somebody else. Converts to `std::span` where there
+/// is one.
 template <class T>
 class span {
 public:
@@ -57,7 +58,8 @@ inline constexpr bool std::ranges::enable_borrowed_range<pinlane::span<T>> = tru
 namespace pinlane {
 
 /// Some of the elements of a buffer, to name in a copy: no access and no ownership. `slice(offset,
-/// count)` of a buffer makes one; whether it lies in the buffer is checked by the call that it goes to.
+/// count)` of a buffer makes one; whether it lies in the buffer is checked by the call that it goes
+/// to.
 template <class T, class Handle>
 class basic_slice {
 public:
@@ -141,9 +143,9 @@ protected:
 
   static std::size_t whole_elements(std::size_t bytes) {
     if (bytes % sizeof(T) != 0) {
-      fail(PINLANE_STATUS_LENGTH_MISMATCH,
-           "adopt: a buffer of " + std::to_string(bytes) +
-               " bytes holds no whole number of elements of " + std::to_string(sizeof(T)));
+      fail(PINLANE_STATUS_LENGTH_MISMATCH, "adopt: a buffer of " + std::to_string(bytes) +
+                                               " bytes holds no whole number of elements of " +
+                                               std::to_string(sizeof(T)));
     }
     return bytes / sizeof(T);
   }
@@ -155,8 +157,8 @@ private:
 } // namespace detail
 
 /// `size()` elements in page-locked host memory, from a `pinned_pool`, or of your own, by
-/// `device::register_memory`. The buffer knows which asynchronous work still uses it; destroying it in the
-/// middle of a copy is fine.
+/// `device::register_memory`. The buffer knows which asynchronous work still uses it; destroying it
+/// in the middle of a copy is fine.
 template <class T>
 class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
   using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
@@ -164,16 +166,16 @@ class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_fr
 public:
   pinned_buffer() noexcept = default;
 
-  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements, and, if they
-  /// are memory of your own, aligned for them.
+  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements, and,
+  /// if they are memory of your own, aligned for them.
   [[nodiscard]] static pinned_buffer adopt(pinlane_buffer* handle) {
     std::size_t bytes = 0;
     detail::check(pinlane_buffer_size(handle, &bytes));
     return pinned_buffer(handle, base::whole_elements(bytes));
   }
 
-  /// The elements, to read. Blocks until every pending device write to the buffer is complete. They may
-  /// be read until the next call that lets the device write the buffer.
+  /// The elements, to read. Blocks until every pending device write to the buffer is complete. They
+  /// may be read until the next call that lets the device write the buffer.
   [[nodiscard]] span<const T> read() const {
     span<const T> elements;
     detail::check(read(std::nothrow, elements));
@@ -183,8 +185,8 @@ public:
     return access(pinlane_buffer_read, elements);
   }
 
-  /// The elements, to write. Blocks until every pending device use of the buffer is complete. They may
-  /// be written until the next call that lets the device use the buffer.
+  /// The elements, to write. Blocks until every pending device use of the buffer is complete. They
+  /// may be written until the next call that lets the device use the buffer.
   [[nodiscard]] span<T> write() {
     span<T> elements;
     detail::check(write(std::nothrow, elements));
@@ -206,14 +208,15 @@ public:
   /// As `write`, but does not block: no value where that would wait.
   [[nodiscard]] std::optional<span<T>> try_write() {
     span<T> elements;
-    return detail::ready(try_write(std::nothrow, elements)) ? std::optional(elements) : std::nullopt;
+    return detail::ready(try_write(std::nothrow, elements)) ? std::optional(elements)
+                                                            : std::nullopt;
   }
   [[nodiscard]] pinlane_status try_write(std::nothrow_t, span<T>& elements) noexcept {
     return access(pinlane_buffer_try_write, elements);
   }
 
-  /// The address of the first element, for your own CUDA calls in `stream::foreign`. The host must not
-  /// touch the elements through it: that is what `read` and `write` are for.
+  /// The address of the first element, for your own CUDA calls in `stream::foreign`. The host must
+  /// not touch the elements through it: that is what `read` and `write` are for.
   [[nodiscard]] T* address() const {
     void* data = nullptr;
     detail::check(pinlane_buffer_address(this->get(), &data));
@@ -236,11 +239,10 @@ private:
   }
 };
 
-/// `size()` elements in the memory of a device. Destroying it in the middle of a copy is fine: the memory
-/// is freed behind its last use.
+/// `size()` elements in the memory of a device. Destroying it in the middle of a copy is fine: the
+/// memory is freed behind its last use.
 template <class T>
-class device_buffer
-    : public detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free> {
+class device_buffer : public detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free> {
   using base = detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free>;
 
 public:
@@ -253,8 +255,8 @@ public:
     return device_buffer(handle, base::whole_elements(bytes));
   }
 
-  /// The device address of the first element, for your own kernels in `stream::foreign`. NULL if there
-  /// are no elements.
+  /// The device address of the first element, for your own kernels in `stream::foreign`. NULL if
+  /// there are no elements.
   [[nodiscard]] T* address() const {
     void* pointer = nullptr;
     detail::check(pinlane_device_buffer_address(this->get(), &pointer));

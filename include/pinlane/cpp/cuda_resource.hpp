@@ -1,7 +1,7 @@
-/// @file
-/// `pinned_resource` as a memory resource of libcu++ (`cuda::mr`), accessible from host and device. Not
-/// included by pinlane.hpp, which needs no header of CUDA; empty where there is no libcu++. Before CCCL 3.1,
-/// libcu++ has it only with `LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE` defined.
+/// @file `pinned_resource` as a memory resource of libcu++ (`cuda::mr`), accessible from host and
+/// device. Not included by pinlane.hpp, which needs no header of CUDA; empty where there is no
+/// libcu++. Before CCCL 3.1, libcu++ has it only with
+/// `LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE` defined.
 
 #ifndef PINLANE_CPP_CUDA_RESOURCE_HPP
 #define PINLANE_CPP_CUDA_RESOURCE_HPP

@@ -116,8 +116,8 @@ public:
     return count;
   }
 
-  /// Says how copies of ordinary memory are staged on this device, for all its handles: right after the device
-  /// was opened, and before the first such copy.
+  /// Says how copies of ordinary memory are staged on this device, for all its handles: right after
+  /// the device was opened, and before the first such copy.
   void set_staging(staging_options options) const {
     const pinlane_staging_options raw = detail::raw(options);
     detail::check(pinlane_device_set_staging(get(), &raw));
@@ -142,11 +142,11 @@ public:
     return status;
   }
 
-  /// Page-locks `count` elements of your own memory, from `elements` on, and lends them to a buffer.
-  /// Blocks, for about as long as allocating page-locked memory takes. Until the buffer has been destroyed
-  /// the memory must stay, and nobody may access it but through the buffer; destroying it blocks until the
-  /// device is done. Do that with no other call using the buffer, and not in a host function: it would
-  /// stay page-locked.
+  /// Page-locks `count` elements of your own memory, from `elements` on, and lends them to a
+  /// buffer. Blocks, for about as long as allocating page-locked memory takes. Until the buffer has
+  /// been destroyed the memory must stay, and nobody may access it but through the buffer;
+  /// destroying it blocks until the device is done. Do that with no other call using the buffer,
+  /// and not in a host function: it would stay page-locked.
   template <class T>
   [[nodiscard]] pinned_buffer<T> register_memory(T* elements, std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -157,8 +157,8 @@ public:
   [[nodiscard]] pinlane_status register_memory(std::nothrow_t, T* elements, std::size_t count,
                                                pinned_buffer<T>& buffer) const noexcept {
     pinlane_buffer* handle = nullptr;
-    const pinlane_status status = pinlane_buffer_register(
-        get(), elements, detail::in_bytes(count, sizeof(T)), &handle);
+    const pinlane_status status =
+        pinlane_buffer_register(get(), elements, detail::in_bytes(count, sizeof(T)), &handle);
     if (status == PINLANE_STATUS_OK) {
       buffer = pinned_buffer<T>(handle, count);
     }
@@ -169,8 +169,8 @@ public:
 /// What a pool holds and has done; the members are documented in pinlane.h.
 using pool_stats = pinlane_pool_stats;
 
-/// What a pool holds of one size of block; the members are documented in pinlane.h. A type of its own,
-/// because nvcc 13.0 does not compile a vector of the C struct as C++20.
+/// What a pool holds of one size of block; the members are documented in pinlane.h. A type of its
+/// own, because nvcc 13.0 does not compile a vector of the C struct as C++20.
 struct class_stats : pinlane_class_stats {};
 static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats), "arrays of both are alike");
 
@@ -190,8 +190,8 @@ struct pool_options {
   std::size_t thread_cache_bytes = 0;
   /// Whether threads keep blocks at all. If not, every allocation takes the pool's lock.
   bool thread_caches = true;
-  /// When more than the high one is free, memory is given back until the low one is left. By default it
-  /// is not.
+  /// When more than the high one is free, memory is given back until the low one is left. By
+  /// default it is not.
   std::size_t low_watermark_bytes = 0, high_watermark_bytes = 0;
   /// Memory is given back once it has been free for that long. By default it is not.
   std::chrono::microseconds idle_age{0};
@@ -201,13 +201,13 @@ struct pool_options {
   std::uint32_t growth_threads = 0;
   /// Maps the memory into the address space of the devices. With unified addressing it is anyhow.
   bool mapped = false;
-  /// Makes the memory write-combined: the CPU reads it many times slower, so that it is for buffers that
-  /// the host only writes, front to back.
+  /// Makes the memory write-combined: the CPU reads it many times slower, so that it is for buffers
+  /// that the host only writes, front to back.
   bool write_combined = false;
 };
 
-/// A pool of page-locked host memory. Destroying it does not end its buffers; whoever goes last, the pool
-/// or a buffer, waits for the device and gives the memory back.
+/// A pool of page-locked host memory. Destroying it does not end its buffers; whoever goes last,
+/// the pool or a buffer, waits for the device and gives the memory back.
 class pinned_pool : public detail::owner<pinlane_pool, pinlane_pool_free> {
 public:
   using owner::owner;
@@ -230,8 +230,8 @@ public:
     *this = pinned_pool(handle);
   }
 
-  /// Page-locked memory for `count` elements, of unspecified contents. Blocks while it page-locks new
-  /// memory, and, when the budget is spent, until the device is done with a freed buffer.
+  /// Page-locked memory for `count` elements, of unspecified contents. Blocks while it page-locks
+  /// new memory, and, when the budget is spent, until the device is done with a freed buffer.
   template <class T>
   [[nodiscard]] pinned_buffer<T> alloc(std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -252,8 +252,8 @@ public:
     return buffer;
   }
 
-  /// As `alloc`, but only from memory that is page-locked already: neither grows nor waits. No value if
-  /// there is none of that size.
+  /// As `alloc`, but only from memory that is page-locked already: neither grows nor waits. No
+  /// value if there is none of that size.
   template <class T>
   [[nodiscard]] std::optional<pinned_buffer<T>> try_alloc(std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -261,7 +261,8 @@ public:
     return found ? std::optional(std::move(buffer)) : std::nullopt;
   }
 
-  /// As `alloc`, with the first element at a multiple of `alignment` bytes: a power of two, at most 2 MiB.
+  /// As `alloc`, with the first element at a multiple of `alignment` bytes: a power of two, at most
+  /// 2 MiB.
   template <class T>
   [[nodiscard]] pinned_buffer<T> alloc_aligned(std::size_t count, std::size_t alignment) const {
     pinned_buffer<T> buffer;
@@ -269,11 +270,11 @@ public:
     return buffer;
   }
 
-  /// As `alloc`, but waits for whatever may make room, buffers that others destroy included, for at most
-  /// `timeout`. Throws `PINLANE_STATUS_TIMED_OUT`.
+  /// As `alloc`, but waits for whatever may make room, buffers that others destroy included, for at
+  /// most `timeout`. Throws `PINLANE_STATUS_TIMED_OUT`.
   template <class T, class Rep, class Period>
-  [[nodiscard]] pinned_buffer<T> alloc_timeout(
-      std::size_t count, std::chrono::duration<Rep, Period> timeout) const {
+  [[nodiscard]] pinned_buffer<T> alloc_timeout(std::size_t count,
+                                               std::chrono::duration<Rep, Period> timeout) const {
     pinned_buffer<T> buffer;
     detail::check(alloc_timeout(std::nothrow, count, timeout, buffer));
     return buffer;
@@ -285,8 +286,8 @@ public:
     return alloc_by(pinlane_buffer_alloc_timeout, count, buffer, detail::in_microseconds(timeout));
   }
 
-  /// Gives free memory back to the system until `keep_bytes` of it are left; gives how many bytes. Blocks
-  /// while the runtime releases it, which may wait for devices.
+  /// Gives free memory back to the system until `keep_bytes` of it are left; gives how many bytes.
+  /// Blocks while the runtime releases it, which may wait for devices.
   std::size_t trim(std::size_t keep_bytes = 0) const {
     std::size_t released = 0;
     detail::check(pinlane_pool_trim(get(), keep_bytes, &released));

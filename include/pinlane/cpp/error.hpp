@@ -22,8 +22,7 @@ class error : public std::runtime_error {
 public:
   /// Of this thread's last pinlane call, which returned `status`.
   explicit error(pinlane_status status)
-      : std::runtime_error(pinlane_last_error()),
-        m_status(status),
+      : std::runtime_error(pinlane_last_error()), m_status(status),
         m_cuda_error(pinlane_last_cuda_error()) {}
 
   /// Of a check that this header made itself.

@@ -23,8 +23,8 @@ public:
   /// The regular file at `path`, read by way of the system's page cache.
   [[nodiscard]] static file_reader open(const std::string& path) { return open_with(path, 0); }
 
-  /// The regular file at `path`, read past the page cache (`O_DIRECT`): for files that are larger than memory,
-  /// or read once.
+  /// The regular file at `path`, read past the page cache (`O_DIRECT`): for files that are larger
+  /// than memory, or read once.
   [[nodiscard]] static file_reader open_direct(const std::string& path) {
     return open_with(path, PINLANE_FILE_DIRECT);
   }
@@ -36,8 +36,8 @@ public:
     return bytes;
   }
 
-  /// Fills `destination`, in page-locked memory, with the bytes from `offset_bytes` on. Blocks until the device
-  /// has no use of it pending, and until all is read, by several threads.
+  /// Fills `destination`, in page-locked memory, with the bytes from `offset_bytes` on. Blocks
+  /// until the device has no use of it pending, and until all is read, by several threads.
   template <class Destination>
   void read(std::uint64_t offset_bytes, Destination&& destination) const {
     const auto to = destination.slice();
@@ -88,26 +88,29 @@ namespace detail {
 template <class Self>
 class file_operations {
 public:
-  /// Copies the bytes of `file` from `offset_bytes` on to `destination`, in device memory, as many as it has.
-  /// Blocks until they have been read.
+  /// Copies the bytes of `file` from `offset_bytes` on to `destination`, in device memory, as many
+  /// as it has. Blocks until they have been read.
   template <class Destination>
   ticket upload_file(const file_reader& file, std::uint64_t offset_bytes,
                      Destination&& destination) const {
     const file_range range(offset_bytes, destination);
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_device_buffer_upload_file(self(), file.get(), range.offset, range.device_buffer,
-                                               range.device_offset, range.bytes, out);
+      return pinlane_device_buffer_upload_file(self(), file.get(), range.offset,
+                                               range.device_buffer, range.device_offset,
+                                               range.bytes, out);
     });
   }
 
-  /// Copies `ranges`, a contiguous container of `file_range`. They are one job: the device need not wait
-  /// between them. Best in the order of the file; destinations must not overlap. Blocks as `upload_file`.
+  /// Copies `ranges`, a contiguous container of `file_range`. They are one job: the device need not
+  /// wait between them. Best in the order of the file; destinations must not overlap. Blocks as
+  /// `upload_file`.
   template <class Ranges>
   ticket upload_file_ranges(const file_reader& file, const Ranges& ranges) const {
     static_assert(std::is_same_v<std::remove_const_t<element_of<const Ranges>>, file_range>,
                   "a contiguous container of file_range");
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_upload_file_ranges(self(), file.get(), std::data(ranges), std::size(ranges), out);
+      return pinlane_upload_file_ranges(self(), file.get(), std::data(ranges), std::size(ranges),
+                                        out);
     });
   }
 

@@ -1,6 +1,5 @@
-/// @file
-/// A pool as a `std::pmr::memory_resource`, so that containers live in page-locked memory. Empty where the
-/// standard library has none.
+/// @file A pool as a `std::pmr::memory_resource`, so that containers live in page-locked memory.
+/// Empty where the standard library has none.
 
 #ifndef PINLANE_CPP_RESOURCE_HPP
 #define PINLANE_CPP_RESOURCE_HPP
@@ -37,14 +36,15 @@ private:
 ///   std::pmr::vector<float> samples(1000, &resource);
 /// @endcode
 ///
-/// - It is **plain memory**: nothing waits for a device that still uses it. Your own CUDA calls on it must be
-///   done before the container frees it, or have been told by `record_use`; and before the host accesses it.
-///   A `pinned_buffer` does that by itself.
+/// - It is **plain memory**: nothing waits for a device that still uses it. Your own CUDA calls on
+///   it must be done before the container frees it, or have been told by `record_use`; and before
+///   the host accesses it. A `pinned_buffer` does that by itself.
 /// - Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and aborts. Blocks as
 ///   `pinned_pool::alloc`.
 /// - Each allocation takes a block, of 256 bytes at least. For many small nodes put a
 ///   `std::pmr::unsynchronized_pool_resource` between this and the container.
-/// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are equal.
+/// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are
+///   equal.
 /// - A forked child does not have the memory, and must not touch it; freeing it there does nothing.
 class pinned_resource final : public std::pmr::memory_resource {
 public:
@@ -55,8 +55,9 @@ public:
   /// The pool that the memory comes from.
   [[nodiscard]] const pinned_pool& pool() const noexcept { return m_pool; }
 
-  /// Counts what is on `stream` now as a use of the allocation that `memory` lies in: once freed, it is not
-  /// used again before that is done. Call it after enqueuing your own work. Does not block.
+  /// Counts what is on `stream` now as a use of the allocation that `memory` lies in: once freed,
+  /// it is not used again before that is done. Call it after enqueuing your own work. Does not
+  /// block.
   void record_use(const void* memory, stream_ref stream) const {
     detail::check(pinlane_pool_record_use(m_pool.get(), memory, stream.get()));
   }
@@ -86,8 +87,8 @@ private:
   }
 
   void do_deallocate(void* memory, std::size_t, std::size_t) override {
-    // Memory whose use another thread is recording is freed all the same. What the pool did not give it does
-    // not take, and nothing happens: containers cannot be told.
+    // Memory whose use another thread is recording is freed all the same. What the pool did not
+    // give it does not take, and nothing happens: containers cannot be told.
     static_cast<void>(pinlane_pool_deallocate(m_pool.get(), memory));
   }
 

@@ -1,5 +1,5 @@
-/// @file
-/// What the two sides of a copy may be: buffers and slices, ordinary memory, and your own device memory.
+/// @file What the two sides of a copy may be: buffers and slices, ordinary memory, and your own
+/// device memory.
 
 #ifndef PINLANE_CPP_SIDES_HPP
 #define PINLANE_CPP_SIDES_HPP
@@ -19,8 +19,9 @@
 
 namespace pinlane {
 
-/// Whether a `T` names memory that outlives it, so that a batch or a list of ranges takes temporaries of it: slices
-/// and spans do, containers and buffers do not. Specialise it for views of your own.
+/// Whether a `T` names memory that outlives it, so that a batch or a list of ranges takes
+/// temporaries of it: slices and spans do, containers and buffers do not. Specialise it for views
+/// of your own.
 template <class T>
 inline constexpr bool is_view =
 #if defined(__cpp_lib_ranges)
@@ -76,8 +77,8 @@ struct element<void, false> { // device memory that is only an address
 template <class Side>
 using element_of = typename element<Side>::type;
 
-/// That `Tracked`, or memory of any type if it is `void`, and `Ordinary` have the same elements, and that
-/// they can be copied as bytes.
+/// That `Tracked`, or memory of any type if it is `void`, and `Ordinary` have the same elements,
+/// and that they can be copied as bytes.
 template <class Tracked, class Ordinary>
 constexpr void check_elements() noexcept {
   using ordinary = element_of<Ordinary>;
@@ -112,8 +113,8 @@ std::size_t ordinary_bytes(const Ordinary& side) noexcept {
 /// Says that two sides have different lengths, as this thread's last error.
 inline pinlane_status lengths_differ(std::size_t source, std::size_t destination) noexcept {
   char text[128];
-  std::snprintf(text, sizeof(text), "%zu elements do not fit %zu: take slices of equal length", source,
-                destination);
+  std::snprintf(text, sizeof(text), "%zu elements do not fit %zu: take slices of equal length",
+                source, destination);
   return set_error(PINLANE_STATUS_LENGTH_MISMATCH, text);
 }
 

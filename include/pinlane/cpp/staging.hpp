@@ -1,5 +1,5 @@
-/// @file
-/// How ordinary memory is copied: the page-locked slots of a device, and the threads of the process.
+/// @file How ordinary memory is copied: the page-locked slots of a device, and the threads of the
+/// process.
 
 #ifndef PINLANE_CPP_STAGING_HPP
 #define PINLANE_CPP_STAGING_HPP
@@ -23,7 +23,8 @@ struct staging_options {
   std::size_t first_bytes = 0;
   /// What a thread copies at a time.
   std::size_t unit_bytes = 0;
-  /// Copies of at most this many bytes go through one block of page-locked memory, without other threads.
+  /// Copies of at most this many bytes go through one block of page-locked memory, without other
+  /// threads.
   std::size_t direct_bytes = 0;
   /// Whether there are such copies at all.
   bool direct = true;
@@ -66,8 +67,8 @@ inline pinlane_staging_options raw(const staging_options& options) noexcept {
 
 } // namespace detail
 
-/// Makes this the copy team of the process, which is shared by all devices. Copies that are under way end with
-/// the former one.
+/// Makes this the copy team of the process, which is shared by all devices. Copies that are under
+/// way end with the former one.
 inline void install_copy_team(const copy_team_options& options) {
   pinlane_copy_team_options raw = PINLANE_COPY_TEAM_OPTIONS_INIT;
   raw.cores = options.cores.data();

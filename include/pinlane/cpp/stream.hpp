@@ -32,18 +32,19 @@ inline pinlane_use use_of(pinlane_device_buffer* buffer, bool reads) noexcept {
 
 /// What a stream can do; `Self` is `stream` or `stream_ref`.
 ///
-/// An operation is executed by the device, in the order of this stream, and after conflicting uses of its
-/// buffers on any other. It does not block, unless ordinary memory takes part. Both sides of a copy have
-/// equal length: buffers or slices of them, and, for the host, whatever `std::data` and `std::size` take: a
-/// vector, an array, a `pinlane::span` of a pointer and a size. If a call fails before it enqueues
-/// anything, nothing has changed; after an error of CUDA, the contents of the destination are unspecified.
-/// The ticket may be dropped.
+/// An operation is executed by the device, in the order of this stream, and after conflicting uses
+/// of its buffers on any other. It does not block, unless ordinary memory takes part. Both sides of
+/// a copy have equal length: buffers or slices of them, and, for the host, whatever `std::data` and
+/// `std::size` take: a vector, an array, a `pinlane::span` of a pointer and a size. If a call fails
+/// before it enqueues anything, nothing has changed; after an error of CUDA, the contents of the
+/// destination are unspecified. The ticket may be dropped.
 template <class Self>
 class stream_operations : public batch_operations<Self>, public file_operations<Self> {
 public:
-  /// Copies `source`, in page-locked or in ordinary memory, to `destination`, in device memory. A source in
-  /// ordinary memory may be reused when the call returns: a small one, of 64 KiB unless
-  /// `device::set_staging` says otherwise, does not block; a larger one does until nearly all is there.
+  /// Copies `source`, in page-locked or in ordinary memory, to `destination`, in device memory. A
+  /// source in ordinary memory may be reused when the call returns: a small one, of 64 KiB unless
+  /// `device::set_staging` says otherwise, does not block; a larger one does until nearly all is
+  /// there.
   template <class Source, class Destination>
   ticket upload(const Source& source, Destination&& destination) const {
     check_lengths(size_of(source), destination.size());
@@ -56,8 +57,8 @@ public:
     return enqueue_upload(source, destination.slice(), nullptr);
   }
 
-  /// Copies `source`, in device memory, to `destination`, in page-locked memory, whose `read` waits for
-  /// the copy.
+  /// Copies `source`, in device memory, to `destination`, in page-locked memory, whose `read` waits
+  /// for the copy.
   template <class Source, class Destination, if_tracked<Destination> = 0>
   ticket download(const Source& source, Destination&& destination) const {
     return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice());
@@ -68,7 +69,8 @@ public:
     return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice(), nullptr);
   }
 
-  /// Copies `source`, in device memory, to `destination`, in ordinary memory, and returns when all is there.
+  /// Copies `source`, in device memory, to `destination`, in ordinary memory, and returns when all
+  /// is there.
   template <class Source, class Destination, if_ordinary<Destination> = 0>
   void download(const Source& source, Destination&& destination) const {
     check_lengths(source.size(), std::size(destination));
@@ -98,22 +100,25 @@ public:
     return enqueue(pinlane_device_buffer_copy, source.slice(), destination.slice(), nullptr);
   }
 
-  /// Copies `source`, in page-locked or in ordinary memory, to your own device memory at `destination`, which
-  /// stays allocated until the copy is complete. The order of other work on that memory is yours.
+  /// Copies `source`, in page-locked or in ordinary memory, to your own device memory at
+  /// `destination`, which stays allocated until the copy is complete. The order of other work on
+  /// that memory is yours.
   template <class Source>
   ticket upload_to(const Source& source, void* destination) const {
     return with_ticket([&](pinlane_ticket** out) {
       if constexpr (is_ordinary<Source>) {
-        return pinlane_upload_slice(self(), std::data(source), destination, ordinary_bytes(source), out);
+        return pinlane_upload_slice(self(), std::data(source), destination, ordinary_bytes(source),
+                                    out);
       } else {
         const auto from = source.slice();
-        return pinlane_upload(self(), from.get(), from.offset_bytes(), destination, from.size_bytes(),
-                              out);
+        return pinlane_upload(self(), from.get(), from.offset_bytes(), destination,
+                              from.size_bytes(), out);
       }
     });
   }
 
-  /// Copies your own device memory at `source` to `destination`, in page-locked memory, as `upload_to`.
+  /// Copies your own device memory at `source` to `destination`, in page-locked memory, as
+  /// `upload_to`.
   template <class Destination, if_tracked<Destination> = 0>
   ticket download_from(const void* source, Destination&& destination) const {
     const auto to = writable(destination);
@@ -122,13 +127,14 @@ public:
     });
   }
 
-  /// Copies your own device memory at `source` to `destination`, in ordinary memory, and returns when all is
-  /// there.
+  /// Copies your own device memory at `source` to `destination`, in ordinary memory, and returns
+  /// when all is there.
   template <class Destination, if_ordinary<Destination> = 0>
   void download_from(const void* source, Destination&& destination) const {
     check_elements<void, Destination>();
     check_writable<Destination>();
-    check(pinlane_download_slice(self(), source, std::data(destination), ordinary_bytes(destination)));
+    check(pinlane_download_slice(self(), source, std::data(destination),
+                                 ordinary_bytes(destination)));
   }
 
   /// Sets every element of `destination`, in device memory, to `value`, of at most 64 bytes.
@@ -136,13 +142,14 @@ public:
   ticket fill(Destination&& destination, const element_of<Destination>& value) const {
     const auto to = writable(destination);
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_device_buffer_fill(self(), to.get(), to.offset_bytes(), to.size_bytes(), &value,
-                                        sizeof(value), out);
+      return pinlane_device_buffer_fill(self(), to.get(), to.offset_bytes(), to.size_bytes(),
+                                        &value, sizeof(value), out);
     });
   }
 
-  /// Writes the checksum of the bytes of `source` to `sum`, one `uint64_t`; both are in the memory of
-  /// this stream's device, in different buffers. It equals `pinlane::checksum` of the same bytes.
+  /// Writes the checksum of the bytes of `source` to `sum`, one `uint64_t`; both are in the memory
+  /// of this stream's device, in different buffers. It equals `pinlane::checksum` of the same
+  /// bytes.
   template <class Source, class Sum>
   ticket checksum(const Source& source, Sum&& sum) const {
     static_assert(std::is_same_v<element_of<Sum>, std::uint64_t>, "a checksum is a uint64_t");
@@ -150,22 +157,24 @@ public:
     const auto to = writable(sum);
     check_lengths(to.size(), 1);
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_device_buffer_checksum(self(), from.get(), from.offset_bytes(), from.size_bytes(),
-                                            to.get(), to.offset_bytes(), out);
+      return pinlane_device_buffer_checksum(self(), from.get(), from.offset_bytes(),
+                                            from.size_bytes(), to.get(), to.offset_bytes(), out);
     });
   }
 
-  /// Lets `launch` enqueue work of your own (a kernel, cuBLAS, NCCL, ...) that uses `buffers`: those that
-  /// are const for reading, the others for reading and writing. `launch` gets the `cudaStream_t` as a
-  /// `void*`, and enqueues on it, or orders into it, all of that work before it returns. The work comes after
-  /// every pending use of the buffers that conflicts, and later uses, by the host too, wait for it. Does not
-  /// block, unless `launch` does.
+  /// Lets `launch` enqueue work of your own (a kernel, cuBLAS, NCCL, ...) that uses `buffers`:
+  /// those that are const for reading, the others for reading and writing. `launch` gets the
+  /// `cudaStream_t` as a `void*`, and enqueues on it, or orders into it, all of that work before it
+  /// returns. The work comes after every pending use of the buffers that conflicts, and later uses,
+  /// by the host too, wait for it. Does not block, unless `launch` does.
   ///
-  /// The buffers are borrowed from before `launch` until the use is recorded: calls that conflict meanwhile, of
-  /// other threads or of `launch` itself, get `BUSY`. `launch` may move or destroy the buffers.
+  /// The buffers are borrowed from before `launch` until the use is recorded: calls that conflict
+  /// meanwhile, of other threads or of `launch` itself, get `BUSY`. `launch` may move or destroy
+  /// the buffers.
   ///
-  /// If `launch` ends otherwise, by an exception or by the end of its thread (`pthread_exit`, cancellation),
-  /// what it enqueued so far counts as a use, and the exception goes on, or the thread ends.
+  /// If `launch` ends otherwise, by an exception or by the end of its thread (`pthread_exit`,
+  /// cancellation), what it enqueued so far counts as a use, and the exception goes on, or the
+  /// thread ends.
   template <class Launch, class... Buffers>
   ticket foreign(Launch&& launch, Buffers&... buffers) const {
     const pinlane_use uses[] = {use_of(buffers.get(), std::is_const_v<Buffers>)..., pinlane_use{}};
@@ -187,14 +196,15 @@ public:
     return with_ticket([&](pinlane_ticket** out) { return pinlane_stream_record(self(), out); });
   }
 
-  /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Uses of buffers
-  /// are ordered without it.
+  /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Uses of
+  /// buffers are ordered without it.
   void wait(const ticket& ticket) const { check(pinlane_stream_wait(self(), ticket.get())); }
 
   /// Keeps the stream busy for about `duration` of device time, at most 10 s, for tests of overlap.
   ticket busy(std::chrono::nanoseconds duration) const {
     if (duration.count() < 0) {
-      fail(set_error(PINLANE_STATUS_INVALID_VALUE, "stream::busy: a negative duration: pass at least 0"));
+      fail(set_error(PINLANE_STATUS_INVALID_VALUE,
+                     "stream::busy: a negative duration: pass at least 0"));
     }
     const auto nanoseconds = static_cast<std::uint64_t>(duration.count());
     return with_ticket(
@@ -234,8 +244,8 @@ private:
       if (std::size(source) != to.size()) {
         return lengths_differ(std::size(source), to.size());
       }
-      return pinlane_device_buffer_upload_slice(self(), std::data(source), to.get(), to.offset_bytes(),
-                                                to.size_bytes(), out);
+      return pinlane_device_buffer_upload_slice(self(), std::data(source), to.get(),
+                                                to.offset_bytes(), to.size_bytes(), out);
     } else {
       return enqueue(pinlane_device_buffer_upload, source.slice(), to, out);
     }
@@ -270,7 +280,8 @@ struct stream_options {
   bool blocking = false;
 };
 
-/// A queue of device work, executed in order. Destroying it returns at once; what is enqueued is executed.
+/// A queue of device work, executed in order. Destroying it returns at once; what is enqueued is
+/// executed.
 class stream : public detail::owner<pinlane_stream, pinlane_stream_free>,
                public detail::stream_operations<stream> {
 public:
@@ -286,8 +297,8 @@ public:
     *this = stream(handle);
   }
 
-  /// Your own `cudaStream_t`, a stream of `device`, which must outlive this object and what is enqueued
-  /// through it; it is not destroyed with it. For the default streams see below.
+  /// Your own `cudaStream_t`, a stream of `device`, which must outlive this object and what is
+  /// enqueued through it; it is not destroyed with it. For the default streams see below.
   [[nodiscard]] static stream from_native_handle(const device& device, void* cuda_stream) {
     pinlane_stream* handle = nullptr;
     detail::check(pinlane_stream_borrow(device.get(), cuda_stream, &handle));
@@ -322,9 +333,8 @@ private:
   pinlane_stream* m_handle;
 };
 
-
-/// The 64-bit checksum of the bytes of a contiguous container, as `stream::checksum` computes it on a
-/// device. Runs on the calling thread.
+/// The 64-bit checksum of the bytes of a contiguous container, as `stream::checksum` computes it on
+/// a device. Runs on the calling thread.
 template <class Container>
 [[nodiscard]] std::uint64_t checksum(const Container& elements) {
   static_assert(std::is_trivially_copyable_v<std::remove_reference_t<decltype(*elements.data())>>);

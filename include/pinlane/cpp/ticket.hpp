@@ -11,17 +11,21 @@
 
 namespace pinlane {
 
-/// Knows when one asynchronous operation is complete. Destroying it changes nothing about the operation.
+/// Knows when one asynchronous operation is complete. Destroying it changes nothing about the
+/// operation.
 class ticket : public detail::owner<pinlane_ticket, pinlane_ticket_free> {
 public:
   using owner::owner;
 
-  /// Blocks until the operation is complete; its effects are then visible to the calling thread. Throws
-  /// the error of an operation that failed.
+  /// Blocks until the operation is complete; its effects are then visible to the calling thread.
+  /// Throws the error of an operation that failed.
   void wait() const { detail::check(wait(std::nothrow)); }
-  [[nodiscard]] pinlane_status wait(std::nothrow_t) const noexcept { return pinlane_ticket_wait(get()); }
+  [[nodiscard]] pinlane_status wait(std::nothrow_t) const noexcept {
+    return pinlane_ticket_wait(get());
+  }
 
-  /// Whether the operation is complete. Does not block. Throws the error of an operation that failed.
+  /// Whether the operation is complete. Does not block. Throws the error of an operation that
+  /// failed.
   [[nodiscard]] bool is_done() const {
     std::int32_t done = 0;
     detail::check(pinlane_ticket_is_done(get(), &done));

@@ -1,4 +1,5 @@
-//! What the copies of a batch are in C: two sides each, which are named by an address or by a buffer.
+//! What the copies of a batch are in C: two sides each, which are named by an address or by a
+//! buffer.
 
 use std::ffi::c_void;
 
@@ -8,9 +9,9 @@ use crate::capi::device_buffer::pinlane_device_buffer;
 
 /// One copy of a batch, between host and device. Set all members that you do not use to 0.
 ///
-/// The host's side is ordinary memory, named by its address, or a part of a page-locked `buffer`. The
-/// device's side is the caller's own device memory, named by its address, or a part of a `device_buffer`.
-/// The address of a side that is named by its buffer must be NULL.
+/// The host's side is ordinary memory, named by its address, or a part of a page-locked `buffer`.
+/// The device's side is the caller's own device memory, named by its address, or a part of a
+/// `device_buffer`. The address of a side that is named by its buffer must be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_copy {
@@ -30,10 +31,11 @@ pub struct pinlane_copy {
     pub device_offset: usize,
 }
 
-/// One copy of a batch, between device memory and device memory. Set all members that you do not use to 0.
+/// One copy of a batch, between device memory and device memory. Set all members that you do not
+/// use to 0.
 ///
-/// A side is the caller's own memory of the stream's device, named by its address, or a part of a buffer;
-/// its address must then be NULL.
+/// A side is the caller's own memory of the stream's device, named by its address, or a part of a
+/// buffer; its address must then be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_device_copy {

@@ -15,8 +15,8 @@ use crate::transfer::{
 ///
 /// # Safety
 ///
-/// * Host memory that is named by its address is readable for as many bytes, and nobody writes to it until
-///   this returns.
+/// * Host memory that is named by its address is readable for as many bytes, and nobody writes to
+///   it until this returns.
 /// * Device memory that is named by its address is of the stream's device, and valid until retired.
 pub(in crate::capi) unsafe fn uploads<R>(
     operation: &'static str,
@@ -50,8 +50,8 @@ pub(in crate::capi) unsafe fn uploads<R>(
 ///
 /// # Safety
 ///
-/// * Host memory that is named by its address is writable for as many bytes, and nobody else accesses it
-///   until this returns.
+/// * Host memory that is named by its address is writable for as many bytes, and nobody else
+///   accesses it until this returns.
 /// * Device memory that is named by its address is of the stream's device, and valid until retired.
 pub(in crate::capi) unsafe fn downloads<R>(
     operation: &'static str,

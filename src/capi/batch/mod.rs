@@ -49,7 +49,8 @@ const _: () = {
 ///
 /// # Safety
 ///
-/// * `options` is NULL, misaligned (an error), or points to a struct that is as large as its `size` says.
+/// * `options` is NULL, misaligned (an error), or points to a struct that is as large as its `size`
+///   says.
 unsafe fn path_of(
     operation: &'static str,
     options: *const pinlane_batch_options,
@@ -63,27 +64,28 @@ unsafe fn path_of(
     forced_path(operation, options.path)
 }
 
-/// Makes all `count` copies of `copies`, from host memory, ordinary or page-locked, to the stream's device.
-/// Returns when ordinary memory may be reused; the ticket says when all has arrived. Ordered on `stream`, and
-/// after conflicting uses of the buffers on other streams; the copies are unordered among themselves, so that
-/// their destinations must not overlap. `options` may be NULL: the way that should be fastest; `copies` may
-/// be NULL if `count` is 0; `ticket` may be NULL.
+/// Makes all `count` copies of `copies`, from host memory, ordinary or page-locked, to the stream's
+/// device. Returns when ordinary memory may be reused; the ticket says when all has arrived.
+/// Ordered on `stream`, and after conflicting uses of the buffers on other streams; the copies are
+/// unordered among themselves, so that their destinations must not overlap. `options` may be NULL:
+/// the way that should be fastest; `copies` may be NULL if `count` is 0; `ticket` may be NULL.
 ///
 /// With page-locked sources only, the call does not block; with ordinary ones it does, as
 /// `pinlane_upload_slice`.
 ///
-/// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
-/// `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or a
-/// side is named twice, or for options of an unknown size, path or flag; `UNSUPPORTED` if that path is not
-/// possible for these copies: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of all destinations
-/// are unspecified.
+/// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
+/// `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap,
+/// a pointer is NULL, or a side is named twice, or for options of an unknown size, path or flag;
+/// `UNSUPPORTED` if that path is not possible for these copies: nothing was enqueued. `CUDA`,
+/// `DEVICE_LOST`: the contents of all destinations are unspecified.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory that is named by its address is readable, and nobody writes it until the call returns.
-/// - Device memory that is named by its address is memory of the stream's device, and stays allocated until
-///   the copies are complete.
+/// - Host memory that is named by its address is readable, and nobody writes it until the call
+///   returns.
+/// - Device memory that is named by its address is memory of the stream's device, and stays
+///   allocated until the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -115,21 +117,21 @@ pub unsafe extern "C" fn pinlane_upload_batch(
     })
 }
 
-/// Makes all `count` copies of `copies`, from the stream's device to host memory, ordinary or page-locked.
-/// Returns when all that goes to ordinary memory has arrived; the ticket says when the rest has, and
-/// `pinlane_buffer_read` waits for it. Does not block if there are page-locked destinations only. Ordered as
-/// `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be NULL; `copies` may be
-/// NULL if `count` is 0.
+/// Makes all `count` copies of `copies`, from the stream's device to host memory, ordinary or
+/// page-locked. Returns when all that goes to ordinary memory has arrived; the ticket says when the
+/// rest has, and `pinlane_buffer_read` waits for it. Does not block if there are page-locked
+/// destinations only. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options`
+/// and `ticket` may be NULL; `copies` may be NULL if `count` is 0.
 ///
 /// Statuses: as for `pinlane_upload_batch`.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory that is named by its address is writable, and nobody else accesses it until the call
-///   returns.
-/// - Device memory that is named by its address is memory of the stream's device, and stays allocated until
-///   the copies are complete.
+/// - Host memory that is named by its address is writable, and nobody else accesses it until the
+///   call returns.
+/// - Device memory that is named by its address is memory of the stream's device, and stays
+///   allocated until the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -161,11 +163,12 @@ pub unsafe extern "C" fn pinlane_download_batch(
     })
 }
 
-/// Told of a copy that has landed: `user` as it was given, the number of the copy, and its `bytes` bytes at
-/// `data`, which may be read until the function returns. It returns 0 to be told of the next, too.
+/// Told of a copy that has landed: `user` as it was given, the number of the copy, and its `bytes`
+/// bytes at `data`, which may be read until the function returns. It returns 0 to be told of the
+/// next, too.
 ///
-/// It is called on the thread that made the call, must not unwind (by a C++ exception or otherwise), and
-/// must not call pinlane.
+/// It is called on the thread that made the call, must not unwind (by a C++ exception or
+/// otherwise), and must not call pinlane.
 pub type pinlane_landed = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -175,19 +178,20 @@ pub type pinlane_landed = Option<
     ) -> i32,
 >;
 
-/// As `pinlane_download_batch`, and calls `landed` for every copy as it lands, while others are still on
-/// their way. Blocks until all have landed, also when `landed` has asked to be told no more.
+/// As `pinlane_download_batch`, and calls `landed` for every copy as it lands, while others are
+/// still on their way. Blocks until all have landed, also when `landed` has asked to be told no
+/// more.
 ///
 /// Copies to one kind of memory land in their order; those to page-locked memory come first.
 ///
-/// Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. Copies that `landed` was
-/// called for have landed all the same.
+/// Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. Copies that
+/// `landed` was called for have landed all the same.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory that is named by its address is writable, and nobody else accesses it until the call
-///   returns, but `landed` as it is told.
+/// - Host memory that is named by its address is writable, and nobody else accesses it until the
+///   call returns, but `landed` as it is told.
 /// - Device memory that is named by its address is memory of the stream's device.
 /// - `landed` may be called with `user`, and does not unwind.
 #[unsafe(no_mangle)]
@@ -217,18 +221,18 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
     })
 }
 
-/// Makes all `count` copies of `copies`, between device memory and device memory: of one device, or, between
-/// buffers, of two, one of which `stream` belongs to. Does not block. Ordered as `pinlane_upload_batch`; no
-/// destination may overlap another one or a source. `ticket` may be NULL; `copies` may be NULL if `count` is
-/// 0.
+/// Makes all `count` copies of `copies`, between device memory and device memory: of one device,
+/// or, between buffers, of two, one of which `stream` belongs to. Does not block. Ordered as
+/// `pinlane_upload_batch`; no destination may overlap another one or a source. `ticket` may be
+/// NULL; `copies` may be NULL if `count` is 0.
 ///
 /// Statuses: as for `pinlane_upload_batch`.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Memory that is named by its address is memory of the stream's device, and stays allocated until the
-///   copies are complete.
+/// - Memory that is named by its address is memory of the stream's device, and stays allocated
+///   until the copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_copy_batch(

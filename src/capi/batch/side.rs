@@ -1,7 +1,8 @@
-//! One side of all the copies of a batch: the places that it names, and the buffers that they lie in.
+//! One side of all the copies of a batch: the places that it names, and the buffers that they lie
+//! in.
 //!
-//! C may name one buffer in a thousand copies. It is looked up and borrowed once, as a whole; where it is
-//! written, the borrowed whole is cut into parts, which are exclusive each.
+//! C may name one buffer in a thousand copies. It is looked up and borrowed once, as a whole; where
+//! it is written, the borrowed whole is cut into parts, which are exclusive each.
 //!
 //! # Invariants
 //!
@@ -175,7 +176,8 @@ impl<T: Buffer, H: Handle<Object = T>> Side<H> {
 }
 
 impl Side<pinlane_device_buffer> {
-    /// The device memory that is named by its address, for the time of a call, in the order of the places.
+    /// The device memory that is named by its address, for the time of a call, in the order of the
+    /// places.
     ///
     /// # Safety
     ///

@@ -16,9 +16,10 @@
 //!
 //! # Invariants
 //!
-//! * Either a call sees that the slot was freed, or who frees sees its place: between each side's store and
-//!   load lies a fence (see [`asymmetric`](crate::sync::asymmetric)). The same holds between a call that leaves and who
-//!   frees, so that somebody always takes the object; [`Slot::take`](super::slot::Slot::take) lets one do it.
+//! * Either a call sees that the slot was freed, or who frees sees its place: between each side's
+//!   store and load lies a fence (see [`asymmetric`](crate::sync::asymmetric)). The same holds
+//!   between a call that leaves and who frees, so that somebody always takes the object;
+//!   [`Slot::take`](super::slot::Slot::take) lets one do it.
 //! * A record is never freed. A thread that ends leaves its own to one that begins.
 
 use std::ptr;
@@ -88,8 +89,8 @@ impl Records {
         }
     }
 
-    /// Whether any thread may be inside `slot`, which has been freed. What those did that have left has
-    /// happened.
+    /// Whether any thread may be inside `slot`, which has been freed. What those did that have left
+    /// has happened.
     fn protect(&self, slot: *const ()) -> bool {
         self.fences.heavy();
         let names = |place: &AtomicPtr<()>| ptr::eq(place.load(Ordering::Acquire), slot);
@@ -105,8 +106,8 @@ impl Records {
 }
 
 impl Record {
-    /// Says that the calling thread, whose record this is, is about to enter `slot`; `None` if it is inside
-    /// too many.
+    /// Says that the calling thread, whose record this is, is about to enter `slot`; `None` if it
+    /// is inside too many.
     #[inline(always)]
     fn announce(&'static self, slot: *const ()) -> Option<Place> {
         let place = self.places.iter().find(|place| place.load(Ordering::Relaxed).is_null())?;
@@ -124,8 +125,8 @@ impl Record {
 /// How a call got into a slot: known to its thread, or counted.
 pub struct Way(Option<Place>);
 
-/// Lets the calling thread, whose record it is, share the object of a slot until it [leaves](leave). If it
-/// cannot, it may have to [take](take) the object, as if it left.
+/// Lets the calling thread, whose record it is, share the object of a slot until it
+/// [leaves](leave). If it cannot, it may have to [take](take) the object, as if it left.
 #[inline(always)]
 pub fn enter<T>(
     slot: &Slot<T>,
@@ -154,8 +155,8 @@ pub fn leave<T>(slot: &Slot<T>, way: &Way) -> Option<Freed> {
     }
 }
 
-/// The object of a slot that was freed, unless somebody is inside, or has taken it. `records` are there if
-/// any protects slots of this kind.
+/// The object of a slot that was freed, unless somebody is inside, or has taken it. `records` are
+/// there if any protects slots of this kind.
 ///
 /// # Safety
 ///
@@ -164,8 +165,8 @@ pub unsafe fn take<T>(slot: &Slot<T>, freed: Freed, records: Option<&Records>) -
     if records.is_some_and(|records| records.protect(address(slot))) {
         return None;
     }
-    // SAFETY: `freed` is older than the look at the records, of which none protects the slot; without
-    // records none can, by the precondition.
+    // SAFETY: `freed` is older than the look at the records, of which none protects the slot;
+    // without records none can, by the precondition.
     unsafe { slot.take(freed) }
 }
 

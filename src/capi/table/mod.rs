@@ -9,9 +9,12 @@
 //!
 //! # Invariants
 //!
-//! * Slots never move and are never freed, so that a look-up only loads: a chunk's address, and a word.
-//! * A call writes to no line that another thread writes, but for the object's own slot, if its kind is counted.
-//! * Objects are dropped by the last call that leaves them, or by who frees them, with nothing locked.
+//! * Slots never move and are never freed, so that a look-up only loads: a chunk's address, and a
+//!   word.
+//! * A call writes to no line that another thread writes, but for the object's own slot, if its
+//!   kind is counted.
+//! * Objects are dropped by the last call that leaves them, or by who frees them, with nothing
+//!   locked.
 
 mod inside;
 mod slot;
@@ -41,8 +44,8 @@ static RECORDS: LazyLock<Records> = LazyLock::new(Records::new);
 #[repr(align(128))]
 pub(super) struct Table<T> {
     number: u8,
-    /// Its objects are used by many threads at once, and rarely freed: who is inside is known by the threads'
-    /// records. The others' users are counted.
+    /// Its objects are used by many threads at once, and rarely freed: who is inside is known by
+    /// the threads' records. The others' users are counted.
     shared: bool,
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     vacant: Apart<Vacant>,
@@ -80,8 +83,8 @@ impl<T: Send + Sync> Table<T> {
         self.slot(entry.index).ok_or(Miss::Invalid)
     }
 
-    /// Makes the slots up to `index`. A slot that is all zeros is vacant, and the system has such memory
-    /// without touching it.
+    /// Makes the slots up to `index`. A slot that is all zeros is vacant, and the system has such
+    /// memory without touching it.
     #[cold]
     fn make(&self, index: u32) {
         let (last, _) = place(index);
@@ -233,8 +236,8 @@ impl<T: Send + Sync> Inside<T> {
 /// A call is inside an object that counts it.
 pub(super) struct Shared<T: Send + Sync + 'static>(Inside<T>);
 
-// SAFETY: the object is `Send` and `Sync`, and its slot counts the call, whatever thread it is on: it was
-// not entered by a record, since the table is not shared.
+// SAFETY: the object is `Send` and `Sync`, and its slot counts the call, whatever thread it is on:
+// it was not entered by a record, since the table is not shared.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
@@ -258,7 +261,8 @@ impl<T: Send + Sync> Alone<T> {
     /// Ends the entry and drops the object.
     pub(super) fn remove(self) {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: this call has the object alone and leaves by this; no table that allows that is shared.
+        // SAFETY: this call has the object alone and leaves by this; no table that allows that is
+        // shared.
         let object = unsafe { this.slot.take_exclusive() };
         this.table.end(this.slot, this.index, object);
     }

@@ -11,8 +11,8 @@
 //!
 //! # Invariants
 //!
-//! * The object is there while the slot is live or freed. Who moves it out has made the word `taken`, by a
-//!   compare-and-swap from `freed`, or from `live`, with no users; one thread can.
+//! * The object is there while the slot is live or freed. Who moves it out has made the word
+//!   `taken`, by a compare-and-swap from `freed`, or from `live`, with no users; one thread can.
 //! * Nobody gets in unless the slot is live in the generation that the handle names.
 //! * Users that the word does not count are protected by a record (see [`inside`](super::inside)).
 //! * A slot's generation grows each time it is vacated; slots stay where they are for ever.
@@ -48,8 +48,8 @@ pub struct Slot<T> {
     object: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the object is moved in and out by one thread at a time, and shared by those inside (first and
-// second invariant); the word orders the one after the other.
+// SAFETY: the object is moved in and out by one thread at a time, and shared by those inside (first
+// and second invariant); the word orders the one after the other.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
@@ -128,8 +128,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Ends a shared use. True: the slot has been [freed](Self::freed), and the object is to be taken, if it
-    /// can be.
+    /// Ends a shared use. True: the slot has been [freed](Self::freed), and the object is to be
+    /// taken, if it can be.
     #[inline]
     #[must_use]
     pub fn leave(&self) -> bool {
@@ -161,7 +161,8 @@ impl<T> Slot<T> {
         }
     }
 
-    /// What to [take](Self::take) the object by, if the slot has been freed and its word counts nobody.
+    /// What to [take](Self::take) the object by, if the slot has been freed and its word counts
+    /// nobody.
     #[inline]
     pub fn freed(&self) -> Option<Freed> {
         let word = self.word.load(Ordering::Acquire);
@@ -208,13 +209,13 @@ impl<T> Slot<T> {
         let taken = word & !(LIVE | FREED | USERS);
         let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word.compare_exchange(word, taken, set, fail).ok()?;
-        // SAFETY: the object is there until the word says taken, which this thread alone has made of it;
-        // all who were inside have left, which the exchange acquires.
+        // SAFETY: the object is there until the word says taken, which this thread alone has made
+        // of it; all who were inside have left, which the exchange acquires.
         Some(self.object.with_mut(|place| unsafe { (*place).assume_init_read() }))
     }
 
-    /// Makes a slot vacant whose object was taken. False if its generations are used up: it must not be filled
-    /// again.
+    /// Makes a slot vacant whose object was taken. False if its generations are used up: it must
+    /// not be filled again.
     ///
     /// # Safety
     ///

@@ -99,8 +99,9 @@ fn threads_that_end_leave_their_slots_to_others() {
     assert!(highest.into_inner() < 1000, "slots are lost");
 }
 
-/// `PINLANE_HANDLES` handles, one after the other, are each used and freed by 16 threads at once: one frees,
-/// everybody who gets in finds the right object, nobody gets in afterwards, and each object drops once.
+/// `PINLANE_HANDLES` handles, one after the other, are each used and freed by 16 threads at once:
+/// one frees, everybody who gets in finds the right object, nobody gets in afterwards, and each
+/// object drops once.
 fn raced(table: &'static Table<Arc<u32>>) {
     let handles = std::env::var("PINLANE_HANDLES").ok().and_then(|text| text.parse().ok());
     let handles: u32 = handles.unwrap_or(20_000);

@@ -1,14 +1,15 @@
-//! Slots to be filled: each thread keeps some of every table, so that to make and to free a handle touches
-//! nothing that other threads do.
+//! Slots to be filled: each thread keeps some of every table, so that to make and to free a handle
+//! touches nothing that other threads do.
 //!
 //! # Invariants
 //!
-//! * An index is in one place: in a thread's stack, in the table's, in a slot that is not vacant, or not given
-//!   out yet.
-//! * A thread that ends gives back what it keeps; in a forked child that is left alone, as the lock may be held
-//!   there for ever.
-//! * What a thread has is reached by a pointer without a destructor, which is null before there is anything and
-//!   once the thread has given it back. Calls of other destructors then work without it.
+//! * An index is in one place: in a thread's stack, in the table's, in a slot that is not vacant,
+//!   or not given out yet.
+//! * A thread that ends gives back what it keeps; in a forked child that is left alone, as the lock
+//!   may be held there for ever.
+//! * What a thread has is reached by a pointer without a destructor, which is null before there is
+//!   anything and once the thread has given it back. Calls of other destructors then work without
+//!   it.
 
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::ptr;
@@ -62,8 +63,8 @@ fn here() -> Option<&'static Here> {
     if here.is_null() {
         return first();
     }
-    // SAFETY: `OWNER` keeps it until it has set `HERE` to null, which happens on this thread. The reference
-    // is not kept beyond the functions of this module.
+    // SAFETY: `OWNER` keeps it until it has set `HERE` to null, which happens on this thread. The
+    // reference is not kept beyond the functions of this module.
     Some(unsafe { &*here })
 }
 
@@ -120,8 +121,8 @@ impl Vacant {
         Vacant(Mutex::new(Indexes { given_back: Vec::new(), next: 0 }))
     }
 
-    /// An index of table `number`. Before one is given out for the first time, `make` is called with it or a
-    /// higher one.
+    /// An index of table `number`. Before one is given out for the first time, `make` is called
+    /// with it or a higher one.
     #[inline(always)]
     pub(super) fn take(&'static self, number: u8, make: impl Fn(u32)) -> u32 {
         let Some(here) = here() else { return self.one(&make) };

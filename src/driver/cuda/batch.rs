@@ -1,12 +1,12 @@
 //! Batches of copies: `cuMemcpyBatchAsync`, found at run time.
 //!
-//! The runtime's `cudaMemcpyBatchAsync` came with CUDA 12.8 and changed its signature with 13.0, so that a
-//! program linked to it runs with one of them and starts with none that is older. The driver's function
-//! has versions that stay: the one of 12.8 is asked for by number and declared here, so that the
-//! toolkit of the build does not matter.
+//! The runtime's `cudaMemcpyBatchAsync` came with CUDA 12.8 and changed its signature with 13.0, so
+//! that a program linked to it runs with one of them and starts with none that is older. The
+//! driver's function has versions that stay: the one of 12.8 is asked for by number and declared
+//! here, so that the toolkit of the build does not matter.
 //!
-//! It is a call of the driver, not of the runtime: it does not make a thread's device current that has
-//! made no call yet.
+//! It is a call of the driver, not of the runtime: it does not make a thread's device current that
+//! has made no call yet.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
@@ -23,7 +23,8 @@ use crate::sys;
 /// The version of CUDA whose signature [`CopyBatch`] is.
 const VERSION: c_int = 12_080;
 
-/// `CUresult`; its codes are those of `cudaError`, number by number, as far as these calls give them.
+/// `CUresult`; its codes are those of `cudaError`, number by number, as far as these calls give
+/// them.
 type Code = c_uint;
 
 /// What the call gives where no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
@@ -60,8 +61,9 @@ type GetProcAddress = unsafe extern "C" fn(
     *mut sys::cudaDriverEntryPointQueryResult,
 ) -> Code;
 
-/// `PFN_cuMemcpyBatchAsync_v12080`: destinations, sources, sizes, their number; attributes, the index of
-/// the first copy of each, their number; place for the index of a copy that failed; stream.
+/// `PFN_cuMemcpyBatchAsync_v12080`: destinations, sources, sizes, their number; attributes, the
+/// index of the first copy of each, their number; place for the index of a copy that failed;
+/// stream.
 type CopyBatch = unsafe extern "C" fn(
     *mut u64,
     *mut u64,
@@ -129,8 +131,8 @@ fn look_up_in_runtime(name: &CStr) -> DriverResult<Option<Function>> {
 /// # Safety
 ///
 /// * `stream` is live.
-/// * All ranges are valid until retired, the sources of `DuringCall` until the return; destinations overlap
-///   nothing else.
+/// * All ranges are valid until retired, the sources of `DuringCall` until the return; destinations
+///   overlap nothing else.
 pub(super) unsafe fn copy(
     stream: RawStream,
     access: BatchAccess,
@@ -158,7 +160,8 @@ pub(super) unsafe fn copy(
         let mut enqueue = || {
             let (mut first, mut failed) = (0, 0);
             // SAFETY: three live arrays of `sizes.len()` elements, one live set of attributes that
-            // begins with copy 0, a live place for an index; ranges and stream as promised by the caller.
+            // begins with copy 0, a live place for an index; ranges and stream as promised by the
+            // caller.
             unsafe {
                 function(
                     destinations.as_mut_ptr(),
@@ -175,8 +178,8 @@ pub(super) unsafe fn copy(
         };
         match enqueue() {
             code if PERHAPS_NO_CONTEXT.contains(&code) => {
-                // Any call of the runtime would make the device current here: nothing of the caller's is.
-                // SAFETY: takes a number and checks it.
+                // Any call of the runtime would make the device current here: nothing of the
+                // caller's is. SAFETY: takes a number and checks it.
                 match unsafe { sys::cudaSetDevice(stream.device) } {
                     sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
                     code => code,

@@ -11,7 +11,8 @@ use crate::sys;
 #[derive(Clone, Copy)]
 pub(super) struct Address(*mut c_void);
 
-// SAFETY: an address is a number to CUDA, which takes it on any thread; nothing here dereferences it.
+// SAFETY: an address is a number to CUDA, which takes it on any thread; nothing here dereferences
+// it.
 unsafe impl Send for Address {}
 
 impl Address {

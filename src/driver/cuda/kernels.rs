@@ -8,8 +8,8 @@ use crate::sys;
 /// The longest [`Kernels::busy`].
 const MAX_BUSY_NANOSECONDS: u64 = 10_000_000_000;
 
-// SAFETY: each method launches the kernel that it is named for, on the ranges that its arguments name,
-// and gives success only where CUDA does.
+// SAFETY: each method launches the kernel that it is named for, on the ranges that its arguments
+// name, and gives success only where CUDA does.
 unsafe impl Kernels for CudaDriver {
     unsafe fn fill(
         &self,
@@ -43,8 +43,8 @@ unsafe impl Kernels for CudaDriver {
     ) -> DriverResult<()> {
         let (src, out) = (Address::device(src), Address::device(out));
         call_with_device(stream, move || {
-            // SAFETY: live stream, `src` and an aligned `out` apart from it, both valid until retired:
-            // promised by the caller.
+            // SAFETY: live stream, `src` and an aligned `out` apart from it, both valid until
+            // retired: promised by the caller.
             unsafe {
                 let out = out.get().cast();
                 sys::pinlane_launch_checksum(src.get(), bytes as u64, out, stream_of(stream))
@@ -90,8 +90,8 @@ unsafe impl Kernels for CudaDriver {
     unsafe fn pull(&self, stream: RawStream, items: u64, count: usize) -> DriverResult<()> {
         let items = Address::device(items);
         call_with_device(stream, move || {
-            // SAFETY: live stream; items in memory that the device reaches, aligned to 8; every part
-            // valid until retired, no two of them overlapping: promised by the caller.
+            // SAFETY: live stream; items in memory that the device reaches, aligned to 8; every
+            // part valid until retired, no two of them overlapping: promised by the caller.
             unsafe { sys::pinlane_launch_pull(items.get().cast(), count as u64, stream_of(stream)) }
         })
     }

@@ -11,8 +11,8 @@ const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 /// `cudaMemPoolSetAccess`, to read and to write, of the owner's current pool.
 pub(super) fn allow(owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
     let mut access = MaybeUninit::<sys::cudaMemAccessDesc>::zeroed();
-    // SAFETY: the descriptor is plain numbers, for which zeros are values; both fields that the call
-    // reads of a device's location are set here.
+    // SAFETY: the descriptor is plain numbers, for which zeros are values; both fields that the
+    // call reads of a device's location are set here.
     let access = unsafe {
         let access = access.assume_init_mut();
         access.location.type_ = sys::cudaMemLocationType::cudaMemLocationTypeDevice;

@@ -6,14 +6,14 @@
 //! | the current device (`cudaGetDevice`) | [`on_device`], which sets it back |
 //! | the capture mode (`cudaThreadExchangeStreamCaptureMode`) | [`relaxed`], which sets it back |
 //!
-//! The last error is the hard one. A call that fails overwrites it, it can be cleared, and it cannot be
-//! set. Three cases:
+//! The last error is the hard one. A call that fails overwrites it, it can be cleared, and it
+//! cannot be set. Three cases:
 //!
 //! * The slot is empty, as nearly always: the call runs, and if it fails the slot is cleared.
-//! * The slot holds an error that somebody has yet to read: the call runs on a thread of its own, which
-//!   has a slot of its own. That costs some tens of microseconds, until the error is read.
-//! * The slot shows the state of the whole process (no driver, corrupted context, exit): clearing does
-//!   not help, a failing call can only give the same again, and so it runs in place.
+//! * The slot holds an error that somebody has yet to read: the call runs on a thread of its own,
+//!   which has a slot of its own. That costs some tens of microseconds, until the error is read.
+//! * The slot shows the state of the whole process (no driver, corrupted context, exit): clearing
+//!   does not help, a failing call can only give the same again, and so it runs in place.
 
 use std::sync::OnceLock;
 
@@ -25,8 +25,8 @@ const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
 
 /// Runs a CUDA call and gives its result, with the thread's last error as it was.
 ///
-/// The call must not depend on the current device unless it sets it, and must not name the per-thread
-/// default stream: it may run on another thread.
+/// The call must not depend on the current device unless it sets it, and must not name the
+/// per-thread default stream: it may run on another thread.
 pub(super) fn call(f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()> {
     result(match LastError::peek() {
         LastError::None => run_and_clear(f),
@@ -35,9 +35,9 @@ pub(super) fn call(f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()
     })
 }
 
-/// As [`call`], but never on another thread, for the per-thread default stream: its handle would name
-/// another stream there. If the slot held an error and the call fails too, the slot then holds the
-/// newer error; CUDA has no way to put the older one back.
+/// As [`call`], but never on another thread, for the per-thread default stream: its handle would
+/// name another stream there. If the slot held an error and the call fails too, the slot then holds
+/// the newer error; CUDA has no way to put the older one back.
 pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
     result(match LastError::peek() {
         LastError::None => run_and_clear(f),
@@ -45,12 +45,13 @@ pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> 
     })
 }
 
-/// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked; if the
-/// device is current already, that costs one comparison.
+/// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked;
+/// if the device is current already, that costs one comparison.
 ///
-/// The answer is that of `f`, also where the old device or mode cannot be set back: what `f` has made or enqueued is
-/// there, and an error would have nobody release it or wait for it. Only a context that is corrupted, or a
-/// runtime that unloads, refuses that; the next call says so itself.
+/// The answer is that of `f`, also where the old device or mode cannot be set back: what `f` has
+/// made or enqueued is there, and an error would have nobody release it or wait for it. Only a
+/// context that is corrupted, or a runtime that unloads, refuses that; the next call says so
+/// itself.
 pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     if there_is_one_device() {
         return f();
@@ -75,8 +76,8 @@ pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> 
     code
 }
 
-/// Whether the process has exactly one device, which then is current on every thread. Once the runtime has
-/// started, the number does not change.
+/// Whether the process has exactly one device, which then is current on every thread. Once the
+/// runtime has started, the number does not change.
 fn there_is_one_device() -> bool {
     static ONE: OnceLock<bool> = OnceLock::new();
     *ONE.get_or_init(|| {
@@ -87,8 +88,8 @@ fn there_is_one_device() -> bool {
     })
 }
 
-/// Runs `f` with captures of other threads out of danger: calls that CUDA lists as potentially unsafe
-/// would otherwise fail, and invalidate any capture in global mode.
+/// Runs `f` with captures of other threads out of danger: calls that CUDA lists as potentially
+/// unsafe would otherwise fail, and invalidate any capture in global mode.
 pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     let mut mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
     // SAFETY: `mode` is live and holds a mode; the call swaps it with the thread's.
@@ -102,8 +103,9 @@ pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     code
 }
 
-/// Sets back what a call needed otherwise. A failure is kept out of the last-error slot, unless the slot holds an
-/// error already, which is whose it is: the caller's, or that of a call that has failed and is cleared with it.
+/// Sets back what a call needed otherwise. A failure is kept out of the last-error slot, unless the
+/// slot holds an error already, which is whose it is: the caller's, or that of a call that has
+/// failed and is cleared with it.
 fn set_back(restore: impl FnOnce() -> sys::cudaError) {
     // SAFETY: no preconditions.
     let was_empty = unsafe { sys::cudaPeekAtLastError() } == SUCCESS;
@@ -145,9 +147,9 @@ fn run_and_clear(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
 #[cold]
 fn run_elsewhere(f: impl FnOnce() -> sys::cudaError + Send) -> sys::cudaError {
     let mut device = 0;
-    // The same device there, so that no other device is initialised on the way.
-    // SAFETY: `device` is a live `int` for the call to write. The call does not fail: the slot shows
-    // that the runtime is up.
+    // The same device there, so that no other device is initialised on the way. SAFETY: `device` is
+    // a live `int` for the call to write. The call does not fail: the slot shows that the runtime
+    // is up.
     let _ = unsafe { sys::cudaGetDevice(&mut device) };
 
     let mut code = sys::cudaError::cudaErrorUnknown;
@@ -182,8 +184,8 @@ mod tests {
     use crate::driver::Attribute;
     use crate::driver::cuda::CudaDriver;
 
-    /// Soundness rule 15, on a machine with or without a GPU: a call that fails leaves the slot as it
-    /// was, whether the slot was empty or held an error of the caller's.
+    /// Soundness rule 15, on a machine with or without a GPU: a call that fails leaves the slot as
+    /// it was, whether the slot was empty or held an error of the caller's.
     #[test]
     fn soundness_rule_15_the_last_error_is_left_alone() {
         let driver = CudaDriver::instance();
@@ -207,8 +209,8 @@ mod tests {
         assert_eq!(unsafe { sys::cudaGetLastError() }, own);
     }
 
-    /// What a call has made is not lost because something else could not be set back, and nobody finds an error
-    /// of ours.
+    /// What a call has made is not lost because something else could not be set back, and nobody
+    /// finds an error of ours.
     #[test]
     fn soundness_rule_15_what_cannot_be_set_back_is_no_error_of_the_call() {
         // SAFETY: no preconditions.

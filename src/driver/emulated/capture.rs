@@ -1,9 +1,9 @@
 //! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
 //!
 //! A capturing stream's operations are counted instead of run, and the page-locked memory that they
-//! name is held until the capture ends. The graph itself is not kept: nothing here replays one. What is
-//! modelled is what goes wrong: the calls that a capture forbids fail with the code that CUDA
-//! documents, and kill the capture.
+//! name is held until the capture ends. The graph itself is not kept: nothing here replays one.
+//! What is modelled is what goes wrong: the calls that a capture forbids fail with the code that
+//! CUDA documents, and kill the capture.
 
 use super::finding::FindingKind;
 use super::host_memory::HostUse;
@@ -153,8 +153,8 @@ impl Machine {
         }
     }
 
-    /// The same for what the driver's contract forbids: to allocate or free device memory, and to copy
-    /// pageable memory.
+    /// The same for what the driver's contract forbids: to allocate or free device memory, and to
+    /// copy pageable memory.
     pub(super) fn refuse_in_capture(&mut self, call: Call, key: Key) -> DriverResult<()> {
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             let message = format!("{call:?} on {}, which is capturing", self.describe(key));
@@ -172,8 +172,8 @@ impl Machine {
         }
     }
 
-    /// Fails, and kills the captures, if this is a legacy stream with which a capturing stream would
-    /// synchronize.
+    /// Fails, and kills the captures, if this is a legacy stream with which a capturing stream
+    /// would synchronize.
     fn refuse_implicit(&mut self, key: Key) -> DriverResult<()> {
         let captures: Vec<Key> = self.blocking_captures(key).collect();
         let code = CudaCode::STREAM_CAPTURE_IMPLICIT;

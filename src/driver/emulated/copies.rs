@@ -1,4 +1,5 @@
-//! Copies for which CUDA has a choice of how to make them: from and to pageable memory, and batches.
+//! Copies for which CUDA has a choice of how to make them: from and to pageable memory, and
+//! batches.
 //!
 //! Rule 4 says what may become of a copy of pageable memory; the seed picks a [`Way`]:
 //!
@@ -8,8 +9,8 @@
 //! | stage | the bytes are taken at the call | - |
 //! | late | as from page-locked memory | as to page-locked memory |
 //!
-//! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call that
-//! blocks.
+//! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
+//! that blocks.
 
 use super::driver::Runtime;
 use super::finding::FindingKind;
@@ -199,8 +200,8 @@ fn transfer(host: HostUse, device: DevicePtr, way: Way) -> Transfer {
     match (host.access, way) {
         (Access::Write, _) => Transfer::Out { dst: host, src: device },
         (Access::Read, Way::Stage) => {
-            // SAFETY: the range was found page-locked under the same lock, or is valid as the caller says;
-            // the host does not write to the source of a copy during its call.
+            // SAFETY: the range was found page-locked under the same lock, or is valid as the
+            // caller says; the host does not write to the source of a copy during its call.
             let taken = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
             Transfer::In { dst: device, src: Source::Taken(taken.into()) }
         }

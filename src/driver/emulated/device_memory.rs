@@ -50,8 +50,8 @@ struct Bank {
 #[derive(Debug)]
 struct Allocation {
     bytes: usize,
-    /// Empty until the allocation is reached in stream order. Words, so that an address and the host
-    /// address of its byte are equal modulo 8.
+    /// Empty until the allocation is reached in stream order. Words, so that an address and the
+    /// host address of its byte are equal modulo 8.
     words: Vec<u64>,
     /// Free has been called, but not yet reached.
     freeing: bool,

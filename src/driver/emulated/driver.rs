@@ -34,8 +34,8 @@ impl Drop for Runtime {
     }
 }
 
-/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here every
-/// one does.
+/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
+/// every one does.
 fn refuse_in_host_function(machine: &mut Machine, call: Call) -> DriverResult<()> {
     if host_thread::in_host_function() {
         let message = format!("{call:?} was called from inside a host function");
@@ -129,12 +129,12 @@ fn removed(
     }
 }
 
-// SAFETY: operations run in stream order under one lock and touch the ranges in their arguments only
-// (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and the
-// lock makes what was written visible (`schedule`, `runtime`); host memory is initialised, aligned to
-// 4096 and freed by `host_free` alone (`host_memory`). There is no current device and no last-error
-// slot to disturb, and only calls that name a capturing stream, or that the contract rules out,
-// touch a capture.
+// SAFETY: operations run in stream order under one lock and touch the ranges in their arguments
+// only (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and
+// the lock makes what was written visible (`schedule`, `runtime`); host memory is initialised,
+// aligned to 4096 and freed by `host_free` alone (`host_memory`). There is no current device and no
+// last-error slot to disturb, and only calls that name a capturing stream, or that the contract
+// rules out, touch a capture.
 unsafe impl Driver for Runtime {
     fn device_count(&self) -> DriverResult<i32> {
         self.shared.with(|machine| {

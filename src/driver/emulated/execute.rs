@@ -1,7 +1,7 @@
 //! What operations do to memory.
 //!
-//! Every access is checked before it is made. One that fails is, as on a GPU, the end of the device:
-//! it is lost with a sticky error (rule 28), and a finding says why.
+//! Every access is checked before it is made. One that fails is, as on a GPU, the end of the
+//! device: it is lost with a sticky error (rule 28), and a finding says why.
 
 use super::device_memory::Violation;
 use super::finding::FindingKind;
@@ -14,8 +14,8 @@ use crate::driver::{Call, Ordinal, reference};
 use crate::error::CudaCode;
 
 impl Machine {
-    /// Ends the claims of a queued operation on host memory. False if some of that went away meanwhile:
-    /// then the operation must not run, and the device is lost.
+    /// Ends the claims of a queued operation on host memory. False if some of that went away
+    /// meanwhile: then the operation must not run, and the device is lost.
     pub(super) fn claim(&mut self, key: Key, id: u64, action: &Action) -> bool {
         let mut gone = None;
         for host in action.host_uses() {
@@ -125,10 +125,10 @@ impl Machine {
         match *transfer {
             Transfer::In { dst, src: Source::Host(ref host) } => {
                 let target = self.memory.write(dst, host.bytes)?;
-                // SAFETY: the range was found page-locked when the copy was enqueued, and, if time has
-                // passed since, again by `claim`; or it is pageable, and the caller keeps it valid. The
-                // host does not write to it until the copy is retired, and all device work is under the
-                // machine's lock.
+                // SAFETY: the range was found page-locked when the copy was enqueued, and, if time
+                // has passed since, again by `claim`; or it is pageable, and the caller keeps it
+                // valid. The host does not write to it until the copy is retired, and all device
+                // work is under the machine's lock.
                 target.copy_from_slice(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
                 self.check_source(key, call, host);
             }

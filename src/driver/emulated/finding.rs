@@ -1,8 +1,8 @@
 //! Findings: what the emulated device saw that a correct program never does.
 //!
-//! A real GPU answers such a program with torn data or a crash, some day. A finding says at once which
-//! operation it was, on which stream, over which bytes, and the seed that gives the same schedule
-//! again.
+//! A real GPU answers such a program with torn data or a crash, some day. A finding says at once
+//! which operation it was, on which stream, over which bytes, and the seed that gives the same
+//! schedule again.
 
 use std::fmt;
 
@@ -10,11 +10,11 @@ use std::fmt;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FindingKind {
-    /// An operation touched device memory that is not allocated (yet, or any more), or that its device
-    /// cannot reach.
+    /// An operation touched device memory that is not allocated (yet, or any more), or that its
+    /// device cannot reach.
     IllegalAddress,
-    /// A copy named host memory outside any one page-locked block; or, where that is allowed, memory that
-    /// is page-locked in part.
+    /// A copy named host memory outside any one page-locked block; or, where that is allowed,
+    /// memory that is page-locked in part.
     NotPageLocked,
     /// Page-locked memory was freed or unregistered while a pending operation names it.
     FreedInFlight,
@@ -22,8 +22,8 @@ pub enum FindingKind {
     SourceChanged,
     /// Memory was freed twice, or never came from the allocation function that matches.
     BadFree,
-    /// Source and destination of a copy overlap, or are not what the copy's kind says; or copies of one
-    /// batch depend on each other.
+    /// Source and destination of a copy overlap, or are not what the copy's kind says; or copies of
+    /// one batch depend on each other.
     BadCopy,
     /// A stream or event was used after its destruction, or on another device.
     BadHandle,

@@ -1,7 +1,8 @@
 //! Host memory: which of it is page-locked, and which pending operations name it.
 //!
 //! * Allocated blocks are real memory of the process, aligned to 4096 bytes and poisoned, never
-//!   uninitialised. They outlive the emulator unless they are freed: somebody may still hold a pointer.
+//!   uninitialised. They outlive the emulator unless they are freed: somebody may still hold a
+//!   pointer.
 //! * A block that is freed while a pending operation names it is *quarantined*: its memory is never
 //!   given back, so that the program under test stays sound and can be told of its mistake.
 //! * Blocks never overlap (rule 21).
@@ -18,8 +19,8 @@ use crate::error::CudaCode;
 
 const PAGE: usize = 4096;
 
-/// What the emulated machine has for page-locked memory. The real one may promise any amount, and kill the
-/// process when it is touched.
+/// What the emulated machine has for page-locked memory. The real one may promise any amount, and
+/// kill the process when it is touched.
 const MACHINE: usize = 64 << 30;
 
 /// A pointer that an operation carries until it runs.
@@ -197,8 +198,8 @@ impl HostMemory {
         let bytes = block.bytes;
         self.blocks.remove(&ptr.as_ptr().addr());
         let layout = Layout::from_size_align(bytes, PAGE).expect("was valid when allocated");
-        // SAFETY: `allocate` made a block of this layout at this address; it was in the registry, so
-        // that it has not been freed, and it is now out of it, so that it never will be again.
+        // SAFETY: `allocate` made a block of this layout at this address; it was in the registry,
+        // so that it has not been freed, and it is now out of it, so that it never will be again.
         unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
         Ok(Removal::Clean)
     }
@@ -263,8 +264,8 @@ impl HostMemory {
         }
     }
 
-    /// Notes that `operation` has run or never will. False if the memory is not page-locked any more:
-    /// then it must not be touched.
+    /// Notes that `operation` has run or never will. False if the memory is not page-locked any
+    /// more: then it must not be touched.
     #[must_use]
     pub(super) fn end_use(&mut self, host: &HostUse, operation: u64) -> bool {
         let uses = if host.pageable {
@@ -285,7 +286,8 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is used.
+    /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is
+    ///   used.
     pub(super) unsafe fn bytes<'a>(ptr: HostPtr, bytes: usize) -> &'a [u8] {
         // SAFETY: the memory is mapped and initialised; nobody writes meanwhile.
         unsafe { std::slice::from_raw_parts(ptr.0, bytes) }
@@ -295,7 +297,8 @@ impl HostMemory {
     ///
     /// # Safety
     ///
-    /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses it.
+    /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses
+    ///   it.
     pub(super) unsafe fn write(ptr: HostPtr, source: &[u8]) {
         // SAFETY: the memory is mapped; device memory, where `source` lies, is storage of
         // its own, so that the two cannot overlap.

@@ -71,8 +71,9 @@ unsafe impl Kernels for Runtime {
 }
 
 impl Machine {
-    /// The host memory that a pull reads, as far as that is known before it runs: its items, and their
-    /// sources, if the items are in page-locked memory. What is in none is found when it runs.
+    /// The host memory that a pull reads, as far as that is known before it runs: its items, and
+    /// their sources, if the items are in page-locked memory. What is in none is found when it
+    /// runs.
     ///
     /// # Safety
     ///
@@ -152,8 +153,8 @@ impl Machine {
         Ok(())
     }
 
-    /// Host memory that a kernel reads: page-locked now, or freed with the kernel's claim on it, which was
-    /// reported then.
+    /// Host memory that a kernel reads: page-locked now, or freed with the kernel's claim on it,
+    /// which was reported then.
     fn host_source(&self, at: u64, bytes: usize, reads: &[HostUse]) -> Result<HostPtr, Violation> {
         let claimed =
             || reads.iter().find(|read| read.ptr.address() as u64 == at && read.bytes == bytes);

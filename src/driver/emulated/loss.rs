@@ -1,9 +1,9 @@
 //! Devices that are lost, and what becomes of those that wait for them.
 //!
-//! Every call on a lost device fails with the code that it was lost with (rules 28 and 30), and nothing
-//! new reaches it. When the driver unloads, all devices are lost at once. What was enqueued before
-//! either goes on or never runs, as the seed decides for each device: copies were seen to go on for
-//! seconds on GPUs. Host functions are never called.
+//! Every call on a lost device fails with the code that it was lost with (rules 28 and 30), and
+//! nothing new reaches it. When the driver unloads, all devices are lost at once. What was enqueued
+//! before either goes on or never runs, as the seed decides for each device: copies were seen to go
+//! on for seconds on GPUs. Host functions are never called.
 //!
 //! CUDA does not say what becomes of another device's stream that waits for an event of the lost
 //! one. For each loss the seed picks one of two answers, and a correct program survives both:

@@ -1,7 +1,7 @@
 //! The state of the emulated machine, and what enqueueing means.
 //!
-//! A [`Machine`] is plain data under one lock; no code of the user ever runs under it. A stream is a
-//! queue and two counters:
+//! A [`Machine`] is plain data under one lock; no code of the user ever runs under it. A stream is
+//! a queue and two counters:
 //!
 //! ```text
 //!            completed        enqueued
@@ -9,9 +9,9 @@
 //!   1  2  3  4  5 [6] [7] [8] [9]          queue = operations completed + 1 ..= enqueued
 //! ```
 //!
-//! * An event's snapshot is a [`Position`]: a stream and how many of its operations to wait for. It is
-//!   complete when the stream's counter has got there, and stays so: the counter only grows, and a
-//!   stream that is gone has drained (rules 12 and 14).
+//! * An event's snapshot is a [`Position`]: a stream and how many of its operations to wait for. It
+//!   is complete when the stream's counter has got there, and stays so: the counter only grows, and
+//!   a stream that is gone has drained (rules 12 and 14).
 //! * An operation waits for positions that were enqueued before it, so that waits form no cycle.
 //! * The rules of the default streams (10, 11, 15) are such waits too, added when an operation is
 //!   enqueued; [`Machine::implicit_waits`] is all there is to them.
@@ -73,8 +73,8 @@ pub(super) struct Device {
     pub(super) lost: Option<CudaCode>,
     pub(super) legacy: Key,
     pub(super) per_thread: PerThread,
-    /// The devices whose memory this one's kernels may access. All of it is memory of a pool, to which
-    /// `cudaMemPoolSetAccess` is the only key.
+    /// The devices whose memory this one's kernels may access. All of it is memory of a pool, to
+    /// which `cudaMemPoolSetAccess` is the only key.
     pub(super) peers: Vec<Ordinal>,
     /// Time that busy kernels have taken, all of it imagined.
     pub(super) busy_nanoseconds: u64,
@@ -309,8 +309,8 @@ impl Machine {
         }
     }
 
-    /// Makes use of the freedom that CUDA has with an operation that has not run: the contents of what it
-    /// writes are indeterminate, and what it reads must stay as it is.
+    /// Makes use of the freedom that CUDA has with an operation that has not run: the contents of
+    /// what it writes are indeterminate, and what it reads must stay as it is.
     fn disturb(&mut self, action: &mut Action) {
         for host in action.host_uses_mut() {
             if !self.is_settled(host) {
@@ -318,8 +318,9 @@ impl Machine {
             }
             let (ptr, bytes) = (host.ptr, host.bytes);
             if host.access == Access::Read {
-                // SAFETY: the caller has checked that the range is page-locked, or says that it is valid;
-                // and the host does not write to what an operation reads until that is retired.
+                // SAFETY: the caller has checked that the range is page-locked, or says that it is
+                // valid; and the host does not write to what an operation reads until that is
+                // retired.
                 let contents = unsafe { HostMemory::bytes(ptr, bytes) };
                 host.fingerprint = Some(rng::fingerprint(contents));
             } else {
@@ -329,8 +330,8 @@ impl Machine {
         }
     }
 
-    /// Whether no operation that is pending may rightly touch the range in a conflicting way: one that
-    /// names it, or a host function, of which nobody knows what it touches.
+    /// Whether no operation that is pending may rightly touch the range in a conflicting way: one
+    /// that names it, or a host function, of which nobody knows what it touches.
     pub(super) fn is_settled(&self, host: &HostUse) -> bool {
         let other = if host.access == Access::Read { Access::Write } else { Access::Read };
         self.host_functions == 0 && !self.host.is_pending(host.ptr, host.bytes, other)

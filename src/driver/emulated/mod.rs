@@ -1,4 +1,5 @@
-//! The emulated device: a CUDA runtime in pure Rust, for machines without a GPU and for finding bugs.
+//! The emulated device: a CUDA runtime in pure Rust, for machines without a GPU and for finding
+//! bugs.
 //!
 //! It is a [`Driver`] like any other; nothing above the seam can tell. What it
 //! adds is reached through [`Emulator`]: it runs operations when a seed says so, within what CUDA's
@@ -19,11 +20,11 @@
 //!
 //! # Invariants
 //!
-//! * All state is under one lock. Host functions, the only code of the user's, run on a thread of their
-//!   own with nothing locked.
-//! * No operation touches memory unchecked: a bad device address costs the device, a bad host range the
-//!   call, and host memory freed in flight is kept for ever. A program that breaks the rules of CUDA
-//!   learns of it, and stays defined as long as it keeps the safety contract of [`Driver`].
+//! * All state is under one lock. Host functions, the only code of the user's, run on a thread of
+//!   their own with nothing locked.
+//! * No operation touches memory unchecked: a bad device address costs the device, a bad host range
+//!   the call, and host memory freed in flight is kept for ever. A program that breaks the rules of
+//!   CUDA learns of it, and stays defined as long as it keeps the safety contract of [`Driver`].
 //! * A run that uses one thread and no host function depends on the seed alone.
 //!
 //! # What it takes for granted
@@ -31,8 +32,8 @@
 //! Where CUDA's documents leave a choice, the least is promised: a synchronize of the legacy stream
 //! waits for that stream only, allocation and free synchronize nothing, device addresses are never
 //! given out twice. A busy kernel takes no real time: it has its place in the stream, and counts in
-//! [`event_elapsed`](Driver::event_elapsed). Host memory that is still allocated when the last handle
-//! goes is leaked, because somebody may hold a pointer into it. There is no last-error slot.
+//! [`event_elapsed`](Driver::event_elapsed). Host memory that is still allocated when the last
+//! handle goes is leaked, because somebody may hold a pointer into it. There is no last-error slot.
 
 use std::fmt;
 use std::sync::Arc;
@@ -145,8 +146,8 @@ impl Builder {
         self
     }
 
-    /// The memory of each device in bytes; 4 GiB unless said. It takes real memory only as far as it
-    /// is allocated.
+    /// The memory of each device in bytes; 4 GiB unless said. It takes real memory only as far as
+    /// it is allocated.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory_bytes = bytes;
         self
@@ -164,16 +165,16 @@ impl Builder {
         self
     }
 
-    /// Whether the machine makes [batches](Driver::copy_batch) of copies, as drivers of CUDA 12.8 and
-    /// later do; it does unless said.
+    /// Whether the machine makes [batches](Driver::copy_batch) of copies, as drivers of CUDA 12.8
+    /// and later do; it does unless said.
     pub fn batches(mut self, batches: bool) -> Self {
         self.batches = batches;
         self
     }
 
-    /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and the error that
-    /// a larger one gets. Not limited unless said. Drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13
-    /// more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
+    /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and
+    /// the error that a larger one gets. Not limited unless said. Drivers from R580 on refuse 512
+    /// GiB, Linux 6.11 to 6.13 more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
     pub fn page_lock_limit(mut self, bytes: usize, code: CudaCode) -> Self {
         self.page_lock_limit = Some((bytes, code));
         self
@@ -240,9 +241,9 @@ impl Emulator {
         self.with(|machine| machine.faults.clear());
     }
 
-    /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never runs.
-    /// Streams of other devices that wait for its events go on, or never do; the seed decides.
-    /// [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
+    /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never
+    /// runs. Streams of other devices that wait for its events go on, or never do; the seed
+    /// decides. [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
     ///
     /// # Errors
     ///
@@ -277,8 +278,8 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] for the legacy stream, 401 if the stream is capturing,
-    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if it is not live.
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] for the legacy stream, 401 if the stream is
+    /// capturing, [`CudaCode::INVALID_RESOURCE_HANDLE`] if it is not live.
     pub fn begin_capture(&self, stream: RawStream) -> DriverResult<()> {
         self.with(|machine| {
             let key = machine.resolve("begin_capture", stream)?;
@@ -291,8 +292,9 @@ impl Emulator {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::STREAM_CAPTURE_INVALIDATED`] if a forbidden call has killed the capture, 401 if the
-    /// stream is not capturing, 903 if the capture began on another stream, 908 on another thread.
+    /// [`CudaCode::STREAM_CAPTURE_INVALIDATED`] if a forbidden call has killed the capture, 401 if
+    /// the stream is not capturing, 903 if the capture began on another stream, 908 on another
+    /// thread.
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.with(|machine| {
             let key = machine.resolve("end_capture", stream)?;

@@ -6,7 +6,8 @@ use super::host_memory::HostUse;
 use super::slots::Key;
 use crate::driver::{Call, DevicePtr, HostFunction, MAX_PATTERN};
 
-/// A point in a stream's life: after its first `count` operations. Events and waits are made of these.
+/// A point in a stream's life: after its first `count` operations. Events and waits are made of
+/// these.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Position {
     pub(super) stream: Key,

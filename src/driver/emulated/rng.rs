@@ -40,8 +40,8 @@ fn mix(mut word: u64) -> u64 {
 
 /// The word that fills memory whose contents nobody may rely on.
 ///
-/// It differs by seed and by generation, so that a test cannot come to depend on it, and no byte of it
-/// is 0, so that it is never mistaken for zeroed memory.
+/// It differs by seed and by generation, so that a test cannot come to depend on it, and no byte of
+/// it is 0, so that it is never mistaken for zeroed memory.
 pub(super) fn poison(seed: u64, generation: u64) -> u64 {
     mix(seed ^ generation.rotate_left(32)) | 0x0101_0101_0101_0101
 }
@@ -60,8 +60,8 @@ pub(super) fn fill_word(bytes: &mut [u8], word: u64) {
 
 /// A fingerprint that changes when any one byte does.
 pub(super) fn fingerprint(bytes: &[u8]) -> u64 {
-    // Every step is a bijection of the state for a fixed word, and of the word for a fixed state, so
-    // that two inputs which differ in a single word can never meet again.
+    // Every step is a bijection of the state for a fixed word, and of the word for a fixed state,
+    // so that two inputs which differ in a single word can never meet again.
     let step = |state: u64, word: u64| (state ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1;
     let mut state = bytes.len() as u64;
     let mut chunks = bytes.chunks_exact(8);

@@ -2,12 +2,12 @@
 //!
 //! One mutex holds everything. Two kinds of threads sleep:
 //!
-//! * callers of a synchronize, on `changed`: they try again whenever something completed, was released
-//!   or was lost;
+//! * callers of a synchronize, on `changed`: they try again whenever something completed, was
+//!   released or was lost;
 //! * the host thread, on `host_work`: it wakes when there is a host function to look after.
 //!
-//! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it has
-//! let go. A wake-up costs a system call, hence the count of waiters.
+//! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
+//! has let go. A wake-up costs a system call, hence the count of waiters.
 
 use super::machine::Machine;
 use super::operation::{HostCall, Position};

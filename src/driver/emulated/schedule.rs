@@ -6,8 +6,8 @@
 //! * eager: [`pump`](Machine::pump) runs everything that is ready, after each change;
 //! * lazy: [`drive`](Machine::drive) runs what a waiter's target needs, and the seed adds detours.
 //!
-//! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier, and
-//! a stream is on the path at most once.
+//! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
+//! and a stream is on the path at most once.
 
 use super::Execution;
 use super::machine::Machine;
@@ -77,8 +77,8 @@ impl Machine {
         self.drive(target)
     }
 
-    /// What a query answers. In lazy mode it denies for a while, then makes the progress it needs, so
-    /// that a program which polls ends.
+    /// What a query answers. In lazy mode it denies for a while, then makes the progress it needs,
+    /// so that a program which polls ends.
     pub(super) fn poll(&mut self, target: Position, patience: &mut u8) -> DriverResult<Poll> {
         if self.is_complete(target) {
             return Ok(Poll::Done);

@@ -1,8 +1,8 @@
 //! Handles that go stale: a slot map whose keys carry a generation.
 //!
-//! Streams and events are named by numbers that callers may keep for too long. A key is the index of
-//! a slot and the generation of its tenant; the generation moves on when the tenant leaves, so that a
-//! stale key finds nothing instead of the next tenant.
+//! Streams and events are named by numbers that callers may keep for too long. A key is the index
+//! of a slot and the generation of its tenant; the generation moves on when the tenant leaves, so
+//! that a stale key finds nothing instead of the next tenant.
 
 /// Names a tenant of a [`Slots`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

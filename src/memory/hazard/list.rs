@@ -44,8 +44,8 @@ impl Use {
     }
 
     /// Makes this use stand for another one too, if it is of the same stream and access and the
-    /// completion of one of the two implies the other's. Takes its parts, since to make a use counts
-    /// its stream: thousands of them that several threads note at once would meet there.
+    /// completion of one of the two implies the other's. Takes its parts, since to make a use
+    /// counts its stream: thousands of them that several threads note at once would meet there.
     fn absorb(
         &mut self,
         stream: &Timeline,

@@ -1,28 +1,31 @@
 //! Who uses a buffer, on which stream, and until when.
 //!
-//! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still touch
-//! it, each a [`Use`] = (stream, position, byte range, read or write). From it follow all the waits of
-//! the crate: the host waits before it touches bytes that the device still uses, and a stream waits for
-//! another stream's conflicting use. Two uses conflict when their ranges overlap and one of them writes.
+//! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still
+//! touch it, each a [`Use`] = (stream, position, byte range, read or write). From it follow all the
+//! waits of the crate: the host waits before it touches bytes that the device still uses, and a
+//! stream waits for another stream's conflicting use. Two uses conflict when their ranges overlap
+//! and one of them writes.
 //!
 //! # Invariants
 //!
-//! * A use is recorded for **every** operation that may have reached the device, also after an error.
-//! * A use leaves the list only when its position is complete, and is dropped without the lock: it may
-//!   be the last owner of its stream. Uses may be merged, but only into one that covers them all: same
-//!   stream, same access, the hull of the ranges, and a position whose
-//!   completion implies theirs ([`Fence`]). A later position alone is no proof: two threads that fence at
-//!   once may get their positions in the other order than their events.
+//! * A use is recorded for **every** operation that may have reached the device, also after an
+//!   error.
+//! * A use leaves the list only when its position is complete, and is dropped without the lock: it
+//!   may be the last owner of its stream. Uses may be merged, but only into one that covers them
+//!   all: same stream, same access, the hull of the ranges, and a position whose completion implies
+//!   theirs ([`Fence`]). A later position alone is no proof: two threads that fence at once may get
+//!   their positions in the other order than their events.
 //! * Or when a write on the same device that waited for it covers its range
 //!   ([`supersede`](Hazards::supersede)). A use of another device stays: should the writing device
 //!   be lost, nobody would know when the other one is done.
 //! * The list is bounded by what is pending: see [`tidy`](Hazards::tidy).
-//! * `users` tells, without the lock, whether the list is empty, or of one stream only: an idle buffer
-//!   costs one load, and so does one whose uses are all on the stream that asks, which is FIFO.
+//! * `users` tells, without the lock, whether the list is empty, or of one stream only: an idle
+//!   buffer costs one load, and so does one whose uses are all on the stream that asks, which is
+//!   FIFO.
 //!
-//! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting uses
-//! cannot race: a writing operation needs `&mut` on its buffer in Rust, and an exclusive borrow of the
-//! handle in C.
+//! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting
+//! uses cannot race: a writing operation needs `&mut` on its buffer in Rust, and an exclusive
+//! borrow of the handle in C.
 
 mod list;
 #[cfg(all(test, feature = "emulated"))]
@@ -123,8 +126,8 @@ impl Hazards {
         }
     }
 
-    /// The pending uses on other streams that work on `stream` must be ordered after: none, unless the buffer
-    /// [is used elsewhere](Self::is_used_elsewhere).
+    /// The pending uses on other streams that work on `stream` must be ordered after: none, unless
+    /// the buffer [is used elsewhere](Self::is_used_elsewhere).
     pub(crate) fn conflicts(&self, range: &Range<usize>, access: Access, stream: &Timeline) -> Few {
         let mut pending = Few::default();
         let uses = self.lock();
@@ -139,8 +142,8 @@ impl Hazards {
         pending
     }
 
-    /// Blocks until every use on other streams is complete that work on `stream` must be ordered after, and only then
-    /// reports the first failure.
+    /// Blocks until every use on other streams is complete that work on `stream` must be ordered
+    /// after, and only then reports the first failure.
     pub(crate) fn wait_elsewhere(
         &self,
         range: &Range<usize>,
@@ -150,8 +153,8 @@ impl Hazards {
         wait_for_all(&self.conflicts(range, access, stream))
     }
 
-    /// Blocks until the host may access `range`. Waits for every conflicting use before it reports the
-    /// first failure (soundness rule 4).
+    /// Blocks until the host may access `range`. Waits for every conflicting use before it reports
+    /// the first failure (soundness rule 4).
     pub(crate) fn wait(&self, range: &Range<usize>, access: Access) -> Result<()> {
         if self.is_idle() {
             return Ok(());
@@ -190,7 +193,8 @@ impl Hazards {
         !users.is_null() && !std::ptr::eq(users, stream)
     }
 
-    /// Whether all uses are known to be complete; those that are leave the list. Makes no driver call.
+    /// Whether all uses are known to be complete; those that are leave the list. Makes no driver
+    /// call.
     #[inline]
     pub(crate) fn all_complete(&self) -> bool {
         if !self.is_idle() {

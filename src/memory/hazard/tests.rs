@@ -91,8 +91,8 @@ fn note_work(hazards: &Hazards, stream: &Arc<Timeline>, access: Access) {
     hazards.note(stream, submission.fence, &(0..8), access);
 }
 
-/// Whoever waits for the second device's write would learn nothing of the first device's if the second
-/// one is lost.
+/// Whoever waits for the second device's write would learn nothing of the first device's if the
+/// second one is lost.
 #[test]
 fn a_write_stands_for_earlier_uses_on_its_own_device_only() {
     let emulator = Emulator::builder().devices(2).build();

@@ -47,19 +47,19 @@ impl Engine {
         behind.copy_from_slice(&tails);
         let (at, count) = (items.as_ptr().addr() as u64, items.len());
         let operands = [crate::memory::sealed::Sealed::reading(&items)];
-        // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked block, and each
-        // source in one too (`parts`), which the device can address (`Machine::kernels`). The destinations lie
-        // in the entries' device memory, borrowed exclusively or found apart (`check_overlaps`), and so
-        // overlap neither one another nor host memory. The uses recorded here and by `Uses` keep all valid
-        // until retired.
+        // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked
+        // block, and each source in one too (`parts`), which the device can address
+        // (`Machine::kernels`). The destinations lie in the entries' device memory, borrowed
+        // exclusively or found apart (`check_overlaps`), and so overlap neither one another nor
+        // host memory. The uses recorded here and by `Uses` keep all valid until retired.
         let pull = |driver: &dyn Driver, raw| unsafe { driver.pull(raw, at, count) };
         let describe = || format!("copying {} page-locked entries to the device", part.len());
         let noted = |fence| uses.add(fence);
         portion(uses.stream, uses.operation, &operands, pull, describe, noted).map(drop)
     }
 
-    /// Enqueues the copies of page-locked entries from the device, in portions of about `portion` bytes. Each
-    /// comes back as the number of the entry behind it, and its ticket.
+    /// Enqueues the copies of page-locked entries from the device, in portions of about `portion`
+    /// bytes. Each comes back as the number of the entry behind it, and its ticket.
     pub(super) fn direct_download(
         &self,
         uses: Uses<'_, '_>,
@@ -92,7 +92,8 @@ impl Engine {
     }
 }
 
-/// What the kernel reads for an entry: an item for each registration that it lies in, one with few exceptions.
+/// What the kernel reads for an entry: an item for each registration that it lies in, one with few
+/// exceptions.
 fn items(entry: &Entry<'_>) -> impl Iterator<Item = Item> {
     let (host, device) = (entry.host(), entry.device.ptr());
     let parts = entry.pinned.iter().flat_map(move |pinned| pinned.parts(host, entry.bytes()));
@@ -158,8 +159,8 @@ fn copies(
                 batch.push(BatchCopy { dst: host.addr() as u64, src: device, bytes });
                 Ok(())
             }
-            // SAFETY: the stream is live. The range lies in one registration (`parts`) and in one allocation;
-            // `Uses` keeps both valid until retired, and the host from touching them.
+            // SAFETY: the stream is live. The range lies in one registration (`parts`) and in one
+            // allocation; `Uses` keeps both valid until retired, and the host from touching them.
             (_, Way::Up) => unsafe { driver.copy_h2d(raw, device, host, bytes) },
             // SAFETY: as above.
             (_, Way::Down) => unsafe { driver.copy_d2h(raw, host, device, bytes) },

@@ -1,9 +1,9 @@
 //! Many copies by one call: thousands of small ones for about the price of one.
 //!
 //! The copies of a batch are unordered among themselves, and their destinations disjoint. A
-//! [plan](super::plan) is made for what there is, entries of ordinary memory apart from those of page-locked
-//! memory: the former go through the slots of [`staging`](super::staging), the latter as they are
-//! ([`direct`]).
+//! [plan](super::plan) is made for what there is, entries of ordinary memory apart from those of
+//! page-locked memory: the former go through the slots of [`staging`](super::staging), the latter
+//! as they are ([`direct`]).
 
 mod direct;
 mod item;
@@ -22,12 +22,12 @@ use crate::stream::Stream;
 use crate::ticket::Ticket;
 
 impl Stream {
-    /// Makes all the copies of `items`, from host memory, ordinary or page-locked, to this stream's device.
-    /// Returns when ordinary memory may be reused; the ticket says when all has arrived.
+    /// Makes all the copies of `items`, from host memory, ordinary or page-locked, to this stream's
+    /// device. Returns when ordinary memory may be reused; the ticket says when all has arrived.
     ///
-    /// Ordered as [`upload`](Self::upload); the items are unordered among themselves. With page-locked sources
-    /// only, the call does not wait for the stream; with ordinary ones it does, as
-    /// [`upload_slice`](Self::upload_slice).
+    /// Ordered as [`upload`](Self::upload); the items are unordered among themselves. With
+    /// page-locked sources only, the call does not wait for the stream; with ordinary ones it does,
+    /// as [`upload_slice`](Self::upload_slice).
     ///
     /// ```
     /// use pinlane::{Device, UploadItem};
@@ -45,9 +45,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// As for [`upload_slice`](Self::upload_slice); [`InvalidValue`](crate::ErrorKind::InvalidValue) if two
-    /// destinations in borrowed memory overlap. After an error of the runtime the contents of all destinations
-    /// are unspecified.
+    /// As for [`upload_slice`](Self::upload_slice);
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if two destinations in borrowed memory
+    /// overlap. After an error of the runtime the contents of all destinations are unspecified.
     pub fn upload_batch(&self, items: &mut [UploadItem<'_>]) -> Result<Ticket> {
         self.upload_items("Stream::upload_batch", items, None)
     }
@@ -56,8 +56,8 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if that way is not possible for these items; otherwise as
-    /// for `upload_batch`.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if that way is not possible for these items;
+    /// otherwise as for `upload_batch`.
     pub fn upload_batch_by(&self, path: Path, items: &mut [UploadItem<'_>]) -> Result<Ticket> {
         self.upload_items("Stream::upload_batch_by", items, Some(path))
     }
@@ -66,8 +66,9 @@ impl Stream {
     ///
     /// # Errors
     ///
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), [`WrongDevice`](crate::ErrorKind::WrongDevice), or what
-    /// asking the device for its abilities gives.
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess),
+    /// [`WrongDevice`](crate::ErrorKind::WrongDevice), or what asking the device for its abilities
+    /// gives.
     pub fn plan_upload(&self, items: &[UploadItem<'_>]) -> Result<Plan> {
         const OPERATION: &str = "Stream::plan_upload";
         self.timeline.context().check_process(OPERATION)?;
@@ -75,9 +76,9 @@ impl Stream {
         self.plan(&Uses::new(self, OPERATION, list, Way::Up)?, None)
     }
 
-    /// Makes all the copies of `items`, from this stream's device to host memory, ordinary or page-locked.
-    /// Returns when all that goes to ordinary memory has arrived; the ticket says when the rest has. Ordered as
-    /// [`upload`](Self::upload); the items are unordered among themselves.
+    /// Makes all the copies of `items`, from this stream's device to host memory, ordinary or
+    /// page-locked. Returns when all that goes to ordinary memory has arrived; the ticket says when
+    /// the rest has. Ordered as [`upload`](Self::upload); the items are unordered among themselves.
     ///
     /// # Errors
     ///
@@ -95,19 +96,21 @@ impl Stream {
         self.download_items("Stream::download_batch_by", items, Some(path), None)
     }
 
-    /// As [`download_batch`](Self::download_batch), and calls `each` with the number and the bytes of every item
-    /// as it lands, on this thread, while others are still on their way. Returns when all have landed.
+    /// As [`download_batch`](Self::download_batch), and calls `each` with the number and the bytes
+    /// of every item as it lands, on this thread, while others are still on their way. Returns when
+    /// all have landed.
     ///
-    /// `each` runs while portions are on their way, so that copies of ordinary memory that go through slots are
-    /// refused in it, [`Unsupported`](crate::ErrorKind::Unsupported): they might wait for those portions.
+    /// `each` runs while portions are on their way, so that copies of ordinary memory that go
+    /// through slots are refused in it, [`Unsupported`](crate::ErrorKind::Unsupported): they might
+    /// wait for those portions.
     ///
-    /// Items of one kind of memory land in their order; those in page-locked memory come first. If `each` panics,
-    /// the copies are ended, and the panic goes on.
+    /// Items of one kind of memory land in their order; those in page-locked memory come first. If
+    /// `each` panics, the copies are ended, and the panic goes on.
     ///
     /// # Errors
     ///
-    /// As for [`download_batch`](Self::download_batch). Items that `each` was called for have landed all the
-    /// same.
+    /// As for [`download_batch`](Self::download_batch). Items that `each` was called for have
+    /// landed all the same.
     pub fn download_batch_each(
         &self,
         items: &mut [DownloadItem<'_>],
@@ -193,8 +196,8 @@ impl Stream {
         let portion = if each.is_some() { PORTION } else { usize::MAX };
         let mut tell = |number: usize| {
             if let Some(each) = &mut each {
-                // SAFETY: the entry has landed, so that nobody writes to it, and is borrowed until the call
-                // returns.
+                // SAFETY: the entry has landed, so that nobody writes to it, and is borrowed until
+                // the call returns.
                 each(number, unsafe { entries[number].landed() });
             }
         };

@@ -17,13 +17,14 @@ use crate::transfer::staging::Engine;
 use crate::transfer::survey::Group;
 
 impl Stream {
-    /// Makes all the copies of `items`, between device buffers: of one device, or of two, one of which this stream
-    /// belongs to. Does not block; ordered as [`upload`](Self::upload); the items are unordered among themselves.
+    /// Makes all the copies of `items`, between device buffers: of one device, or of two, one of
+    /// which this stream belongs to. Does not block; ordered as [`upload`](Self::upload); the items
+    /// are unordered among themselves.
     ///
     /// # Errors
     ///
-    /// As for [`copy`](Self::copy); [`InvalidValue`](crate::ErrorKind::InvalidValue) if a destination in
-    /// borrowed memory overlaps another one or a source.
+    /// As for [`copy`](Self::copy); [`InvalidValue`](crate::ErrorKind::InvalidValue) if a
+    /// destination in borrowed memory overlaps another one or a source.
     pub fn copy_batch(&self, items: &mut [CopyItem<'_>]) -> Result<Ticket> {
         const OPERATION: &str = "Stream::copy_batch";
         let mut group = Group { entries: 0, runs: 0, bytes: 0 };
@@ -75,10 +76,11 @@ impl Stream {
             OPERATION,
             &operands,
             |driver, raw| match path {
-                // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked block that the
-                // device can address (`Machine::kernels`), sources and destinations in this device's memory; a
-                // destination overlaps nothing else, borrowed exclusively or found apart (`check_apart`). The uses
-                // that `ordered` records keep all valid until retired.
+                // SAFETY: the stream is live. The items, complete and aligned, lie in one
+                // page-locked block that the device can address (`Machine::kernels`), sources and
+                // destinations in this device's memory; a destination overlaps nothing else,
+                // borrowed exclusively or found apart (`check_apart`). The uses that `ordered`
+                // records keep all valid until retired.
                 Path::Pull => unsafe { driver.pull(raw, list_at, items.len()) },
                 Path::Batch => batch(driver, raw, items),
                 _ => one_by_one(driver, raw, items),
@@ -94,8 +96,9 @@ fn batch(driver: &dyn Driver, raw: RawStream, items: &[CopyItem<'_>]) -> DriverR
         .iter()
         .map(|item| BatchCopy { dst: item.dst.ptr(), src: item.src.ptr(), bytes: item.bytes() })
         .collect();
-    // SAFETY: the stream is live. Each range lies in one allocation; destinations overlap nothing, since they are
-    // borrowed exclusively, or were checked; the uses that `ordered` records keep all valid until retired.
+    // SAFETY: the stream is live. Each range lies in one allocation; destinations overlap nothing,
+    // since they are borrowed exclusively, or were checked; the uses that `ordered` records keep
+    // all valid until retired.
     unsafe { driver.copy_batch(raw, BatchKind::D2D, BatchAccess::StreamOrder, &copies) }
 }
 

@@ -7,14 +7,14 @@
 //! copy = 2.4
 //! ```
 //!
-//! A section that lacks a cost, has one that is no positive number, or one that is not known is as good as none:
-//! it was written by another version. Whoever writes keeps the other sections, and replaces the file in one
-//! step, so that a reader sees the old one or the new one. Two processes that write at once may lose one of
-//! their sections, and nothing else.
+//! A section that lacks a cost, has one that is no positive number, or one that is not known is as
+//! good as none: it was written by another version. Whoever writes keeps the other sections, and
+//! replaces the file in one step, so that a reader sees the old one or the new one. Two processes
+//! that write at once may lose one of their sections, and nothing else.
 //!
-//! Only a regular file of a sensible size is read or replaced: a pipe would hang whoever opens it, and a
-//! device may have no end. The new file is made beside the old one, under a name that nobody can foresee, so
-//! that nobody can lay a link there.
+//! Only a regular file of a sensible size is read or replaced: a pipe would hang whoever opens it,
+//! and a device may have no end. The new file is made beside the old one, under a name that nobody
+//! can foresee, so that nobody can lay a link there.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{File, OpenOptions};

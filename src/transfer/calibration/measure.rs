@@ -157,8 +157,8 @@ impl Rig<'_> {
             let copied = best(|| {
                 let from = parts.next().expect("they repeat").as_ptr();
                 for at in (0..BYTES).step_by(block) {
-                    // SAFETY: both have `BYTES` bytes from here on, of which `block` divides. The buffer is this
-                    // function's, and idle: every copy was waited for.
+                    // SAFETY: both have `BYTES` bytes from here on, of which `block` divides. The
+                    // buffer is this function's, and idle: every copy was waited for.
                     unsafe { simd::copy(to.add(at), from.add(at), block, Stores::Cached) };
                 }
                 Ok(())
@@ -170,8 +170,9 @@ impl Rig<'_> {
         self.costs.host_entry = positive((short - long) / (BYTES / SHORT) as f64);
     }
 
-    /// The most threads that are about as fast as the fastest number of them: where a large copy, which is measured
-    /// here, has no use for more, a batch of small blocks has. The source is in no cache, as that of a large copy.
+    /// The most threads that are about as fast as the fastest number of them: where a large copy,
+    /// which is measured here, has no use for more, a batch of small blocks has. The source is in
+    /// no cache, as that of a large copy.
     fn team(&mut self) -> Result<()> {
         const MOST: usize = 16;
         let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());

@@ -1,11 +1,12 @@
 //! Costs as measured on this machine, kept in a file.
 //!
-//! Plans are made by costs ([`machine`](super::machine)). The defaults are those of one kind of machine;
-//! [`Device::calibrate`] measures those of this one, in less than a second, and writes them to a [`file`], where
-//! every process that opens such a device finds them. Nothing is measured without being asked for.
+//! Plans are made by costs ([`machine`](super::machine)). The defaults are those of one kind of
+//! machine; [`Device::calibrate`] measures those of this one, in less than a second, and writes
+//! them to a [`file`], where every process that opens such a device finds them. Nothing is measured
+//! without being asked for.
 //!
-//! `docs/calibration.md` documents the file, where it lies, and `PINLANE_CALIBRATION`, which names another or
-//! switches it off.
+//! `docs/calibration.md` documents the file, where it lies, and `PINLANE_CALIBRATION`, which names
+//! another or switches it off.
 
 mod file;
 mod measure;
@@ -32,15 +33,15 @@ pub struct Calibration {
 }
 
 impl Calibration {
-    /// The costs by name: times in microseconds, rates in bytes a microsecond (1000 are 1 GB/s), `threads` a
-    /// number. `docs/calibration.md` says what each is.
+    /// The costs by name: times in microseconds, rates in bytes a microsecond (1000 are 1 GB/s),
+    /// `threads` a number. `docs/calibration.md` says what each is.
     #[must_use]
     pub fn costs(&self) -> Vec<(&'static str, f64)> {
         self.costs.values()
     }
 
-    /// The file that they were written to; `None` if `PINLANE_CALIBRATION` is `off`, or no folder for it is
-    /// known.
+    /// The file that they were written to; `None` if `PINLANE_CALIBRATION` is `off`, or no folder
+    /// for it is known.
     #[must_use]
     pub fn path(&self) -> Option<&std::path::Path> {
         self.path.as_deref()
@@ -54,16 +55,16 @@ impl fmt::Display for Calibration {
 }
 
 impl Device {
-    /// Measures what copies cost on this machine and device, plans by it from now on, and writes it to a file that
-    /// later processes read. Blocks for less than a second on an idle machine; takes 64 MiB of device memory
-    /// and of page-locked memory meanwhile, and 256 MiB of ordinary memory. Best on an idle machine, once.
+    /// Measures what copies cost on this machine and device, plans by it from now on, and writes it
+    /// to a file that later processes read. Blocks for less than a second on an idle machine; takes
+    /// 64 MiB of device memory and of page-locked memory meanwhile, and 256 MiB of ordinary memory.
+    /// Best on an idle machine, once.
     ///
     /// # Errors
     ///
     /// Those of [`Stream::upload_batch`](crate::Stream::upload_batch);
-    /// [`OutOfHostMemory`](ErrorKind::OutOfHostMemory): nothing was measured.
-    /// [`Io`](ErrorKind::Io) if the file cannot be written, or is no regular file: the costs are in use all the
-    /// same.
+    /// [`OutOfHostMemory`](ErrorKind::OutOfHostMemory): nothing was measured. [`Io`](ErrorKind::Io)
+    /// if the file cannot be written, or is no regular file: the costs are in use all the same.
     pub fn calibrate(&self) -> Result<Calibration> {
         let stream = self.stream()?;
         let engine = Engine::of(&stream)?;

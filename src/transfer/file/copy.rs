@@ -16,12 +16,13 @@ use crate::transfer::staging::Engine;
 use crate::transfer::team::{self, Task};
 use crate::transfer::uses::{Uses, Way};
 
-/// What a thread reads at a time into page-locked memory: much for a call, little for a thread that is late.
+/// What a thread reads at a time into page-locked memory: much for a call, little for a thread that
+/// is late.
 const UNIT: usize = 512 << 10;
 
 impl Stream {
-    /// Copies the bytes of `file` from `offset` on to `dst` on this stream's device, as many as it has. Blocks
-    /// until they have been read; the ticket says when they have arrived. Ordered as
+    /// Copies the bytes of `file` from `offset` on to `dst` on this stream's device, as many as it
+    /// has. Blocks until they have been read; the ticket says when they have arrived. Ordered as
     /// [`upload`](Self::upload), and staged as [`upload_slice`](Self::upload_slice).
     ///
     /// # Errors
@@ -36,16 +37,16 @@ impl Stream {
         self.upload_ranges("Stream::upload_file", file, [(offset, dst)])
     }
 
-    /// Copies many ranges of `file`, each from an offset in bytes on to a view on this stream's device. They are
-    /// one job: the device need not wait between them. Best in the order of the file. Blocks as
-    /// [`upload_file`](Self::upload_file); the ticket is for all of them.
+    /// Copies many ranges of `file`, each from an offset in bytes on to a view on this stream's
+    /// device. They are one job: the device need not wait between them. Best in the order of the
+    /// file. Blocks as [`upload_file`](Self::upload_file); the ticket is for all of them.
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for a range that the file does not have, and the errors of
-    /// [`upload_slice`](Self::upload_slice) but for those of lengths: nothing was enqueued.
-    /// [`Io`](crate::ErrorKind::Io) if the file ends early or cannot be read, and errors of the runtime: the
-    /// contents of the destinations are unspecified.
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for a range that the file does not have, and
+    /// the errors of [`upload_slice`](Self::upload_slice) but for those of lengths: nothing was
+    /// enqueued. [`Io`](crate::ErrorKind::Io) if the file ends early or cannot be read, and errors
+    /// of the runtime: the contents of the destinations are unspecified.
     pub fn upload_file_ranges<'d, T: Pod, D: Into<DeviceSliceMut<'d, T>>>(
         &self,
         file: &FileReader,
@@ -87,8 +88,8 @@ impl Stream {
         engine.upload(uses, Path::Copies, Task::Reading)
     }
 
-    /// Few bytes, through one block of page-locked memory, as long as all ranges. All are read before the first is
-    /// enqueued.
+    /// Few bytes, through one block of page-locked memory, as long as all ranges. All are read
+    /// before the first is enqueued.
     fn upload_at_once(
         &self,
         operation: &'static str,
@@ -112,14 +113,16 @@ impl Stream {
 }
 
 impl FileReader {
-    /// Fills `dst`, page-locked memory, with the bytes of the file from `offset` on. Blocks until the device has
-    /// no use of `dst` pending, and until all is read, by the threads of the [copy team](crate::CopyTeam).
+    /// Fills `dst`, page-locked memory, with the bytes of the file from `offset` on. Blocks until
+    /// the device has no use of `dst` pending, and until all is read, by the threads of the [copy
+    /// team](crate::CopyTeam).
     ///
     /// # Errors
     ///
-    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for a range that the file does not have, and the errors of
-    /// [`PinnedBuf::write`](crate::PinnedBuf::write): nothing was read. [`Io`](crate::ErrorKind::Io) if the file
-    /// ends early or cannot be read: the contents of `dst` are unspecified.
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) for a range that the file does not have, and
+    /// the errors of [`PinnedBuf::write`](crate::PinnedBuf::write): nothing was read.
+    /// [`Io`](crate::ErrorKind::Io) if the file ends early or cannot be read: the contents of `dst`
+    /// are unspecified.
     pub fn read_into<'d, T: Pod>(
         &self,
         offset: u64,

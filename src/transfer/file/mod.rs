@@ -6,15 +6,16 @@
 //!   either     --several threads---------> PinnedBuf                          FileReader::read_into
 //! ```
 //!
-//! A range of a file is a source of the staged upload, as a slice of ordinary memory is: the unit of work reads
-//! where it would copy. So a file is never in ordinary memory of this process, and many ranges are one
-//! job that keeps the device busy from the first byte to the last.
+//! A range of a file is a source of the staged upload, as a slice of ordinary memory is: the unit
+//! of work reads where it would copy. So a file is never in ordinary memory of this process, and
+//! many ranges are one job that keeps the device busy from the first byte to the last.
 //!
 //! # Invariants
 //!
-//! * Ranges are checked against the file's length, and devices against the stream's, before anything is enqueued.
-//! * A file may change at any time, by anybody. Nothing is mapped, since a file that is truncated would then
-//!   end the process with SIGBUS; a read finds the end early, and says so.
+//! * Ranges are checked against the file's length, and devices against the stream's, before
+//!   anything is enqueued.
+//! * A file may change at any time, by anybody. Nothing is mapped, since a file that is truncated
+//!   would then end the process with SIGBUS; a read finds the end early, and says so.
 //! * An error names the file and the byte at which it struck.
 
 mod copy;
@@ -31,8 +32,8 @@ pub(super) use self::read::BLOCK;
 use self::read::{Blocks, Stop};
 use crate::error::{Error, ErrorKind, Result};
 
-/// A file whose ranges go to a device ([`Stream::upload_file`](crate::Stream::upload_file)) or into page-locked
-/// memory ([`read_into`](Self::read_into)), read by several threads at once.
+/// A file whose ranges go to a device ([`Stream::upload_file`](crate::Stream::upload_file)) or into
+/// page-locked memory ([`read_into`](Self::read_into)), read by several threads at once.
 ///
 /// ```
 /// use pinlane::{Device, FileReader};
@@ -49,10 +50,11 @@ use crate::error::{Error, ErrorKind, Result};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Elements lie in the file as they do in memory. A file that is written meanwhile may give old or new bytes,
-/// a range that is cut off gives an error, and neither anything worse.
+/// Elements lie in the file as they do in memory. A file that is written meanwhile may give old or
+/// new bytes, a range that is cut off gives an error, and neither anything worse.
 ///
-/// Only regular files: pipes and devices, those with blocks included, have no length that could be checked.
+/// Only regular files: pipes and devices, those with blocks included, have no length that could be
+/// checked.
 #[derive(Debug)]
 pub struct FileReader {
     path: PathBuf,
@@ -62,7 +64,8 @@ pub struct FileReader {
 }
 
 /// Opens a regular file to be read, without waiting for anybody. What is none is refused, with
-/// [`io::ErrorKind::InvalidInput`], and as a rule not even opened: that alone may do something to a device.
+/// [`io::ErrorKind::InvalidInput`], and as a rule not even opened: that alone may do something to a
+/// device.
 pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
     let regular = |metadata: Metadata| match metadata.is_file() {
         true => Ok(()),
@@ -82,8 +85,8 @@ pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
 }
 
 impl FileReader {
-    /// Opens a regular file to be read by way of the system's page cache: fastest for what has been read or
-    /// written lately, and right for most else.
+    /// Opens a regular file to be read by way of the system's page cache: fastest for what has been
+    /// read or written lately, and right for most else.
     ///
     /// # Errors
     ///
@@ -92,9 +95,10 @@ impl FileReader {
         Self::open_with("FileReader::open", path.as_ref(), 0)
     }
 
-    /// Opens a regular file to be read past the page cache (`O_DIRECT`), straight from the disk into page-locked
-    /// memory: for files that are larger than memory, or read once. Ranges may begin and end anywhere: blocks
-    /// that are needed in part, and ranges of few blocks, are read to a side and copied.
+    /// Opens a regular file to be read past the page cache (`O_DIRECT`), straight from the disk
+    /// into page-locked memory: for files that are larger than memory, or read once. Ranges may
+    /// begin and end anywhere: blocks that are needed in part, and ranges of few blocks, are read
+    /// to a side and copied.
     ///
     /// # Errors
     ///

@@ -1,7 +1,8 @@
-//! Reading a range of a file in full: short reads, interrupted ones, and blocks that must be aligned.
+//! Reading a range of a file in full: short reads, interrupted ones, and blocks that must be
+//! aligned.
 //!
-//! `O_DIRECT` moves whole blocks between aligned places only. What lies in the middle of a range goes straight to
-//! its destination, if that is aligned as the range is; the rest by a side:
+//! `O_DIRECT` moves whole blocks between aligned places only. What lies in the middle of a range
+//! goes straight to its destination, if that is aligned as the range is; the rest by a side:
 //!
 //! ```text
 //!   file          |........|...aaaa|bbbbbbbb|cc......|        | a boundary of blocks
@@ -86,8 +87,9 @@ pub(super) fn plain(
     Ok(())
 }
 
-/// As [`plain`], for a `read` that takes whole blocks only, aligned in the file and in memory. It gives fewer at
-/// the end of the file, or when it is cut short; `length`, that of the file now, tells the two apart.
+/// As [`plain`], for a `read` that takes whole blocks only, aligned in the file and in memory. It
+/// gives fewer at the end of the file, or when it is cut short; `length`, that of the file now,
+/// tells the two apart.
 pub(super) fn direct(
     read: impl Fn(&mut [u8], u64) -> io::Result<usize>,
     length: impl Fn() -> io::Result<u64>,
@@ -168,9 +170,9 @@ where
         Ok(())
     }
 
-    /// A read at `start`, where a block begins, gave `got` bytes and none that is new. That is the end of the
-    /// file, or the read was cut short, as those of network file systems may be: then it is made again, but
-    /// not for ever.
+    /// A read at `start`, where a block begins, gave `got` bytes and none that is new. That is the
+    /// end of the file, or the read was cut short, as those of network file systems may be: then it
+    /// is made again, but not for ever.
     #[cold]
     fn cut_short(&self, start: u64, got: usize, tries: &mut u32) -> Result<(), Stop> {
         let end = start + got as u64;

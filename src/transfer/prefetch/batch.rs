@@ -13,12 +13,12 @@ use crate::ticket::Ticket;
 
 /// A batch on the device, from [`DeviceBatches`](super::DeviceBatches).
 ///
-/// Work on the stream that the batches were made for is ordered after the copy, also work that this crate does
-/// not know of; work on other streams if it uses the views, as with any buffer.
+/// Work on the stream that the batches were made for is ordered after the copy, also work that this
+/// crate does not know of; work on other streams if it uses the views, as with any buffer.
 ///
-/// Dropping it does not wait. Its memory then serves a later batch, behind all that the consumer's stream has been
-/// given by then, and all uses of the views. Keep it for as long as other streams are given its addresses
-/// without [`Stream::foreign`](crate::Stream::foreign).
+/// Dropping it does not wait. Its memory then serves a later batch, behind all that the consumer's
+/// stream has been given by then, and all uses of the views. Keep it for as long as other streams
+/// are given its addresses without [`Stream::foreign`](crate::Stream::foreign).
 pub struct DeviceBatch {
     number: u64,
     ticket: Ticket,
@@ -49,7 +49,8 @@ impl DeviceBatch {
         &self.ticket
     }
 
-    /// The names of the slices and their sizes in bytes, in the order in which the batch named them.
+    /// The names of the slices and their sizes in bytes, in the order in which the batch named
+    /// them.
     pub fn names(&self) -> impl ExactSizeIterator<Item = (&str, usize)> {
         self.set().parts.as_slice().iter().map(|part| (part.name.as_str(), part.bytes))
     }
@@ -58,8 +59,8 @@ impl DeviceBatch {
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if there is none, or its bytes are no whole number of
-    /// elements.
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if there is none, or its bytes are no whole
+    /// number of elements.
     pub fn slice<T: Pod>(&self, name: &str) -> Result<DeviceSlice<'_, T>> {
         let Set { parts, buffer } = self.set();
         let part = parts.get("DeviceBatch::slice", name)?;

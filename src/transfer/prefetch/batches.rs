@@ -18,19 +18,21 @@ const NEXT: &str = "DeviceBatches::next";
 
 /// Batches on the device, made ahead by other threads: an iterator, and its asynchronous form.
 ///
-/// [`next`](Iterator::next) blocks until the next batch is on its way, and makes the stream wait, on the device,
-/// until it is there. What went wrong with a batch takes its place:
+/// [`next`](Iterator::next) blocks until the next batch is on its way, and makes the stream wait,
+/// on the device, until it is there. What went wrong with a batch takes its place:
 ///
-/// * An error of the producer or of a copy is an `Err`; the next call gives the next batch. Errors of the
-///   producer are of the kind [`Producer`](crate::ErrorKind::Producer), with what it gave as their source.
-/// * A panic in the producer, or in a batch's own code, goes on in the call that would have given the batch. The
-///   iteration has then ended.
-/// * So is an error of the runtime when the stream is made to wait. But where the stream may not be used, because
-///   it is being captured or is another thread's, or from inside a host function, the batch is kept for the next
-///   call.
+/// * An error of the producer or of a copy is an `Err`; the next call gives the next batch. Errors
+///   of the producer are of the kind [`Producer`](crate::ErrorKind::Producer), with what it gave as
+///   their source.
+/// * A panic in the producer, or in a batch's own code, goes on in the call that would have given
+///   the batch. The iteration has then ended.
+/// * So is an error of the runtime when the stream is made to wait. But where the stream may not be
+///   used, because it is being captured or is another thread's, or from inside a host function, the
+///   batch is kept for the next call.
 ///
-/// Dropping it ends the workers, each as soon as it comes back from the producer or from a copy; it waits for
-/// none of them. One whose producer never returns is left behind with the producer. Device batches live on.
+/// Dropping it ends the workers, each as soon as it comes back from the producer or from a copy; it
+/// waits for none of them. One whose producer never returns is left behind with the producer.
+/// Device batches live on.
 pub struct DeviceBatches {
     core: Arc<Core>,
     shelf: Arc<Shelf>,
@@ -55,8 +57,8 @@ impl DeviceBatches {
         self.progress.clone()
     }
 
-    /// As [`next`](Iterator::next), for an asynchronous task: waiting for the workers does not block. Dropping
-    /// the future loses nothing.
+    /// As [`next`](Iterator::next), for an asynchronous task: waiting for the workers does not
+    /// block. Dropping the future loses nothing.
     pub fn next_async(&mut self) -> impl Future<Output = Option<Result<DeviceBatch>>> + Send {
         poll_fn(|task| self.poll_next(task))
     }
@@ -77,7 +79,8 @@ impl DeviceBatches {
         }
     }
 
-    /// Whether the iteration goes on. In a forked child, where the lock may be held for ever, it ends.
+    /// Whether the iteration goes on. In a forked child, where the lock may be held for ever, it
+    /// ends.
     fn begin(&mut self) -> Result<bool> {
         if self.ended {
             return Ok(false);

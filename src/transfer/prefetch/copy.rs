@@ -6,8 +6,8 @@
 //!   reserved slices                    --- fill() ----> of the pool            '    from the shelf
 //! ```
 //!
-//! What a worker needs for that it keeps from batch to batch: blocks, and lists. Only to plan many small slices
-//! takes memory of the host.
+//! What a worker needs for that it keeps from batch to batch: blocks, and lists. Only to plan many
+//! small slices takes memory of the host.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -107,7 +107,8 @@ impl Copier {
         };
         match enqueued {
             Ok(ticket) => {
-                // Here, because a panic in the batch's drop must find in its place all that it takes along.
+                // Here, because a panic in the batch's drop must find in its place all that it
+                // takes along.
                 drop(batch);
                 self.progress.count_uploaded(bytes);
                 Ok(Some(Copied { number, ticket, set }))
@@ -131,7 +132,8 @@ impl Copier {
         Ok(block)
     }
 
-    /// Copies slices that are all there through the ring: many small ones by the way that is planned for them.
+    /// Copies slices that are all there through the ring: many small ones by the way that is
+    /// planned for them.
     fn stage(&mut self, set: &mut Set, sources: &[Option<&[u8]>]) -> Result<Ticket> {
         let Set { parts, buffer } = set;
         let are_small = parts.total() / parts.as_slice().len() < SMALL;
@@ -160,8 +162,9 @@ impl Copier {
     }
 }
 
-/// A worker's page-locked memory: two blocks, so that one is filled while the other is copied. They are the worker's
-/// until it ends, since a block that goes back to the pool in flight costs the pool more than it costs to keep.
+/// A worker's page-locked memory: two blocks, so that one is filled while the other is copied. They
+/// are the worker's until it ends, since a block that goes back to the pool in flight costs the
+/// pool more than it costs to keep.
 struct Blocks {
     pool: PinnedPool,
     /// The one kept last comes last.
@@ -202,8 +205,8 @@ impl HostSlices<'_> {
     }
 }
 
-/// An empty list in the memory of `list`: a list of no elements borrows nothing. The standard library collects
-/// in place where the elements have the same layout.
+/// An empty list in the memory of `list`: a list of no elements borrows nothing. The standard
+/// library collects in place where the elements have the same layout.
 fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
     list.clear();
     list.into_iter().map(|_| unreachable!("it has been cleared")).collect()

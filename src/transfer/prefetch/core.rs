@@ -6,15 +6,16 @@
 //!   ... taken [3: ready][4: -][5: ready] [6: nobody has pulled yet]      depth 3: nobody may
 //! ```
 //!
-//! A batch has the number of its pull. Ordered, what became of number `n` goes into slot `n % depth`; otherwise
-//! into the slot after the one filled last. Either way the consumer takes the slots in turns.
+//! A batch has the number of its pull. Ordered, what became of number `n` goes into slot `n %
+//! depth`; otherwise into the slot after the one filled last. Either way the consumer takes the
+//! slots in turns.
 //!
 //! # Invariants
 //!
 //! * `head <= next <= head + depth`, so that no two batches share a slot.
 //! * `pulling` is the one worker's that has the producer. Once `ended`, nobody pulls again.
-//! * The lock is held for a few instructions; what leaves a slot is dropped without it, wakers are called without
-//!   it.
+//! * The lock is held for a few instructions; what leaves a slot is dropped without it, wakers are
+//!   called without it.
 
 use std::any::Any;
 use std::hint::spin_loop;
@@ -138,8 +139,8 @@ impl Core {
         }
     }
 
-    /// Spins until something changes, but not for long: to wake a worker would cost a consumer that comes soon more
-    /// than all else that [`take`](Self::take) does.
+    /// Spins until something changes, but not for long: to wake a worker would cost a consumer that
+    /// comes soon more than all else that [`take`](Self::take) does.
     fn spin_while(&self, seen: u64) {
         let start = Instant::now();
         while start.elapsed() < SPIN {
@@ -152,8 +153,8 @@ impl Core {
         }
     }
 
-    /// Tells workers, one or all, that there may be something to pull. Whoever spins is one, and tells the next when
-    /// it has pulled.
+    /// Tells workers, one or all, that there may be something to pull. Whoever spins is one, and
+    /// tells the next when it has pulled.
     fn wake_workers(&self, state: MutexGuard<'_, State>, all: bool) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         let State { spinning, asleep, .. } = *state;
@@ -226,7 +227,8 @@ impl Core {
         }
     }
 
-    /// For the consumer: as [`wait`](Self::wait), but if nothing is ready the waker is called once there is.
+    /// For the consumer: as [`wait`](Self::wait), but if nothing is ready the waker is called once
+    /// there is.
     pub(super) fn poll(&self, waker: &Waker) -> Head {
         // A waker is the executor's code, so that it is cloned and dropped without the lock.
         let waker = waker.clone();

@@ -16,7 +16,8 @@ use crate::memory::byte_count;
 type Failure = Box<dyn StdError + Send + Sync>;
 
 /// A batch in host memory. Implemented for one slice (`Vec<T>`, `Box<[T]>`, `Arc<[T]>`, arrays and
-/// `&'static [T]`, named `"0"`), for tuples of those (`"0"`, `"1"`, ...), and for maps from names to slices.
+/// `&'static [T]`, named `"0"`), for tuples of those (`"0"`, `"1"`, ...), and for maps from names
+/// to slices.
 ///
 /// ```
 /// use pinlane::{HostBatch, HostSlices};
@@ -37,8 +38,8 @@ pub trait HostBatch {
     /// Names every slice of the batch. Called once, by a worker.
     fn visit<'a>(&'a self, slices: &mut HostSlices<'a>);
 
-    /// Writes the slices that [`visit`](Self::visit) has [reserved](HostSlices::reserve). Called once, by the same
-    /// worker, if there are any.
+    /// Writes the slices that [`visit`](Self::visit) has [reserved](HostSlices::reserve). Called
+    /// once, by the same worker, if there are any.
     ///
     /// # Errors
     ///
@@ -49,7 +50,8 @@ pub trait HostBatch {
     }
 }
 
-/// What a producer gives: a [`HostBatch`]; or a `Result` of one, whose error the consumer gets in its place.
+/// What a producer gives: a [`HostBatch`]; or a `Result` of one, whose error the consumer gets in
+/// its place.
 pub trait IntoHostBatch {
     /// What it becomes.
     type Batch: HostBatch;
@@ -126,12 +128,13 @@ pub struct FillBlock<'a> {
 }
 
 impl FillBlock<'_> {
-    /// The elements of the slice that was reserved by this name. Their contents are unspecified at first.
+    /// The elements of the slice that was reserved by this name. Their contents are unspecified at
+    /// first.
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) if the batch has no such slice, or its bytes are no whole
-    /// number of elements.
+    /// [`InvalidValue`](ErrorKind::InvalidValue) if the batch has no such slice, or its bytes are
+    /// no whole number of elements.
     pub fn slice_mut<T: Pod>(&mut self, name: &str) -> Result<&mut [T]> {
         const OPERATION: &str = "FillBlock::slice_mut";
         let part = self.parts.get(OPERATION, name)?;
@@ -183,7 +186,8 @@ where
     F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
     E: Into<Failure>,
 {
-    /// A batch of these slices, which `fill` is to write. Whatever it leaves has unspecified contents.
+    /// A batch of these slices, which `fill` is to write. Whatever it leaves has unspecified
+    /// contents.
     #[must_use]
     pub fn new(spaces: [Space; N], fill: F) -> Self {
         FillBatch { spaces, fill: Some(fill) }

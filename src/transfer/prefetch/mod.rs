@@ -1,4 +1,5 @@
-//! A pipeline from host batches to device batches: other threads pull, copy ahead, and hand over in order.
+//! A pipeline from host batches to device batches: other threads pull, copy ahead, and hand over in
+//! order.
 //!
 //! ```text
 //!   producer ---> worker 1, 2, ..          slots (depth)           consumer
@@ -18,13 +19,14 @@
 //!
 //! # Invariants
 //!
-//! * At most `depth` batches are ready or in the making: a worker pulls only when one of as many slots will be
-//!   free for what it makes. Nothing grows behind a consumer that is slow.
-//! * The producer is in the hands of one worker at a time, and so are its batches. No lock is held while its
-//!   code runs, or the driver's.
+//! * At most `depth` batches are ready or in the making: a worker pulls only when one of as many
+//!   slots will be free for what it makes. Nothing grows behind a consumer that is slow.
+//! * The producer is in the hands of one worker at a time, and so are its batches. No lock is held
+//!   while its code runs, or the driver's.
 //! * What became of a batch, also an error or a panic, takes the batch's place.
-//! * Device memory is used again only behind all that the consumer's stream had been given when the batch was
-//!   dropped, and behind every use that the buffer knows of: the device waits, by the buffer's uses.
+//! * Device memory is used again only behind all that the consumer's stream had been given when the
+//!   batch was dropped, and behind every use that the buffer knows of: the device waits, by the
+//!   buffer's uses.
 //! * Dropping either end waits for nobody. Whatever a worker still holds is dropped by that worker.
 
 mod batch;
@@ -55,7 +57,8 @@ const START: &str = "Prefetch::start";
 const MOST_DEPTH: usize = 1 << 16;
 const MOST_WORKERS: usize = 256;
 
-/// Copies batches to a device ahead of their use: options; [`start`](Self::start) gives the iterator.
+/// Copies batches to a device ahead of their use: options; [`start`](Self::start) gives the
+/// iterator.
 ///
 /// ```
 /// use pinlane::{Device, PinnedPool, Prefetch};
@@ -76,8 +79,8 @@ const MOST_WORKERS: usize = 256;
 /// # Ok::<(), pinlane::Error>(())
 /// ```
 ///
-/// A batch is anything that names slices ([`HostBatch`]), or that is written by a closure straight into
-/// page-locked memory ([`FillBatch`]).
+/// A batch is anything that names slices ([`HostBatch`]), or that is written by a closure straight
+/// into page-locked memory ([`FillBatch`]).
 #[derive(Debug)]
 #[must_use = "nothing is copied before `start`"]
 pub struct Prefetch<I> {
@@ -97,9 +100,10 @@ where
 {
     /// Options for copying what `batches` gives to the device of `stream`, for work on that stream.
     ///
-    /// Batches that are filled, and those of a few KiB, go through blocks of `pool`. Each worker keeps two, of the
-    /// size of a batch, until it ends; one if there is no room for more, and with room for none the batch is an
-    /// error. Larger slices of ordinary memory go as by [`Stream::upload_slice`].
+    /// Batches that are filled, and those of a few KiB, go through blocks of `pool`. Each worker
+    /// keeps two, of the size of a batch, until it ends; one if there is no room for more, and with
+    /// room for none the batch is an error. Larger slices of ordinary memory go as by
+    /// [`Stream::upload_slice`].
     pub fn new(
         batches: impl IntoIterator<IntoIter = I>,
         pool: &PinnedPool,
@@ -116,29 +120,31 @@ where
         }
     }
 
-    /// How many batches may be ready or in the making, those that the consumer holds not counted; 3 unless
-    /// said, 1 to 65536.
+    /// How many batches may be ready or in the making, those that the consumer holds not counted; 3
+    /// unless said, 1 to 65536.
     pub fn depth(mut self, batches: usize) -> Self {
         self.depth = batches;
         self
     }
 
-    /// How many threads pull, fill and copy; 2 unless said, which saturate the link since large copies have
-    /// the [copy team](crate::CopyTeam)'s help. More are of use when filling or
+    /// How many threads pull, fill and copy; 2 unless said, which saturate the link since large
+    /// copies have the [copy team](crate::CopyTeam)'s help. More are of use when filling or
     /// [`into_batch`](IntoHostBatch::into_batch) takes long. 1 to 256.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self
     }
 
-    /// Whether batches come in the producer's order, as they do unless said; or each as soon as it is ready.
+    /// Whether batches come in the producer's order, as they do unless said; or each as soon as it
+    /// is ready.
     pub fn ordered(mut self, ordered: bool) -> Self {
         self.ordered = ordered;
         self
     }
 
-    /// Whether the last batch is dropped if it has fewer bytes than the first. No by default. The producer is
-    /// then pulled one batch further ahead, since only its end tells which one was the last.
+    /// Whether the last batch is dropped if it has fewer bytes than the first. No by default. The
+    /// producer is then pulled one batch further ahead, since only its end tells which one was the
+    /// last.
     pub fn drop_last(mut self, drop_last: bool) -> Self {
         self.drop_last = drop_last;
         self
@@ -149,9 +155,9 @@ where
     /// # Errors
     ///
     /// [`InvalidValue`](ErrorKind::InvalidValue) for a depth or number of workers out of range;
-    /// [`StreamCapturing`](ErrorKind::StreamCapturing), [`ForkedProcess`](ErrorKind::ForkedProcess);
-    /// [`Unsupported`](ErrorKind::Unsupported) if no thread can be started; what
-    /// `cudaStreamCreateWithPriority` reports.
+    /// [`StreamCapturing`](ErrorKind::StreamCapturing),
+    /// [`ForkedProcess`](ErrorKind::ForkedProcess); [`Unsupported`](ErrorKind::Unsupported) if no
+    /// thread can be started; what `cudaStreamCreateWithPriority` reports.
     pub fn start(self) -> Result<DeviceBatches> {
         if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
             return Err(Error::new(

@@ -1,4 +1,5 @@
-//! What lies where in a batch: one range of device memory holds all slices, each aligned as an allocation is.
+//! What lies where in a batch: one range of device memory holds all slices, each aligned as an
+//! allocation is.
 
 use crate::error::{Error, ErrorKind, Result};
 

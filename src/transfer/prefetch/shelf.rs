@@ -2,12 +2,12 @@
 //!
 //! # Invariants
 //!
-//! * Memory comes here, or is freed, with its uses: everything that the consumer's stream had been given when the
-//!   batch was dropped counts as one. So whoever writes to it next waits for the consumer's work, on the
-//!   device, whether or not the crate was told of that work.
-//! * What was given back first is used first: its uses have had the most time. And only once there is memory for
-//!   `depth` batches and one in the consumer's hands, so that a consumer which drops a batch before its work is
-//!   done need not wait for that work.
+//! * Memory comes here, or is freed, with its uses: everything that the consumer's stream had been
+//!   given when the batch was dropped counts as one. So whoever writes to it next waits for the
+//!   consumer's work, on the device, whether or not the crate was told of that work.
+//! * What was given back first is used first: its uses have had the most time. And only once there
+//!   is memory for `depth` batches and one in the consumer's hands, so that a consumer which drops
+//!   a batch before its work is done need not wait for that work.
 //! * No more is allocated than that, or than `depth` and what the consumer holds at most.
 
 use std::collections::VecDeque;
@@ -87,8 +87,8 @@ impl Shelf {
             let (consumer, describe) = (&self.consumer, String::new);
             enqueue_and_record(consumer, driver, OPERATION, &operands, |_, _| Ok(()), describe)
         });
-        // What the consumer's stream still does with it, perhaps by work that only the consumer knows, cannot be
-        // told where the stream cannot be recorded on.
+        // What the consumer's stream still does with it, perhaps by work that only the consumer
+        // knows, cannot be told where the stream cannot be recorded on.
         match noted {
             Ok(_) => self.put(set),
             Err(_) => {
@@ -119,7 +119,8 @@ impl Shelf {
     }
 }
 
-/// A little more than asked, at most an eighth, so that batches that differ a little use the same memory.
+/// A little more than asked, at most an eighth, so that batches that differ a little use the same
+/// memory.
 fn rounded(bytes: usize) -> usize {
     let step = bytes.checked_next_power_of_two().map_or(1, |power| power / 16).max(256);
     if bytes == 0 { 0 } else { bytes.checked_next_multiple_of(step).unwrap_or(bytes) }

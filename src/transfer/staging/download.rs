@@ -1,7 +1,7 @@
 //! From the device to ordinary memory.
 //!
-//! As many slots as can be had are in flight; the team takes them in the order in which they were enqueued,
-//! as each lands.
+//! As many slots as can be had are in flight; the team takes them in the order in which they were
+//! enqueued, as each lands.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -52,8 +52,8 @@ struct Progress<'e> {
     submitted: u64,
 }
 
-/// Which entries have arrived: all before the end of the last portion of which, and of all before which,
-/// every byte has.
+/// Which entries have arrived: all before the end of the last portion of which, and of all before
+/// which, every byte has.
 #[derive(Default)]
 pub(super) struct Landed(Mutex<Portions>);
 
@@ -89,8 +89,8 @@ impl Landed {
 }
 
 impl Engine {
-    /// Copies entries to ordinary memory, and returns when they have arrived there. Meanwhile it calls `each`, on
-    /// this thread, with the number of every entry that has, in their order.
+    /// Copies entries to ordinary memory, and returns when they have arrived there. Meanwhile it
+    /// calls `each`, on this thread, with the number of every entry that has, in their order.
     pub(in crate::transfer) fn download(
         &self,
         uses: Uses<'_, '_>,
@@ -201,9 +201,10 @@ impl<'e> Download<'e, '_> {
         match self.path {
             Path::Copies => layout.runs().iter().try_for_each(|run| {
                 let to = slot.address(run.slot.start);
-                // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in one
-                // allocation; the slot's use and the entries' (`Uses`) keep both valid until retired; nobody
-                // touches the slot's bytes before `open` has waited for the copy.
+                // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece,
+                // and in one allocation; the slot's use and the entries' (`Uses`) keep both valid
+                // until retired; nobody touches the slot's bytes before `open` has waited for the
+                // copy.
                 unsafe { driver.copy_d2h(raw, to, run.device, run.slot.len()) }
             }),
             Path::Batch => {
@@ -222,10 +223,10 @@ impl<'e> Download<'e, '_> {
             // A plan never says `Pull` here: kernels do not write to host memory.
             Path::Packed | Path::Pull => {
                 let items = slot.address(layout.items_at()).addr() as u64;
-                // SAFETY: the stream is live. The items, complete and aligned to 8, lie in the slot, which is
-                // page-locked so that the device can use its addresses; the sources in the entries' device
-                // memory, the destinations in the scratch memory, as the slot is laid out; all stay valid as
-                // above.
+                // SAFETY: the stream is live. The items, complete and aligned to 8, lie in the
+                // slot, which is page-locked so that the device can use its addresses; the sources
+                // in the entries' device memory, the destinations in the scratch memory, as the
+                // slot is laid out; all stay valid as above.
                 unsafe { driver.pull(raw, items, layout.parts())? };
                 // SAFETY: as for the copies; the scratch memory is as long as the slot.
                 unsafe { driver.copy_d2h(raw, slot.address(0), scratch, layout.used()) }
@@ -244,8 +245,8 @@ impl<'e> Download<'e, '_> {
                     address: scratch + part.offset as DevicePtr,
                     bytes: part.bytes as u64,
                 };
-                // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is aligned; this
-                // thread has the slot alone, and the device is done with it.
+                // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is
+                // aligned; this thread has the slot alone, and the device is done with it.
                 unsafe { items.add(number).write(item) };
             }
         }
@@ -284,8 +285,9 @@ impl<'e> Work<'e> for Download<'e, '_> {
         // SAFETY: this thread is a worker of the slot.
         for (_, part) in unsafe { slot.layout() }.unit(unit, &self.list) {
             let from = slot.address(part.offset);
-            // SAFETY: an entry of a download, to ordinary memory, and the part lies in it; its bytes are this
-            // worker's, on both sides, and the copy to the slot is complete (`open`).
+            // SAFETY: an entry of a download, to ordinary memory, and the part lies in it; its
+            // bytes are this worker's, on both sides, and the copy to the slot is complete
+            // (`open`).
             unsafe { self.list.get(part.entry).drain(part.at, from, part.bytes, self.stores) };
         }
         Ok(())

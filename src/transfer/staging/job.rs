@@ -1,4 +1,5 @@
-//! How several threads share one copy: who opens the next slot, who takes which unit, who finishes a slot.
+//! How several threads share one copy: who opens the next slot, who takes which unit, who finishes
+//! a slot.
 //!
 //! ```text
 //!   opener     | open 0 |          | open 1 |            ...one at a time
@@ -8,11 +9,12 @@
 //!
 //! # Invariants
 //!
-//! * At most one thread opens at a time; the others wait for it, which waits for nobody but the device and
-//!   other jobs.
+//! * At most one thread opens at a time; the others wait for it, which waits for nobody but the
+//!   device and other jobs.
 //! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
-//! * After the first error, or panic, no unit is given out; those given out are ended, and their slots given up.
-//!   A panic goes on when all have left: a thread that went away in the middle would be waited for.
+//! * After the first error, or panic, no unit is given out; those given out are ended, and their
+//!   slots given up. A panic goes on when all have left: a thread that went away in the middle
+//!   would be waited for.
 //! * A thread's stores are fenced before its unit counts as done, also after an error.
 //! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
 //! * When [`run`] returns, no thread is in the job, and every slot has been finished or given up.
@@ -29,8 +31,8 @@ use crate::transfer::{simd, team};
 
 /// One direction of a copy through slots.
 pub(super) trait Work<'r>: Sync {
-    /// The next slot, laid out and ready for its units; `None` when there are no more. Called by one
-    /// thread at a time, which has the slot alone.
+    /// The next slot, laid out and ready for its units; `None` when there are no more. Called by
+    /// one thread at a time, which has the slot alone.
     fn open(&self) -> Result<Option<&'r Slot>>;
 
     /// The slot of that number.
@@ -48,8 +50,8 @@ pub(super) trait Work<'r>: Sync {
 
 /// What there is to do, in one word, so that a unit is taken by one exchange.
 ///
-/// That a word may mean another round of the same slot does no harm: whoever exchanges it takes a unit of the
-/// round that is current then.
+/// That a word may mean another round of the same slot does no harm: whoever exchanges it takes a
+/// unit of the round that is current then.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Word(u64);
 
@@ -96,7 +98,8 @@ fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failur
     }
 }
 
-/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `between` after each unit.
+/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `between`
+/// after each unit.
 pub(super) fn run<'r>(
     work: &impl Work<'r>,
     helpers: usize,

@@ -1,7 +1,8 @@
 //! What lies where in a slot.
 //!
-//! A copy is a list of entries, each a range of host memory and one of device memory. Slot after slot takes
-//! the next bytes of the list: a long entry goes through several slots, and many short ones share one.
+//! A copy is a list of entries, each a range of host memory and one of device memory. Slot after
+//! slot takes the next bytes of the list: a long entry goes through several slots, and many short
+//! ones share one.
 //!
 //! ```text
 //!   entries   |aaaaaaaaaaaaaaaaaaaaaa|b|c|d|eeeeeeeee|
@@ -10,14 +11,16 @@
 //!   units     [   ][   ][   ]  [   ][   ][      ]  [   ][  ]      one worker each
 //! ```
 //!
-//! A part keeps the alignment of its device address to 16 bytes, so that a kernel can move it in vectors; but
-//! what is read in blocks from a file keeps the place in its block, so that the disk can write to the slot. Entries
-//! that follow each other in one allocation follow each other in the slot, so that they are one run for
-//! the copy engine. No run crosses from one allocation to another, which `cudaMemcpyAsync` refuses.
+//! A part keeps the alignment of its device address to 16 bytes, so that a kernel can move it in
+//! vectors; but what is read in blocks from a file keeps the place in its block, so that the disk
+//! can write to the slot. Entries that follow each other in one allocation follow each other in the
+//! slot, so that they are one run for the copy engine. No run crosses from one allocation to
+//! another, which `cudaMemcpyAsync` refuses.
 //!
-//! Only the units are kept, and the runs, which are few or dear. Whoever works on one walks its entries again, by the same rules: with thousands of
-//! entries a list of parts would take longer to write than its bytes to copy. For the same reason small entries are not
-//! looked at here, but taken [some at a time](Sums), where they follow each other or a kernel will move them.
+//! Only the units are kept, and the runs, which are few or dear. Whoever works on one walks its
+//! entries again, by the same rules: with thousands of entries a list of parts would take longer to
+//! write than its bytes to copy. For the same reason small entries are not looked at here, but
+//! taken [some at a time](Sums), where they follow each other or a kernel will move them.
 
 use std::ops::Range;
 
@@ -132,8 +135,8 @@ impl Entries for List<'_, '_> {
 }
 
 impl Place {
-    /// What the bytes from `at` on are aligned to in a slot, and their distance from such a boundary. Few bytes
-    /// are not worth the gap that whole blocks leave before them.
+    /// What the bytes from `at` on are aligned to in a slot, and their distance from such a
+    /// boundary. Few bytes are not worth the gap that whole blocks leave before them.
     #[inline]
     fn alignment(&self, at: usize, piece: usize) -> (usize, u64) {
         match self.blocks {
@@ -143,7 +146,8 @@ impl Place {
     }
 }
 
-/// The next place of that alignment: right behind the part before, for what follows it on the device.
+/// The next place of that alignment: right behind the part before, for what follows it on the
+/// device.
 #[inline]
 fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
     // A power of two.
@@ -211,8 +215,9 @@ impl Layout {
         }
     }
 
-    /// Takes all entries of a sum, the first of which lies at `place`, if there is room for them: with the widest gaps,
-    /// where they do not follow each other. A copy engine must not be told of gaps that need not be.
+    /// Takes all entries of a sum, the first of which lies at `place`, if there is room for them:
+    /// with the widest gaps, where they do not follow each other. A copy engine must not be told of
+    /// gaps that need not be.
     fn fill_with(
         &mut self,
         sum: Sum,

@@ -1,27 +1,29 @@
 //! Copies between ordinary memory and a device, through slots of page-locked memory.
 //!
-//! Ordinary memory cannot be copied asynchronously: the device would read what the operating system may
-//! move, and the caller change. So its bytes go through a small [`ring`] of page-locked slots. Several threads
-//! ([`team`](super::team)) copy between memory and slots while the copy engine works on other slots:
+//! Ordinary memory cannot be copied asynchronously: the device would read what the operating system
+//! may move, and the caller change. So its bytes go through a small [`ring`] of page-locked slots.
+//! Several threads ([`team`](super::team)) copy between memory and slots while the copy engine
+//! works on other slots:
 //!
 //! ```text
 //!   threads   |fill 0|fill 1| fill 2   | fill 3        | fill 4 ...
 //!   device           |copy 0|copy 1|.. | copy 2    | copy 3        | ...
 //! ```
 //!
-//! The first slots of an upload are filled to a part only, each to twice the one before, so that the device
-//! begins early; and the last ones to less and less, so that it ends soon after the last byte was copied
-//! ([`portions`]).
+//! The first slots of an upload are filled to a part only, each to twice the one before, so that
+//! the device begins early; and the last ones to less and less, so that it ends soon after the last
+//! byte was copied ([`portions`]).
 //!
 //! # Invariants
 //!
-//! * An upload returns when all bytes have left the caller's memory; a download when all have arrived there.
+//! * An upload returns when all bytes have left the caller's memory; a download when all have
+//!   arrived there.
 //! * A copy takes slots only when its stream is idle or is already copying. So a stream that waits
 //!   for other work when a copy comes holds no slot.
 //! * A copy waits for slots of streams only that cannot be held up more than its own; see below.
-//! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is. An error in
-//!   the middle leaves unspecified bytes in the destination, and nothing else: slots are given back with their
-//!   uses, threads have left.
+//! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is.
+//!   An error in the middle leaves unspecified bytes in the destination, and nothing else: slots
+//!   are given back with their uses, threads have left.
 //!
 //! # Nobody waits for a stream that is held up
 //!
@@ -87,7 +89,8 @@ const PAGE: usize = 4096;
 /// What a device's copies of ordinary memory share.
 pub(super) struct Engine {
     pub(super) options: Staging,
-    /// Where slots come from, and nothing else, so that no copy that waits keeps them from being made.
+    /// Where slots come from, and nothing else, so that no copy that waits keeps them from being
+    /// made.
     pool: PinnedPool,
     /// For copies that need no slot.
     pub(super) small: PinnedPool,
@@ -179,8 +182,8 @@ fn refuse_inside(operation: &'static str) -> Result<()> {
 }
 
 impl Uses<'_, '_> {
-    /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts, is complete
-    /// or a copy that is being made. Tells how many positions the stream has.
+    /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts,
+    /// is complete or a copy that is being made. Tells how many positions the stream has.
     fn reach(&self) -> Result<u64> {
         let stream = self.stream;
         // By the host, so that the stream, if it is busy with copies, need not be emptied.

@@ -4,8 +4,8 @@ use super::Engine;
 use crate::device::Device;
 use crate::error::{Error, ErrorKind, Result};
 
-/// The page-locked memory through which copies of ordinary memory go: how much, and in which portions. One for
-/// each device; see [`Device::set_staging`].
+/// The page-locked memory through which copies of ordinary memory go: how much, and in which
+/// portions. One for each device; see [`Device::set_staging`].
 #[derive(Clone, Debug)]
 pub struct Staging {
     pub(in crate::transfer) ring_bytes: usize,
@@ -36,7 +36,8 @@ impl Staging {
         }
     }
 
-    /// The most page-locked memory in bytes for large copies; small ones take up to half as much beside.
+    /// The most page-locked memory in bytes for large copies; small ones take up to half as much
+    /// beside.
     #[must_use]
     pub fn ring_bytes(mut self, bytes: usize) -> Self {
         self.ring_bytes = bytes;
@@ -50,8 +51,8 @@ impl Staging {
         self
     }
 
-    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second part. Portions grow to an
-    /// eighth of the copy, but a slot at most.
+    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second
+    /// part. Portions grow to an eighth of the copy, but a slot at most.
     #[must_use]
     pub fn first_bytes(mut self, bytes: usize) -> Self {
         self.first_bytes = bytes;
@@ -65,15 +66,17 @@ impl Staging {
         self
     }
 
-    /// Copies of at most this many bytes go through one block of page-locked memory, without the team.
+    /// Copies of at most this many bytes go through one block of page-locked memory, without the
+    /// team.
     #[must_use]
     pub fn direct_bytes(mut self, bytes: usize) -> Self {
         self.direct_bytes = bytes;
         self
     }
 
-    /// Uploads of at most this many bytes are written to their slots past the cache, which was faster where it was
-    /// measured. Longer ones are written through it, and use about five slots in turns.
+    /// Uploads of at most this many bytes are written to their slots past the cache, which was
+    /// faster where it was measured. Longer ones are written through it, and use about five slots
+    /// in turns.
     #[must_use]
     pub fn streaming_bytes(mut self, bytes: usize) -> Self {
         self.streaming_bytes = bytes;
@@ -102,13 +105,13 @@ impl Staging {
 }
 
 impl Device {
-    /// Says how copies of ordinary memory are staged on this device, for all clones of the handle. Allocates
-    /// nothing.
+    /// Says how copies of ordinary memory are staged on this device, for all clones of the handle.
+    /// Allocates nothing.
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that make no ring, and after the first such copy;
-    /// [`ForkedProcess`](ErrorKind::ForkedProcess).
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that make no ring, and after the first
+    /// such copy; [`ForkedProcess`](ErrorKind::ForkedProcess).
     pub fn set_staging(&self, options: Staging) -> Result<()> {
         options.check()?;
         let engine = Engine::new(self, options)?;

@@ -1,20 +1,22 @@
 //! In which portions a copy is made, and with which stores.
 //!
-//! A portion should be long, for a copy engine pauses for a microsecond or two between two; and the first should be
-//! short, for the device is idle until it is there, and the last, for somebody waits for it. Nobody waits for what
-//! is copied ahead of its use.
+//! A portion should be long, for a copy engine pauses for a microsecond or two between two; and the
+//! first should be short, for the device is idle until it is there, and the last, for somebody
+//! waits for it. Nobody waits for what is copied ahead of its use.
 //!
-//! A device seems to read what a core has just written, and still has in a cache of its own, more slowly than memory
-//! (docs/measured). So short copies are written past the caches. Long ones are not, for that costs memory bandwidth
-//! that their reading needs: they use [few slots](IN_FLIGHT) in turns, which stay in the caches that the cores share.
+//! A device seems to read what a core has just written, and still has in a cache of its own, more
+//! slowly than memory (docs/measured). So short copies are written past the caches. Long ones are
+//! not, for that costs memory bandwidth that their reading needs: they use [few slots](IN_FLIGHT)
+//! in turns, which stay in the caches that the cores share.
 
 use super::Staging;
 use crate::transfer::path::Path;
 use crate::transfer::simd::Stores;
 use crate::transfer::team::Task;
 
-/// How many portions of a copy that is written through the caches may be in flight when another slot is opened; the
-/// oldest is then waited for. With more, slots leave the caches before their turn comes again.
+/// How many portions of a copy that is written through the caches may be in flight when another
+/// slot is opened; the oldest is then waited for. With more, slots leave the caches before their
+/// turn comes again.
 pub(super) const IN_FLIGHT: usize = 4;
 
 /// Which stores are best for that many bytes of ordinary memory.
@@ -35,7 +37,8 @@ impl Staging {
         if task == Task::Ahead {
             return slot_bytes;
         }
-        // Doubling: as much as all before. Halving: what is left when the last byte has been copied is short.
+        // Doubling: as much as all before. Halving: what is left when the last byte has been copied
+        // is short.
         let (ramp, least) = if path.has_items() {
             // A kernel takes a few microseconds to begin and to end.
             (first_bytes.max(bytes / 8).max(3 * done), 4 * first_bytes)
@@ -50,7 +53,8 @@ impl Staging {
     /// The next portion of a download of `bytes`, with `left` to go.
     pub(super) fn download_portion(&self, path: Path, bytes: usize, left: usize) -> usize {
         let Staging { slot_bytes, first_bytes, .. } = *self;
-        // Few, for each is waited for; but the last of a long copy short, for it is unpacked when the device is done.
+        // Few, for each is waited for; but the last of a long copy short, for it is unpacked when
+        // the device is done.
         let even = bytes / if path.has_items() { 2 } else { 4 };
         let is_long = bytes >= 8 * slot_bytes;
         let end = if is_long { (left / 2).max(4 * first_bytes) } else { left };

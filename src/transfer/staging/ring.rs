@@ -9,17 +9,18 @@
 //!
 //! # Invariants
 //!
-//! * A slot that [`take`](Ring::take) gives is no longer used by the device, and nobody else has it.
-//! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done); that one
-//!   call says so to one thread, which then has the slot alone.
-//! * There are never more than `limit` slots: whoever finds none waits, for the device or for another
-//!   caller. Nobody waits for a slot while workers wait for him.
+//! * A slot that [`take`](Ring::take) gives is no longer used by the device, and nobody else has
+//!   it.
+//! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done);
+//!   that one call says so to one thread, which then has the slot alone.
+//! * There are never more than `limit` slots: whoever finds none waits, for the device or for
+//!   another caller. Nobody waits for a slot while workers wait for him.
 //! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight:
 //!   such a stream may be held up. [`Shares`] keeps enough of the others. If memory for these
 //!   cannot be page-locked, that is an error.
-//! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is made only
-//!   when it is still in flight. So as few slots are in use as keep the link busy, and their lines stay
-//!   in the cache.
+//! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is
+//!   made only when it is still in flight. So as few slots are in use as keep the link busy, and
+//!   their lines stay in the cache.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -39,15 +40,16 @@ use crate::timeline::Exposure;
 pub(super) struct Slot {
     index: usize,
     host: OnceLock<PinnedBuf<u8>>,
-    /// As much memory on the device, for what is gathered there before it is copied. Made when needed.
+    /// As much memory on the device, for what is gathered there before it is copied. Made when
+    /// needed.
     scratch: OnceLock<DeviceBuf<u8>>,
     layout: UnsafeCell<Layout>,
     units_left: AtomicUsize,
 }
 
-// SAFETY: `layout` is written only by the opener, who has the slot alone, and read by workers, who come
-// after `publish` and are gone before anybody has it alone again: the module's invariants. The rest is
-// `Sync`; the bytes of `host` are reached by address, each by one worker.
+// SAFETY: `layout` is written only by the opener, who has the slot alone, and read by workers, who
+// come after `publish` and are gone before anybody has it alone again: the module's invariants. The
+// rest is `Sync`; the bytes of `host` are reached by address, each by one worker.
 unsafe impl Sync for Slot {}
 
 impl Slot {
@@ -85,7 +87,8 @@ impl Slot {
 
     /// # Safety
     ///
-    /// * The caller is a worker of the slot, between `publish` and its `unit_done`, or has it alone.
+    /// * The caller is a worker of the slot, between `publish` and its `unit_done`, or has it
+    ///   alone.
     pub(super) unsafe fn layout(&self) -> &Layout {
         // SAFETY: nobody writes: the caller's precondition and the module's invariants.
         unsafe { &*self.layout.get() }

@@ -43,8 +43,8 @@ struct Upload<'e, 'a> {
 #[derive(Default)]
 struct Filled<'e> {
     slots: VecDeque<&'e Slot>,
-    /// A thread is submitting, and looks here again when it has. Two at once would wait for each other in the
-    /// runtime, asleep.
+    /// A thread is submitting, and looks here again when it has. Two at once would wait for each
+    /// other in the runtime, asleep.
     submitting: bool,
     /// A submission has failed, so that there will be no other.
     failed: bool,
@@ -89,8 +89,8 @@ struct Progress {
 }
 
 impl Engine {
-    /// Copies entries of ordinary memory or files, and returns when those may be reused. The ticket is for all of
-    /// them.
+    /// Copies entries of ordinary memory or files, and returns when those may be reused. The ticket
+    /// is for all of them.
     pub(in crate::transfer) fn upload(
         &self,
         uses: Uses<'_, '_>,
@@ -151,7 +151,8 @@ impl<'e> Upload<'e, '_> {
             let turn = Turn(self);
             let taken = self.engine.ring.guard(slot);
             self.submitted.fetch_add(1, Ordering::Relaxed);
-            // SAFETY: all units of the slot are done, and it is no longer in the queue: this thread has it alone.
+            // SAFETY: all units of the slot are done, and it is no longer in the queue: this thread
+            // has it alone.
             let ticket = self.submit(slot, unsafe { slot.layout() })?;
             drop(taken);
             turn.pass_on(ticket);
@@ -193,9 +194,9 @@ impl<'e> Upload<'e, '_> {
         match self.path {
             Path::Copies => layout.runs().iter().try_for_each(|run| {
                 let from = slot.address(run.slot.start);
-                // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece, and in one
-                // allocation; the slot's use and the entries' (`Uses`) keep both valid until retired, and
-                // `Ring::take` keeps the host from writing the slot.
+                // SAFETY: the stream is live. The run lies in one slot, page-locked in one piece,
+                // and in one allocation; the slot's use and the entries' (`Uses`) keep both valid
+                // until retired, and `Ring::take` keeps the host from writing the slot.
                 unsafe { driver.copy_h2d(raw, run.device, from, run.slot.len()) }
             }),
             Path::Batch => {
@@ -213,28 +214,29 @@ impl<'e> Upload<'e, '_> {
             }
             Path::Packed => {
                 let bytes = layout.items_at() + layout.parts() * size_of::<Item>();
-                // SAFETY: the stream is live; the slot and its scratch memory are as long, the latter is used on
-                // this stream, and both stay valid as above.
+                // SAFETY: the stream is live; the slot and its scratch memory are as long, the
+                // latter is used on this stream, and both stay valid as above.
                 unsafe { driver.copy_h2d(raw, scratch, slot.address(0), bytes)? };
                 let items = scratch + layout.items_at() as DevicePtr;
-                // SAFETY: the items, which the copy before brings, and the sources lie in the scratch memory, the
-                // destinations in the entries' device memory, which do not overlap; all stay valid as above.
+                // SAFETY: the items, which the copy before brings, and the sources lie in the
+                // scratch memory, the destinations in the entries' device memory, which do not
+                // overlap; all stay valid as above.
                 unsafe { driver.pull(raw, items, layout.parts()) }
             }
             Path::Pull => {
                 let items = self.item(layout, slot, 0).addr() as u64;
-                // SAFETY: the stream is live. The items, complete and aligned to 8, and the sources lie in the
-                // slot, which `host_alloc` or a registration whose addresses the device can use page-locked
-                // (`Machine::kernels`); the destinations in the entries' device memory, which do not overlap;
-                // all stay valid as above.
+                // SAFETY: the stream is live. The items, complete and aligned to 8, and the sources
+                // lie in the slot, which `host_alloc` or a registration whose addresses the device
+                // can use page-locked (`Machine::kernels`); the destinations in the entries' device
+                // memory, which do not overlap; all stay valid as above.
                 unsafe { driver.pull(raw, items, layout.parts()) }
             }
         }
     }
 }
 
-/// The right to submit. Dropped, by an error or a panic, it gives back all that is filled: the thread that opens may be
-/// waiting for a slot.
+/// The right to submit. Dropped, by an error or a panic, it gives back all that is filled: the
+/// thread that opens may be waiting for a slot.
 struct Turn<'u, 'e, 'a>(&'u Upload<'e, 'a>);
 
 impl Turn<'_, '_, '_> {
@@ -295,9 +297,9 @@ impl<'e> Work<'e> for Upload<'e, '_> {
         for (number, part) in layout.unit(unit, &self.list) {
             let to = slot.address(part.offset);
             let entry = self.list.get(part.entry);
-            // SAFETY: an entry of an upload, of ordinary memory or a file, and the part lies in it; the part's
-            // bytes of the slot are initialised, as all of the pool's are, and this worker's, and the device is
-            // done with the slot (`Ring::take`).
+            // SAFETY: an entry of an upload, of ordinary memory or a file, and the part lies in it;
+            // the part's bytes of the slot are initialised, as all of the pool's are, and this
+            // worker's, and the device is done with the slot (`Ring::take`).
             unsafe { entry.fill(self.operation, part.at, to, part.bytes, layout.stores)? };
             if self.path.has_items() {
                 let source = if self.path == Path::Pull {
@@ -306,8 +308,8 @@ impl<'e> Work<'e> for Upload<'e, '_> {
                     slot.scratch(self.stream)?.ptr() + part.offset as DevicePtr
                 };
                 let item = Item { offset: source, address: part.device, bytes: part.bytes as u64 };
-                // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), is aligned, and this
-                // worker's.
+                // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), is
+                // aligned, and this worker's.
                 unsafe { self.item(layout, slot, number).write(item) };
             }
         }

@@ -1,5 +1,6 @@
-//! The end of a borrow that cannot end: pinlane aborts the process, as no device can say when it stops writing
-//! to the memory. Here only the program's thread ends, where that is right, so that others can go on.
+//! The end of a borrow that cannot end: pinlane aborts the process, as no device can say when it
+//! stops writing to the memory. Here only the program's thread ends, where that is right, so that
+//! others can go on.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,7 +16,8 @@ pub(super) fn arm(gave_up: Arc<AtomicBool>) {
     static INSTALL: Once = Once::new();
     INSTALL.call_once(|| {
         let handler = on_abort as extern "C" fn(libc::c_int);
-        // SAFETY: the handler does nothing but read the thread's own cells, store to an atomic and wait.
+        // SAFETY: the handler does nothing but read the thread's own cells, store to an atomic and
+        // wait.
         unsafe { libc::signal(libc::SIGABRT, handler as libc::sighandler_t) };
     });
     GAVE_UP.set(Some(gave_up));

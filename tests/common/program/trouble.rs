@@ -89,8 +89,9 @@ impl Trouble {
         lost.fold(Set::default(), |set, device| set | behind.on(device))
     }
 
-    /// Whether work that is behind `set` may fail like this. Of what a thread's default stream was given
-    /// when its device was lost there may be no event, and another thread cannot ask the stream.
+    /// Whether work that is behind `set` may fail like this. Of what a thread's default stream was
+    /// given when its device was lost there may be no event, and another thread cannot ask the
+    /// stream.
     pub(super) fn explains(&self, error: &Error, set: Set, behind: &Behind) -> bool {
         let is_of_loss = matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::WrongThread);
         self.faulty || self.unloading || is_of_loss && self.lost(behind).meets(set)

@@ -42,7 +42,8 @@ fn check(execution: Execution, path: Path, fault: Fault) {
     let (emulator, device) = device(execution);
     let stream = device.stream().expect("no faults");
     let mut gpu = device.alloc::<u8>(LENGTH).expect("no faults");
-    // The stream is known outside, so that nobody but events and it itself tells when a copy is complete.
+    // The stream is known outside, so that nobody but events and it itself tells when a copy is
+    // complete.
     let _ = stream.as_raw();
     emulator.inject(fault);
     let results = copy(&stream, &mut gpu, path);
@@ -87,8 +88,8 @@ fn every_slot_comes_back_whatever_fails() {
     }
 }
 
-/// Those that are written through the caches use few slots in turns, however many there are. By one thread: another
-/// may fall behind with a slot.
+/// Those that are written through the caches use few slots in turns, however many there are. By one
+/// thread: another may fall behind with a slot.
 #[test]
 fn a_long_upload_uses_few_slots() {
     let made = |streaming: usize| {
