@@ -1,10 +1,10 @@
 //! Devices: opening one, a real GPU or an emulated one, and what it offers.
 
-use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
+use crate::copy::staged::{Engine, Staging};
 use crate::driver::{self, Attribute, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::Process;
@@ -25,8 +25,8 @@ pub(crate) struct DeviceInner {
     allocations: Arc<Timeline>,
     /// Device memory is freed in the order of this one, which waits for the memory's users.
     frees: Arc<Timeline>,
-    /// What the layer that moves data keeps for the device, of a type that it knows.
-    engine: OnceLock<Box<dyn Any + Send + Sync>>,
+    /// For copies of pageable memory and for batches. Made when the first one comes.
+    engine: OnceLock<Engine>,
 }
 
 impl DeviceInner {
@@ -42,8 +42,12 @@ impl DeviceInner {
         &self.frees
     }
 
-    pub(crate) fn engine(&self) -> &OnceLock<Box<dyn Any + Send + Sync>> {
-        &self.engine
+    pub(crate) fn engine(&self) -> Result<&Engine> {
+        if self.engine.get().is_none() {
+            // Another thread may be faster.
+            let _ = self.engine.set(Engine::new(&self.context, Staging::new())?);
+        }
+        Ok(self.engine.get().expect("set above"))
     }
 }
 
@@ -228,6 +232,26 @@ impl Device {
     #[must_use]
     pub fn live_streams(&self) -> usize {
         self.inner.context.live_streams()
+    }
+
+    /// Sets how copies of pageable memory are staged on this device, for all clones of the handle.
+    /// Allocates nothing.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](ErrorKind::InvalidValue) for sizes that make no ring, and after the first
+    /// such copy; [`ForkedProcess`](ErrorKind::ForkedProcess).
+    pub fn set_staging(&self, options: Staging) -> Result<()> {
+        options.check()?;
+        let engine = Engine::new(self.context(), options)?;
+        self.inner.engine.set(engine).map_err(|_| {
+            Error::new(
+                ErrorKind::InvalidValue,
+                "Device::set_staging",
+                "pageable memory has been copied already",
+                "set the options right after Device::open",
+            )
+        })
     }
 
     pub(crate) fn context(&self) -> &Arc<Context> {

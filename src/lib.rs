@@ -44,15 +44,22 @@
 #[cfg(feature = "capi")]
 #[allow(unsafe_code)]
 mod capi;
+#[allow(unsafe_code)]
+pub mod batch;
 mod context;
+#[allow(unsafe_code)]
+mod copy;
 mod device;
 #[allow(unsafe_code)]
 pub mod driver;
 mod error;
 #[allow(unsafe_code)]
+pub mod file;
+#[allow(unsafe_code)]
 mod memory;
 #[allow(unsafe_code)]
 mod pool;
+pub mod prefetch;
 #[allow(unsafe_code)]
 mod process;
 #[allow(unsafe_code)]
@@ -65,8 +72,6 @@ mod sys;
 mod ticket;
 #[allow(unsafe_code)]
 mod timeline;
-#[allow(unsafe_code)]
-mod transfer;
 mod wakers;
 
 pub use device::{Device, DeviceInfo, MemoryInfo};
@@ -83,11 +88,10 @@ pub use pool::{
 };
 pub use stream::{Stream, StreamOptions};
 pub use ticket::Ticket;
-pub use transfer::{
-    Calibration, Choice, CopyItem, CopyTeam, DownloadItem, FileReader, HostSlice, HostSliceMut,
-    Path, Plan, Staging, UploadItem,
-};
-pub use transfer::{
-    DeviceBatch, DeviceBatches, Elements, FillBatch, FillBlock, HostBatch, HostSlices,
-    IntoHostBatch, Prefetch, Progress, Space,
-};
+pub mod staging {
+    //! How copies of pageable memory are staged: the ring of page-locked memory that they go
+    //! through, and the threads that fill and empty it.
+
+    pub use crate::copy::staged::Staging;
+    pub use crate::copy::staged::team::CopyTeam;
+}

@@ -269,6 +269,13 @@ impl<'a> PinnedBytes<'a> {
         self.0.block.hazards()
     }
 
+    /// Those bytes, as a part of an operation.
+    #[inline]
+    pub(crate) fn operand(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
+        let context = self.0.context();
+        Operand { context, hazards: self.hazards(), range: self.range(ptr, bytes), access }
+    }
+
     /// The parts of that range that a copy each may cover, in bytes from its start.
     pub(crate) fn parts(
         &self,

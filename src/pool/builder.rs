@@ -8,7 +8,7 @@ use super::core::Core;
 use super::grow::{self, PageLocking};
 use super::limits;
 use super::pages::SLICE;
-use crate::device::Device;
+use crate::context::Context;
 use crate::driver::HostFlags;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -34,7 +34,7 @@ impl Options {
 #[derive(Clone, Debug)]
 #[must_use = "nothing is built before `build`"]
 pub struct PinnedPoolBuilder {
-    device: Device,
+    context: Arc<Context>,
     max_bytes: Option<usize>,
     thread_cache_bytes: usize,
     growth: grow::Options,
@@ -43,10 +43,10 @@ pub struct PinnedPoolBuilder {
 }
 
 impl PinnedPoolBuilder {
-    pub(super) fn new(device: &Device) -> Self {
+    pub(crate) fn new(context: &Arc<Context>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
         PinnedPoolBuilder {
-            device: device.clone(),
+            context: context.clone(),
             max_bytes: None,
             thread_cache_bytes: 16 << 20,
             growth: grow::Options {
@@ -146,7 +146,7 @@ impl PinnedPoolBuilder {
     /// whose low one is the higher; [`ErrorKind::ForkedProcess`].
     pub fn build(self) -> Result<PinnedPool> {
         const OPERATION: &str = "PinnedPoolBuilder::build";
-        let context = self.device.context().clone();
+        let context = self.context.clone();
         context.check_process(OPERATION)?;
         let max_bytes = self.max_bytes.unwrap_or_else(limits::default_budget);
         if max_bytes < PAGE {

@@ -130,7 +130,7 @@ impl Drop for Handle {
 impl PinnedPool {
     /// Options for a pool of `device`.
     pub fn builder(device: &Device) -> PinnedPoolBuilder {
-        PinnedPoolBuilder::new(device)
+        PinnedPoolBuilder::new(device.context())
     }
 
     fn of(core: Arc<Core>) -> Self {

@@ -1,0 +1,127 @@
+//! Lists of copies, made once and submitted as often as needed.
+
+use super::items::{Download, Item, Upload};
+use crate::copy::entry::Entry;
+use crate::copy::route::Route;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The uploads of a batch, as a list that can be submitted more than once:
+/// [`Stream::upload_list`](crate::Stream::upload_list). Collect it from pairs of a source and a
+/// destination, or from [`Upload`]s.
+#[derive(Default)]
+pub struct Uploads<'a>(pub(super) List<'a>);
+
+/// The downloads of a batch, as a list that can be submitted more than once:
+/// [`Stream::download_list`](crate::Stream::download_list). Collect it from pairs of a source and a
+/// destination, or from [`Download`]s.
+#[derive(Default)]
+pub struct Downloads<'a>(pub(super) List<'a>);
+
+/// The entries of a batch, by the kind of their host memory.
+#[derive(Default)]
+pub(super) struct List<'a> {
+    pub(super) pageable: Vec<Entry<'a>>,
+    pub(super) pinned: Vec<Entry<'a>>,
+    /// For each entry, in the caller's order, whether it is page-locked.
+    is_pinned: Vec<bool>,
+    pub(super) route: Option<Route>,
+    /// The first entry with different lengths: its number, and its bytes on the host.
+    mismatch: Option<(usize, usize, usize)>,
+}
+
+impl<'a> List<'a> {
+    #[inline]
+    fn push(&mut self, Item { entry, host_bytes }: Item<'a>) {
+        if host_bytes != entry.bytes() {
+            let lengths = (self.is_pinned.len(), host_bytes, entry.bytes());
+            self.mismatch.get_or_insert(lengths);
+        }
+        self.is_pinned.push(entry.is_pinned());
+        if entry.is_pinned() { self.pinned.push(entry) } else { self.pageable.push(entry) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.is_pinned.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.pinned.iter().chain(&self.pageable).map(Entry::bytes).sum()
+    }
+
+    /// The caller's numbers of the entries of one kind.
+    pub(super) fn numbers(&self, pinned: bool) -> impl Iterator<Item = usize> {
+        let kinds = self.is_pinned.iter().enumerate();
+        kinds.filter(move |&(_, &is_pinned)| is_pinned == pinned).map(|(number, _)| number)
+    }
+
+    /// Refuses a list with an entry whose two sides differ in length.
+    pub(super) fn check_lengths(&self, operation: &'static str) -> Result<()> {
+        let Some((number, host, device)) = self.mismatch else { return Ok(()) };
+        Err(Error::new(
+            ErrorKind::LengthMismatch,
+            operation,
+            format!("copy {number} has {host} bytes on the host and {device} on the device"),
+            "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+        ))
+    }
+}
+
+macro_rules! list {
+    ($list:ident of $item:ident) => {
+        impl<'a> $list<'a> {
+            /// An empty list.
+            #[must_use]
+            pub fn new() -> Self {
+                Self::default()
+            }
+
+            /// Makes all copies by this route, instead of the one that is fastest by rule.
+            #[must_use]
+            pub fn route(mut self, route: Route) -> Self {
+                self.0.route = Some(route);
+                self
+            }
+
+            /// Adds a copy.
+            #[inline]
+            pub fn push(&mut self, copy: impl Into<$item<'a>>) {
+                self.0.push(copy.into().item());
+            }
+
+            /// The number of copies.
+            #[must_use]
+            pub fn len(&self) -> usize {
+                self.0.len()
+            }
+
+            /// Whether there are no copies.
+            #[must_use]
+            pub fn is_empty(&self) -> bool {
+                self.0.len() == 0
+            }
+
+            /// The number of bytes of all copies together.
+            #[must_use]
+            pub fn bytes(&self) -> usize {
+                self.0.bytes()
+            }
+        }
+
+        impl<'a, I: Into<$item<'a>>> Extend<I> for $list<'a> {
+            fn extend<C: IntoIterator<Item = I>>(&mut self, copies: C) {
+                copies.into_iter().for_each(|copy| self.push(copy));
+            }
+        }
+
+        impl<'a, I: Into<$item<'a>>> FromIterator<I> for $list<'a> {
+            fn from_iter<C: IntoIterator<Item = I>>(copies: C) -> Self {
+                let mut list = Self::default();
+                list.extend(copies);
+                list
+            }
+        }
+    };
+}
+
+list!(Uploads of Upload);
+list!(Downloads of Download);

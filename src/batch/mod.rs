@@ -1,0 +1,238 @@
+//! Many copies by one call: thousands of small ones for about the price of one.
+//!
+//! The copies of a batch are unordered among themselves, and their destinations must not overlap.
+//! Copies of page-locked memory and of pageable memory take different ways: the device copies the
+//! former as they are, the latter go through slots of page-locked memory. Both take the
+//! [`Route`] that is fastest by rule, unless the caller has chosen one.
+
+mod items;
+mod list;
+mod on_device;
+
+pub use self::items::{DeviceCopy, Download, HostSlice, HostSliceMut, Upload};
+use self::list::List;
+pub use self::list::{Downloads, Uploads};
+pub use crate::copy::route::Route;
+
+use crate::copy::direct;
+use crate::copy::entry::{Direction, Entry};
+use crate::copy::job::{Job, check_disjoint};
+use crate::copy::order::Door;
+use crate::copy::route::{Abilities, Between};
+use crate::copy::staged::team::Task;
+use crate::error::{Error, ErrorKind, Result};
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+
+impl Stream {
+    /// Makes many copies from host memory, pageable or page-locked, to this stream's device.
+    /// Returns when pageable memory may be reused; the ticket says when all has arrived.
+    ///
+    /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves. With
+    /// page-locked sources only, the call does not wait for the stream; with pageable ones it does,
+    /// as [`upload_slice`](Self::upload_slice).
+    ///
+    /// ```
+    /// use pinlane::Device;
+    ///
+    /// let device = Device::open_or_emulated()?;
+    /// let stream = device.stream()?;
+    /// let weights: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32; 100]).collect();
+    /// let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>, _>>()?;
+    /// stream.upload_batch(weights.iter().zip(&mut gpu))?;
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload_slice`](Self::upload_slice), and
+    /// [`InvalidValue`](crate::ErrorKind::InvalidValue) if destinations in borrowed memory overlap:
+    /// nothing was enqueued. Errors of the runtime: the contents of all destinations are
+    /// unspecified.
+    pub fn upload_batch<'a>(
+        &self,
+        copies: impl IntoIterator<Item = impl Into<Upload<'a>>>,
+    ) -> Result<Ticket> {
+        self.upload_entries(self.door("Stream::upload_batch"), &copies.into_iter().collect())
+    }
+
+    /// As [`upload_batch`](Self::upload_batch), for a list that can be used again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload_batch`](Self::upload_batch);
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the list's route is not possible on this
+    /// device and stream.
+    pub fn upload_list(&self, list: &mut Uploads<'_>) -> Result<Ticket> {
+        self.upload_entries(self.door("Stream::upload_list"), list)
+    }
+
+    /// Makes many copies from this stream's device to host memory, pageable or page-locked. Returns
+    /// when all that goes to pageable memory has arrived; the ticket says when the rest has.
+    /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves.
+    ///
+    /// # Errors
+    ///
+    /// As for [`download_slice`](Self::download_slice).
+    pub fn download_batch<'a>(
+        &self,
+        copies: impl IntoIterator<Item = impl Into<Download<'a>>>,
+    ) -> Result<Ticket> {
+        let mut list = copies.into_iter().collect();
+        self.download_entries(self.door("Stream::download_batch"), &mut list, None)
+    }
+
+    /// As [`download_batch`](Self::download_batch), for a list that can be used again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload_list`](Self::upload_list).
+    pub fn download_list(&self, list: &mut Downloads<'_>) -> Result<Ticket> {
+        self.download_entries(self.door("Stream::download_list"), list, None)
+    }
+
+    /// As [`download_batch`](Self::download_batch), and calls `each` with the number and the bytes
+    /// of every copy as it lands, on this thread, while others are still on their way. Returns when
+    /// all have landed.
+    ///
+    /// `each` runs while portions are on their way. So copies of pageable memory that go through
+    /// slots are refused in it, [`Unsupported`](crate::ErrorKind::Unsupported): they might wait for
+    /// those portions.
+    ///
+    /// Copies to one kind of memory land in their order; those to page-locked memory come first. If
+    /// `each` panics, the copies are ended, and the panic goes on.
+    ///
+    /// # Errors
+    ///
+    /// As for [`download_batch`](Self::download_batch). Copies that `each` was called for have
+    /// landed all the same.
+    pub fn download_batch_each<'a>(
+        &self,
+        copies: impl IntoIterator<Item = impl Into<Download<'a>>>,
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let mut list = copies.into_iter().collect();
+        let door = self.door("Stream::download_batch_each");
+        self.download_entries(door, &mut list, Some(&mut each)).map(drop)
+    }
+
+    fn upload_entries(&self, door: Door<'_>, Uploads(list): &Uploads<'_>) -> Result<Ticket> {
+        let batch = Batch::new(door, Direction::Up, list)?;
+        if batch.iter().any(|job| job.survey.may_overlap)
+            || batch.iter().count() == 2 && batch.iter().any(|job| job.survey.is_borrowed)
+        {
+            let entries = list.pinned.iter().chain(&list.pageable);
+            let ranges = entries.map(|entry| (entry.device().ptr(), entry.bytes()));
+            check_disjoint(door.operation, ranges)?;
+        }
+        let engine = self.device.engine()?;
+        let routes = batch.routes(engine.abilities(door)?, list.route)?;
+        let Batch { pinned, pageable } = batch;
+        let mut ticket = None;
+        if let Some(job) = pinned {
+            let mut portions = direct::enqueue(job, routes[0], usize::MAX, &engine.lists)?;
+            ticket = portions.pop().map(|(_, last)| last);
+        }
+        if let Some(job) = pageable {
+            // Behind the others on the stream, so that its ticket is for all.
+            ticket = Some(engine.upload(job, routes[1], Task::Copying)?);
+        }
+        ticket.map_or_else(|| door.nothing(), Ok)
+    }
+
+    fn download_entries(
+        &self,
+        door: Door<'_>,
+        Downloads(list): &mut Downloads<'_>,
+        mut each: Option<Each<'_>>,
+    ) -> Result<Ticket> {
+        let batch = Batch::new(door, Direction::Down, list)?;
+        let engine = self.device.engine()?;
+        let routes = batch.routes(engine.abilities(door)?, list.route)?;
+        let Batch { pinned, pageable } = batch;
+        let mut ticket = door.nothing()?;
+        if let Some(job) = pinned {
+            let bytes = if each.is_some() { PORTION } else { usize::MAX };
+            let portions = direct::enqueue(job, routes[0], bytes, &engine.lists)?;
+            ticket = portions.last().map_or(ticket, |(_, last)| last.clone());
+            if let Some(each) = &mut each {
+                let mut numbers = list.numbers(true);
+                let mut told = 0;
+                for (end, landed) in portions {
+                    landed.wait()?;
+                    tell(each, &list.pinned[told..end], &mut numbers);
+                    told = end;
+                }
+            }
+        } else if let Some(each) = &mut each {
+            tell(each, &list.pinned, &mut list.numbers(true));
+        }
+        if let Some(job) = pageable {
+            let mut numbers = list.numbers(false);
+            engine.download(job, routes[1], &mut |n| {
+                if let Some(each) = &mut each {
+                    tell(each, &list.pageable[n..=n], &mut numbers);
+                }
+            })?;
+        } else if let Some(each) = &mut each {
+            tell(each, &list.pageable, &mut list.numbers(false));
+        }
+        Ok(ticket)
+    }
+}
+
+/// Who is told of each copy that lands.
+type Each<'f> = &'f mut dyn FnMut(usize, &[u8]);
+
+/// How many bytes of page-locked memory land at a time for a caller who is told.
+const PORTION: usize = 1 << 20;
+
+/// Tells of entries that have landed.
+fn tell(each: &mut Each<'_>, entries: &[Entry<'_>], numbers: &mut impl Iterator<Item = usize>) {
+    for (entry, number) in entries.iter().zip(numbers) {
+        // SAFETY: the entry has landed, so that nobody writes to it, and is borrowed until the call
+        // returns.
+        each(number, unsafe { entry.landed() });
+    }
+}
+
+/// The two parts of a batch, if they have anything to copy.
+struct Batch<'e, 'a> {
+    pinned: Option<Job<'e, 'a>>,
+    pageable: Option<Job<'e, 'a>>,
+}
+
+impl<'e, 'a> Batch<'e, 'a> {
+    fn new(door: Door<'e>, direction: Direction, list: &'e List<'a>) -> Result<Self> {
+        door.stream.context().check_process(door.operation)?;
+        list.check_lengths(door.operation)?;
+        let job = |entries: &'e [Entry<'a>]| -> Result<_> {
+            let job = Job::new(door, direction, entries)?;
+            Ok(Some(job).filter(|job| job.survey.group.entries > 0))
+        };
+        Ok(Batch { pinned: job(&list.pinned)?, pageable: job(&list.pageable)? })
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &Job<'e, 'a>> {
+        self.pinned.iter().chain(&self.pageable)
+    }
+
+    /// The routes of the two parts; the caller's, if there is one.
+    fn routes(&self, abilities: Abilities, forced: Option<Route>) -> Result<[Route; 2]> {
+        let route = |job: &Option<Job<'_, '_>>, between| {
+            let Some(job) = job else { return Ok(Route::Copies) };
+            let (door, group) = (job.door, job.survey.group);
+            match forced {
+                None => Ok(abilities.choose(door.stream, between, group)),
+                Some(route) if abilities.allow(route, door.stream) => Ok(route),
+                Some(route) => Err(Error::new(
+                    ErrorKind::Unsupported,
+                    door.operation,
+                    format!("the route \"{route}\" is not possible on this device and stream"),
+                    "take Route::Copies, or choose no route",
+                )),
+            }
+        };
+        Ok([route(&self.pinned, Between::PageLocked)?, route(&self.pageable, Between::Slots)?])
+    }
+}

@@ -1,0 +1,102 @@
+//! Batches between device buffers.
+
+use super::items::DeviceCopy;
+use crate::copy::issue::{Items, issue};
+use crate::copy::job::{check_apart, check_lengths};
+use crate::copy::peer;
+use crate::copy::route::{Between, Group, Route};
+use crate::driver::{BatchCopy, Item, Mover};
+use crate::error::Result;
+use crate::memory::Operand;
+use crate::memory::hazard::Access;
+use crate::memory::sealed::Sealed;
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+use crate::timeline::Fencing;
+
+impl Stream {
+    /// Makes many copies between device buffers: of one device, or of two, one of which this stream
+    /// belongs to. Does not block; ordered as [`upload`](Self::upload); the copies are unordered
+    /// among themselves.
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy`](Self::copy); [`InvalidValue`](crate::ErrorKind::InvalidValue) if a
+    /// destination in borrowed memory overlaps another one or a source.
+    pub fn copy_batch<'a>(
+        &self,
+        copies: impl IntoIterator<Item = impl Into<DeviceCopy<'a>>>,
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::copy_batch");
+        let mut items: Vec<DeviceCopy<'a>> = copies.into_iter().map(Into::into).collect();
+        for DeviceCopy { src, dst } in &items {
+            check_lengths(door.operation, src.len(), dst.len())?;
+        }
+        items.retain(|item| item.bytes() > 0);
+        let (mut borrowed, mut here, mut bytes) = (false, true, 0);
+        for DeviceCopy { src, dst } in &items {
+            let (from, to) = (src.context(), dst.context());
+            door.check_device(&[from, to])?;
+            borrowed |= src.is_borrowed() || dst.is_borrowed();
+            here &= from.ordinal() == to.ordinal();
+            peer::introduce(from, to, from.driver(door.operation)?);
+            bytes += dst.len();
+        }
+        if items.is_empty() {
+            return door.nothing();
+        }
+        if borrowed {
+            let ranges = items
+                .iter()
+                .flat_map(|item| [(&item.dst, Access::Write), (&item.src, Access::Read)]);
+            let ranges = ranges.map(|(it, access)| (it.ptr(), it.len(), access));
+            check_apart(door.operation, ranges)?;
+        }
+        let engine = self.device.engine()?;
+        let group = Group { entries: items.len(), runs: items.len(), bytes };
+        let route = engine.abilities(door)?.choose(door.stream, Between::Device, group);
+
+        let mut operands: Vec<Operand<'_>> = Vec::with_capacity(2 * items.len() + 1);
+        for item in &items {
+            operands.push(item.src.operand(Access::Read));
+            operands.push(item.dst.operand(Access::Write));
+        }
+        let mut list = None;
+        // Kernels reach other devices only where peer access is enabled; copies reach all.
+        if here && route == Route::Kernel {
+            let list = list.insert(engine.lists.alloc::<Item>(items.len())?);
+            for (place, item) in list.write()?.iter_mut().zip(&items) {
+                let (src, dst) = (item.src.ptr(), item.dst.ptr());
+                *place = Item { src, dst, bytes: item.bytes() as u64 };
+            }
+        }
+        operands.extend(list.as_ref().map(Sealed::reading));
+        let at = list.as_ref().map_or(0, |list| list.as_ptr().addr() as u64);
+        let kernel = Items { at, count: items.len(), bytes };
+        let ((), ticket) = door.ordered(
+            &operands,
+            Fencing::Own,
+            |driver, raw| {
+                if !here {
+                    return items.iter().try_for_each(|DeviceCopy { src, dst }| {
+                        // SAFETY: as below.
+                        unsafe { peer::copy(driver, raw, src, dst) }
+                    });
+                }
+                let copies = items.iter().map(|DeviceCopy { src, dst }| BatchCopy {
+                    dst: dst.ptr(),
+                    src: src.ptr(),
+                    bytes: dst.len(),
+                });
+                // SAFETY: the stream is live. The ranges lie in one allocation of this device each;
+                // a destination overlaps nothing else, borrowed exclusively or found apart
+                // (`check_apart`). The items, complete and aligned, lie in one page-locked block
+                // that the device can address (`Abilities::allow`). The uses that `ordered` records
+                // keep all valid until retired.
+                unsafe { issue(driver, raw, Mover::OnDevice, route, copies, kernel) }
+            },
+            || format!("copying {bytes} bytes of {} device buffers", items.len()),
+        )?;
+        Ok(ticket)
+    }
+}

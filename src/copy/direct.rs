@@ -1,0 +1,232 @@
+//! Entries of page-locked memory: the device copies them as they are.
+
+use std::ops::Range;
+
+use super::entry::{Direction, Entry};
+use super::issue::{Items, issue, one};
+use super::job::Job;
+use super::order::Door;
+use super::route::Route;
+use super::staged::share::share;
+use super::survey::PIECE;
+use crate::driver::{BatchCopy, Driver, Item};
+use crate::error::Result;
+use crate::memory::PinnedBuf;
+use crate::memory::sealed::Sealed;
+use crate::pool::PinnedPool;
+use crate::ticket::Ticket;
+use crate::timeline::Fencing;
+
+/// From so many items on several threads write them, and the device begins with the first half.
+const SEVERAL: usize = 2048;
+
+/// Copies one page-locked entry: checks, waits, enqueues and records.
+pub(crate) fn enqueue_one(
+    door: Door<'_>,
+    direction: Direction,
+    entry: &Entry<'_>,
+) -> Result<Ticket> {
+    let bytes = entry.bytes();
+    door.check_device(&[entry.device.context()])?;
+    if bytes == 0 {
+        return door.nothing();
+    }
+    let operands = entry.operands(direction);
+    let ((), ticket) = door.ordered(
+        &operands,
+        Fencing::of_copy(bytes),
+        |driver, raw| {
+            runs(std::slice::from_ref(entry)).flat_map(|run| run.copies(direction)).try_for_each(
+                // SAFETY: the stream is live. The entry lies in one block and one allocation, and
+                // each copy in one registration (`Run::copies`); the uses that `ordered` records
+                // keep both valid until retired, and keep the host from touching them.
+                |copy| unsafe { one(driver, raw, direction.mover(), copy) },
+            )
+        },
+        || format!("copying {bytes} bytes"),
+    )?;
+    Ok(ticket)
+}
+
+/// Enqueues the copies of page-locked entries, in portions of about `bytes` bytes. Each portion
+/// comes back as the number of the entry behind it, and its ticket. Lists for the kernel come from
+/// `lists`.
+pub(crate) fn enqueue(
+    job: Job<'_, '_>,
+    route: Route,
+    bytes: usize,
+    lists: &PinnedPool,
+) -> Result<Vec<(usize, Ticket)>> {
+    job.wait_for_conflicts()?;
+    let entries = job.entries;
+    let mut portions = Vec::new();
+    let mut start = 0;
+    while start < entries.len() {
+        let end = end_of_portion(entries, start, bytes);
+        // The device begins with the first half while the items of the others are written.
+        let middle = match route {
+            Route::Kernel if end - start >= SEVERAL => start.midpoint(end),
+            _ => end,
+        };
+        for part in [start..middle, middle..end] {
+            if !part.is_empty() {
+                portions.push((part.end, enqueue_part(&job, route, part, lists)?));
+            }
+        }
+        start = end;
+    }
+    let (last, _) = job.record()?;
+    if let Some(portion) = portions.last_mut() {
+        portion.1 = last;
+    }
+    Ok(portions)
+}
+
+/// The number behind the last entry of a portion of about `bytes` bytes.
+fn end_of_portion(entries: &[Entry<'_>], start: usize, bytes: usize) -> usize {
+    if bytes == usize::MAX {
+        return entries.len();
+    }
+    let mut size = 0;
+    let full = entries[start..].iter().position(|entry| {
+        size += entry.bytes();
+        size >= bytes
+    });
+    full.map_or(entries.len(), |last| start + last + 1)
+}
+
+/// Enqueues the copies of some entries, as a portion of the job.
+fn enqueue_part(
+    job: &Job<'_, '_>,
+    route: Route,
+    part: Range<usize>,
+    lists: &PinnedPool,
+) -> Result<Ticket> {
+    let (direction, all) = (job.direction, job.entries);
+    let entries = &all[part];
+    let list = match route {
+        Route::Kernel => Some(write_list(direction, entries, job.survey.has_pieces, lists)?),
+        Route::Copies | Route::BatchCall => None,
+    };
+    let items = list.as_ref().map_or(Items::default(), |list| Items {
+        at: list.as_ptr().addr() as u64,
+        count: list.len(),
+        bytes: job.survey.group.bytes / all.len() * entries.len(),
+    });
+    let operands: Vec<_> = list.as_ref().map(Sealed::reading).into_iter().collect();
+    job.door.portion(
+        &operands,
+        |driver: &dyn Driver, raw| {
+            let copies = runs(entries).flat_map(|run| run.copies(direction));
+            // SAFETY: the stream is live. Each copy lies in one registration (`Run::copies`,
+            // `pieces`) and in one allocation. Destinations are borrowed exclusively, or were found
+            // apart (`check_apart`). The list, complete and aligned, lies in one page-locked block;
+            // the route was allowed (`Abilities::allow`), so that the device can use the host's
+            // addresses. The uses recorded here and by `Job` keep all valid until retired, and keep
+            // the host from touching them.
+            unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
+        },
+        || format!("copying {} page-locked entries", entries.len()),
+        |fence| job.add(fence),
+    )
+}
+
+/// What the kernel reads: an item for the first piece of each entry, and behind them the other
+/// pieces.
+fn write_list(
+    direction: Direction,
+    entries: &[Entry<'_>],
+    has_pieces: bool,
+    lists: &PinnedPool,
+) -> Result<PinnedBuf<Item>> {
+    let mut tails: Vec<Item> = Vec::new();
+    if has_pieces {
+        tails.extend(entries.iter().flat_map(|entry| pieces(direction, entry).skip(1)));
+    }
+    let mut list = lists.alloc::<Item>(entries.len() + tails.len())?;
+    let (heads, behind) = list.write()?.split_at_mut(entries.len());
+    write_heads(direction, heads, entries, has_pieces);
+    behind.copy_from_slice(&tails);
+    Ok(list)
+}
+
+/// The items of an entry. Each lies in one registration and is at most [`PIECE`] bytes long, so
+/// that a long entry is work for many warps.
+fn pieces(direction: Direction, entry: &Entry<'_>) -> impl Iterator<Item = Item> {
+    let (host, device) = (entry.host(), entry.device.ptr());
+    let parts = entry.pinned.iter().flat_map(move |pinned| pinned.parts(host, entry.bytes()));
+    let pieces = parts.flat_map(|part| {
+        let end = part.end;
+        part.step_by(PIECE).map(move |start| start..end.min(start + PIECE))
+    });
+    pieces.map(move |piece| {
+        let to = device + piece.start as u64;
+        direction.item(host.wrapping_add(piece.start), to, piece.len())
+    })
+}
+
+/// Writes the first item of each entry.
+fn write_heads(
+    direction: Direction,
+    items: &mut [Item],
+    entries: &[Entry<'_>],
+    has_pieces: bool,
+) {
+    struct Places(*mut Item);
+    // SAFETY: used by several threads for different places only.
+    unsafe impl Sync for Places {}
+    impl Places {
+        fn at(&self, n: usize) -> *mut Item {
+            self.0.wrapping_add(n)
+        }
+    }
+    assert_eq!(items.len(), entries.len());
+    let places = Places(items.as_mut_ptr());
+    let write = |(): &mut (), part: Range<usize>| {
+        for n in part {
+            let entry = &entries[n];
+            let mut head = direction.item(entry.host(), entry.device.ptr(), entry.bytes());
+            if has_pieces && let Some(first) = pieces(direction, entry).next() {
+                head = first;
+            }
+            // SAFETY: `n` is below the length, and each is written by one thread.
+            unsafe { places.at(n).write(head) };
+        }
+    };
+    share(items.len(), SEVERAL, &write, &|()| {});
+}
+
+/// Entries that follow each other on both sides.
+struct Run<'e, 'a> {
+    first: &'e Entry<'a>,
+    bytes: usize,
+}
+
+impl Run<'_, '_> {
+    /// The copies of the run: one for each registration that it lies in.
+    fn copies(&self, direction: Direction) -> impl Iterator<Item = BatchCopy> + use<> {
+        let (host, device, bytes) = (self.first.host(), self.first.device.ptr(), self.bytes);
+        let parts = self.first.pinned.map(|pinned| pinned.parts(host, bytes));
+        parts.into_iter().flatten().map(move |part| {
+            let to = device + part.start as u64;
+            direction.between(host.wrapping_add(part.start), to, part.len())
+        })
+    }
+}
+
+fn runs<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = Run<'e, 'a>> {
+    let mut entries = entries.iter().filter(|entry| entry.bytes() > 0).peekable();
+    std::iter::from_fn(move || {
+        let first = entries.next()?;
+        let (mut last, mut bytes) = (first, first.bytes());
+        while let Some(next) = entries.next_if(|next| {
+            last.device.ptr() + last.bytes() as u64 == next.device.ptr()
+                && last.device.home() == next.device.home()
+                && last.is_followed_by(next)
+        }) {
+            bytes += next.bytes();
+            last = next;
+        }
+        Some(Run { first, bytes })
+    })
+}

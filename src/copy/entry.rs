@@ -1,0 +1,211 @@
+//! One entry of a copy: a range of host memory or of a file, and a range on the device.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+
+use super::staged::simd::{self, Stores};
+use crate::error::Result;
+use crate::memory::hazard::{Access, Hazards};
+use crate::memory::{DeviceBytes, Operand, PinnedBytes};
+
+/// Which way a copy goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the host to the device.
+    Up,
+    /// From the device to the host.
+    Down,
+}
+
+/// One of the two sides of a copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Side {
+    Host,
+    Device,
+}
+
+impl Direction {
+    /// What a copy does to one of its sides.
+    #[inline]
+    pub(super) fn access(self, side: Side) -> Access {
+        match (self, side) {
+            (Direction::Up, Side::Device) | (Direction::Down, Side::Host) => Access::Write,
+            (Direction::Up, Side::Host) | (Direction::Down, Side::Device) => Access::Read,
+        }
+    }
+}
+
+/// What an upload can read instead of host memory. [`FileReader`](crate::file::FileReader) is one.
+pub(crate) trait Source: Sync {
+    /// Whether it is read in whole blocks of [`BLOCK`] bytes.
+    fn is_in_blocks(&self) -> bool;
+
+    /// Fills `into` with the bytes from `offset` on. Blocks.
+    fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()>;
+}
+
+/// The blocks of a source that is read in blocks: a multiple of every common disk's.
+pub(crate) const BLOCK: usize = 4096;
+
+/// The bytes of a source from `start` on.
+pub(crate) struct SourceRange<'a> {
+    pub(crate) source: &'a dyn Source,
+    pub(crate) start: u64,
+}
+
+/// Host memory, pageable or page-locked, or a range of a source; and as many bytes on the device.
+///
+/// `'a` is how long the host memory is borrowed: shared by an entry of an upload, exclusively by an
+/// entry of a download.
+#[derive(Clone, Copy)]
+pub(crate) struct Entry<'a> {
+    /// The first byte of the host memory; null for a source.
+    host: *mut u8,
+    pub(super) pinned: Option<PinnedBytes<'a>>,
+    source: Option<&'a SourceRange<'a>>,
+    pub(super) device: DeviceBytes<'a>,
+    borrow: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: an entry is a borrowed range of bytes, borrowed regions and a borrowed source, which are
+// `Sync`.
+unsafe impl Send for Entry<'_> {}
+// SAFETY: as above; the methods that touch the host memory say who may call them.
+unsafe impl Sync for Entry<'_> {}
+
+impl<'a> Entry<'a> {
+    /// For an upload of pageable memory. Both sides have the same length.
+    pub(crate) fn from_host(host: &'a [u8], device: DeviceBytes<'a>) -> Self {
+        debug_assert_eq!(host.len(), device.len());
+        Self::pageable(host.as_ptr(), device)
+    }
+
+    /// For a download to pageable memory. Both sides have the same length.
+    pub(crate) fn to_host(host: &'a mut [u8], device: DeviceBytes<'a>) -> Self {
+        debug_assert_eq!(host.len(), device.len());
+        Self::pageable(host.as_mut_ptr(), device)
+    }
+
+    /// For an upload of as many bytes of a source as `device` has.
+    pub(crate) fn from_source(range: &'a SourceRange<'a>, device: DeviceBytes<'a>) -> Self {
+        Entry { source: Some(range), ..Self::pageable(std::ptr::null(), device) }
+    }
+
+    /// `host` is the address of as many bytes in `pinned` as `device` has.
+    #[inline]
+    pub(crate) fn pinned(
+        host: *const u8,
+        pinned: PinnedBytes<'a>,
+        device: DeviceBytes<'a>,
+    ) -> Self {
+        Entry { pinned: Some(pinned), ..Self::pageable(host, device) }
+    }
+
+    /// `host` is the address of as many bytes of pageable memory as `device` has: borrowed for
+    /// `'a`, exclusively if it is for a download.
+    #[inline]
+    pub(crate) fn pageable(host: *const u8, device: DeviceBytes<'a>) -> Self {
+        let host = host.cast_mut();
+        Entry { host, pinned: None, source: None, device, borrow: PhantomData }
+    }
+
+    #[inline]
+    pub(crate) fn bytes(&self) -> usize {
+        self.device.len()
+    }
+
+    #[inline]
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned.is_some()
+    }
+
+    #[inline]
+    pub(crate) fn device(&self) -> &DeviceBytes<'a> {
+        &self.device
+    }
+
+    #[inline]
+    pub(super) fn host(&self) -> *mut u8 {
+        self.host
+    }
+
+    /// The buffer on that side, if it is tracked, and which of its bytes the entry names.
+    #[inline]
+    pub(super) fn buffer(&self, side: Side) -> Option<(&'a Hazards, Range<usize>)> {
+        match side {
+            Side::Device => Some((self.device.hazards(), self.device.range())),
+            Side::Host => {
+                let pinned = self.pinned?;
+                Some((pinned.hazards(), pinned.range(self.host, self.bytes())))
+            }
+        }
+    }
+
+    /// What a copy of the page-locked entry does to its two buffers.
+    #[inline]
+    pub(super) fn operands(&self, direction: Direction) -> [Operand<'a>; 2] {
+        let pinned = self.pinned.expect("page-locked");
+        let host = pinned.operand(self.host, self.bytes(), direction.access(Side::Host));
+        [host, self.device.operand(direction.access(Side::Device))]
+    }
+
+    /// Where its bytes begin in a source that is read in blocks.
+    pub(super) fn in_blocks(&self) -> Option<u64> {
+        self.source.filter(|range| range.source.is_in_blocks()).map(|range| range.start)
+    }
+
+    /// The host memory of a download.
+    ///
+    /// # Safety
+    ///
+    /// * The bytes have arrived, and nobody writes to them while they are read.
+    pub(crate) unsafe fn landed(&self) -> &[u8] {
+        // SAFETY: the borrowed range, initialised, which nobody writes: the precondition.
+        unsafe { std::slice::from_raw_parts(self.host, self.bytes()) }
+    }
+
+    /// Whether `next` begins where this one ends, in one block of page-locked memory. They are
+    /// known to follow each other on the device.
+    pub(super) fn is_followed_by(&self, next: &Entry<'_>) -> bool {
+        let (Some(ours), Some(theirs)) = (&self.pinned, &next.pinned) else { return false };
+        self.host.wrapping_add(self.bytes()) == next.host && ours.is_same_block(theirs)
+    }
+
+    /// Copies `bytes` bytes from `at` on to `slot`. Fails where a source cannot be read.
+    ///
+    /// # Safety
+    ///
+    /// * The entry is one of an upload, of pageable memory or a source; `at + bytes` is not beyond
+    ///   its end.
+    /// * `slot .. slot + bytes` is initialised memory that nobody else touches meanwhile.
+    pub(super) unsafe fn fill(
+        &self,
+        operation: &'static str,
+        at: usize,
+        slot: *mut u8,
+        bytes: usize,
+        stores: Stores,
+    ) -> Result<()> {
+        if let Some(range) = self.source {
+            // SAFETY: initialised and nobody else's, by the precondition.
+            let slot = unsafe { std::slice::from_raw_parts_mut(slot, bytes) };
+            return range.source.fill(operation, range.start + at as u64, slot);
+        }
+        // SAFETY: readable, since it lies in the borrowed slice; writable and nobody else's, by the
+        // precondition; they do not overlap, since a slot is not lent to anybody.
+        unsafe { simd::copy(slot, self.host.add(at), bytes, stores) };
+        Ok(())
+    }
+
+    /// Copies `bytes` bytes from `slot` to the host memory from `at` on.
+    ///
+    /// # Safety
+    ///
+    /// * The entry is one of a download, to pageable memory; `at + bytes` is not beyond its end.
+    /// * No other thread writes to these bytes of it, and `slot .. slot + bytes` is memory that
+    ///   nobody writes, meanwhile.
+    pub(super) unsafe fn drain(&self, at: usize, slot: *const u8, bytes: usize, stores: Stores) {
+        // SAFETY: writable, since it lies in the exclusively borrowed slice; the rest as in `fill`.
+        unsafe { simd::copy(self.host.add(at), slot, bytes, stores) };
+    }
+}

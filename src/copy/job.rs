@@ -1,0 +1,246 @@
+//! A copy of many entries: its checks, what it waits for, and the record of what it uses.
+//!
+//! A copy of thousands of entries is enqueued in a few portions, and each entry names a buffer that
+//! must know of it. To record one use takes some tens of nanoseconds; for thousands of entries that
+//! is longer than the copy. So the portions' fences are collected. If none of them stands for all,
+//! one more is taken behind them all. The team then records that one fence in all buffers while the
+//! device copies.
+//!
+//! # Invariants
+//!
+//! * The entries are borrowed from before the first portion until all is recorded, so that nobody
+//!   enqueues other work on them, and no host reads or writes them, in between.
+//! * All is recorded whatever happens: [`Job`] does it when it drops. Without a fence behind them
+//!   all, the portions' own are recorded.
+
+use std::ops::Range;
+
+use super::entry::{Direction, Entry};
+use super::order::Door;
+use super::staged::share::share;
+use super::survey::{Region, Survey, for_regions};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Operand;
+use crate::memory::hazard::Access;
+use crate::sync::Mutex;
+use crate::ticket::Ticket;
+use crate::timeline::Fence;
+
+/// Several threads record from so many regions on: each region takes a lock of its own.
+const SEVERAL: usize = 512;
+
+/// A copy of many entries.
+pub(crate) struct Job<'e, 'a> {
+    pub(crate) door: Door<'e>,
+    pub(crate) direction: Direction,
+    pub(crate) entries: &'e [Entry<'a>],
+    pub(crate) survey: Survey<'e>,
+    fences: Mutex<Fences>,
+}
+
+/// The fences of portions, without those that a later one stands for.
+#[derive(Default)]
+struct Fences {
+    count: usize,
+    few: [Option<Fence>; 4],
+    more: Vec<Fence>,
+}
+
+impl Fences {
+    fn add(&mut self, fence: Fence) {
+        self.count += 1;
+        for place in &mut self.few {
+            match place.map(|old| old.covering(fence)) {
+                None => {
+                    *place = Some(fence);
+                    return;
+                }
+                Some(Some(covering)) => {
+                    *place = Some(covering);
+                    return;
+                }
+                Some(None) => {}
+            }
+        }
+        self.more.push(fence);
+    }
+
+    fn iter(&self) -> impl Iterator<Item = Fence> {
+        self.few.iter().flatten().chain(&self.more).copied()
+    }
+
+    /// The one that stands for all, if there is one.
+    fn only(&self) -> Option<Fence> {
+        let mut all = self.iter();
+        let first = all.next();
+        if all.next().is_none() { first } else { None }
+    }
+}
+
+impl<'e, 'a> Job<'e, 'a> {
+    /// # Errors
+    ///
+    /// An entry belongs to another device or driver than the stream.
+    pub(crate) fn new(
+        door: Door<'e>,
+        direction: Direction,
+        entries: &'e [Entry<'a>],
+    ) -> Result<Self> {
+        let survey = Survey::of(door, entries)?;
+        Ok(Job { door, direction, entries, survey, fences: Mutex::default() })
+    }
+
+    /// Makes the stream wait, on the device, for what conflicts.
+    pub(super) fn wait_for_conflicts(&self) -> Result<()> {
+        let context = self.door.stream.context();
+        let operand = |region: &Region<'e>| Operand {
+            context,
+            hazards: region.hazards,
+            range: region.range.clone(),
+            access: self.direction.access(region.side),
+        };
+        let conflicting: Vec<_> = self.survey.used_elsewhere.iter().map(operand).collect();
+        self.door.wait_for_conflicts(&conflicting).map(drop)
+    }
+
+    /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts,
+    /// is complete or is a copy that is being made. Returns how many positions the stream has.
+    pub(super) fn reach(&self) -> Result<u64> {
+        let Door { stream, operation } = self.door;
+        stream.open(operation)?;
+        // By the host, so that the stream, if it is busy with copies, need not be emptied.
+        self.survey.used_elsewhere.iter().try_for_each(|region| {
+            let access = self.direction.access(region.side);
+            region.hazards.wait_elsewhere(&region.range, access, stream)
+        })?;
+        // Before it is asked: what another thread enqueues meanwhile is not taken for a copy.
+        let before = stream.recorded();
+        if stream.is_moving() {
+            return Ok(before);
+        }
+        let reached = stream.submit(operation, |_, _| Ok(()))?;
+        reached.fenced?;
+        stream.wait(reached.fence.position)?;
+        Ok(reached.fence.position + 1)
+    }
+
+    /// Notes that a portion has been enqueued.
+    pub(super) fn add(&self, fence: Fence) {
+        self.fences.lock().add(fence);
+    }
+
+    /// Records in all entries a fence behind all portions, which is taken if none of theirs is.
+    /// Returns its ticket, and how many were taken.
+    pub(super) fn record(self) -> Result<(Ticket, u64)> {
+        let Door { stream, operation } = self.door;
+        let (only, count) = {
+            let fences = self.fences.lock();
+            (fences.only(), fences.count)
+        };
+        let (last, taken) = match only {
+            Some(only) => (only, 0),
+            None if count == 0 => return Ok((Ticket::done(), 0)),
+            None => {
+                let submission = stream.submit(operation, |_, _| Ok(()))?;
+                let mut all = Fences::default();
+                all.add(submission.fence);
+                *self.fences.lock() = all;
+                submission.fenced?;
+                (submission.fence, 1)
+            }
+        };
+        Ok((Ticket::new(stream.clone(), last.position), taken))
+    }
+
+    /// Records the fences in a buffer.
+    fn note(&self, fences: &Fences, region: &Region<'_>) {
+        let stream = self.door.stream;
+        let access = self.direction.access(region.side);
+        for fence in fences.iter() {
+            region.hazards.note(stream, fence, &region.range, access);
+        }
+        if access == Access::Write && fences.only().is_some() && region.is_whole() {
+            region.hazards.supersede(stream, &region.range);
+        }
+    }
+}
+
+impl Drop for Job<'_, '_> {
+    fn drop(&mut self) {
+        let fences = std::mem::take(self.fences.get_mut());
+        if fences.count == 0 {
+            return;
+        }
+        let done = &|()| {};
+        match &self.survey.regions {
+            Some(regions) => {
+                let note = |(): &mut (), part: Range<usize>| {
+                    regions[part].iter().for_each(|region| self.note(&fences, region));
+                };
+                share(regions.len(), SEVERAL, &note, done);
+            }
+            None => {
+                let note = |(): &mut (), part: Range<usize>| {
+                    for_regions(self.entries, part, |region| self.note(&fences, &region));
+                };
+                share(self.entries.len(), SEVERAL, &note, done);
+            }
+        }
+    }
+}
+
+/// Both sides must have the same number of elements.
+#[inline]
+pub(crate) fn check_lengths(operation: &'static str, src: usize, dst: usize) -> Result<()> {
+    if src == dst {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::LengthMismatch,
+        operation,
+        format!("the source has {src} elements, the destination {dst}"),
+        "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+    ))
+}
+
+/// Refuses destinations that overlap: each is its first address and its length in bytes.
+pub(crate) fn check_disjoint(
+    operation: &'static str,
+    written: impl Iterator<Item = (u64, usize)>,
+) -> Result<()> {
+    check_apart(operation, written.map(|(start, bytes)| (start, bytes, Access::Write)))
+}
+
+/// Refuses destinations that overlap one another or a source. Sources may overlap. A range is its
+/// first address, its length in bytes, and what is done with it.
+pub(crate) fn check_apart(
+    operation: &'static str,
+    ranges: impl Iterator<Item = (u64, usize, Access)>,
+) -> Result<()> {
+    let mut sorted: Vec<_> = ranges.filter(|&(_, bytes, _)| bytes > 0).collect();
+    sorted.sort_unstable_by_key(|&(start, ..)| start);
+    // Of the ranges so far the one that ends last, and of those that are written.
+    let (mut last, mut written) = ((0, 0), (0, 0));
+    let end = |(start, bytes): (u64, usize)| start + bytes as u64;
+    for (start, bytes, access) in sorted {
+        let range = (start, bytes);
+        let before = if access == Access::Write { last } else { written };
+        if end(before) > start {
+            return Err(Error::new(
+                ErrorKind::InvalidValue,
+                operation,
+                format!(
+                    "a destination overlaps another one, or a source: {} bytes at {:#x} and \
+                     {bytes} bytes at {start:#x}",
+                    before.1, before.0
+                ),
+                "the copies of a batch are unordered: give each its own bytes",
+            ));
+        }
+        last = if end(last) < end(range) { range } else { last };
+        if access == Access::Write && end(written) < end(range) {
+            written = range;
+        }
+    }
+    Ok(())
+}

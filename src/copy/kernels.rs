@@ -1,0 +1,102 @@
+//! Work of this crate's own kernels on device buffers.
+
+use bytemuck::Pod;
+
+use super::job::check_lengths;
+use crate::driver::MAX_PATTERN;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::sealed::{Sealed, SealedMut};
+use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+use crate::timeline::Fencing;
+
+impl Stream {
+    /// Sets every element of `dst` to `value`. Does not block; ordered as [`upload`](Self::upload).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Unsupported`] for elements of more than 64 bytes; otherwise as for
+    /// [`upload`](Self::upload).
+    pub fn fill<'d, T: Pod>(
+        &self,
+        dst: impl Into<DeviceSliceMut<'d, T>>,
+        value: T,
+    ) -> Result<Ticket> {
+        self.fill_bytes(dst.into().cast::<u8>()?, bytemuck::bytes_of(&value))
+    }
+
+    /// Repeats `pattern` over `dst`.
+    pub(crate) fn fill_bytes(
+        &self,
+        mut dst: DeviceSliceMut<'_, u8>,
+        pattern: &[u8],
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::fill");
+        door.check_device(&[dst.context()])?;
+        let (bytes, to) = (dst.len(), dst.as_device_ptr());
+        if bytes == 0 {
+            return door.nothing();
+        }
+        if pattern.len() > MAX_PATTERN {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                door.operation,
+                format!("elements of {} bytes", pattern.len()),
+                "fill with elements of at most 64 bytes, or upload the contents",
+            ));
+        }
+        if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
+            return Err(Error::new(
+                ErrorKind::LengthMismatch,
+                door.operation,
+                format!("{bytes} bytes are no multiple of the pattern's {}", pattern.len()),
+                "fill a whole number of patterns",
+            ));
+        }
+        let operands = [dst.writing()];
+        let ((), ticket) = door.ordered(
+            &operands,
+            Fencing::Own,
+            // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its
+            // address on, and the recorded use keeps it valid until retired. The pattern has 1 to
+            // 64 bytes: checked above.
+            |driver, raw| unsafe { driver.fill(raw, to, bytes, pattern) },
+            || format!("filling {bytes} bytes"),
+        )?;
+        Ok(ticket)
+    }
+
+    /// Writes the 64-bit [`checksum`](crate::checksum) of the bytes of `src` to the one element of
+    /// `out`, both in the memory of this stream's device. Does not block; ordered as
+    /// [`upload`](Self::upload).
+    ///
+    /// # Errors
+    ///
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) unless `out` has one element; otherwise as for
+    /// [`upload`](Self::upload).
+    pub fn checksum<'s, 'd, T: Pod>(
+        &self,
+        src: impl Into<DeviceSlice<'s, T>>,
+        out: impl Into<DeviceSliceMut<'d, u64>>,
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::checksum");
+        let (src, mut out) = (src.into(), out.into());
+        check_lengths(door.operation, 1, out.len())?;
+        door.check_device(&[src.context()])?;
+        door.check_device(&[out.context()])?;
+        let (bytes, from) = (src.len() * size_of::<T>(), src.as_device_ptr());
+        let to = out.as_device_ptr();
+        let operands = [src.reading(), out.writing()];
+        let ((), ticket) = door.ordered(
+            &operands,
+            Fencing::Own,
+            // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address
+            // on; `out` is a `u64` of another buffer, since it is borrowed exclusively, and aligned
+            // as one; the recorded uses keep both valid until retired.
+            |driver, raw| unsafe { driver.checksum(raw, from, bytes, to) },
+            || format!("summing {bytes} bytes"),
+        )?;
+        Ok(ticket)
+    }
+}

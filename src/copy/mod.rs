@@ -1,0 +1,217 @@
+//! One road for bytes.
+//!
+//! Every copy is a direction and entries. An entry has a host side, which is page-locked memory,
+//! pageable memory or a range of a file, and a device side. The copy of a buffer has one entry, a
+//! batch has thousands.
+//!
+//! ```text
+//!              check         wait            route        issue         record
+//!   one entry  job, order -> order --------------------> issue ------> order      direct
+//!   entries    job, survey -> job --------> route -----> issue ------> job        direct
+//!   pageable   job, survey -> job --------> route -----> staged -----> job        staged
+//!                                                          |  through slots of page-locked memory
+//!                                                          `-> issue
+//! ```
+//!
+//! ```text
+//!   entry   what is copied                   order   the one door to a stream
+//!   survey  one look at all entries          route   which way: a page of rules
+//!   job     checks, waits and records        issue   the only place that looks at the route
+//!   direct  page-locked memory               staged  pageable memory and files
+//!   peer    between two devices              foreign, kernels   other work in the same order
+//! ```
+//!
+//! This file has the verbs of [`Stream`] for one entry. [`batch`](crate::batch),
+//! [`file`](crate::file) and [`prefetch`](crate::prefetch) are built on the same road.
+
+pub(crate) mod direct;
+pub(crate) mod entry;
+mod foreign;
+pub(crate) mod issue;
+pub(crate) mod job;
+mod kernels;
+pub(crate) mod order;
+pub(crate) mod peer;
+pub(crate) mod route;
+pub(crate) mod staged;
+mod survey;
+
+use std::slice;
+
+use bytemuck::Pod;
+
+use self::entry::{Direction, Entry};
+use self::job::{Job, check_lengths};
+use self::order::Door;
+use self::route::Route;
+use self::staged::team::Task;
+use crate::error::Result;
+use crate::memory::hazard::Access;
+use crate::memory::{DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+use crate::timeline::Fencing;
+
+impl Stream {
+    /// Copies `src`, in page-locked memory, to `dst` on this stream's device. Does not block;
+    /// ordered on this stream, and after conflicting uses of the two buffers on any other.
+    ///
+    /// Both sides are buffers or views of equal length. `src` can be read meanwhile;
+    /// [`PinnedBuf::write`](crate::PinnedBuf::write) waits for the copy.
+    ///
+    /// # Errors
+    ///
+    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch),
+    /// [`WrongDevice`](crate::ErrorKind::WrongDevice),
+    /// [`StreamCapturing`](crate::ErrorKind::StreamCapturing),
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess): nothing was enqueued. Errors of the
+    /// runtime: the contents of `dst` are unspecified.
+    pub fn upload<'s, 'd, T: Pod>(
+        &self,
+        src: impl Into<PinnedSlice<'s, T>>,
+        dst: impl Into<DeviceSliceMut<'d, T>>,
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::upload");
+        let (src, dst) = (src.into(), dst.into());
+        check_lengths(door.operation, src.len(), dst.len())?;
+        let entry = Entry::pinned(src.as_ptr().cast(), src.bytes(), dst.into());
+        direct::enqueue_one(door, Direction::Up, &entry)
+    }
+
+    /// Copies `src` on this stream's device to `dst` in page-locked memory. Does not block; ordered
+    /// as [`upload`](Self::upload).
+    ///
+    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and for no other but perhaps
+    /// up to seven small ones right behind it; see [`Ticket`].
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload`](Self::upload).
+    pub fn download<'s, 'd, T: Pod>(
+        &self,
+        src: impl Into<DeviceSlice<'s, T>>,
+        dst: impl Into<PinnedSliceMut<'d, T>>,
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::download");
+        let (src, mut dst) = (src.into(), dst.into());
+        check_lengths(door.operation, src.len(), dst.len())?;
+        let entry = Entry::pinned(dst.as_mut_ptr().cast(), dst.into_bytes(), src.into());
+        direct::enqueue_one(door, Direction::Down, &entry)
+    }
+
+    /// Copies `src` to `dst`, both in device memory: of one device, or of two, one of which this
+    /// stream belongs to. Does not block; ordered as [`upload`](Self::upload).
+    ///
+    /// Between two devices the copy is direct where they can reach each other's memory, which the
+    /// first copy between them enables (`cudaDeviceEnablePeerAccess`, `cudaMemPoolSetAccess`);
+    /// elsewhere it goes by way of the host.
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload`](Self::upload).
+    pub fn copy<'s, 'd, T: Pod>(
+        &self,
+        src: impl Into<DeviceSlice<'s, T>>,
+        dst: impl Into<DeviceSliceMut<'d, T>>,
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::copy");
+        let (src, dst) = (src.into(), dst.into());
+        check_lengths(door.operation, src.len(), dst.len())?;
+        let (src, dst) = (DeviceBytes::from(src), DeviceBytes::from(dst));
+        door.check_device(&[src.context(), dst.context()])?;
+        let bytes = src.len();
+        if bytes == 0 {
+            return door.nothing();
+        }
+        peer::introduce(src.context(), dst.context(), src.context().driver(door.operation)?);
+        let ((), ticket) = door.ordered(
+            &[src.operand(Access::Read), dst.operand(Access::Write)],
+            Fencing::of_copy(bytes),
+            // SAFETY: the stream is live. The views lie in one allocation each, of two different
+            // buffers, since one is borrowed exclusively; the uses that `ordered` records keep both
+            // valid until retired.
+            |driver, raw| unsafe { peer::copy(driver, raw, &src, &dst) },
+            || {
+                let (from, to) = (src.context().ordinal(), dst.context().ordinal());
+                format!("copying {bytes} bytes from device {from} to device {to}")
+            },
+        )?;
+        Ok(ticket)
+    }
+
+    /// Copies `src`, pageable memory, to `dst` on this stream's device. Returns when `src` may be
+    /// reused or dropped; the ticket says when the data has arrived. Ordered as
+    /// [`upload`](Self::upload).
+    ///
+    /// Up to 64 KiB go through page-locked memory at once, and the call does not wait for the
+    /// stream. More goes through a ring of page-locked slots, which the [copy
+    /// team](crate::staging::CopyTeam) fills while the device copies: the call first waits until
+    /// the stream has come to it, and takes until nearly all is on the device.
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload`](Self::upload); [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory) if
+    /// no memory can be page-locked.
+    pub fn upload_slice<'d, T: Pod>(
+        &self,
+        src: &[T],
+        dst: impl Into<DeviceSliceMut<'d, T>>,
+    ) -> Result<Ticket> {
+        let door = self.door("Stream::upload_slice");
+        let dst = dst.into();
+        check_lengths(door.operation, src.len(), dst.len())?;
+        door.check_device(&[dst.context()])?;
+        let src: &[u8] = bytemuck::cast_slice(src);
+        if src.is_empty() {
+            return door.nothing();
+        }
+        let engine = self.device.engine()?;
+        if let Some(mut block) = engine.small_block(src.len())? {
+            block.write()?.copy_from_slice(src);
+            let entry = Entry::pinned(block.as_ptr(), block.as_slice().bytes(), dst.into());
+            return direct::enqueue_one(door, Direction::Up, &entry);
+        }
+        let entry = Entry::from_host(src, dst.into());
+        let job = Job::new(door, Direction::Up, slice::from_ref(&entry))?;
+        engine.upload(job, Route::Copies, Task::Copying)
+    }
+
+    /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
+    /// has arrived. Ordered as [`upload`](Self::upload).
+    ///
+    /// # Errors
+    ///
+    /// As for [`upload_slice`](Self::upload_slice); errors of the runtime leave the contents of
+    /// `dst` unspecified.
+    pub fn download_slice<'s, T: Pod>(
+        &self,
+        src: impl Into<DeviceSlice<'s, T>>,
+        dst: &mut [T],
+    ) -> Result<()> {
+        let door = self.door("Stream::download_slice");
+        let src = src.into();
+        check_lengths(door.operation, src.len(), dst.len())?;
+        door.check_device(&[src.context()])?;
+        let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
+        if dst.is_empty() {
+            return door.nothing().map(drop);
+        }
+        let engine = self.device.engine()?;
+        if let Some(mut block) = engine.small_block(dst.len())? {
+            let to = block.as_slice_mut();
+            let entry = Entry::pinned(to.as_slice().as_ptr(), to.into_bytes(), src.into());
+            direct::enqueue_one(door, Direction::Down, &entry)?;
+            dst.copy_from_slice(block.read()?);
+            return Ok(());
+        }
+        let entry = Entry::to_host(dst, src.into());
+        let job = Job::new(door, Direction::Down, slice::from_ref(&entry))?;
+        engine.download(job, Route::Copies, &mut |_| {})
+    }
+
+    /// The door to this stream for a call of that name.
+    #[inline]
+    pub(crate) fn door(&self, operation: &'static str) -> Door<'_> {
+        Door { stream: &self.timeline, operation }
+    }
+}

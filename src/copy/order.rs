@@ -1,0 +1,148 @@
+//! The one door to a stream: work waits for what conflicts before it, and is recorded behind it.
+//!
+//! Every operation takes the same steps. The stream is open; it waits, on the device, for
+//! conflicting uses on other streams; the work is enqueued and fenced; the use is recorded in every
+//! buffer that the work names.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use crate::context::Context;
+use crate::driver::{Driver, DriverResult, RawStream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Operand;
+use crate::memory::hazard::Access;
+use crate::ticket::Ticket;
+use crate::timeline::{Fence, Fencing, Timeline};
+
+/// A stream, and the call that enqueues work there, by the name that its errors give it.
+#[derive(Clone, Copy)]
+pub(crate) struct Door<'s> {
+    pub(crate) stream: &'s Arc<Timeline>,
+    pub(crate) operation: &'static str,
+}
+
+impl<'s> Door<'s> {
+    #[inline]
+    pub(crate) fn new(stream: &'s Arc<Timeline>, operation: &'static str) -> Self {
+        Door { stream, operation }
+    }
+
+    /// The outcome of an operation on no bytes: the stream must accept work, but gets none.
+    pub(crate) fn nothing(self) -> Result<Ticket> {
+        self.stream.open(self.operation)?;
+        Ok(Ticket::done())
+    }
+
+    /// Enqueues work, ordered after every conflicting use of `operands`, and records it there.
+    pub(crate) fn ordered<R>(
+        self,
+        operands: &[Operand<'_>],
+        fencing: Fencing,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        describe: impl FnOnce() -> String,
+    ) -> Result<(R, Ticket)> {
+        let driver = self.wait_for_conflicts(operands)?;
+        let done = self.submit(driver, operands, fencing, enqueue, describe, |_| {})?;
+        // What has been enqueued waited for the conflicts; where it writes, it stands for them.
+        for operand in operands.iter().filter(|operand| operand.access == Access::Write) {
+            operand.hazards.supersede(self.stream, &operand.range);
+        }
+        Ok(done)
+    }
+
+    /// Makes later work of the stream wait, on the device, for every use that conflicts with
+    /// `operands`. The stream is then open for that work.
+    pub(crate) fn wait_for_conflicts(self, operands: &[Operand<'_>]) -> Result<&'s dyn Driver> {
+        let driver = self.stream.open(self.operation)?;
+        for operand in operands {
+            self.check_driver(operand.context)?;
+            if !operand.hazards.is_used_elsewhere(self.stream) {
+                continue;
+            }
+            for earlier in operand.hazards.conflicts(&operand.range, operand.access, self.stream) {
+                self.stream.wait_for(&earlier.stream, earlier.fence.position)?;
+            }
+        }
+        Ok(driver)
+    }
+
+    /// Enqueues a part of a larger operation, whose conflicts the stream waits for already, and
+    /// records it as a use of `operands`; `noted` is told of the fence, to record it elsewhere.
+    pub(crate) fn portion(
+        self,
+        operands: &[Operand<'_>],
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<()>,
+        describe: impl FnOnce() -> String,
+        noted: impl FnOnce(Fence),
+    ) -> Result<Ticket> {
+        let driver = self.stream.open(self.operation)?;
+        let done = self.submit(driver, operands, Fencing::Own, enqueue, describe, noted);
+        done.map(|((), ticket)| ticket)
+    }
+
+    /// Enqueues work on the stream, which has just been opened, and records it.
+    ///
+    /// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the
+    /// uses are recorded, and `noted` is told, whatever it gave and even if it panicked: it may
+    /// have enqueued something.
+    #[inline]
+    pub(crate) fn submit<R>(
+        self,
+        driver: &dyn Driver,
+        operands: &[Operand<'_>],
+        fencing: Fencing,
+        enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
+        describe: impl FnOnce() -> String,
+        noted: impl FnOnce(Fence),
+    ) -> Result<(R, Ticket)> {
+        let Door { stream, operation } = self;
+        let submission = stream.submit_to(driver, operation, fencing, |driver, raw| {
+            Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
+        })?;
+        for operand in operands {
+            operand.hazards.note(stream, submission.fence, &operand.range, operand.access);
+        }
+        noted(submission.fence);
+        let value = match submission.value {
+            Ok(Ok(value)) => value,
+            Ok(Err(panic)) => resume_unwind(panic),
+            Err(code) => Err(code),
+        };
+        let value = value.map_err(|code| stream.context().error(code, operation, describe()))?;
+        submission.fenced?;
+        Ok((value, Ticket::new(Arc::clone(stream), submission.fence.position)))
+    }
+
+    /// Objects of two drivers know nothing of each other's streams and memory.
+    #[inline]
+    pub(crate) fn check_driver(self, theirs: &Context) -> Result<()> {
+        if self.stream.context().same_driver(theirs) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::WrongDevice,
+            self.operation,
+            "the buffer belongs to another driver than the stream",
+            "use devices of one emulator, or GPUs only",
+        ))
+    }
+
+    /// The stream must belong to one of the devices that the work touches.
+    pub(crate) fn check_device(self, buffers: &[&Context]) -> Result<()> {
+        let ours = self.stream.context().ordinal();
+        for context in buffers {
+            self.check_driver(context)?;
+        }
+        if buffers.iter().any(|context| context.ordinal() == ours) {
+            return Ok(());
+        }
+        let devices: Vec<_> = buffers.iter().map(|context| context.ordinal()).collect();
+        Err(Error::new(
+            ErrorKind::WrongDevice,
+            self.operation,
+            format!("a stream of device {ours} with memory of {devices:?}"),
+            "use a stream of the device that holds the buffer",
+        ))
+    }
+}

@@ -1,0 +1,50 @@
+//! Copies between two devices: direct where the machine lets them reach each other's memory.
+//!
+//! `cudaMemcpyPeerAsync` works between any two devices, by way of the host where it must. It goes
+//! directly only where peer access is enabled, and memory of `cudaMallocAsync`, which
+//! [`Device::alloc`](crate::Device::alloc) gives, has an access list of its own (CUDA Programming
+//! Guide, "Device Accessibility for Multi-GPU Support"). Both are set up when a device first meets
+//! another one in a copy. Where they cannot be enabled the copies go by way of the host.
+
+use crate::context::Context;
+use crate::driver::{Driver, DriverResult, RawStream};
+use crate::memory::DeviceBytes;
+
+/// Lets the devices of both contexts, which have one driver, reach each other's memory, if they
+/// can. Blocks for some milliseconds at their first meeting.
+pub(crate) fn introduce(one: &Context, other: &Context, driver: &dyn Driver) {
+    let (a, b) = (one.ordinal(), other.ordinal());
+    if a == b || !one.meets(b) {
+        return;
+    }
+    for (device, peer) in [(a, b), (b, a)] {
+        if driver.can_access_peer(device, peer) == Ok(true) {
+            // An error means that the two do without.
+            let enabled = driver.enable_peer_access(device, peer);
+            let _ = enabled.and_then(|()| driver.pool_access(peer, device));
+        }
+    }
+}
+
+/// Enqueues a copy of device memory, within one device or between two.
+///
+/// # Safety
+///
+/// * `raw` is live.
+/// * The two have the same length, do not overlap, and are valid until retired.
+pub(crate) unsafe fn copy(
+    driver: &dyn Driver,
+    raw: RawStream,
+    src: &DeviceBytes<'_>,
+    dst: &DeviceBytes<'_>,
+) -> DriverResult<()> {
+    let (from, to) = (src.context().ordinal(), dst.context().ordinal());
+    let (src, dst, bytes) = (src.ptr(), dst.ptr(), dst.len());
+    if from == to {
+        // SAFETY: the preconditions; each lies in one allocation, as any part of a buffer does.
+        unsafe { driver.copy_d2d(raw, dst, src, bytes) }
+    } else {
+        // SAFETY: as above; the devices are those of the buffers.
+        unsafe { driver.copy_peer(raw, dst, to, src, from, bytes) }
+    }
+}

@@ -1,0 +1,121 @@
+//! Which way the copies of a batch take: a page of rules.
+//!
+//! Figures: `docs/measured`, the grid `batch.route` (1 to 10,000 blocks of 64 bytes to 1 MiB, both
+//! directions, pageable and page-locked memory) on an H100 and an H200 with PCIe 5.
+//!
+//! * One run is one copy: 8 to 9 us, where a kernel takes 16.
+//! * Few runs: a call of the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a
+//!   loop of copies; a kernel costs 8 us once. From four runs on the kernel is faster.
+//! * Long blocks: a kernel moves 50 GB/s, the copy engine 55, and its calls hide behind the bytes
+//!   that move. Through slots they are equal at about 64 KiB a run. Out of page-locked memory they
+//!   are equal between 128 KiB and 1 MiB: there the copy engine pauses between two runs.
+//!
+//! On that grid these rules never take a way that is more than 1.1 times as slow as the fastest.
+
+use std::fmt;
+
+use crate::context::Context;
+use crate::driver::{Attribute, RawStream};
+use crate::error::Result;
+use crate::timeline::Timeline;
+
+/// How the bytes of a batch cross. The fastest depends on how many blocks there are and how long
+/// they are; without a choice of the caller's the batch takes the one that is fastest by rule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Route {
+    /// One `cudaMemcpyAsync` for each run of blocks that follow each other. Best for one long run.
+    Copies,
+    /// One `cudaMemcpyBatchAsync` for many runs, where the driver has it (CUDA 12.8). Not on the
+    /// legacy default stream.
+    BatchCall,
+    /// A kernel moves the blocks from address to address: it reads or writes page-locked memory
+    /// over the bus. Where the device can use the host's addresses.
+    Kernel,
+}
+
+impl fmt::Display for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Route::Copies => "copies",
+            Route::BatchCall => "batch call",
+            Route::Kernel => "kernel",
+        })
+    }
+}
+
+/// How much there is to copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Group {
+    /// Entries that are not empty.
+    pub(crate) entries: usize,
+    /// Copies that remain when entries that follow each other are merged.
+    pub(crate) runs: usize,
+    pub(crate) bytes: usize,
+}
+
+/// Which memory the copy engine or the kernel moves between.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Between {
+    /// Slots and the device: pageable memory goes through them.
+    Slots,
+    /// Page-locked memory and the device.
+    PageLocked,
+    /// Two places of one device.
+    Device,
+}
+
+/// What a device can do.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Abilities {
+    /// `cudaMemcpyBatchAsync` is there.
+    batches: bool,
+    /// Kernels use page-locked memory at the addresses that the host uses.
+    kernels: bool,
+}
+
+impl Abilities {
+    /// Asks the driver.
+    pub(super) fn of(context: &Context, operation: &'static str) -> Result<Self> {
+        let driver = context.driver(operation)?;
+        let failed = |code| context.error(code, operation, "asking what the device can do");
+        let has = |attribute| -> Result<bool> {
+            let value = driver.attribute(context.ordinal(), attribute).map_err(failed)?;
+            Ok(value != 0)
+        };
+        Ok(Abilities {
+            batches: driver.supports_batches(context.ordinal()).map_err(failed)?,
+            kernels: has(Attribute::UnifiedAddressing)?
+                && has(Attribute::CanUseHostPointerForRegisteredMem)?,
+        })
+    }
+
+    /// Whether a batch can take this route on this stream.
+    pub(crate) fn allow(self, route: Route, stream: &Timeline) -> bool {
+        match route {
+            Route::Copies => true,
+            Route::BatchCall => self.batches && stream.raw().handle != RawStream::LEGACY,
+            Route::Kernel => self.kernels,
+        }
+    }
+
+    /// The route of a batch for which the caller has not chosen one.
+    pub(crate) fn choose(self, stream: &Timeline, between: Between, group: Group) -> Route {
+        let run = group.bytes / group.runs.max(1);
+        let short = match between {
+            Between::Slots => run < 64 << 10,
+            Between::PageLocked => run < 256 << 10,
+            Between::Device => true,
+        };
+        let wanted = match group.runs {
+            0 | 1 => [Route::Copies; 2],
+            2.. if group.runs >= FEW && short => [Route::Kernel, Route::BatchCall],
+            2.. => [Route::BatchCall; 2],
+        };
+        let possible = wanted.into_iter().find(|&route| self.allow(route, stream));
+        possible.unwrap_or(Route::Copies)
+    }
+}
+
+/// From so many runs on one kernel costs less than the calls.
+const FEW: usize = 4;

@@ -1,0 +1,351 @@
+//! One copy through slots, in either direction.
+//!
+//! ```text
+//!   up      take a slot, lay it out -> units: memory to slot -> submit the slot's copy
+//!   down    take slots, lay them out, submit -> wait for the oldest -> units: slot to memory
+//! ```
+//!
+//! Down, as many slots as can be had are in flight; the team empties them in the order in which
+//! they were enqueued, as each lands.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Engine;
+use super::landed::Landed;
+use super::layout::{Cursor, Layout, Part, Sizes};
+use super::portions::stores_to_memory;
+use super::queue::Filled;
+use super::ring::{Slot, Taken};
+use super::simd::Stores;
+use super::team::Task;
+use super::work::{self, Work};
+use crate::copy::entry::{Direction, Side};
+use crate::copy::issue::{Items, issue};
+use crate::copy::job::Job;
+use crate::copy::route::Route;
+use crate::driver::Item;
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
+use crate::ticket::Ticket;
+
+/// How many slots of a download are enqueued for each that is waited for.
+const AHEAD: usize = 2;
+
+struct Transit<'e, 'a> {
+    engine: &'e Engine,
+    job: &'e Job<'e, 'a>,
+    route: Route,
+    task: Task,
+    threads: usize,
+    /// How the units are written: to slots, or to the caller's memory.
+    stores: Stores,
+    progress: Mutex<Progress<'e>>,
+    submitted: AtomicU64,
+    /// Of an upload.
+    filled: Filled<'e>,
+    /// Of a download.
+    landed: Landed,
+}
+
+#[derive(Default)]
+struct Progress<'e> {
+    cursor: Cursor,
+    /// How many bytes have been laid out, and in how many portions.
+    done: usize,
+    portions: u64,
+    /// Slots of a download, oldest in front; each with the ticket of its copy.
+    in_flight: VecDeque<(Taken<'e>, Ticket)>,
+}
+
+impl Engine {
+    /// Copies entries of pageable memory or files, and returns when those may be reused. The ticket
+    /// is for all of them.
+    pub(crate) fn upload(&self, job: Job<'_, '_>, route: Route, task: Task) -> Result<Ticket> {
+        self.transit(job, route, task, &mut |_| {})
+    }
+
+    /// Copies entries to pageable memory, and returns when they have arrived there. Meanwhile it
+    /// calls `each`, on this thread, with the number of every entry that has, in their order.
+    pub(crate) fn download(
+        &self,
+        job: Job<'_, '_>,
+        route: Route,
+        each: &mut dyn FnMut(usize),
+    ) -> Result<()> {
+        let entries = job.entries;
+        let mut told = 0;
+        let mut panic = None;
+        // A panic of the caller's code waits until slots are given back and uses are recorded.
+        let mut tell = |count: usize| {
+            while told < count && panic.is_none() {
+                told += 1;
+                panic = telling(|| catch_unwind(AssertUnwindSafe(|| each(told - 1)))).err();
+            }
+        };
+        let done = self.transit(job, route, Task::Copying, &mut |landed: &Landed| {
+            tell(landed.count(entries));
+        });
+        if done.is_ok() {
+            tell(entries.len());
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+        done.map(drop)
+    }
+
+    /// This thread calls `between` after each of its units.
+    fn transit(
+        &self,
+        job: Job<'_, '_>,
+        route: Route,
+        task: Task,
+        between: &mut dyn FnMut(&Landed),
+    ) -> Result<Ticket> {
+        refuse_inside(job.door.operation)?;
+        let stream = job.door.stream;
+        let before = job.reach()?;
+        let bytes = job.survey.group.bytes;
+        let helpers = self.helpers(stream, bytes, task);
+        let transit = Transit {
+            engine: self,
+            job: &job,
+            route,
+            task,
+            threads: helpers + 1,
+            stores: match job.direction {
+                Direction::Up => self.options.stores_to_slot(task, bytes),
+                Direction::Down => stores_to_memory(bytes),
+            },
+            progress: Mutex::default(),
+            submitted: AtomicU64::new(0),
+            filled: Filled::default(),
+            landed: Landed::default(),
+        };
+        let result = work::run(&transit, helpers, &mut || between(&transit.landed));
+        let submitted = transit.submitted.load(Ordering::Relaxed);
+        // After an error slots of a download may be in flight.
+        drop(transit);
+        result?;
+        let (ticket, fences) = job.record()?;
+        stream.note_moving(before + submitted + fences);
+        Ok(ticket)
+    }
+}
+
+impl<'e> Transit<'e, '_> {
+    /// Lays out the next portion, of at most `piece` bytes of the slot.
+    fn lay_out(&self, progress: &mut Progress<'e>, taken: &Taken<'e>, piece: usize) {
+        let unit = self.engine.options.unit(piece, self.threads);
+        let sizes = Sizes { piece, unit, items: self.route == Route::Kernel };
+        // SAFETY: this thread has taken the slot, and has it alone.
+        let layout = unsafe { taken.slot().layout_mut() };
+        layout.fill(&mut progress.cursor, self.job.entries, &self.job.survey.sums, sizes);
+        layout.number = progress.portions;
+        progress.portions += 1;
+        progress.done += layout.bytes();
+    }
+
+    /// Writes the kernel's item for a part behind the parts of the slot.
+    ///
+    /// # Safety
+    ///
+    /// * The part is the caller's: its unit is, or the caller has the slot alone.
+    unsafe fn write_item(&self, slot: &Slot, layout: &Layout, number: usize, part: &Part) {
+        let host = slot.address(part.offset);
+        let item = self.job.direction.item(host, part.device, part.bytes);
+        let place = slot.address(layout.items_at()).cast::<Item>().wrapping_add(number);
+        // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is aligned; the
+        // device is done with the slot (`Ring::take`), and the part is the caller's.
+        unsafe { place.write(item) };
+    }
+
+    /// Enqueues the copy between a slot, which this thread has alone, and the device.
+    fn submit(&self, slot: &Slot) -> Result<Ticket> {
+        self.submitted.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: this thread has the slot alone.
+        let layout = unsafe { slot.layout() };
+        let direction = self.job.direction;
+        let whole = slot.host().operand(0..slot.host().len(), direction.access(Side::Host));
+        let items = Items {
+            at: slot.address(layout.items_at()).expose_provenance() as u64,
+            count: layout.parts(),
+            bytes: layout.bytes(),
+        };
+        self.job.door.portion(
+            &[whole],
+            |driver, raw| {
+                let copies = layout.runs().iter().map(|run| {
+                    direction.between(slot.address(run.slot.start), run.device, run.slot.len())
+                });
+                // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
+                // and in one allocation; no two entries of a job overlap where they are written
+                // (`Job`). The items, complete and aligned to 8, lie in the slot, whose addresses
+                // the device can use where the kernel's route is allowed (`Abilities::allow`). The
+                // slot's use and the entries' (`Job`) keep all valid until retired; `Ring::take`,
+                // and the wait in `open`, keep the host from the slot until then.
+                unsafe { issue(driver, raw, direction.mover(), self.route, copies, items) }
+            },
+            || format!("copying {} bytes by way of page-locked memory", layout.bytes()),
+            |fence| self.job.add(fence),
+        )
+    }
+
+    /// The next slot of an upload.
+    fn open_up(&self, progress: &mut Progress<'e>) -> Result<Option<Taken<'e>>> {
+        let Engine { options, ring, pool, .. } = self.engine;
+        let bytes = self.job.survey.group.bytes;
+        let left = bytes - progress.done;
+        if left == 0 {
+            return Ok(None);
+        }
+        let piece = options.upload_portion((self.route, self.task), bytes, progress.done, left);
+        if self.stores == Stores::Cached {
+            // So that few slots are used.
+            self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait())?;
+        }
+        let exposure = self.job.door.stream.exposure();
+        let slot = ring.take(pool, exposure, true)?.expect("a patient taker gets one");
+        let taken = ring.guard(slot);
+        self.lay_out(progress, &taken, piece);
+        Ok(Some(taken))
+    }
+
+    /// The next slot of a download; its copy, and those of more slots, have been enqueued.
+    fn open_down(&self, progress: &mut Progress<'e>) -> Result<Option<(Taken<'e>, Ticket)>> {
+        let Engine { options, ring, pool, .. } = self.engine;
+        let bytes = self.job.survey.group.bytes;
+        // Not all at once: the first is to be emptied while the device copies the others.
+        for _ in 0..AHEAD {
+            let left = bytes - progress.done;
+            if left == 0 {
+                break;
+            }
+            // Only a job that has no slot waits for one.
+            let patient = progress.in_flight.is_empty();
+            let exposure = self.job.door.stream.exposure();
+            let Some(slot) = ring.take(pool, exposure, patient)? else { break };
+            let taken = ring.guard(slot);
+            self.lay_out(progress, &taken, options.download_portion(self.route, bytes, left));
+            if self.route == Route::Kernel {
+                // SAFETY: this thread has taken the slot, and has it alone.
+                let layout = unsafe { slot.layout() };
+                for unit in 0..layout.units() {
+                    for (number, part) in layout.unit(unit, self.job.entries) {
+                        // SAFETY: this thread has the slot alone.
+                        unsafe { self.write_item(slot, layout, number, &part) };
+                    }
+                }
+            }
+            let ticket = self.submit(slot)?;
+            progress.in_flight.push_back((taken, ticket));
+        }
+        Ok(progress.in_flight.pop_front())
+    }
+}
+
+impl<'e> Work<'e> for Transit<'e, '_> {
+    fn open(&self) -> Result<Option<&'e Slot>> {
+        // One thread opens at a time, so that nobody waits for this lock; it is there for the type.
+        let mut progress = self.progress.lock();
+        let taken = match self.job.direction {
+            Direction::Up => self.open_up(&mut progress)?,
+            Direction::Down => match self.open_down(&mut progress)? {
+                Some((taken, ticket)) => {
+                    drop(progress);
+                    ticket.wait()?;
+                    Some(taken)
+                }
+                None => None,
+            },
+        };
+        Ok(taken.map(Taken::hand_over))
+    }
+
+    fn slot(&self, index: usize) -> &'e Slot {
+        self.engine.ring.slot(index)
+    }
+
+    fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
+        // SAFETY: this thread is a worker of the slot.
+        let layout = unsafe { slot.layout() };
+        for (number, part) in layout.unit(unit, self.job.entries) {
+            let entry = &self.job.entries[part.entry];
+            let at = slot.address(part.offset);
+            match self.job.direction {
+                Direction::Up => {
+                    let operation = self.job.door.operation;
+                    // SAFETY: an entry of an upload, of pageable memory or a source, and the part
+                    // lies in it; the part's bytes of the slot are initialised, as all of the
+                    // pool's are, and this worker's, and the device is done with the slot
+                    // (`Ring::take`).
+                    unsafe { entry.fill(operation, part.at, at, part.bytes, self.stores)? };
+                    if self.route == Route::Kernel {
+                        // SAFETY: the unit is this worker's.
+                        unsafe { self.write_item(slot, layout, number, &part) };
+                    }
+                }
+                // SAFETY: an entry of a download, to pageable memory, and the part lies in it; its
+                // bytes are this worker's, on both sides, and the copy to the slot is complete
+                // (`open`).
+                Direction::Down => unsafe { entry.drain(part.at, at, part.bytes, self.stores) },
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(&self, slot: &'e Slot) -> Result<()> {
+        if self.job.direction == Direction::Down {
+            // SAFETY: all units are done, so that this thread has the slot alone.
+            let layout = unsafe { slot.layout() };
+            self.landed.note(layout.number, layout.end());
+            self.abandon(slot);
+            return Ok(());
+        }
+        if !self.filled.push(slot) {
+            self.abandon(slot);
+            return Ok(());
+        }
+        while let Some((turn, slot)) = self.filled.turn(&self.engine.ring) {
+            // All units of the slot are done, and it is no longer in the queue: this thread has it
+            // alone.
+            let taken = self.engine.ring.guard(slot);
+            let ticket = self.submit(slot)?;
+            drop(taken);
+            turn.pass_on(ticket);
+        }
+        Ok(())
+    }
+
+    fn abandon(&self, slot: &'e Slot) {
+        self.engine.ring.give_back(slot);
+    }
+}
+
+thread_local! {
+    static TELLING: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Calls the caller's code while this thread's job has slots.
+fn telling<R>(tell: impl FnOnce() -> R) -> R {
+    TELLING.set(true);
+    let told = tell();
+    TELLING.set(false);
+    told
+}
+
+/// Refuses a copy that might wait for slots of the job that the thread is in.
+fn refuse_inside(operation: &'static str) -> Result<()> {
+    if !TELLING.get() {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Unsupported,
+        operation,
+        "called from inside the function that download_batch_each calls for each item",
+        "note the item there, and copy when download_batch_each has returned, or on another thread",
+    ))
+}

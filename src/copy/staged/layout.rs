@@ -1,0 +1,542 @@
+//! What lies where in a slot.
+//!
+//! A copy is a list of entries, each a range of host memory and one of device memory. Slot after
+//! slot takes the next bytes of the list: a long entry goes through several slots, and many short
+//! ones share one.
+//!
+//! ```text
+//!   entries   |aaaaaaaaaaaaaaaaaaaaaa|b|c|d|eeeeeeeee|
+//!   slots     [aaaaaaaaaaaaaa] [aaaaaaaa.b.c.d.ee] [eeeeeee]
+//!   parts      a0  a1  a2  a3   a4  a5  b c d e0    e1  e2
+//!   units     [   ][   ][   ]  [   ][   ][      ]  [   ][  ]      one worker each
+//! ```
+//!
+//! A part keeps the alignment of its device address to 16 bytes, so that a kernel can move it in
+//! vectors; but what is read in blocks from a file keeps the place in its block, so that the disk
+//! can write to the slot. Entries that follow each other in one allocation follow each other in the
+//! slot, so that they are one run for the copy engine. No run crosses from one allocation to
+//! another, which `cudaMemcpyAsync` refuses.
+//!
+//! Only the units are kept, and the runs, which are few or dear. Whoever works on one walks its
+//! entries again, by the same rules: with thousands of entries a list of parts would take longer to
+//! write than its bytes to copy. For the same reason small entries are not looked at here, but
+//! taken [some at a time](Sums), where they follow each other or a kernel will move them.
+
+use std::ops::Range;
+
+use crate::copy::entry::{BLOCK, Entry};
+use crate::copy::survey::{SUMMED, Sum, Sums};
+use crate::driver::{DevicePtr, Item};
+
+/// A list of entries, as far as the device is concerned.
+pub(super) trait Entries {
+    fn count(&self) -> usize;
+    fn place(&self, entry: usize) -> Place;
+}
+
+/// Where an entry lies on the device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place {
+    /// Tells its allocation from others.
+    pub(super) home: usize,
+    pub(super) address: DevicePtr,
+    pub(super) bytes: usize,
+    /// Where it begins in a file that is read in blocks.
+    pub(super) blocks: Option<u64>,
+}
+
+/// Bytes of one entry in one slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Part {
+    pub(super) entry: usize,
+    /// Where it begins in the entry.
+    pub(super) at: usize,
+    /// Where it begins in the slot.
+    pub(super) offset: usize,
+    pub(super) bytes: usize,
+    /// Where it begins on the device.
+    pub(super) device: DevicePtr,
+}
+
+/// Bytes that lie without a gap in the slot and on the device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) slot: Range<usize>,
+    pub(super) device: DevicePtr,
+    /// Which allocation it lies in.
+    home: usize,
+}
+
+/// How far the list has been laid out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Cursor {
+    pub(super) entry: usize,
+    pub(super) at: usize,
+}
+
+/// The sizes that a slot is laid out to.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sizes {
+    /// How much of the slot may be used, a part's bytes at least.
+    pub(super) piece: usize,
+    /// The bytes of a unit of work.
+    pub(super) unit: usize,
+    /// Whether an [`Item`] for each part goes into the slot, behind the parts.
+    pub(super) items: bool,
+}
+
+/// What a device address and its place in a slot differ by is a multiple of it.
+const ALIGN: usize = 16;
+
+/// The fewest bytes of a part that is not the end of its entry.
+const LEAST: usize = 512;
+
+/// What one worker moves: from one place in the list to another.
+#[derive(Clone, Copy, Debug)]
+struct Unit {
+    from: Cursor,
+    to: Cursor,
+    /// Where it begins in the slot.
+    offset: usize,
+    /// The number of its first part.
+    first: usize,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Layout {
+    units: Vec<Unit>,
+    runs: Vec<Run>,
+    parts: usize,
+    bytes: usize,
+    used: usize,
+    /// How much of the slot could be used.
+    piece: usize,
+    /// Which portion of the copy the slot holds.
+    pub(super) number: u64,
+}
+
+impl Entries for [Entry<'_>] {
+    #[inline]
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    #[inline]
+    fn place(&self, entry: usize) -> Place {
+        let entry = &self[entry];
+        let device = &entry.device;
+        let blocks = entry.in_blocks();
+        Place { home: device.home(), address: device.ptr(), bytes: device.len(), blocks }
+    }
+}
+
+impl Place {
+    /// What the bytes from `at` on are aligned to in a slot, and their distance from such a
+    /// boundary. Few bytes are not worth the gap that whole blocks leave before them.
+    #[inline]
+    fn alignment(&self, at: usize, piece: usize) -> (usize, u64) {
+        match self.blocks {
+            Some(start) if 4 * BLOCK <= piece.min(self.bytes - at) => (BLOCK, start + at as u64),
+            _ => (ALIGN, self.address + at as DevicePtr),
+        }
+    }
+}
+
+/// The next place of that alignment: right behind the part before, for what follows it on the
+/// device.
+#[inline]
+fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
+    // A power of two.
+    used + (phase.wrapping_sub(used as u64) & (align as u64 - 1)) as usize
+}
+
+impl Layout {
+    /// Takes the next entries from `cursor` on, and moves it. `sums` are those of the entries.
+    pub(super) fn fill(
+        &mut self,
+        cursor: &mut Cursor,
+        entries: &(impl Entries + ?Sized),
+        sums: &Sums,
+        sizes: Sizes,
+    ) {
+        self.units.clear();
+        self.runs.clear();
+        (self.parts, self.bytes, self.used) = (0, 0, 0);
+        self.piece = sizes.piece;
+        let mut in_unit = 0;
+        while cursor.entry < entries.count() {
+            let place = entries.place(cursor.entry);
+            if cursor.at == 0
+                && let Some(sum) = sums.at(cursor.entry)
+                && self.fill_with(sum, place, *cursor, &mut in_unit, sizes)
+            {
+                cursor.entry += SUMMED;
+                continue;
+            }
+            let left = place.bytes - cursor.at;
+            if left == 0 {
+                *cursor = Cursor { entry: cursor.entry + 1, at: 0 };
+                continue;
+            }
+            let (align, phase) = place.alignment(cursor.at, sizes.piece);
+            let offset = offset_behind(self.used, (align, phase));
+            let overhead = if sizes.items { (self.parts + 2) * size_of::<Item>() } else { 0 };
+            let room = sizes.piece.saturating_sub(offset + overhead);
+            if room < left.min(LEAST) && self.parts > 0 {
+                break;
+            }
+            if in_unit == 0 {
+                self.units.push(Unit { from: *cursor, to: *cursor, offset, first: self.parts });
+            }
+            // A short entry is not cut for the sake of even units. What is cut ends its unit.
+            let fair = if left <= sizes.unit { left } else { (sizes.unit - in_unit).max(LEAST) };
+            let mut bytes = fair.min(room.max(LEAST)).min(left);
+            if bytes < left && bytes > align {
+                bytes -= (offset + bytes) % align;
+            }
+            if !sizes.items {
+                self.add_to_run(&place, cursor.at, offset, bytes);
+            }
+            cursor.at += bytes;
+            in_unit += bytes;
+            self.parts += 1;
+            self.bytes += bytes;
+            self.used = offset + bytes;
+            if let Some(unit) = self.units.last_mut() {
+                unit.to = *cursor;
+            }
+            if in_unit >= sizes.unit || bytes < left {
+                in_unit = 0;
+            }
+        }
+    }
+
+    /// Takes all entries of a sum, the first of which lies at `place`, if there is room for them:
+    /// with the widest gaps, where they do not follow each other. A copy engine must not be told of
+    /// gaps that need not be.
+    fn fill_with(
+        &mut self,
+        sum: Sum,
+        place: Place,
+        at: Cursor,
+        in_unit: &mut usize,
+        sizes: Sizes,
+    ) -> bool {
+        if sum.parts == 0 {
+            return true;
+        }
+        if place.blocks.is_some() || !(sum.is_whole || sizes.items) {
+            return false;
+        }
+        let offset = offset_behind(self.used, (ALIGN, place.address));
+        let used = if sum.is_whole {
+            offset + sum.bytes
+        } else {
+            self.used + sum.bytes + sum.parts * (ALIGN - 1)
+        };
+        let parts = self.parts + sum.parts;
+        let items = if sizes.items { (parts + 1) * size_of::<Item>() } else { 0 };
+        if used + items > sizes.piece || sum.bytes > sizes.unit {
+            return false;
+        }
+        if !sizes.items {
+            self.add_to_run(&place, 0, offset, sum.bytes);
+        }
+        let next = Cursor { entry: at.entry + SUMMED, at: 0 };
+        match self.units.last_mut() {
+            Some(unit) if *in_unit > 0 => unit.to = next,
+            _ => self.units.push(Unit { from: at, to: next, offset: self.used, first: self.parts }),
+        }
+        (self.used, self.parts) = (used, parts);
+        self.bytes += sum.bytes;
+        *in_unit = if *in_unit + sum.bytes >= sizes.unit { 0 } else { *in_unit + sum.bytes };
+        true
+    }
+
+    /// Notes bytes at `offset` that belong to `at` behind `place`.
+    fn add_to_run(&mut self, place: &Place, at: usize, offset: usize, bytes: usize) {
+        let (home, device) = (place.home, place.address + at as DevicePtr);
+        match self.runs.last_mut() {
+            Some(run)
+                if run.home == home
+                    && run.slot.end == offset
+                    && run.device + run.slot.len() as DevicePtr == device =>
+            {
+                run.slot.end += bytes;
+            }
+            _ => self.runs.push(Run { slot: offset..offset + bytes, device, home }),
+        }
+    }
+
+    pub(super) fn units(&self) -> usize {
+        self.units.len()
+    }
+
+    /// The parts of a unit, with their numbers in the slot.
+    pub(super) fn unit<'e, E: Entries + ?Sized>(
+        &self,
+        unit: usize,
+        entries: &'e E,
+    ) -> impl Iterator<Item = (usize, Part)> + use<'e, E> {
+        walk(self.units[unit], self.piece, entries)
+    }
+
+    /// How many parts there are.
+    pub(super) fn parts(&self) -> usize {
+        self.parts
+    }
+
+    /// How many bytes of entries there are.
+    pub(super) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// How many bytes of the slot the parts take, with the gaps between them.
+    #[cfg(test)]
+    fn used(&self) -> usize {
+        self.used
+    }
+
+    /// Where the items begin in the slot.
+    pub(super) fn items_at(&self) -> usize {
+        self.used.next_multiple_of(align_of::<Item>())
+    }
+
+    /// What a copy engine is told: as few runs as there can be. None where a kernel is given items.
+    pub(super) fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The entry that the slot's last byte belongs to, and whether it is that entry's last.
+    pub(super) fn end(&self) -> Cursor {
+        self.units.last().map_or(Cursor::default(), |unit| unit.to)
+    }
+}
+
+/// Goes through a unit as [`Layout::fill`] did.
+fn walk<E: Entries + ?Sized>(
+    unit: Unit,
+    piece: usize,
+    entries: &E,
+) -> impl Iterator<Item = (usize, Part)> {
+    let Unit { from: mut at, to, mut offset, first: mut number } = unit;
+    std::iter::from_fn(move || {
+        while at.entry <= to.entry && at != to {
+            let place = entries.place(at.entry);
+            let stop = if at.entry == to.entry { to.at } else { place.bytes };
+            let bytes = stop - at.at;
+            let Cursor { entry, at: start } = at;
+            at = Cursor { entry: entry + 1, at: 0 };
+            if bytes == 0 {
+                continue;
+            }
+            offset = offset_behind(offset, place.alignment(start, piece));
+            let device = place.address + start as DevicePtr;
+            let part = Part { entry, at: start, offset, bytes, device };
+            offset += bytes;
+            number += 1;
+            return Some((number - 1, part));
+        }
+        None
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Ranges(Vec<(DevicePtr, usize)>);
+
+    impl Entries for Ranges {
+        fn count(&self) -> usize {
+            self.0.len()
+        }
+        fn place(&self, entry: usize) -> Place {
+            let (address, bytes) = self.0[entry];
+            Place { home: 0, address, bytes, blocks: None }
+        }
+    }
+
+    fn parts(layout: &Layout, list: &Ranges) -> Vec<Part> {
+        let units = (0..layout.units()).flat_map(|unit| layout.unit(unit, list));
+        let parts: Vec<_> = units.collect();
+        assert!(parts.iter().map(|part| part.0).eq(0..layout.parts()), "numbered in order");
+        parts.into_iter().map(|part| part.1).collect()
+    }
+
+    /// The number of slots, with and without sums.
+    fn check(list: &Ranges, sizes: Sizes) -> usize {
+        check_with(list, &Sums::of(&list.0), sizes);
+        check_with(list, &Sums::default(), sizes)
+    }
+
+    fn check_with(list: &Ranges, sums: &Sums, sizes: Sizes) -> usize {
+        let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+        let mut done = vec![0; list.0.len()];
+        let mut slots = 0;
+        loop {
+            layout.fill(&mut cursor, list, sums, sizes);
+            let parts = parts(&layout, list);
+            if parts.is_empty() {
+                break;
+            }
+            slots += 1;
+            let mut end = 0;
+            for part in &parts {
+                assert_eq!(part.at, done[part.entry], "in order, without a gap");
+                assert!(part.offset >= end && part.bytes > 0 && part.bytes <= sizes.unit);
+                assert_eq!(part.device, list.0[part.entry].0 + part.at as u64);
+                end = part.offset + part.bytes;
+                done[part.entry] += part.bytes;
+            }
+            assert!(layout.used() >= end && (sizes.items || layout.used() == end));
+            let items = parts.len() * size_of::<Item>();
+            assert!(!sizes.items || layout.items_at() + items <= sizes.piece.max(LEAST + 64));
+            let in_runs: usize = layout.runs().iter().map(|run| run.slot.len()).sum();
+            let in_parts: usize = parts.iter().map(|part| part.bytes).sum();
+            assert!(layout.bytes() == in_parts && (in_runs == in_parts || sizes.items));
+            for (part, run) in parts.iter().flat_map(|part| {
+                let its = |run: &&Run| run.slot.contains(&part.offset);
+                layout.runs().iter().find(its).map(|run| (part, run))
+            }) {
+                assert!(part.offset + part.bytes <= run.slot.end);
+                assert_eq!(part.device, run.device + (part.offset - run.slot.start) as u64);
+            }
+            let last = parts.last().expect("some");
+            let Cursor { entry, at } = layout.end();
+            let is_next = entry > last.entry && at == 0;
+            assert!(is_next || (entry, at) == (last.entry, last.at + last.bytes));
+        }
+        let lengths: Vec<_> = list.0.iter().map(|entry| entry.1).collect();
+        assert_eq!(done, lengths, "every byte once");
+        slots
+    }
+
+    #[test]
+    fn every_byte_is_in_one_part() {
+        let sizes = [(4096, 1024), (65536, 16384), (8192, 8192)];
+        for (piece, unit) in sizes {
+            for items in [false, true] {
+                let sizes = Sizes { piece, unit, items };
+                assert_eq!(check(&Ranges(Vec::new()), sizes), 0);
+                assert_eq!(check(&Ranges(vec![(7, 0), (9, 0)]), sizes), 0);
+                for length in [1, 511, 512, 513, piece - 1, piece, piece + 1, 3 * piece + 5] {
+                    check(&Ranges(vec![(0x1003, length)]), sizes);
+                }
+                let many = (0..1000).map(|i| (0x10000 + 512 * i, (i * 37 % 400) as usize));
+                check(&Ranges(many.collect()), sizes);
+                let tiny = (0..1000).map(|i| (0x10000 + 64 * i + i % 16, (i % 5 * 8) as usize));
+                check(&Ranges(tiny.collect()), sizes);
+                let dense = (0..1000).map(|i| (0x10003 + 24 * i, 24));
+                check(&Ranges(dense.collect()), sizes);
+                let holes = (0..400).map(|i| (0x10000 + 64 * i, usize::from(i > 100) * 40));
+                check(&Ranges(holes.collect()), sizes);
+            }
+        }
+    }
+
+    #[test]
+    fn neighbours_are_one_run() {
+        let list = Ranges((0..10).map(|i| (0x1000 + 100 * i, 100)).collect());
+        let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+        layout.fill(
+            &mut cursor,
+            &list,
+            &Sums::default(),
+            Sizes { piece: 4096, unit: 300, items: false },
+        );
+        assert_eq!(layout.runs(), [Run { slot: 0..1000, device: 0x1000, home: 0 }]);
+        assert_eq!(layout.units(), 4);
+    }
+
+    #[test]
+    fn no_run_crosses_from_one_allocation_to_another() {
+        struct Apart;
+        impl Entries for Apart {
+            fn count(&self) -> usize {
+                4
+            }
+            fn place(&self, entry: usize) -> Place {
+                let address = 0x1000 + 64 * entry as u64;
+                Place { home: entry / 2, address, bytes: 64, blocks: None }
+            }
+        }
+        let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+        layout.fill(
+            &mut cursor,
+            &Apart,
+            &Sums::default(),
+            Sizes { piece: 4096, unit: 4096, items: false },
+        );
+        let runs = layout.runs().iter().map(|run| (run.device, run.slot.len()));
+        let runs: Vec<_> = runs.collect();
+        assert_eq!(runs, [(0x1000, 128), (0x1080, 128)]);
+    }
+
+    #[test]
+    fn parts_keep_the_alignment_of_their_device_address() {
+        let list = Ranges((0..50).map(|i| (0x1000 + 171 * i, 90)).collect());
+        let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+        layout.fill(
+            &mut cursor,
+            &list,
+            &Sums::default(),
+            Sizes { piece: 16384, unit: 1024, items: true },
+        );
+        assert_eq!(cursor.entry, 50);
+        for part in parts(&layout, &list).iter().filter(|part| part.at == 0) {
+            assert_eq!(part.offset as u64 % 16, part.device % 16);
+        }
+        assert_eq!(layout.items_at() % align_of::<Item>(), 0);
+    }
+
+    #[test]
+    fn what_is_read_in_blocks_lies_and_ends_as_in_the_file() {
+        struct File(Vec<(u64, usize)>);
+        impl Entries for File {
+            fn count(&self) -> usize {
+                self.0.len()
+            }
+            fn place(&self, entry: usize) -> Place {
+                let (start, bytes) = self.0[entry];
+                Place { home: entry, address: 0x1007, bytes, blocks: Some(start) }
+            }
+        }
+        let block = BLOCK as u64;
+        for (piece, unit) in [(1024, 1024), (4 * BLOCK, BLOCK), (16 * BLOCK, 4 * BLOCK)] {
+            for start in [0, 1, 511, block - 1, block, 3 * block + 5] {
+                let file = File(vec![(start, 70_001), (start + 9, 300), (start + 7, 99_999)]);
+                let (mut layout, mut cursor) = (Layout::default(), Cursor::default());
+                let mut aligned = 0;
+                while cursor.entry < 3 {
+                    layout.fill(
+                        &mut cursor,
+                        &file,
+                        &Sums::default(),
+                        Sizes { piece, unit, items: false },
+                    );
+                    assert!(layout.used() <= piece.max(LEAST + 16), "the slot is not left");
+                    let mut end = 0;
+                    for (_, part) in (0..layout.units()).flat_map(|unit| layout.unit(unit, &file)) {
+                        assert!(part.offset >= end, "parts do not overlap");
+                        end = part.offset + part.bytes;
+                        let (start, bytes) = file.0[part.entry];
+                        let (from, left) = (start + part.at as u64, bytes - part.at);
+                        if 4 * BLOCK <= left.min(piece) {
+                            assert_eq!(part.offset as u64 % block, from % block);
+                            let end = from + part.bytes as u64;
+                            assert!(
+                                part.bytes <= BLOCK
+                                    || end.is_multiple_of(block)
+                                    || part.bytes == left
+                            );
+                            aligned += part.bytes;
+                        }
+                    }
+                    assert_eq!(end, layout.used());
+                }
+                assert_eq!(aligned > 100_000, piece >= 4 * BLOCK);
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Copies between pageable memory, or files, and a device, through slots of page-locked memory.
+//!
+//! Pageable memory cannot be copied asynchronously: the system may move it, and the caller may
+//! change it, while the device reads it. So its bytes go through a small [`ring`] of page-locked
+//! slots. Several threads ([`team`]) copy between memory and slots while the copy engine works on
+//! other slots:
+//!
+//! ```text
+//!   threads   |fill 0|fill 1| fill 2   | fill 3        | fill 4 ...
+//!   device           |copy 0|copy 1|.. | copy 2    | copy 3        | ...
+//! ```
+//!
+//! The first slots of an upload are filled in part, each to twice the one before, so that the
+//! device begins early. The last ones are filled to less and less, so that the device ends soon
+//! after the last byte was copied ([`portions`]).
+//!
+//! ```text
+//!   copy     one copy through slots           ring     the slots, and who may have them
+//!   work     how threads share it             layout   what lies where in a slot
+//!   queue    filled slots, to be submitted    landed   which entries have arrived
+//!   portions how long, with which stores      team     the threads      simd   how they copy
+//! ```
+//!
+//! # Invariants
+//!
+//! * An upload returns when all bytes have left the caller's memory; a download when all have
+//!   arrived there.
+//! * A copy takes slots only when its stream is idle or is already copying. So a stream that waits
+//!   for other work when a copy comes holds no slot.
+//! * A copy waits only for slots of streams that are no more exposed than its own; see below.
+//! * Every slot's copy is recorded as a use of the slot and of the device memory, as any copy is.
+//!   An error in the middle leaves unspecified bytes in the destination, and nothing else: slots
+//!   are given back with their uses, and threads have left.
+//!
+//! # No copy waits for a stream that is held up
+//!
+//! A stream that is found idle can be held up a moment later, while it has slots. What can hold it
+//! up is its [`Exposure`](crate::timeline::Exposure):
+//!
+//! * *sealed*: nothing. Only this crate enqueues there, and all other work is complete before a
+//!   copy takes slots.
+//! * *shared*: somebody has the stream's handle, and may enqueue work between that check and the
+//!   copy.
+//! * *bound*: also work of other streams. A blocking stream, and a thread's default stream, wait
+//!   for the work that any thread gives to the legacy stream, and the legacy stream waits for them.
+//!   A borrowed stream may be a blocking one.
+//!
+//! Bound streams together hold at most a part of the ring. Bound and shared streams together hold
+//! at most a larger part ([`shares`](ring)). A copy waits only for slots whose holders are no more
+//! exposed than its own stream; there always are some. So a wait for the slot of a sealed stream
+//! always ends: its copies lie behind copies only, and a thread that fills or empties the slot
+//! waits only for such slots. A copy on a sealed stream waits for no other kind of stream, and a
+//! copy on a shared stream waits for no bound one. Copies on streams of one kind do wait for each
+//! other: a shared stream that is held up can hold up another one, and so can bound streams.
+//!
+//! One case remains, a race of the program with itself. If another thread makes a sealed stream
+//! wait for something, or enqueues a host function there, in the middle of a copy, the slots of
+//! that copy wait too.
+
+mod copy;
+mod landed;
+mod layout;
+mod options;
+mod portions;
+mod queue;
+mod ring;
+pub(crate) mod share;
+pub(crate) mod simd;
+pub(crate) mod team;
+mod work;
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+pub use self::options::Staging;
+use self::ring::Ring;
+use self::team::Task;
+use super::order::Door;
+use super::route::Abilities;
+use crate::context::Context;
+use crate::error::{ErrorKind, Result};
+use crate::memory::PinnedBuf;
+use crate::pool::{PinnedPool, PinnedPoolBuilder};
+use crate::timeline::Timeline;
+
+/// Errors that mean: the pool has no block to give.
+const SHORT: [ErrorKind; 2] = [ErrorKind::TimedOut, ErrorKind::BudgetExhausted];
+
+/// How long a small copy waits for memory that other small copies hold.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// How often it waits so long, while more memory is being page-locked.
+const TRIES: usize = 10;
+/// The system page-locks no less than this at once.
+const PAGE: usize = 4096;
+
+/// What all copies of a device's pageable memory share.
+pub(crate) struct Engine {
+    options: Staging,
+    /// For slots and nothing else, so that no waiting copy can keep a slot from being made.
+    pool: PinnedPool,
+    /// For copies that need no slot.
+    small: PinnedPool,
+    /// For lists of items, which are as long as the caller's own.
+    pub(crate) lists: PinnedPool,
+    ring: Ring,
+    abilities: OnceLock<Abilities>,
+}
+
+impl Engine {
+    pub(crate) fn new(context: &Arc<Context>, options: Staging) -> Result<Self> {
+        let pool = || PinnedPoolBuilder::new(context).mapped(true);
+        let small = pool().max_bytes(options.ring_bytes / 2).build()?;
+        let lists = pool().build()?;
+        let pool = pool().max_bytes(options.ring_bytes + options.ring_bytes / 2).build()?;
+        let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
+        Ok(Engine { options, pool, small, lists, ring, abilities: OnceLock::new() })
+    }
+
+    /// Page-locked memory for a copy of that many bytes, if it is a small one. `None` also if
+    /// streams that wait for something hold all of that memory. The ring, of which such streams
+    /// never hold all, does then.
+    pub(crate) fn small_block(&self, bytes: usize) -> Result<Option<PinnedBuf<u8>>> {
+        if bytes > self.options.direct_bytes {
+            return Ok(None);
+        }
+        for _ in 0..TRIES {
+            match self.small.alloc_timeout(bytes, PATIENCE) {
+                Err(error) if SHORT.contains(&error.kind()) => {}
+                block => return block.map(Some),
+            }
+            // Page-locking may take longer.
+            if !self.small.may_grow(bytes.next_multiple_of(PAGE)) {
+                break;
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a copy of that many bytes needs no slot.
+    pub(crate) fn is_small(&self, bytes: usize) -> bool {
+        bytes <= self.options.direct_bytes
+    }
+
+    /// What the device can do. Asks the driver once.
+    pub(crate) fn abilities(&self, door: Door<'_>) -> Result<Abilities> {
+        if let Some(known) = self.abilities.get() {
+            return Ok(*known);
+        }
+        // An answer that failed is not remembered.
+        let found = Abilities::of(door.stream.context(), door.operation)?;
+        Ok(*self.abilities.get_or_init(|| found))
+    }
+
+    /// How many threads of the team are to help with a copy. A thread that helps also enqueues,
+    /// which no other thread can do on a thread's default stream.
+    fn helpers(&self, stream: &Timeline, bytes: usize, task: Task) -> usize {
+        if stream.is_of_one_thread() {
+            return 0;
+        }
+        (bytes / (32 << 10)).min(team::helpers(task))
+    }
+}

@@ -1,0 +1,103 @@
+//! How pageable memory is staged, as the user sets it.
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// The page-locked memory through which copies of pageable memory go: how much, and in which
+/// portions. One for each device; see [`Device::set_staging`].
+#[derive(Clone, Debug)]
+pub struct Staging {
+    pub(super) ring_bytes: usize,
+    pub(super) slot_bytes: usize,
+    pub(super) first_bytes: usize,
+    pub(super) unit_bytes: usize,
+    pub(super) direct_bytes: usize,
+    pub(super) streaming_bytes: usize,
+}
+
+impl Default for Staging {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Staging {
+    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed.
+    #[must_use]
+    pub fn new() -> Self {
+        Staging {
+            ring_bytes: 32 << 20,
+            slot_bytes: 4 << 20,
+            first_bytes: 256 << 10,
+            streaming_bytes: 64 << 20,
+            unit_bytes: 256 << 10,
+            direct_bytes: 64 << 10,
+        }
+    }
+
+    /// The most page-locked memory in bytes for large copies; small ones take up to half as much
+    /// beside.
+    #[must_use]
+    pub fn ring_bytes(mut self, bytes: usize) -> Self {
+        self.ring_bytes = bytes;
+        self
+    }
+
+    /// The largest portion in bytes that is given to the copy engine at once: what a slot holds.
+    #[must_use]
+    pub fn slot_bytes(mut self, bytes: usize) -> Self {
+        self.slot_bytes = bytes;
+        self
+    }
+
+    /// The first portion of a short upload, in bytes; a longer upload begins with a thirty-second
+    /// part. Portions grow to an eighth of the copy, but a slot at most.
+    #[must_use]
+    pub fn first_bytes(mut self, bytes: usize) -> Self {
+        self.first_bytes = bytes;
+        self
+    }
+
+    /// The bytes that a thread copies at a time.
+    #[must_use]
+    pub fn unit_bytes(mut self, bytes: usize) -> Self {
+        self.unit_bytes = bytes;
+        self
+    }
+
+    /// Copies of at most this many bytes go through one block of page-locked memory, without the
+    /// team.
+    #[must_use]
+    pub fn direct_bytes(mut self, bytes: usize) -> Self {
+        self.direct_bytes = bytes;
+        self
+    }
+
+    /// Uploads of at most this many bytes are written to their slots past the cache, which was
+    /// faster where it was measured. Longer ones are written through it, and use about five slots
+    /// in turns.
+    #[must_use]
+    pub fn streaming_bytes(mut self, bytes: usize) -> Self {
+        self.streaming_bytes = bytes;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let Staging { ring_bytes, slot_bytes, first_bytes, unit_bytes, .. } = *self;
+        let sound = slot_bytes >= 4096
+            && ring_bytes / slot_bytes >= 2
+            && ring_bytes / slot_bytes <= 4096
+            && ring_bytes <= 1 << 40
+            && (1024..=slot_bytes).contains(&first_bytes)
+            && unit_bytes >= 1024;
+        if sound {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidValue,
+            "Device::set_staging",
+            format!("{self:?}"),
+            "make a slot at least 4096 bytes long, the ring 2 to 4096 slots and at most 1 TiB, a \
+             unit at least 1024 bytes, and the first portion 1024 bytes up to a slot",
+        ))
+    }
+}

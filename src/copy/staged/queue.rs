@@ -1,0 +1,91 @@
+//! Slots of an upload that are filled and wait for their turn to be submitted.
+
+use std::collections::VecDeque;
+
+use super::portions::IN_FLIGHT;
+use super::ring::{Ring, Slot};
+use crate::sync::Mutex;
+use crate::ticket::Ticket;
+
+/// The queue of one upload.
+#[derive(Default)]
+pub(super) struct Filled<'e>(Mutex<State<'e>>);
+
+#[derive(Default)]
+struct State<'e> {
+    slots: VecDeque<&'e Slot>,
+    /// A thread is submitting, and looks here again when it has. Two at once would wait for each
+    /// other in the runtime, asleep.
+    submitting: bool,
+    /// A submission has failed, so there will be no other.
+    failed: bool,
+    /// The last portions that have been submitted, the oldest in front.
+    submitted: [Option<Ticket>; IN_FLIGHT],
+}
+
+impl<'e> Filled<'e> {
+    /// Adds a slot; `false` if a submission has failed, and the slot is still the caller's.
+    pub(super) fn push(&self, slot: &'e Slot) -> bool {
+        let mut state = self.0.lock();
+        if !state.failed {
+            state.slots.push_back(slot);
+        }
+        !state.failed
+    }
+
+    /// The right to submit the oldest slot; `None` if there is none, or if another thread is
+    /// submitting.
+    pub(super) fn turn<'q>(&'q self, ring: &'q Ring) -> Option<(Turn<'q, 'e>, &'e Slot)> {
+        let mut state = self.0.lock();
+        if state.submitting {
+            return None;
+        }
+        let slot = state.slots.pop_front()?;
+        state.submitting = true;
+        Some((Turn { filled: self, ring }, slot))
+    }
+
+    /// The oldest of the last portions, if there are as many as may be in flight.
+    pub(super) fn oldest(&self) -> Option<Ticket> {
+        let submitted = &mut self.0.lock().submitted;
+        submitted[IN_FLIGHT - 1].as_ref()?;
+        submitted.rotate_left(1);
+        submitted[IN_FLIGHT - 1].take()
+    }
+}
+
+/// The right to submit. Dropped, by an error or a panic, it gives back all that is filled: the
+/// thread that opens the next slot may be waiting for one.
+pub(super) struct Turn<'q, 'e> {
+    filled: &'q Filled<'e>,
+    ring: &'q Ring,
+}
+
+impl Turn<'_, '_> {
+    /// The slot has been submitted; the next one may be.
+    pub(super) fn pass_on(self, ticket: Ticket) {
+        let mut state = self.filled.0.lock();
+        match state.submitted.iter_mut().find(|place| place.is_none()) {
+            Some(place) => *place = Some(ticket),
+            // Whoever waits for the second waits for the first, too.
+            None => {
+                state.submitted.rotate_left(1);
+                state.submitted[IN_FLIGHT - 1] = Some(ticket);
+            }
+        }
+        state.submitting = false;
+        drop(state);
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Turn<'_, '_> {
+    fn drop(&mut self) {
+        let slots = {
+            let mut state = self.filled.0.lock();
+            state.failed = true;
+            std::mem::take(&mut state.slots)
+        };
+        slots.into_iter().for_each(|slot| self.ring.give_back(slot));
+    }
+}

@@ -1,0 +1,315 @@
+//! The slots through which ordinary memory goes: a few pieces of page-locked memory, used in turns.
+//!
+//! A slot is always in one of these hands, and only that one touches what is inside:
+//!
+//! ```text
+//!   free ----> opener ----> workers (units) ----> finisher ----> free, perhaps with a copy in flight
+//!              lays out     each its own bytes    the last worker: enqueues the copy, or is done
+//! ```
+//!
+//! # Invariants
+//!
+//! * A slot that [`take`](Ring::take) gives is no longer used by the device, and nobody else has
+//!   it.
+//! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done);
+//!   that one call says so to one thread, which then has the slot alone.
+//! * There are never more than `limit` slots: whoever finds none waits, for the device or for
+//!   another caller. Nobody waits for a slot while workers wait for him.
+//! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight:
+//!   such a stream may be held up. [`Shares`] keeps enough of the others. If memory for these
+//!   cannot be page-locked, that is an error.
+//! * The oldest free slot is taken first, so that copies in flight get the most time; a new one is
+//!   made only when it is still in flight. So as few slots are in use as keep the link busy, and
+//!   their lines stay in the cache.
+
+use std::cell::UnsafeCell;
+use std::collections::VecDeque;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use self::shares::{EXPOSURES, Shares, class};
+use super::layout::Layout;
+use crate::error::Result;
+use crate::memory::PinnedBuf;
+use crate::pool::PinnedPool;
+use crate::sync::{Condvar, Mutex};
+use crate::timeline::Exposure;
+
+pub(super) struct Slot {
+    index: usize,
+    host: OnceLock<PinnedBuf<u8>>,
+    layout: UnsafeCell<Layout>,
+    units_left: AtomicUsize,
+}
+
+// SAFETY: `layout` is written only by the opener, who has the slot alone, and read by workers, who
+// come after `publish` and are gone before anybody has it alone again: the module's invariants. The
+// rest is `Sync`; the bytes of `host` are reached by address, each by one worker.
+unsafe impl Sync for Slot {}
+
+impl Slot {
+    pub(super) fn index(&self) -> usize {
+        self.index
+    }
+
+    pub(super) fn host(&self) -> &PinnedBuf<u8> {
+        self.host.get().expect("made before it is given out")
+    }
+
+    /// The address of a byte of the slot.
+    pub(super) fn address(&self, offset: usize) -> *mut u8 {
+        self.host().as_ptr().cast_mut().wrapping_add(offset)
+    }
+
+    /// # Safety
+    ///
+    /// * The caller has the slot alone: it has just taken it, or `unit_done` has told it so.
+    #[allow(clippy::mut_from_ref)]
+    pub(super) unsafe fn layout_mut(&self) -> &mut Layout {
+        // SAFETY: the caller's precondition.
+        unsafe { &mut *self.layout.get() }
+    }
+
+    /// # Safety
+    ///
+    /// * The caller is a worker of the slot, between `publish` and its `unit_done`, or has it
+    ///   alone.
+    pub(super) unsafe fn layout(&self) -> &Layout {
+        // SAFETY: nobody writes: the caller's precondition and the module's invariants.
+        unsafe { &*self.layout.get() }
+    }
+
+    /// Lets workers in, for this many units. They learn of the slot by a lock.
+    pub(super) fn publish(&self, units: usize) {
+        self.units_left.store(units, Ordering::Relaxed);
+    }
+
+    /// Whether that was the last unit, so that the caller has the slot alone from now on.
+    pub(super) fn unit_done(&self) -> bool {
+        self.units_left.fetch_sub(1, Ordering::AcqRel) == 1
+    }
+}
+
+/// A slot that one thread has alone. Dropping it, by a panic too, gives it back.
+pub(super) struct Taken<'r> {
+    ring: &'r Ring,
+    slot: &'r Slot,
+}
+
+impl<'r> Taken<'r> {
+    pub(super) fn slot(&self) -> &'r Slot {
+        self.slot
+    }
+
+    /// The slot is now somebody else's to give back.
+    pub(super) fn hand_over(self) -> &'r Slot {
+        let slot = self.slot;
+        std::mem::forget(self);
+        slot
+    }
+}
+
+impl Drop for Taken<'_> {
+    fn drop(&mut self) {
+        self.ring.give_back(self.slot);
+    }
+}
+
+pub(super) struct Ring {
+    slots: Box<[Slot]>,
+    slot_bytes: usize,
+    state: Mutex<State>,
+    freed: Condvar,
+}
+
+struct State {
+    /// By their holders. The one given back first is in front.
+    free: [VecDeque<usize>; 3],
+    /// Those that have no memory yet.
+    unmade: Vec<usize>,
+    shares: Shares,
+}
+
+impl State {
+    /// The oldest free slot of this holder, if it may pass to a stream of exposure `to`. If that is
+    /// more exposed than the holder, it then holds the slot; otherwise only when the slot turns out
+    /// to be idle.
+    fn pop(&mut self, holder: Exposure, to: Exposure) -> Option<usize> {
+        let free = &mut self.free[holder as usize];
+        let index = *free.front().filter(|&&index| self.shares.may_pass(index, to))?;
+        free.pop_front();
+        self.shares.pass(index, holder.max(to));
+        Some(index)
+    }
+
+    /// Whether there is a free slot to wait for.
+    fn has_free(&self, to: Exposure) -> bool {
+        EXPOSURES.into_iter().take_while(|&holder| holder <= to).any(|holder| {
+            let free = self.free[holder as usize].front();
+            free.is_some_and(|&index| self.shares.may_pass(index, to))
+        })
+    }
+
+    /// Whether a slot has memory that no more exposed stream holds.
+    fn has_any(&self, to: Exposure) -> bool {
+        let made = self.shares.len() - self.unmade.len();
+        made > self.shares.held_above(to)
+    }
+}
+
+impl Ring {
+    pub(super) fn new(slot_bytes: usize, limit: usize) -> Self {
+        let slot = |index| Slot {
+            index,
+            host: OnceLock::new(),
+            layout: UnsafeCell::default(),
+            units_left: AtomicUsize::new(0),
+        };
+        let state = State {
+            free: [(); 3].map(|()| VecDeque::with_capacity(limit)),
+            unmade: (0..limit).rev().collect(),
+            shares: Shares::new(limit),
+        };
+        Ring {
+            slots: (0..limit).map(slot).collect(),
+            slot_bytes,
+            state: Mutex::new(state),
+            freed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn slot(&self, index: usize) -> &Slot {
+        &self.slots[index]
+    }
+
+    /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
+    /// one, or, if not `patient`, gives `None` where it would.
+    pub(super) fn take(
+        &self,
+        pool: &PinnedPool,
+        exposure: Exposure,
+        patient: bool,
+    ) -> Result<Option<&Slot>> {
+        let to = class(self.slots.len(), exposure);
+        loop {
+            if let Some(idle) = self.take_idle(to)? {
+                return Ok(Some(idle));
+            }
+            match self.make(pool, to) {
+                Ok(Some(new)) => return Ok(Some(new)),
+                // If memory is short, the slots that there are do.
+                Err(error) if !self.state.lock().has_any(to) => return Err(error),
+                _ if !patient => return Ok(None),
+                _ => {}
+            }
+            if let Some(oldest) = self.take_oldest(to)? {
+                return Ok(Some(oldest));
+            }
+            self.wait(to);
+        }
+    }
+
+    /// A free slot that the device does not use any more: of the stream's equals, else of others.
+    fn take_idle(&self, to: Exposure) -> Result<Option<&Slot>> {
+        let others = EXPOSURES.into_iter().filter(|&holder| holder != to);
+        for holder in std::iter::once(to).chain(others) {
+            let Some(index) = self.pop(holder, to) else { continue };
+            let slot = &self.slots[index];
+            match slot.host().is_idle() {
+                Ok(true) => {
+                    self.state.lock().shares.pass(index, to);
+                    return Ok(Some(slot));
+                }
+                Ok(false) => self.put_back(|state| {
+                    state.shares.pass(index, holder);
+                    state.free[holder as usize].push_front(index);
+                }),
+                Err(error) => {
+                    self.give_back(slot);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// Blocks until the device has done with a free slot that no more exposed stream holds, if
+    /// there is one.
+    fn take_oldest(&self, to: Exposure) -> Result<Option<&Slot>> {
+        let holders = EXPOSURES.into_iter().take_while(|&holder| holder <= to);
+        let Some(index) = holders.into_iter().find_map(|holder| self.pop(holder, to)) else {
+            return Ok(None);
+        };
+        let taken = self.guard(&self.slots[index]);
+        taken.slot().host().wait_until_idle()?;
+        Ok(Some(taken.hand_over()))
+    }
+
+    fn pop(&self, holder: Exposure, to: Exposure) -> Option<usize> {
+        let popped = self.state.lock().pop(holder, to);
+        if popped.is_some() && holder < to {
+            // Those who count on less exposed streams' slots may have to wait for others.
+            self.freed.notify_all();
+        }
+        popped
+    }
+
+    /// A slot more, if there may be one.
+    fn make(&self, pool: &PinnedPool, to: Exposure) -> Result<Option<&Slot>> {
+        let index = {
+            let mut state = self.state.lock();
+            let Some(&index) = state.unmade.last() else { return Ok(None) };
+            if !state.shares.may_pass(index, to) {
+                return Ok(None);
+            }
+            state.shares.pass(index, to);
+            state.unmade.pop();
+            index
+        };
+        let slot = &self.slots[index];
+        match pool.alloc::<u8>(self.slot_bytes) {
+            Ok(memory) => {
+                slot.host.get_or_init(|| memory);
+                Ok(Some(slot))
+            }
+            Err(error) => {
+                self.put_back(|state| {
+                    state.shares.pass(index, Exposure::Sealed);
+                    state.unmade.push(index);
+                });
+                Err(error)
+            }
+        }
+    }
+
+    /// Blocks until a slot comes back, or it turns out that none will.
+    fn wait(&self, to: Exposure) {
+        let mut state = self.state.lock();
+        while !state.has_free(to) && state.has_any(to) {
+            state = self.freed.wait(state);
+        }
+    }
+
+    /// Takes charge of a slot that the caller has alone.
+    pub(super) fn guard<'r>(&'r self, slot: &'r Slot) -> Taken<'r> {
+        Taken { ring: self, slot }
+    }
+
+    /// Gives a slot back, with or without a copy in flight.
+    pub(super) fn give_back(&self, slot: &Slot) {
+        self.put_back(|state| {
+            let holder = state.shares.holder(slot.index);
+            state.free[holder as usize].push_back(slot.index);
+        });
+    }
+
+    fn put_back(&self, put: impl FnOnce(&mut State)) {
+        put(&mut self.state.lock());
+        // Not everybody who waits may have it.
+        self.freed.notify_all();
+    }
+}
+
+mod shares;
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

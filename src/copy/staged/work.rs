@@ -1,0 +1,219 @@
+//! How several threads share one copy: who opens the next slot, who takes which unit, who finishes
+//! a slot.
+//!
+//! ```text
+//!   opener     | open 0 |          | open 1 |            ...one at a time
+//!   worker 1            | unit 0,0 | unit 0,3 | unit 1,0 | unit 1,2 |
+//!   worker 2            | unit 0,1 | unit 0,2  F| unit 1,1   |        F: finishes slot 0
+//! ```
+//!
+//! # Invariants
+//!
+//! * At most one thread opens at a time; the others wait for it, which waits for nobody but the
+//!   device and other jobs.
+//! * Each unit is given to one thread. Whoever ends the last unit of a slot finishes it, alone.
+//! * After the first error, or panic, no unit is given out; those given out are ended, and their
+//!   slots given up. A panic goes on when all have left: a thread that went away in the middle
+//!   would be waited for.
+//! * A thread's stores are fenced before its unit counts as done, also after an error.
+//! * Nobody takes a lock for a unit: eight threads that queue for one would copy nothing meanwhile.
+//! * When [`run`] returns, no thread is in the job, and every slot has been finished or given up.
+
+use std::any::Any;
+use std::hint::spin_loop;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use super::ring::Slot;
+use crate::error::{Error, Result};
+use crate::sync::Mutex;
+use super::{simd, team};
+
+/// One direction of a copy through slots.
+pub(super) trait Work<'r>: Sync {
+    /// The next slot, laid out and ready for its units; `None` when there are no more. Called by
+    /// one thread at a time, which has the slot alone.
+    fn open(&self) -> Result<Option<&'r Slot>>;
+
+    /// The slot of that number.
+    fn slot(&self, index: usize) -> &'r Slot;
+
+    /// Moves the bytes of one unit.
+    fn unit(&self, slot: &'r Slot, unit: usize) -> Result<()>;
+
+    /// All units are done; the caller has the slot alone.
+    fn finish(&self, slot: &'r Slot) -> Result<()>;
+
+    /// Gives up a slot after an error; the caller has it alone.
+    fn abandon(&self, slot: &'r Slot);
+}
+
+/// What there is to do, in one word, so that a unit is taken by one exchange.
+///
+/// That a word may mean another round of the same slot does no harm: whoever exchanges it takes a
+/// unit of the round that is current then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Word(u64);
+
+impl Word {
+    /// No units, and nobody opens.
+    const IDLE: Word = Word(0);
+    const OPENING: Word = Word(1);
+    const ENDED: Word = Word(2);
+
+    fn units(slot: &Slot, left: usize) -> Word {
+        Word((slot.index() as u64) << 32 | (left as u64) << 2)
+    }
+
+    fn slot(self) -> usize {
+        (self.0 >> 32) as usize
+    }
+
+    fn left(self) -> usize {
+        (self.0 as u32 >> 2) as usize
+    }
+
+    fn one_less(self) -> Word {
+        Word(self.0 - (1 << 2))
+    }
+}
+
+struct Job<'w, W> {
+    work: &'w W,
+    word: AtomicU64,
+    failed: AtomicBool,
+    /// The first one.
+    failure: Mutex<Option<Failure>>,
+}
+
+enum Failure {
+    Error(Error),
+    Panic(Box<dyn Any + Send>),
+}
+
+fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failure> {
+    match catch_unwind(AssertUnwindSafe(step)) {
+        Ok(result) => result.map_err(Failure::Error),
+        Err(panic) => Err(Failure::Panic(panic)),
+    }
+}
+
+/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `between`
+/// after each unit.
+pub(super) fn run<'r>(
+    work: &impl Work<'r>,
+    helpers: usize,
+    between: &mut dyn FnMut(),
+) -> Result<()> {
+    let job = Job {
+        work,
+        word: AtomicU64::new(Word::IDLE.0),
+        failed: AtomicBool::new(false),
+        failure: Mutex::new(None),
+    };
+    team::run(helpers, &|| job.take_part(&mut || {}), &mut || job.take_part(between));
+    let failure = job.failure.lock().take();
+    match failure {
+        None => Ok(()),
+        Some(Failure::Error(error)) => Err(error),
+        Some(Failure::Panic(panic)) => resume_unwind(panic),
+    }
+}
+
+impl<'r, W: Work<'r>> Job<'_, W> {
+    fn exchange(&self, old: Word, new: Word) -> bool {
+        self.word.compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    }
+
+    fn take_part(&self, between: &mut dyn FnMut()) {
+        let mut waits = 0u32;
+        loop {
+            let word = Word(self.word.load(Ordering::Acquire));
+            if word == Word::ENDED {
+                return;
+            }
+            if word == Word::OPENING {
+                waits += 1;
+                // An opener waits for the device for much less; or it lost its core.
+                if waits < 20_000 {
+                    spin_loop()
+                } else {
+                    std::thread::yield_now()
+                }
+                continue;
+            }
+            waits = 0;
+            if word.left() == 0 {
+                if self.exchange(word, Word::OPENING) {
+                    self.open();
+                }
+            } else if self.exchange(word, word.one_less()) {
+                self.unit(self.work.slot(word.slot()), word.left());
+                between();
+            }
+        }
+    }
+
+    fn open(&self) {
+        match guarded(|| self.work.open()) {
+            Ok(Some(slot)) => {
+                // SAFETY: just opened, so that this thread has it alone.
+                let units = unsafe { slot.layout() }.units();
+                slot.publish(units);
+                let word = Word::units(slot, units);
+                let published = self.word.compare_exchange(
+                    Word::OPENING.0,
+                    word.0,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                if published.is_err() {
+                    // Another thread has failed meanwhile.
+                    self.work.abandon(slot);
+                }
+            }
+            Ok(None) => self.word.store(Word::ENDED.0, Ordering::Release),
+            Err(failure) => self.fail(failure),
+        }
+    }
+
+    /// `left` units, this one included, had not been given out before.
+    fn unit(&self, slot: &'r Slot, left: usize) {
+        // SAFETY: a unit was given out, so that this thread is a worker of the slot.
+        let units = unsafe { slot.layout() }.units();
+        if let Err(failure) = guarded(|| self.work.unit(slot, units - left)) {
+            self.fail(failure);
+        }
+        // Behind what was written, also after an error: the slot will be somebody else's.
+        simd::fence();
+        if slot.unit_done() {
+            self.finish(slot);
+        }
+    }
+
+    fn finish(&self, slot: &'r Slot) {
+        if self.failed.load(Ordering::Acquire) {
+            self.work.abandon(slot);
+        } else if let Err(failure) = guarded(|| self.work.finish(slot)) {
+            self.fail(failure);
+        }
+    }
+
+    /// Ends the job; the first failure is the one that is reported.
+    fn fail(&self, failure: Failure) {
+        self.failed.store(true, Ordering::Release);
+        self.failure.lock().get_or_insert(failure);
+        let word = Word(self.word.swap(Word::ENDED.0, Ordering::AcqRel));
+        // The units that nobody has taken will not be done.
+        if word.left() > 0 {
+            let slot = self.work.slot(word.slot());
+            let last = (0..word.left()).fold(false, |last, _| slot.unit_done() || last);
+            if last {
+                self.work.abandon(slot);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

@@ -1,0 +1,334 @@
+//! What one pass over the entries of a copy finds out.
+//!
+//! Ten thousand entries do not fit in a core's own cache, so every look at all of them takes time.
+//! One pass, by several threads if there are many entries, finds all that must be known before the
+//! first byte moves: how much there is to copy, whose buffers other streams use, and the sums by
+//! which slots are laid out without another look at each entry.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::entry::{Entry, Side};
+use super::order::Door;
+use super::route::Group;
+use super::staged::share::{DEAL, share};
+use crate::error::{Error, Result};
+use crate::memory::hazard::Hazards;
+use crate::sync::Mutex;
+
+/// From so many entries on several threads look at them: they come too late for fewer.
+const SEVERAL: usize = 2048;
+/// From so many entries on there are sums, and a list of regions.
+const MANY: usize = 512;
+/// A thread that finds more regions than this keeps none: they are then found again when needed.
+const REGIONS: usize = 1024;
+
+/// The longest item of the moving kernel in bytes: one warp moves it.
+pub(super) const PIECE: usize = 16 << 10;
+
+impl Group {
+    fn add(&mut self, bytes: usize, follows: bool) {
+        self.entries += 1;
+        self.runs += usize::from(!follows);
+        self.bytes += bytes;
+    }
+
+    fn join(&mut self, other: Group) {
+        self.entries += other.entries;
+        self.runs += other.runs;
+        self.bytes += other.bytes;
+    }
+}
+
+/// What is known of all entries of a copy.
+pub(crate) struct Survey<'e> {
+    pub(crate) group: Group,
+    /// The buffers that other streams may use.
+    pub(super) used_elsewhere: Vec<Region<'e>>,
+    /// All buffers, if the entries are many and the buffers few.
+    pub(super) regions: Option<Vec<Region<'e>>>,
+    pub(super) sums: Sums,
+    /// A page-locked entry is several items of the kernel: it lies in several registrations, or it
+    /// is longer than [`PIECE`].
+    pub(super) has_pieces: bool,
+    /// Some of the device memory is somebody else's, so that ranges of two buffers may overlap.
+    pub(crate) is_borrowed: bool,
+    /// Device ranges may overlap: some of the memory is borrowed, and they do not ascend.
+    pub(crate) may_overlap: bool,
+}
+
+/// The ranges of one buffer that entries name one after the other, as one range.
+#[derive(Clone)]
+pub(super) struct Region<'e> {
+    pub(super) side: Side,
+    pub(super) hazards: &'e Hazards,
+    pub(super) range: Range<usize>,
+    /// How many bytes the ranges have themselves.
+    bytes: usize,
+    /// The number of its first entry.
+    first: usize,
+}
+
+impl Region<'_> {
+    fn add(&mut self, range: &Range<usize>, bytes: usize) {
+        self.bytes += bytes;
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+    }
+
+    /// Whether nothing lies between the ranges, which are disjoint where they are written.
+    pub(super) fn is_whole(&self) -> bool {
+        self.bytes == self.range.len()
+    }
+}
+
+/// What one thread found.
+struct Findings<'e> {
+    group: Group,
+    used_elsewhere: Vec<Region<'e>>,
+    regions: Option<Vec<Region<'e>>>,
+    error: Option<Error>,
+    has_pieces: bool,
+    borrowed: bool,
+    ascending: bool,
+}
+
+impl Default for Findings<'_> {
+    fn default() -> Self {
+        Findings {
+            group: Group::default(),
+            used_elsewhere: Vec::new(),
+            regions: Some(Vec::new()),
+            error: None,
+            has_pieces: false,
+            borrowed: false,
+            ascending: true,
+        }
+    }
+}
+
+impl<'e> Findings<'e> {
+    fn join(&mut self, other: Findings<'e>) {
+        self.group.join(other.group);
+        self.used_elsewhere.extend(other.used_elsewhere);
+        self.regions = match (self.regions.take(), other.regions) {
+            (Some(mut ours), Some(theirs)) => {
+                ours.extend(theirs);
+                Some(ours)
+            }
+            _ => None,
+        };
+        self.error = self.error.take().or(other.error);
+        self.has_pieces |= other.has_pieces;
+        self.borrowed |= other.borrowed;
+        self.ascending &= other.ascending;
+    }
+
+    /// Counts the entries in `part`. The loop uses local values only, so that they stay in
+    /// registers.
+    fn count(&mut self, entries: &[Entry<'_>], part: Range<usize>, sums: &Sums) {
+        let mut before = part.start.checked_sub(1).map(|before| &entries[before]);
+        // An empty entry says nothing of those before it.
+        let mut ascending = before.is_none_or(|before| before.bytes() > 0);
+        before = before.filter(|before| before.bytes() > 0);
+        let (mut group, mut sum) = (Group::default(), Sum::default());
+        let (mut borrowed, mut has_pieces) = (false, false);
+        for (n, entry) in (part.start..).zip(&entries[part]) {
+            let bytes = entry.bytes();
+            if bytes > 0 {
+                let device = &entry.device;
+                let mut next_to = false;
+                if let Some(before) = before {
+                    let end = before.device.ptr() + before.bytes() as u64;
+                    ascending &= end <= device.ptr();
+                    next_to = end == device.ptr() && before.device.home() == device.home();
+                }
+                borrowed |= device.is_borrowed();
+                let mut follows = next_to;
+                if let Some(memory) = &entry.pinned {
+                    follows &= before.is_some_and(|before| before.is_followed_by(entry));
+                    has_pieces |= bytes > PIECE || memory.crosses_seam(entry.host(), bytes);
+                }
+                group.add(bytes, follows);
+                sum.add(bytes, next_to);
+                before = Some(entry);
+            }
+            if (n + 1).is_multiple_of(SUMMED) {
+                sums.set(n / SUMMED, std::mem::take(&mut sum));
+            }
+        }
+        self.group.join(group);
+        self.borrowed |= borrowed;
+        self.ascending &= ascending;
+        self.has_pieces |= has_pieces;
+    }
+
+    /// Looks at whose buffers the entries in `part` are.
+    fn look_at_buffers(&mut self, door: Door<'_>, entries: &'e [Entry<'_>], part: Range<usize>) {
+        for_regions(entries, part, |region| {
+            let entry = &entries[region.first];
+            let checked = match (region.side, entry.pinned) {
+                (Side::Host, Some(pinned)) => door.check_driver(pinned.context()),
+                _ => door.check_device(&[entry.device.context()]),
+            };
+            if let Err(error) = checked {
+                self.error.get_or_insert(error);
+            }
+            if region.hazards.is_used_elsewhere(door.stream) {
+                self.used_elsewhere.push(region.clone());
+            }
+            if entries.len() >= MANY {
+                match &mut self.regions {
+                    Some(known) if known.len() < REGIONS => known.push(region),
+                    known => *known = None,
+                }
+            }
+        });
+    }
+}
+
+impl<'e> Survey<'e> {
+    /// Looks at all entries, which a stream is to copy.
+    ///
+    /// # Errors
+    ///
+    /// An entry belongs to another device or driver than the stream.
+    pub(super) fn of(door: Door<'_>, entries: &'e [Entry<'_>]) -> Result<Survey<'e>> {
+        let many = entries.len() >= MANY;
+        let sums = Sums::new(if many { entries.len() / SUMMED } else { 0 });
+        let mut all = Mutex::new(Findings::default());
+        share(
+            entries.len(),
+            SEVERAL,
+            &|found: &mut Findings<'e>, part| {
+                found.count(entries, part.clone(), &sums);
+                found.look_at_buffers(door, entries, part);
+            },
+            &|found| all.lock().join(found),
+        );
+        let found = std::mem::take(all.get_mut());
+        if let Some(error) = found.error {
+            return Err(error);
+        }
+        let regions = found.regions.filter(|_| many).map(joined);
+        let is_used = |region: &&Region<'_>| region.hazards.is_used_elsewhere(door.stream);
+        Ok(Survey {
+            group: found.group,
+            used_elsewhere: match &regions {
+                Some(regions) => regions.iter().filter(is_used).cloned().collect(),
+                None => found.used_elsewhere,
+            },
+            regions,
+            sums,
+            has_pieces: found.has_pieces,
+            is_borrowed: found.borrowed,
+            may_overlap: found.borrowed && !found.ascending,
+        })
+    }
+}
+
+/// Calls `with` for the buffers of the entries in `part`. Views of one buffer that come one after
+/// the other are one region: the buffer's list would merge them all the same, at a price for each.
+/// What lies between them may be somebody else's, and be in use again at any time.
+pub(super) fn for_regions<'e>(
+    entries: &'e [Entry<'_>],
+    part: Range<usize>,
+    mut with: impl FnMut(Region<'e>),
+) {
+    for side in [Side::Device, Side::Host] {
+        let mut current: Option<Region<'e>> = None;
+        for (first, entry) in (part.start..).zip(&entries[part.clone()]) {
+            let Some((hazards, range)) = entry.buffer(side) else { continue };
+            let bytes = range.len();
+            match &mut current {
+                Some(same) if std::ptr::eq(same.hazards, hazards) => same.add(&range, bytes),
+                place => {
+                    let before = place.replace(Region { side, hazards, range, bytes, first });
+                    before.into_iter().for_each(&mut with);
+                }
+            }
+        }
+        current.into_iter().for_each(&mut with);
+    }
+}
+
+/// Joins the regions of one buffer that several threads found one after the other.
+fn joined(mut regions: Vec<Region<'_>>) -> Vec<Region<'_>> {
+    regions.sort_unstable_by_key(|region| (region.side as usize, region.first));
+    regions.dedup_by(|next, region| {
+        let same = next.side == region.side && std::ptr::eq(next.hazards, region.hazards);
+        if same {
+            region.add(&next.range, next.bytes);
+        }
+        same
+    });
+    regions
+}
+
+/// How many entries share one sum.
+pub(super) const SUMMED: usize = 16;
+const _: () = assert!(DEAL.is_multiple_of(SUMMED), "one thread makes a sum");
+
+/// What [`SUMMED`] entries come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sum {
+    pub(super) bytes: usize,
+    /// How many are not empty.
+    pub(super) parts: usize,
+    /// Whether none is empty, and each follows the one before on the device.
+    pub(super) is_whole: bool,
+}
+
+impl Sum {
+    /// `follows`, on the device, the one before.
+    fn add(&mut self, bytes: usize, follows: bool) {
+        self.is_whole = self.parts == 0 || (self.is_whole && follows);
+        self.bytes += bytes;
+        self.parts += 1;
+    }
+}
+
+/// A sum for each [`SUMMED`] entries, where they are known.
+#[derive(Debug, Default)]
+pub(super) struct Sums(Box<[AtomicU64]>);
+
+impl Sums {
+    /// How many of the lowest bits hold the number of parts; the next one holds `is_whole`.
+    const PARTS: u32 = 7;
+
+    fn new(count: usize) -> Self {
+        Sums((0..count).map(|_| AtomicU64::new(0)).collect())
+    }
+
+    #[cfg(test)]
+    pub(super) fn of(ranges: &[(u64, usize)]) -> Self {
+        let sums = Sums::new(ranges.len() / SUMMED);
+        for (index, ranges) in ranges.chunks_exact(SUMMED).enumerate() {
+            let (mut sum, mut end) = (Sum::default(), 0);
+            for &(start, bytes) in ranges.iter().filter(|range| range.1 > 0) {
+                sum.add(bytes, start == end);
+                end = start + bytes as u64;
+            }
+            sums.set(index, sum);
+        }
+        sums
+    }
+
+    fn set(&self, index: usize, Sum { bytes, parts, is_whole }: Sum) {
+        if let Some(place) = self.0.get(index) {
+            let is_whole = u64::from(is_whole && parts == SUMMED);
+            let sum = ((bytes as u64) << 1 | is_whole) << Self::PARTS | parts as u64;
+            place.store(sum, Ordering::Relaxed);
+        }
+    }
+
+    /// The sum of the entries from `entry` on, if one begins there.
+    pub(super) fn at(&self, entry: usize) -> Option<Sum> {
+        if !entry.is_multiple_of(SUMMED) {
+            return None;
+        }
+        let sum = self.0.get(entry / SUMMED)?.load(Ordering::Relaxed);
+        let parts = (sum & ((1 << Self::PARTS) - 1)) as usize;
+        let (bytes, is_whole) = (sum >> Self::PARTS >> 1, sum >> Self::PARTS & 1 == 1);
+        Some(Sum { bytes: bytes as usize, parts, is_whole })
+    }
+}

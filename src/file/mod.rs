@@ -1,0 +1,214 @@
+//! Files, read straight into page-locked memory and on to the device.
+//!
+//! ```text
+//!   page cache --pread, several threads--> slots of the ring ---> device      Stream::upload_file
+//!   disk       --O_DIRECT----------------> slots of the ring ---> device      FileReader::open_direct
+//!   either     --several threads---------> PinnedBuf                          FileReader::read_into
+//! ```
+//!
+//! A range of a file is a source of the staged upload, as a slice of ordinary memory is: the unit
+//! of work reads where it would copy. So a file is never in ordinary memory of this process, and
+//! many ranges are one job that keeps the device busy from the first byte to the last.
+//!
+//! # Invariants
+//!
+//! * Ranges are checked against the file's length, and devices against the stream's, before
+//!   anything is enqueued.
+//! * A file may change at any time, by anybody. Nothing is mapped, since a file that is truncated
+//!   would then end the process with SIGBUS; a read finds the end early, and says so.
+//! * An error names the file and the byte at which it struck.
+
+mod copy;
+mod read;
+
+use std::fmt::Display;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use self::read::{Blocks, Stop};
+use crate::copy::entry::{BLOCK, Source};
+use crate::error::{Error, ErrorKind, Result};
+
+/// A file whose ranges go to a device ([`Stream::upload_file`](crate::Stream::upload_file)) or into
+/// page-locked memory ([`read_into`](Self::read_into)), read by several threads at once.
+///
+/// ```
+/// use pinlane::{Device, FileReader};
+///
+/// # let path = std::env::temp_dir().join(format!("pinlane-doc-{}", std::process::id()));
+/// # std::fs::write(&path, [7; 10_000])?;
+/// let device = Device::open_or_emulated()?;
+/// let stream = device.stream()?;
+/// let file = FileReader::open(&path)?;
+/// let mut weights = device.alloc::<f32>(1000)?;
+/// let mut biases = device.alloc::<f32>(100)?;
+/// stream.upload_file_ranges(&file, [(8, &mut weights), (4008, &mut biases)])?; // one job
+/// # std::fs::remove_file(&path)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
+/// Elements lie in the file as they do in memory. A file that is written meanwhile may give old or
+/// new bytes, a range that is cut off gives an error, and neither anything worse.
+///
+/// Only regular files: pipes and devices, those with blocks included, have no length that could be
+/// checked.
+#[derive(Debug)]
+pub struct FileReader {
+    path: PathBuf,
+    file: File,
+    /// Whether `file` is read past the page cache.
+    direct: bool,
+}
+
+/// Opens a regular file to be read, without waiting for anybody. What is none is refused, with
+/// [`io::ErrorKind::InvalidInput`], and as a rule not even opened: that alone may do something to a
+/// device.
+pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
+    let regular = |metadata: Metadata| match metadata.is_file() {
+        true => Ok(()),
+        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
+    };
+    regular(std::fs::metadata(path)?)?;
+    // Somebody may put a pipe there now, which would block until there is a writer.
+    let opened = OpenOptions::new().read(true).custom_flags(flags | libc::O_NONBLOCK).open(path)?;
+    regular(opened.metadata()?)?;
+    // Whether the flag means anything for a regular file is up to its file system.
+    // SAFETY: the descriptor is open, and the calls read and write its flags only.
+    let cleared = unsafe {
+        let now = libc::fcntl(opened.as_raw_fd(), libc::F_GETFL);
+        now >= 0 && libc::fcntl(opened.as_raw_fd(), libc::F_SETFL, now & !libc::O_NONBLOCK) >= 0
+    };
+    if cleared { Ok(opened) } else { Err(io::Error::last_os_error()) }
+}
+
+impl FileReader {
+    /// Opens a regular file to be read by way of the system's page cache: fastest for what has been
+    /// read or written lately, and right for most else.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`] if the file cannot be opened, or is none.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::open_with("FileReader::open", path.as_ref(), 0)
+    }
+
+    /// Opens a regular file to be read past the page cache (`O_DIRECT`), straight from the disk
+    /// into page-locked memory: for files that are larger than memory, or read once. Ranges may
+    /// begin and end anywhere: blocks that are needed in part, and ranges of few blocks, are read
+    /// to a side and copied.
+    ///
+    /// # Errors
+    ///
+    /// As for [`open`](Self::open); [`ErrorKind::Unsupported`] where the file system cannot do it.
+    pub fn open_direct(path: impl AsRef<Path>) -> Result<Self> {
+        const OPERATION: &str = "FileReader::open_direct";
+        let path = path.as_ref();
+        // Says what is wrong with the file itself.
+        Self::open_with(OPERATION, path, 0)?;
+        let refused = |cause: &dyn Display| {
+            Error::new(
+                ErrorKind::Unsupported,
+                OPERATION,
+                format!("{}: its file system refuses O_DIRECT: {cause}", path.display()),
+                "read the file by way of the page cache: FileReader::open",
+            )
+        };
+        let reader = Self::open_with(OPERATION, path, libc::O_DIRECT).map_err(|e| refused(&e))?;
+        // Some refuse only when something is read.
+        let mut block = Blocks::new(1);
+        match read::once(&reader.file, block.bytes_mut(), 0) {
+            Ok(_) => Ok(reader),
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Err(refused(&error)),
+            Err(error) => Err(reader.failed(OPERATION, Stop::Failed(0, error))),
+        }
+    }
+
+    fn open_with(operation: &'static str, path: &Path, flags: i32) -> Result<Self> {
+        let fail = |cause: &dyn Display, remedy| {
+            let context = format!("{}: {cause}", path.display());
+            Error::new(ErrorKind::Io, operation, context, remedy)
+        };
+        let file = open_regular(path, flags).map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => fail(&"not a regular file", "name a file on a disk"),
+            _ => fail(&error, "check the path and who may read it"),
+        })?;
+        Ok(FileReader { path: path.into(), file, direct: flags & libc::O_DIRECT != 0 })
+    }
+
+    /// The path, as it was given.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file is read past the page cache.
+    #[must_use]
+    pub fn is_direct(&self) -> bool {
+        self.direct
+    }
+
+    /// How long the file is at present, in bytes.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::Io`].
+    pub fn bytes(&self) -> Result<u64> {
+        self.length("FileReader::bytes")
+    }
+
+    fn length(&self, operation: &'static str) -> Result<u64> {
+        let metadata = self.file.metadata();
+        Ok(metadata.map_err(|error| self.failed(operation, Stop::Failed(0, error)))?.len())
+    }
+
+    /// Refuses a range that does not lie in a file of `length` bytes.
+    fn check_range(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        bytes: usize,
+        length: u64,
+    ) -> Result<()> {
+        if offset.checked_add(bytes as u64).is_some_and(|end| end <= length) {
+            return Ok(());
+        }
+        let path = self.path.display();
+        Err(Error::new(
+            ErrorKind::OutOfRange,
+            operation,
+            format!("{path}: {bytes} bytes from byte {offset} on, in a file of {length} bytes"),
+            "keep ranges inside the file; if it was longer before, somebody has truncated it",
+        ))
+    }
+
+    /// Fills `into` with the bytes from `offset` on. Blocks.
+    pub(super) fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        let read = |into: &mut [u8], offset| self.file.read_at(into, offset);
+        let done = if self.direct {
+            let length = || self.file.metadata().map(|metadata| metadata.len());
+            read::direct(read, length, into, offset)
+        } else {
+            read::plain(read, into, offset)
+        };
+        done.map_err(|stop| self.failed(operation, stop))
+    }
+
+    #[cold]
+    fn failed(&self, operation: &'static str, stop: Stop) -> Error {
+        let path = self.path.display();
+        let (context, remedy) = match stop {
+            Stop::End(at) => (
+                format!("{path}: ends at byte {at}, before the end of a range that is being read"),
+                "somebody has truncated the file meanwhile: read it again once it is whole",
+            ),
+            Stop::Failed(at, error) => (
+                format!("{path}: reading at byte {at}: {error}"),
+                "see the system's log for what is wrong with the disk or the mount",
+            ),
+        };
+        Error::new(ErrorKind::Io, operation, context, remedy)
+    }
+}

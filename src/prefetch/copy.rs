@@ -1,0 +1,228 @@
+//! One batch's way to the device.
+//!
+//! ```text
+//!   slices of pageable memory, much    --- the staging ring, the copy team ---.
+//!   slices of pageable memory, little  --- memcpy ----> a block ---------------+--> device memory
+//!   reserved slices                    --- fill() ----> of the pool            '    from the shelf
+//! ```
+//!
+//! A worker keeps what it needs for that from batch to batch: blocks, and lists.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use super::host::{FillBlock, HostBatch, HostSlices, IntoHostBatch};
+use super::parts::Parts;
+use super::progress::Progress;
+use super::shelf::{Set, Shelf};
+use crate::copy::entry::{Direction, Entry};
+use crate::copy::job::Job;
+use crate::copy::route::Between;
+use crate::copy::staged::team::Task;
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::PinnedBuf;
+use crate::pool::PinnedPool;
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+
+const OPERATION: &str = "Prefetch";
+
+/// A batch whose copy has been enqueued.
+pub(super) struct Copied {
+    pub(super) number: u64,
+    /// Of an event of its own, so that the consumer's stream can be made to wait by one call.
+    pub(super) ticket: Ticket,
+    pub(super) set: Set,
+}
+
+/// What a worker copies with.
+pub(super) struct Copier {
+    /// Nobody else's: a copy that waits for the consumer delays no other worker's.
+    stream: Stream,
+    blocks: Blocks,
+    shelf: Arc<Shelf>,
+    progress: Progress,
+    /// Empty between two batches, but for their memory.
+    slices: HostSlices<'static>,
+    entries: Vec<Entry<'static>>,
+}
+
+impl Copier {
+    pub(super) fn new(shelf: &Arc<Shelf>, pool: &PinnedPool, progress: &Progress) -> Result<Self> {
+        Ok(Copier {
+            stream: shelf.device().stream()?,
+            blocks: Blocks { pool: pool.clone(), kept: [None, None] },
+            shelf: shelf.clone(),
+            progress: progress.clone(),
+            slices: HostSlices::default(),
+            entries: Vec::new(),
+        })
+    }
+
+    /// Copies a batch, unless `wanted` says no to its size in bytes. Runs the batch's own code.
+    pub(super) fn copy(
+        &mut self,
+        number: u64,
+        item: impl IntoHostBatch,
+        wanted: impl FnOnce(usize) -> bool,
+    ) -> Result<Option<Copied>> {
+        let mut batch = item.into_batch().map_err(|source| failed(number, source))?;
+        let mut slices: HostSlices<'_> = std::mem::take(&mut self.slices);
+        batch.visit(&mut slices);
+        if let Some(error) = slices.error.take() {
+            return Err(error);
+        }
+        let total = slices.parts.total();
+        let bytes = slices.parts.as_slice().iter().map(|part| part.bytes).sum();
+        if !wanted(bytes) {
+            return Ok(None);
+        }
+        let is_small = self.stream.device.engine()?.is_small(total);
+        let mut set = self.shelf.take(total)?;
+        std::mem::swap(&mut slices.parts, &mut set.parts);
+        let reserved = slices.has_reserved();
+        let enqueued = if reserved || is_small {
+            let block = self.gather(&set.parts, &slices.sources);
+            self.slices = slices.emptied();
+            block.and_then(|mut block| {
+                if reserved {
+                    let mut room =
+                        FillBlock { parts: &set.parts, bytes: &mut block.write()?[..total] };
+                    batch.fill(&mut room).map_err(|source| failed(number, source))?;
+                }
+                self.stream.upload(block.slice(..total)?, set.buffer.slice_mut(..total)?)?;
+                self.blocks.keep(block);
+                self.stream.record()
+            })
+        } else {
+            let enqueued = self.stage(&mut set, &slices.sources);
+            self.slices = slices.emptied();
+            enqueued
+        };
+        match enqueued {
+            Ok(ticket) => {
+                // Here, because a panic in the batch's drop must find in its place all that it
+                // takes along.
+                drop(batch);
+                self.progress.count_uploaded(bytes);
+                Ok(Some(Copied { number, ticket, set }))
+            }
+            Err(error) => {
+                self.shelf.put(set);
+                Err(error)
+            }
+        }
+    }
+
+    /// A block with the slices that are there, each in its place.
+    fn gather(&mut self, parts: &Parts, sources: &[Option<&[u8]>]) -> Result<PinnedBuf<u8>> {
+        let mut block = self.blocks.take(parts.total())?;
+        let bytes = block.write()?;
+        for (part, source) in parts.as_slice().iter().zip(sources) {
+            if let Some(source) = source {
+                bytes[part.start..part.end()].copy_from_slice(source);
+            }
+        }
+        Ok(block)
+    }
+
+    /// Copies slices that are all there through the ring.
+    fn stage(&mut self, set: &mut Set, sources: &[Option<&[u8]>]) -> Result<Ticket> {
+        let Set { parts, buffer } = set;
+        let slices = parts.as_slice().iter().zip(sources.iter().flatten());
+        let (mut rest, mut at) = (buffer.as_slice_mut(), 0);
+        let mut entries: Vec<Entry<'_>> = std::mem::take(&mut self.entries);
+        for (part, &source) in slices {
+            let (_, behind) = rest.split_at_mut(part.start - at)?;
+            let (device, behind) = behind.split_at_mut(part.bytes)?;
+            entries.push(Entry::from_host(source, device.into()));
+            (rest, at) = (behind, part.end());
+        }
+        let door = self.stream.door(OPERATION);
+        let engine = self.stream.device.engine()?;
+        let job = Job::new(door, Direction::Up, &entries)?;
+        let group = job.survey.group;
+        let route = engine.abilities(door)?.choose(door.stream, Between::Slots, group);
+        let ticket = engine.upload(job, route, Task::Ahead);
+        self.entries = emptied(entries);
+        ticket
+    }
+}
+
+/// A worker's page-locked memory: two blocks, so that one is filled while the other is copied. They
+/// are the worker's until it ends, since a block that goes back to the pool in flight costs the
+/// pool more than it costs to keep.
+struct Blocks {
+    pool: PinnedPool,
+    /// The one kept last comes last.
+    kept: [Option<PinnedBuf<u8>>; 2],
+}
+
+impl Blocks {
+    /// A block of at least so many bytes; its last copy may be pending.
+    fn take(&mut self, bytes: usize) -> Result<PinnedBuf<u8>> {
+        let fits = |block: &PinnedBuf<u8>| block.len() >= bytes;
+        self.kept[0].take_if(|block| !fits(block));
+        if let Some(block) = self.kept[0].take() {
+            return Ok(block);
+        }
+        let new = self.pool.alloc::<u8>(PinnedPool::block_bytes(bytes).unwrap_or(bytes));
+        match (new, self.kept[1].take_if(|block| fits(block))) {
+            (Ok(new), last) => {
+                self.kept[1] = last;
+                Ok(new)
+            }
+            // If memory is short, one block does.
+            (Err(_), Some(last)) => Ok(last),
+            (Err(error), None) => Err(error),
+        }
+    }
+
+    fn keep(&mut self, block: PinnedBuf<u8>) {
+        self.kept.swap(0, 1);
+        self.kept[1] = Some(block);
+    }
+}
+
+impl HostSlices<'_> {
+    /// The same memory, for another batch.
+    fn emptied(mut self) -> HostSlices<'static> {
+        self.parts.clear();
+        HostSlices { parts: self.parts, sources: emptied(self.sources), error: None }
+    }
+}
+
+/// An empty list in the memory of `list`: a list of no elements borrows nothing. The standard
+/// library collects in place where the elements have the same layout.
+fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
+    list.clear();
+    list.into_iter().map(|_| unreachable!("it has been cleared")).collect()
+}
+
+/// An error of the producer's own code.
+#[cold]
+fn failed(number: u64, source: Box<dyn StdError + Send + Sync>) -> Error {
+    Error::new(
+        ErrorKind::Producer,
+        OPERATION,
+        format!("batch {number}: {source}"),
+        "look at the error's source, which is the producer's own",
+    )
+    .with_source(source)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::emptied;
+
+    #[test]
+    fn an_emptied_list_keeps_its_memory() {
+        let text = String::from("borrowed");
+        let list: Vec<&str> = Vec::from([text.as_str(); 100]);
+        let place = list.as_ptr().addr();
+        let emptied: Vec<&'static str> = emptied(list);
+        drop(text);
+        assert!(emptied.is_empty() && emptied.capacity() >= 100);
+        assert_eq!(emptied.as_ptr().addr(), place);
+    }
+}
