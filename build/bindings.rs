@@ -38,7 +38,7 @@ const CONSTANTS: &str = "\
 const ENUMS: &str = "\
     cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)|\
     cudaDriverEntryPointQueryResult|cudaMemAccessFlags|cudaMemLocationType|\
-    cudaMemAllocationType|cudaMemAllocationHandleType";
+    cudaMemAllocationType|cudaMemAllocationHandleType|pinlane_mover";
 
 /// Writes the bindings to `out`, with the libclang in the file `libclang`.
 pub fn generate(

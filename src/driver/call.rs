@@ -73,19 +73,15 @@ pub enum Call {
     Fill,
     /// A launch of the checksum kernel
     Checksum,
-    /// A launch of the scatter kernel
-    Scatter,
-    /// A launch of the gather kernel
-    Gather,
-    /// A launch of the pull kernel
-    Pull,
+    /// A launch of the kernel that moves items
+    MoveItems,
     /// A launch of the busy kernel
     Busy,
 }
 
 impl Call {
     /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 38] = [
+    pub const ALL: [Call; 36] = [
         Call::HostAlloc,
         Call::HostFree,
         Call::HostRegister,
@@ -120,9 +116,7 @@ impl Call {
         Call::MemoryInfo,
         Call::Fill,
         Call::Checksum,
-        Call::Scatter,
-        Call::Gather,
-        Call::Pull,
+        Call::MoveItems,
         Call::Busy,
     ];
 }

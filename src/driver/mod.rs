@@ -39,7 +39,7 @@ pub mod reference;
 
 pub use batch::{BatchAccess, BatchCopy, BatchKind};
 pub use call::Call;
-pub use kernels::{Item, Kernels, MAX_PATTERN};
+pub use kernels::{Item, Kernels, MAX_PATTERN, Mover};
 
 /// The driver of the CUDA runtime, if this build has it. Makes no CUDA call.
 #[must_use]

@@ -1,7 +1,7 @@
 //! Copies of pageable memory, batches, kernels that read the host's memory, and pools.
 
 use pinlane::CudaCode;
-use pinlane::driver::{BatchAccess, BatchCopy, BatchKind, HostFlags, Item, RawStream};
+use pinlane::driver::{BatchAccess, BatchCopy, BatchKind, HostFlags, Item, Mover, RawStream};
 
 use crate::rig::{BYTES, Rig, on_each_driver};
 use crate::sample;
@@ -197,20 +197,21 @@ fn rule_08_a_batch_may_be_a_threads_first_call() {
 }
 
 #[test]
-fn rule_35_a_pull_reads_page_locked_memory_in_stream_order() {
+fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
     on_each_driver(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let (source, list) = (rig.host(), rig.host());
         let at = source.as_ptr().addr() as u64;
         let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
-            .map(|(from, to, bytes)| Item { offset: at + from, address: b + to, bytes });
+            .map(|(from, to, bytes)| Item { src: at + from, dst: b + to, bytes });
+        let list_at = list.as_ptr().addr() as u64;
         rig.memset(stream, a, 5);
         rig.memset(stream, b, 6);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
-            rig.driver.pull(stream, list.as_ptr().addr() as u64, items.len()).unwrap();
+            rig.driver.move_items(stream, Mover::Up, list_at, items.len(), 2999).unwrap();
             rig.memset(stream, a, 7);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
         }
@@ -223,7 +224,37 @@ fn rule_35_a_pull_reads_page_locked_memory_in_stream_order() {
 }
 
 #[test]
-fn rule_35_a_pull_reads_registered_memory() {
+fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
+    on_each_driver(|rig| {
+        let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
+        let (target, list) = (rig.host(), rig.host());
+        let at = target.as_ptr().addr() as u64;
+        let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
+            .map(|(from, to, bytes)| Item { src: a + from, dst: at + to, bytes });
+        let list_at = list.as_ptr().addr() as u64;
+        rig.memset(stream, a, 5);
+        rig.memset(stream, b, 6);
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        unsafe {
+            list.cast().write(items);
+            rig.driver.copy_d2h(stream, target.as_ptr(), b, BYTES).unwrap();
+            rig.driver.move_items(stream, Mover::Down, list_at, items.len(), 2999).unwrap();
+            rig.memset(stream, a, 7);
+            rig.driver.copy_h2d(stream, b, target.as_ptr(), BYTES).unwrap();
+        }
+        rig.synchronize(stream);
+        let mut expected = vec![6; BYTES];
+        expected[100..1100].fill(5);
+        expected[2001..4000].fill(5);
+        assert_eq!(rig.contents(b), expected);
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        let there = unsafe { std::slice::from_raw_parts(target.as_ptr(), BYTES) };
+        assert_eq!(there, expected);
+    });
+}
+
+#[test]
+fn rule_35_a_kernel_reaches_registered_memory() {
     use pinlane::driver::Attribute;
     on_each_driver(|rig| {
         let host_pointer = Attribute::CanUseHostPointerForRegisteredMem;
@@ -231,18 +262,24 @@ fn rule_35_a_pull_reads_registered_memory() {
             return;
         }
         let (stream, a, list) = (rig.stream(false), rig.memory(), rig.host());
+        let (list_at, one) = (list.as_ptr().addr() as u64, list.cast::<Item>());
         let mut owned = sample(BYTES, 9);
-        let source = std::ptr::NonNull::new(owned.as_mut_ptr()).unwrap();
-        let item = Item { offset: source.as_ptr().addr() as u64, address: a, bytes: BYTES as u64 };
+        let memory = std::ptr::NonNull::new(owned.as_mut_ptr()).unwrap();
+        let (at, bytes) = (memory.as_ptr().addr() as u64, BYTES as u64);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
-            rig.driver.host_register(rig.device, source, BYTES, HostFlags::default()).unwrap();
-            list.cast().write(item);
-            rig.driver.pull(stream, list.as_ptr().addr() as u64, 1).unwrap();
+            rig.driver.host_register(rig.device, memory, BYTES, HostFlags::default()).unwrap();
+            one.write(Item { src: at, dst: a, bytes });
+            rig.driver.move_items(stream, Mover::Up, list_at, 1, BYTES).unwrap();
             rig.synchronize(stream);
-            rig.driver.host_unregister(source).unwrap();
+            assert_eq!(rig.contents(a), sample(BYTES, 9));
+            rig.memset(stream, a, 3);
+            one.write(Item { src: a, dst: at, bytes });
+            rig.driver.move_items(stream, Mover::Down, list_at, 1, BYTES).unwrap();
+            rig.synchronize(stream);
+            rig.driver.host_unregister(memory).unwrap();
         }
-        assert_eq!(rig.contents(a), owned);
+        assert_eq!(owned, [3; BYTES]);
     });
 }
 

@@ -108,8 +108,8 @@ mod tests {
         type C = sys::pinlane_item;
         assert_eq!(size_of::<Item>(), size_of::<C>());
         assert_eq!(align_of::<Item>(), align_of::<C>());
-        assert_eq!(offset_of!(Item, offset), offset_of!(C, offset));
-        assert_eq!(offset_of!(Item, address), offset_of!(C, address));
+        assert_eq!(offset_of!(Item, src), offset_of!(C, src));
+        assert_eq!(offset_of!(Item, dst), offset_of!(C, dst));
         assert_eq!(offset_of!(Item, bytes), offset_of!(C, bytes));
     }
 

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use crate::driver::{BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, RawStream};
+use crate::driver::{
+    BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, Mover, RawStream,
+};
 use crate::error::Result;
 use crate::ticket::Ticket;
 use crate::transfer::entry::{Entry, List};
@@ -46,13 +48,16 @@ impl Engine {
         write_heads(heads, uses.list, part.start, uses.survey.crosses_seams);
         behind.copy_from_slice(&tails);
         let (at, count) = (items.as_ptr().addr() as u64, items.len());
+        let bytes = uses.survey.bytes() / uses.list.len() * part.len();
         let operands = [crate::memory::sealed::Sealed::reading(&items)];
         // SAFETY: the stream is live. The items, complete and aligned, lie in one page-locked
         // block, and each source in one too (`parts`), which the device can address
         // (`Machine::kernels`). The destinations lie in the entries' device memory, borrowed
         // exclusively or found apart (`check_overlaps`), and so overlap neither one another nor
         // host memory. The uses recorded here and by `Uses` keep all valid until retired.
-        let pull = |driver: &dyn Driver, raw| unsafe { driver.pull(raw, at, count) };
+        let pull = |driver: &dyn Driver, raw| unsafe {
+            driver.move_items(raw, Mover::Up, at, count, bytes)
+        };
         let describe = || format!("copying {} page-locked entries to the device", part.len());
         let noted = |fence| uses.add(fence);
         portion(uses.stream, uses.operation, &operands, pull, describe, noted).map(drop)
@@ -98,8 +103,8 @@ fn items(entry: &Entry<'_>) -> impl Iterator<Item = Item> {
     let (host, device) = (entry.host(), entry.device.ptr());
     let parts = entry.pinned.iter().flat_map(move |pinned| pinned.parts(host, entry.bytes()));
     parts.map(move |part| Item {
-        offset: host.wrapping_add(part.start).addr() as u64,
-        address: device + part.start as u64,
+        src: host.wrapping_add(part.start).addr() as u64,
+        dst: device + part.start as u64,
         bytes: part.len() as u64,
     })
 }
@@ -122,8 +127,8 @@ fn write_heads(items: &mut [Item], list: List<'_, '_>, first: usize, crosses_sea
     let write = |(): &mut (), part: Range<usize>| {
         for n in part {
             let entry = list.get(first + n);
-            let (host, address) = (entry.host().addr() as u64, entry.device.ptr());
-            let mut head = Item { offset: host, address, bytes: entry.bytes() as u64 };
+            let (src, dst) = (entry.host().addr() as u64, entry.device.ptr());
+            let mut head = Item { src, dst, bytes: entry.bytes() as u64 };
             if crosses_seams && let Some(cut) = self::items(entry).next() {
                 head = cut;
             }

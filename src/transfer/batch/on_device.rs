@@ -1,7 +1,9 @@
 //! Batches between device buffers.
 
 use super::item::CopyItem;
-use crate::driver::{BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, RawStream};
+use crate::driver::{
+    BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, Mover, RawStream,
+};
 use crate::error::Result;
 use crate::memory::Operand;
 use crate::memory::hazard::Access;
@@ -65,8 +67,8 @@ impl Stream {
         if path == Path::Pull {
             let list = list.insert(engine.lists.alloc::<Item>(items.len())?);
             for (place, item) in list.write()?.iter_mut().zip(&*items) {
-                let (offset, address) = (item.src.ptr(), item.dst.ptr());
-                *place = Item { offset, address, bytes: item.bytes() as u64 };
+                let (src, dst) = (item.src.ptr(), item.dst.ptr());
+                *place = Item { src, dst, bytes: item.bytes() as u64 };
             }
         }
         operands.extend(list.as_ref().map(Sealed::reading));
@@ -81,7 +83,9 @@ impl Stream {
                 // destinations in this device's memory; a destination overlaps nothing else,
                 // borrowed exclusively or found apart (`check_apart`). The uses that `ordered`
                 // records keep all valid until retired.
-                Path::Pull => unsafe { driver.pull(raw, list_at, items.len()) },
+                Path::Pull => unsafe {
+                    driver.move_items(raw, Mover::OnDevice, list_at, items.len(), group.bytes)
+                },
                 Path::Batch => batch(driver, raw, items),
                 _ => one_by_one(driver, raw, items),
             },

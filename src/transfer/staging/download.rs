@@ -12,7 +12,7 @@ use super::portions::stores_to_memory;
 use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside, telling};
 use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
+    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
 };
 use crate::error::Result;
 use crate::memory::Operand;
@@ -220,14 +220,22 @@ impl<'e> Download<'e, '_> {
                 // SAFETY: as above, for each; no two entries of the slot overlap.
                 unsafe { driver.copy_batch(raw, BatchKind::D2H, BatchAccess::StreamOrder, &copies) }
             }
-            // A plan never says `Pull` here: kernels do not write to host memory.
+            // A plan never says `Pull` here.
             Path::Packed | Path::Pull => {
                 let items = slot.address(layout.items_at()).addr() as u64;
                 // SAFETY: the stream is live. The items, complete and aligned to 8, lie in the
                 // slot, which is page-locked so that the device can use its addresses; the sources
                 // in the entries' device memory, the destinations in the scratch memory, as the
                 // slot is laid out; all stay valid as above.
-                unsafe { driver.pull(raw, items, layout.parts())? };
+                unsafe {
+                    driver.move_items(
+                        raw,
+                        Mover::OnDevice,
+                        items,
+                        layout.parts(),
+                        layout.bytes(),
+                    )?
+                };
                 // SAFETY: as for the copies; the scratch memory is as long as the slot.
                 unsafe { driver.copy_d2h(raw, slot.address(0), scratch, layout.used()) }
             }
@@ -241,8 +249,8 @@ impl<'e> Download<'e, '_> {
         for unit in 0..layout.units() {
             for (number, part) in layout.unit(unit, &self.list) {
                 let item = Item {
-                    offset: part.device,
-                    address: scratch + part.offset as DevicePtr,
+                    src: part.device,
+                    dst: scratch + part.offset as DevicePtr,
                     bytes: part.bytes as u64,
                 };
                 // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is

@@ -9,7 +9,7 @@ use super::portions::IN_FLIGHT;
 use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside};
 use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, RawStream,
+    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
 };
 use crate::error::Result;
 use crate::memory::Operand;
@@ -221,7 +221,9 @@ impl<'e> Upload<'e, '_> {
                 // SAFETY: the items, which the copy before brings, and the sources lie in the
                 // scratch memory, the destinations in the entries' device memory, which do not
                 // overlap; all stay valid as above.
-                unsafe { driver.pull(raw, items, layout.parts()) }
+                unsafe {
+                    driver.move_items(raw, Mover::OnDevice, items, layout.parts(), layout.bytes())
+                }
             }
             Path::Pull => {
                 let items = self.item(layout, slot, 0).addr() as u64;
@@ -229,7 +231,7 @@ impl<'e> Upload<'e, '_> {
                 // lie in the slot, which `host_alloc` or a registration whose addresses the device
                 // can use page-locked (`Machine::kernels`); the destinations in the entries' device
                 // memory, which do not overlap; all stay valid as above.
-                unsafe { driver.pull(raw, items, layout.parts()) }
+                unsafe { driver.move_items(raw, Mover::Up, items, layout.parts(), layout.bytes()) }
             }
         }
     }
@@ -307,7 +309,7 @@ impl<'e> Work<'e> for Upload<'e, '_> {
                 } else {
                     slot.scratch(self.stream)?.ptr() + part.offset as DevicePtr
                 };
-                let item = Item { offset: source, address: part.device, bytes: part.bytes as u64 };
+                let item = Item { src: source, dst: part.device, bytes: part.bytes as u64 };
                 // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), is
                 // aligned, and this worker's.
                 unsafe { self.item(layout, slot, number).write(item) };

@@ -1,7 +1,7 @@
 //! Copies with choices, and kernels that read host memory: what the seed picks, and what is found.
 
 use super::*;
-use crate::driver::{BatchAccess, BatchCopy, BatchKind, Item};
+use crate::driver::{BatchAccess, BatchCopy, BatchKind, Item, Mover};
 
 impl Rig {
     fn lazy_seeds() -> impl Iterator<Item = Rig> {
@@ -18,11 +18,18 @@ impl Rig {
         unsafe { self.driver.copy_batch(stream, kind, access, copies) }
     }
 
-    /// A pull of all of `src` into `dst`, the item in a page-locked block of its own.
-    fn pull(&self, stream: RawStream, dst: DevicePtr, src: u64) -> (DriverResult<()>, NonNull<u8>) {
+    /// Moves all of `src` to `dst`; the item lies in a page-locked block of its own.
+    fn move_one(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        dst: u64,
+        src: u64,
+    ) -> (DriverResult<()>, NonNull<u8>) {
         let list = self.host();
-        unsafe { list.cast().write(Item { offset: src, address: dst, bytes: BYTES as u64 }) };
-        (unsafe { self.driver.pull(stream, address(list), 1) }, list)
+        unsafe { list.cast().write(Item { src, dst, bytes: BYTES as u64 }) };
+        let moved = unsafe { self.driver.move_items(stream, mover, address(list), 1, BYTES) };
+        (moved, list)
     }
 
     fn pending(&self) -> usize {
@@ -210,21 +217,21 @@ fn a_source_of_a_batch_is_watched_until_it_is_read() {
 }
 
 #[test]
-fn what_a_pull_reads_is_watched_until_it_runs() {
+fn what_a_move_reads_is_watched_until_it_runs() {
     // Its source; then its list.
     for of_list in [false, true] {
         let rig = Rig::lazy(1);
         let (stream, a, source) = (rig.stream(0), rig.memory(0), rig.host());
-        let (pulled, list) = rig.pull(stream, a, address(source));
-        pulled.unwrap();
+        let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
+        moved.unwrap();
         let watched = if of_list { list } else { source };
         // In the list, that is the length.
         unsafe { watched.as_ptr().add(16).write(BYTES as u8 / 2) };
         rig.synchronize(stream).unwrap();
         assert_eq!(rig.found(), [FindingKind::SourceChanged]);
 
-        let (pulled, list) = rig.pull(stream, a, address(source));
-        pulled.unwrap();
+        let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
+        moved.unwrap();
         let freed = if of_list { list } else { source };
         unsafe { rig.driver.host_free(freed) }.unwrap();
         assert_eq!(rig.found()[1..], [FindingKind::FreedInFlight]);
@@ -234,21 +241,62 @@ fn what_a_pull_reads_is_watched_until_it_runs() {
 }
 
 #[test]
-fn a_pull_of_what_is_not_page_locked_loses_the_device() {
+fn what_a_move_writes_on_the_host_is_poisoned_and_held_until_it_runs() {
+    let rig = Rig::lazy(1);
+    let (stream, a, target) = (rig.stream(0), rig.memory(0), rig.host());
+    rig.memset(stream, a, 5).unwrap();
+    rig.move_one(stream, Mover::Down, address(target), a).0.unwrap();
+    assert!(bytes(target).iter().all(|&byte| byte != 0 && byte != 5), "{:?}", bytes(target));
+    unsafe { rig.driver.host_free(target) }.unwrap();
+    assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
+    rig.synchronize(stream).unwrap();
+    assert_eq!(bytes(target), [5; BYTES], "the memory is kept");
+    assert_eq!(rig.emulator.usage().quarantined_blocks, 1);
+}
+
+#[test]
+fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
     let plain = [0u8; BYTES];
-    let plain = NonNull::from(&plain).cast();
-    for (rig, source) in [(Rig::eager(), plain), (Rig::lazy(2), plain)] {
-        let (stream, a) = (rig.stream(0), rig.memory(0));
-        rig.pull(stream, a, address(source)).0.unwrap();
-        assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
-        assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
+    let plain = address(NonNull::from(&plain).cast());
+    for lazy in [false, true] {
+        let rig = || if lazy { Rig::lazy(2) } else { Rig::eager() };
+        for mover in [Mover::Up, Mover::Down, Mover::OnDevice] {
+            // What is right for a mover is wrong for the others.
+            for (right, on_host) in [
+                (Mover::Up, (false, true)),
+                (Mover::Down, (true, false)),
+                (Mover::OnDevice, (false, false)),
+                (Mover::OnDevice, (true, true)),
+            ] {
+                let rig = rig();
+                let stream = rig.stream(0);
+                let place = |host| if host { address(rig.host()) } else { rig.memory(0) };
+                let (dst, src) = (place(on_host.0), place(on_host.1));
+                rig.move_one(stream, mover, dst, src).0.unwrap();
+                let fits = mover == right && on_host != (true, true);
+                let (answer, found) = match fits {
+                    true => (Ok(()), vec![]),
+                    false => (Err(CudaCode::ILLEGAL_ADDRESS), vec![FindingKind::IllegalAddress]),
+                };
+                assert_eq!(rig.synchronize(stream), answer, "{mover:?} {on_host:?}");
+                assert_eq!(rig.found(), found);
+            }
+        }
+        for mover in [Mover::Up, Mover::Down] {
+            let rig = rig();
+            let (stream, a) = (rig.stream(0), rig.memory(0));
+            let (dst, src) = if mover == Mover::Up { (a, plain) } else { (plain, a) };
+            rig.move_one(stream, mover, dst, src).0.unwrap();
+            assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
+            assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
+        }
     }
     // Freed before the launch, while an earlier copy kept it.
     let rig = Rig::lazy(2);
     let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
     rig.upload(stream, a, host).unwrap();
     unsafe { rig.driver.host_free(host) }.unwrap();
-    rig.pull(stream, b, address(host)).0.unwrap();
+    rig.move_one(stream, Mover::Up, b, address(host)).0.unwrap();
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::FreedInFlight, FindingKind::IllegalAddress]);
     // The items themselves, and their alignment.
@@ -256,29 +304,33 @@ fn a_pull_of_what_is_not_page_locked_loses_the_device() {
         let rig = Rig::lazy(2);
         let (stream, host) = (rig.stream(0), rig.host());
         let (items, code) = if aligned {
-            (address(plain) & !7, CudaCode::ILLEGAL_ADDRESS)
+            (plain & !7, CudaCode::ILLEGAL_ADDRESS)
         } else {
             (address(host) + 4, CudaCode::MISALIGNED_ADDRESS)
         };
-        unsafe { rig.driver.pull(stream, items, 1) }.unwrap();
+        unsafe { rig.driver.move_items(stream, Mover::Up, items, 1, BYTES) }.unwrap();
         assert_eq!(rig.synchronize(stream), Err(code));
         assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
     }
 }
 
 #[test]
-fn a_pull_of_items_on_the_device_finds_its_sources_when_it_runs() {
+fn a_move_whose_items_are_on_the_device_finds_the_host_memory_when_it_runs() {
     let rig = Rig::lazy(3);
     let (stream, a, list) = (rig.stream(0), rig.memory(0), rig.memory(0));
-    let (source, staging) = (rig.host(), rig.host());
-    let item = Item { offset: address(source), address: a, bytes: BYTES as u64 };
-    unsafe {
-        source.as_ptr().write_bytes(4, BYTES);
-        staging.cast().write(item);
-        rig.upload(stream, list, staging).unwrap();
-        rig.driver.pull(stream, list, 1).unwrap();
+    let (source, target, staging) = (rig.host(), rig.host(), rig.host());
+    let bytes_each = BYTES as u64;
+    for (mover, item) in [
+        (Mover::Up, Item { src: address(source), dst: a, bytes: bytes_each }),
+        (Mover::Down, Item { src: a, dst: address(target), bytes: bytes_each }),
+    ] {
+        unsafe {
+            source.as_ptr().write_bytes(4, BYTES);
+            staging.cast().write(item);
+            rig.upload(stream, list, staging).unwrap();
+            rig.driver.move_items(stream, mover, list, 1, BYTES).unwrap();
+        }
+        rig.synchronize(stream).unwrap();
     }
-    rig.download(stream, staging, a).unwrap();
-    rig.synchronize(stream).unwrap();
-    assert_eq!((bytes(staging), rig.found()), ([4; BYTES], vec![]));
+    assert_eq!((bytes(target), rig.found()), ([4; BYTES], vec![]));
 }
