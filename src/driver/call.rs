@@ -31,8 +31,6 @@ pub enum Call {
     CopyD2D,
     /// `cudaMemcpyPeerAsync`
     CopyPeer,
-    /// `cudaMemsetAsync`
-    Memset,
     /// `cudaStreamCreateWithPriority`
     StreamCreate,
     /// `cudaStreamDestroy`
@@ -81,7 +79,7 @@ pub enum Call {
 
 impl Call {
     /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 36] = [
+    pub const ALL: [Call; 35] = [
         Call::HostAlloc,
         Call::HostFree,
         Call::HostRegister,
@@ -95,7 +93,6 @@ impl Call {
         Call::CopyBatch,
         Call::CopyD2D,
         Call::CopyPeer,
-        Call::Memset,
         Call::StreamCreate,
         Call::StreamDestroy,
         Call::StreamQuery,

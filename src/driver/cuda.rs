@@ -329,20 +329,6 @@ unsafe impl Driver for CudaDriver {
         })
     }
 
-    unsafe fn memset(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        value: u8,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        let dst = Address::device(dst);
-        call_with_device(stream, move || {
-            // SAFETY: live stream, range valid until retired: promised by the caller.
-            unsafe { sys::cudaMemsetAsync(dst.get(), value.into(), bytes, stream_of(stream)) }
-        })
-    }
-
     fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
         let bits = if flags.blocking { sys::cudaStreamDefault } else { sys::cudaStreamNonBlocking };
         let mut handle = 0;

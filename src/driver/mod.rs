@@ -116,20 +116,8 @@ pub enum Capture {
 /// Device attributes that the crate asks for (`cudaDeviceAttr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// `cudaDevAttrMultiProcessorCount`
-    MultiProcessorCount,
-    /// `cudaDevAttrAsyncEngineCount`: how many copies can run at once beside kernels.
-    AsyncEngineCount,
     /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
     MemoryPoolsSupported,
-    /// `cudaDevAttrHostRegisterSupported`
-    HostRegisterSupported,
-    /// `cudaDevAttrComputeCapabilityMajor`
-    ComputeCapabilityMajor,
-    /// `cudaDevAttrComputeCapabilityMinor`
-    ComputeCapabilityMinor,
-    /// `cudaDevAttrClockRate` in kHz
-    ClockRate,
     /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
     /// where the system knows no such thing. A runtime older than 12.2 refuses the question.
     HostNumaNode,
@@ -385,20 +373,6 @@ pub unsafe trait Driver: Kernels + Send + Sync {
         dst_device: Ordinal,
         src: DevicePtr,
         src_device: Ordinal,
-        bytes: usize,
-    ) -> DriverResult<()>;
-
-    /// Sets device memory to one byte value. `cudaMemsetAsync`
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
-    unsafe fn memset(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        value: u8,
         bytes: usize,
     ) -> DriverResult<()>;
 

@@ -15,7 +15,7 @@ fn rule_04_pageable_copies_carry_every_byte_at_every_offset() {
         for (offset, bytes) in [(0, BYTES), (1, 1), (3, 1021), (8, 64), (BYTES - 1, 1), (5, 0)] {
             let (mut there, mut back) = (sample(BYTES, 3), vec![0x77; BYTES]);
             let (from, to) = (there.as_mut_ptr(), back.as_mut_ptr());
-            rig.memset(stream, a, 0xa5);
+            rig.fill(stream, a, 0xa5);
             #[allow(clippy::undocumented_unsafe_blocks)]
             unsafe {
                 let at = a + offset as u64;
@@ -36,12 +36,12 @@ fn rule_04_pageable_copies_keep_the_order_of_their_stream() {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let mut memory = vec![0u8; BYTES];
         let host = memory.as_mut_ptr();
-        rig.memset(stream, a, 1);
+        rig.fill(stream, a, 1);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             rig.driver.copy_pageable_d2h(stream, host, a, BYTES).unwrap();
             rig.driver.copy_pageable_h2d(stream, b, host, BYTES).unwrap();
-            rig.memset(stream, a, 2);
+            rig.fill(stream, a, 2);
             rig.driver.copy_pageable_d2h(stream, host, a, BYTES).unwrap();
         }
         rig.synchronize(stream);
@@ -110,16 +110,16 @@ fn rule_08_a_batch_copies_every_part_in_stream_order() {
         unsafe {
             pinned.as_ptr().copy_from(contents.as_ptr(), BYTES);
         }
-        rig.memset(stream, a, 1);
+        rig.fill(stream, a, 1);
         batch(rig, stream, BatchKind::H2D, &parts(a, pinned_at));
-        rig.memset(stream, b, 2);
+        rig.fill(stream, b, 2);
         batch(rig, stream, BatchKind::D2D, &parts(b, a));
         rig.synchronize(stream);
         let in_a = expected(&[1; BYTES], &contents);
         let in_b = expected(&[2; BYTES], &in_a);
         assert_eq!((rig.contents(a), rig.contents(b)), (in_a.clone(), in_b.clone()));
 
-        rig.memset(stream, a, 3);
+        rig.fill(stream, a, 3);
         batch(rig, stream, BatchKind::PageableH2D, &parts(a, pageable_at));
         batch(rig, stream, BatchKind::D2H, &parts(pinned_at, b));
         batch(rig, stream, BatchKind::PageableD2H, &parts(pageable_at, b));
@@ -148,7 +148,7 @@ fn rule_08_sources_read_during_the_call_may_change_after_it() {
             let copies = parts(a, source.expose_provenance() as u64);
             let contents = sample(BYTES, 7);
             let gate = rig.gate(stream);
-            rig.memset(stream, a, 4);
+            rig.fill(stream, a, 4);
             #[allow(clippy::undocumented_unsafe_blocks)]
             unsafe {
                 source.copy_from(contents.as_ptr(), BYTES);
@@ -186,8 +186,8 @@ fn rule_08_a_batch_is_refused_by_the_legacy_stream_alone() {
 fn rule_08_a_batch_may_be_a_threads_first_call() {
     on_each_driver_with_batches(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
-        rig.memset(stream, a, 8);
-        rig.memset(stream, b, 9);
+        rig.fill(stream, a, 8);
+        rig.fill(stream, b, 9);
         std::thread::scope(|scope| {
             scope.spawn(|| batch(rig, stream, BatchKind::D2D, &parts(b, a)));
         });
@@ -205,14 +205,14 @@ fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
         let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
             .map(|(from, to, bytes)| Item { src: at + from, dst: b + to, bytes });
         let list_at = list.as_ptr().addr() as u64;
-        rig.memset(stream, a, 5);
-        rig.memset(stream, b, 6);
+        rig.fill(stream, a, 5);
+        rig.fill(stream, b, 6);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
             rig.driver.move_items(stream, Mover::Up, list_at, items.len(), 2999).unwrap();
-            rig.memset(stream, a, 7);
+            rig.fill(stream, a, 7);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
         }
         rig.synchronize(stream);
@@ -232,14 +232,14 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
         let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
             .map(|(from, to, bytes)| Item { src: a + from, dst: at + to, bytes });
         let list_at = list.as_ptr().addr() as u64;
-        rig.memset(stream, a, 5);
-        rig.memset(stream, b, 6);
+        rig.fill(stream, a, 5);
+        rig.fill(stream, b, 6);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, target.as_ptr(), b, BYTES).unwrap();
             rig.driver.move_items(stream, Mover::Down, list_at, items.len(), 2999).unwrap();
-            rig.memset(stream, a, 7);
+            rig.fill(stream, a, 7);
             rig.driver.copy_h2d(stream, b, target.as_ptr(), BYTES).unwrap();
         }
         rig.synchronize(stream);
@@ -273,7 +273,7 @@ fn rule_35_a_kernel_reaches_registered_memory() {
             rig.driver.move_items(stream, Mover::Up, list_at, 1, BYTES).unwrap();
             rig.synchronize(stream);
             assert_eq!(rig.contents(a), sample(BYTES, 9));
-            rig.memset(stream, a, 3);
+            rig.fill(stream, a, 3);
             one.write(Item { src: a, dst: at, bytes });
             rig.driver.move_items(stream, Mover::Down, list_at, 1, BYTES).unwrap();
             rig.synchronize(stream);

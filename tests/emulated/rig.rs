@@ -80,8 +80,8 @@ impl Rig {
         ptr
     }
 
-    pub fn memset(&self, stream: RawStream, dst: DevicePtr, value: u8) {
-        unsafe { self.driver.memset(stream, dst, value, BYTES) }.unwrap();
+    pub fn fill(&self, stream: RawStream, dst: DevicePtr, value: u8) {
+        unsafe { self.driver.fill(stream, dst, BYTES, &[value]) }.unwrap();
     }
 
     pub fn copy(&self, stream: RawStream, dst: DevicePtr, src: DevicePtr) {

@@ -51,13 +51,7 @@ pub(super) fn event_of(event: RawEvent) -> sys::cudaEvent_t {
 pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
     use sys::cudaDeviceAttr as Attr;
     match attribute {
-        Attribute::MultiProcessorCount => Attr::cudaDevAttrMultiProcessorCount,
-        Attribute::AsyncEngineCount => Attr::cudaDevAttrAsyncEngineCount,
         Attribute::MemoryPoolsSupported => Attr::cudaDevAttrMemoryPoolsSupported,
-        Attribute::HostRegisterSupported => Attr::cudaDevAttrHostRegisterSupported,
-        Attribute::ComputeCapabilityMajor => Attr::cudaDevAttrComputeCapabilityMajor,
-        Attribute::ComputeCapabilityMinor => Attr::cudaDevAttrComputeCapabilityMinor,
-        Attribute::ClockRate => Attr::cudaDevAttrClockRate,
         Attribute::UnifiedAddressing => Attr::cudaDevAttrUnifiedAddressing,
         Attribute::CanUseHostPointerForRegisteredMem => {
             Attr::cudaDevAttrCanUseHostPointerForRegisteredMem

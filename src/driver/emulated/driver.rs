@@ -150,14 +150,10 @@ unsafe impl Driver for Runtime {
     fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
         self.call(Call::Attributes, device, |_| {
             Ok(match attribute {
-                Attribute::MultiProcessorCount => 1,
-                Attribute::AsyncEngineCount => 2,
-                Attribute::MemoryPoolsSupported | Attribute::HostRegisterSupported => 1,
-                // No real device has compute capability 0.0.
-                Attribute::ComputeCapabilityMajor | Attribute::ComputeCapabilityMinor => 0,
-                Attribute::ClockRate => 1_000_000,
+                Attribute::MemoryPoolsSupported
+                | Attribute::UnifiedAddressing
+                | Attribute::CanUseHostPointerForRegisteredMem => 1,
                 Attribute::HostNumaNode => -1,
-                Attribute::UnifiedAddressing | Attribute::CanUseHostPointerForRegisteredMem => 1,
             })
         })
     }
@@ -358,16 +354,6 @@ unsafe impl Driver for Runtime {
             }
             Ok(())
         })
-    }
-
-    unsafe fn memset(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        value: u8,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        self.enqueue(stream, bytes, Action::Memset { dst, value, bytes })
     }
 
     fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {

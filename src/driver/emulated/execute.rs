@@ -69,7 +69,6 @@ impl Machine {
                     self.transfer(key, Call::CopyBatch, transfer)?;
                 }
             }
-            Action::Memset { dst, value, bytes } => self.memory.write(dst, bytes)?.fill(value),
             Action::Fill { dst, bytes, pattern } => {
                 self.reach(device, dst)?;
                 reference::fill(self.memory.write(dst, bytes)?, pattern.as_slice());

@@ -31,11 +31,6 @@ pub(super) enum Action {
     Copy(Call, Transfer),
     /// Copies that run in any order.
     Batch(Box<[Transfer]>),
-    Memset {
-        dst: DevicePtr,
-        value: u8,
-        bytes: usize,
-    },
     Fill {
         dst: DevicePtr,
         bytes: usize,
@@ -136,7 +131,6 @@ impl Action {
         match self {
             Action::Copy(call, _) => *call,
             Action::Batch(_) => Call::CopyBatch,
-            Action::Memset { .. } => Call::Memset,
             Action::Fill { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
             Action::Move { .. } => Call::MoveItems,

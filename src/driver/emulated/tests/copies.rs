@@ -89,7 +89,7 @@ fn rule_04_pageable_memory_on_its_way_to_the_host_is_poisoned_or_there() {
             let (stream, a) = (rig.stream(0), rig.memory(0));
             let mut memory = [0u8; BYTES];
             let ptr = NonNull::from(&mut memory).cast();
-            rig.memset(stream, a, 5).unwrap();
+            rig.fill(stream, a, 5).unwrap();
             unsafe { rig.driver.copy_pageable_d2h(stream, ptr.as_ptr(), a, BYTES) }.unwrap();
             let late = rig.pending() > 0;
             assert_eq!(bytes(ptr) != [5; BYTES], late);
@@ -136,7 +136,7 @@ fn rule_08_the_seed_orders_the_copies_of_a_batch() {
     let copied = |seed| {
         let rig = Rig::new(Emulator::builder().seed(seed));
         let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-        rig.memset(stream, a, 7).unwrap();
+        rig.fill(stream, a, 7).unwrap();
         let copies: Vec<BatchCopy> = (0..8)
             .map(|n| BatchCopy { dst: address(host) + n, src: a + n * 16, bytes: 1 })
             .collect();
@@ -160,7 +160,7 @@ fn rule_08_what_a_batch_is_refused_for() {
     rig.emulator.begin_capture(stream).unwrap();
     let captured = rig.batch(stream, BatchKind::D2D, stream_order, &within);
     assert_eq!(captured, Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED));
-    rig.memset(stream, a, 1).unwrap();
+    rig.fill(stream, a, 1).unwrap();
     assert_eq!(rig.emulator.end_capture(stream), Ok(1));
     assert_eq!(rig.found(), []);
 
@@ -244,7 +244,7 @@ fn what_a_move_reads_is_watched_until_it_runs() {
 fn what_a_move_writes_on_the_host_is_poisoned_and_held_until_it_runs() {
     let rig = Rig::lazy(1);
     let (stream, a, target) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.memset(stream, a, 5).unwrap();
+    rig.fill(stream, a, 5).unwrap();
     rig.move_one(stream, Mover::Down, address(target), a).0.unwrap();
     assert!(bytes(target).iter().all(|&byte| byte != 0 && byte != 5), "{:?}", bytes(target));
     unsafe { rig.driver.host_free(target) }.unwrap();
