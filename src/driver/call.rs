@@ -21,10 +21,6 @@ pub enum Call {
     CopyH2D,
     /// `cudaMemcpyAsync` from device to host
     CopyD2H,
-    /// `cudaMemcpyAsync` from pageable host memory to device
-    CopyPageableH2D,
-    /// `cudaMemcpyAsync` from device to pageable host memory
-    CopyPageableD2H,
     /// `cuMemcpyBatchAsync`
     CopyBatch,
     /// `cudaMemcpyAsync` within a device
@@ -79,7 +75,7 @@ pub enum Call {
 
 impl Call {
     /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 35] = [
+    pub const ALL: [Call; 33] = [
         Call::HostAlloc,
         Call::HostFree,
         Call::HostRegister,
@@ -88,8 +84,6 @@ impl Call {
         Call::DeviceFree,
         Call::CopyH2D,
         Call::CopyD2H,
-        Call::CopyPageableH2D,
-        Call::CopyPageableD2H,
         Call::CopyBatch,
         Call::CopyD2D,
         Call::CopyPeer,

@@ -2,9 +2,7 @@
 
 use std::ops::Range;
 
-use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, Mover, RawStream,
-};
+use crate::driver::{BatchCopy, BatchKind, Driver, DriverResult, Item, Mover, RawStream};
 use crate::error::Result;
 use crate::ticket::Ticket;
 use crate::transfer::entry::{Entry, List};
@@ -183,7 +181,7 @@ fn copies(
     }
     let kind = if way == Way::Up { BatchKind::H2D } else { BatchKind::D2H };
     // SAFETY: as above, for each; no two of them overlap.
-    unsafe { driver.copy_batch(raw, kind, BatchAccess::StreamOrder, &batch) }
+    unsafe { driver.copy_batch(raw, kind, &batch) }
 }
 
 /// Entries that follow each other on both sides are one copy.

@@ -1,9 +1,7 @@
 //! Batches between device buffers.
 
 use super::item::CopyItem;
-use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, Driver, DriverResult, Item, Mover, RawStream,
-};
+use crate::driver::{BatchCopy, BatchKind, Driver, DriverResult, Item, Mover, RawStream};
 use crate::error::Result;
 use crate::memory::Operand;
 use crate::memory::hazard::Access;
@@ -103,7 +101,7 @@ fn batch(driver: &dyn Driver, raw: RawStream, items: &[CopyItem<'_>]) -> DriverR
     // SAFETY: the stream is live. Each range lies in one allocation; destinations overlap nothing,
     // since they are borrowed exclusively, or were checked; the uses that `ordered` records keep
     // all valid until retired.
-    unsafe { driver.copy_batch(raw, BatchKind::D2D, BatchAccess::StreamOrder, &copies) }
+    unsafe { driver.copy_batch(raw, BatchKind::D2D, &copies) }
 }
 
 fn one_by_one(driver: &dyn Driver, raw: RawStream, items: &[CopyItem<'_>]) -> DriverResult<()> {

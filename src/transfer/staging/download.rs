@@ -12,7 +12,7 @@ use super::portions::stores_to_memory;
 use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside, telling};
 use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
+    BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
 };
 use crate::error::Result;
 use crate::memory::Operand;
@@ -218,7 +218,7 @@ impl<'e> Download<'e, '_> {
                     })
                     .collect();
                 // SAFETY: as above, for each; no two entries of the slot overlap.
-                unsafe { driver.copy_batch(raw, BatchKind::D2H, BatchAccess::StreamOrder, &copies) }
+                unsafe { driver.copy_batch(raw, BatchKind::D2H, &copies) }
             }
             // A plan never says `Pull` here.
             Path::Packed | Path::Pull => {

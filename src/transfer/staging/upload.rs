@@ -9,7 +9,7 @@ use super::portions::IN_FLIGHT;
 use super::ring::{Slot, Taken};
 use super::{Engine, refuse_inside};
 use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
+    BatchCopy, BatchKind, DevicePtr, Driver, DriverResult, Item, Mover, RawStream,
 };
 use crate::error::Result;
 use crate::memory::Operand;
@@ -210,7 +210,7 @@ impl<'e> Upload<'e, '_> {
                     })
                     .collect();
                 // SAFETY: as above, for each; no two entries overlap.
-                unsafe { driver.copy_batch(raw, BatchKind::H2D, BatchAccess::StreamOrder, &copies) }
+                unsafe { driver.copy_batch(raw, BatchKind::H2D, &copies) }
             }
             Path::Packed => {
                 let bytes = layout.items_at() + layout.parts() * size_of::<Item>();

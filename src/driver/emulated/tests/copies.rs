@@ -1,21 +1,15 @@
 //! Copies with choices, and kernels that read host memory: what the seed picks, and what is found.
 
 use super::*;
-use crate::driver::{BatchAccess, BatchCopy, BatchKind, Item, Mover};
+use crate::driver::{BatchCopy, BatchKind, Item, Mover};
 
 impl Rig {
     fn lazy_seeds() -> impl Iterator<Item = Rig> {
         (0..40).map(Rig::lazy)
     }
 
-    fn batch(
-        &self,
-        stream: RawStream,
-        kind: BatchKind,
-        access: BatchAccess,
-        copies: &[BatchCopy],
-    ) -> DriverResult<()> {
-        unsafe { self.driver.copy_batch(stream, kind, access, copies) }
+    fn batch(&self, stream: RawStream, kind: BatchKind, copies: &[BatchCopy]) -> DriverResult<()> {
+        unsafe { self.driver.copy_batch(stream, kind, copies) }
     }
 
     /// Moves all of `src` to `dst`; the item lies in a page-locked block of its own.
@@ -66,20 +60,15 @@ fn way_of(rig: &Rig, copy: impl Fn(RawStream, DevicePtr, NonNull<u8>)) -> &'stat
 
 #[test]
 fn rule_04_the_seed_blocks_stages_or_delays_a_pageable_copy() {
-    let single = |rig: &Rig| {
-        way_of(rig, |stream, dst, src| {
-            unsafe { rig.driver.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }.unwrap();
+    let seen: HashSet<_> = Rig::lazy_seeds()
+        .map(|rig| {
+            way_of(&rig, |stream, dst, src| {
+                unsafe { rig.emulator.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }
+                    .unwrap();
+            })
         })
-    };
-    let batch = |rig: &Rig| {
-        way_of(rig, |stream, dst, src| {
-            let (kind, access) = (BatchKind::PageableH2D, BatchAccess::StreamOrder);
-            rig.batch(stream, kind, access, &whole(dst, address(src))).unwrap();
-        })
-    };
-    let all = HashSet::from(["block", "stage", "late"]);
-    assert_eq!(Rig::lazy_seeds().map(|rig| single(&rig)).collect::<HashSet<_>>(), all);
-    assert_eq!(Rig::lazy_seeds().map(|rig| batch(&rig)).collect::<HashSet<_>>(), all);
+        .collect();
+    assert_eq!(seen, HashSet::from(["block", "stage", "late"]));
 }
 
 #[test]
@@ -90,7 +79,7 @@ fn rule_04_pageable_memory_on_its_way_to_the_host_is_poisoned_or_there() {
             let mut memory = [0u8; BYTES];
             let ptr = NonNull::from(&mut memory).cast();
             rig.fill(stream, a, 5).unwrap();
-            unsafe { rig.driver.copy_pageable_d2h(stream, ptr.as_ptr(), a, BYTES) }.unwrap();
+            unsafe { rig.emulator.copy_pageable_d2h(stream, ptr.as_ptr(), a, BYTES) }.unwrap();
             let late = rig.pending() > 0;
             assert_eq!(bytes(ptr) != [5; BYTES], late);
             rig.synchronize(stream).unwrap();
@@ -113,18 +102,16 @@ fn rule_07_memory_that_is_page_locked_in_part_is_refused() {
     for offset in [BYTES / 2, BYTES + 1] {
         let ptr = unsafe { start.add(offset) }.as_ptr();
         unsafe {
-            assert_eq!(rig.driver.copy_pageable_h2d(stream, a, ptr, BYTES), refused);
-            assert_eq!(rig.driver.copy_pageable_d2h(stream, ptr, a, BYTES), refused);
+            assert_eq!(rig.emulator.copy_pageable_h2d(stream, a, ptr, BYTES), refused);
+            assert_eq!(rig.emulator.copy_pageable_d2h(stream, ptr, a, BYTES), refused);
         }
         let copies = whole(a, ptr.expose_provenance() as u64);
-        let stream_order = BatchAccess::StreamOrder;
-        assert_eq!(rig.batch(stream, BatchKind::PageableH2D, stream_order, &copies), refused);
-        assert_eq!(rig.batch(stream, BatchKind::H2D, stream_order, &copies), refused);
+        assert_eq!(rig.batch(stream, BatchKind::H2D, &copies), refused);
     }
-    assert_eq!(rig.found(), [FindingKind::NotPageLocked; 8]);
+    assert_eq!(rig.found(), [FindingKind::NotPageLocked; 6]);
     for offset in [0, BYTES, 2 * BYTES] {
         let ptr = unsafe { start.add(offset) }.as_ptr();
-        unsafe { rig.driver.copy_pageable_h2d(stream, a, ptr, BYTES) }.unwrap();
+        unsafe { rig.emulator.copy_pageable_h2d(stream, a, ptr, BYTES) }.unwrap();
     }
     rig.synchronize(stream).unwrap();
     unsafe { rig.driver.host_unregister(middle) }.unwrap();
@@ -140,7 +127,7 @@ fn rule_08_the_seed_orders_the_copies_of_a_batch() {
         let copies: Vec<BatchCopy> = (0..8)
             .map(|n| BatchCopy { dst: address(host) + n, src: a + n * 16, bytes: 1 })
             .collect();
-        rig.batch(stream, BatchKind::D2H, BatchAccess::StreamOrder, &copies).unwrap();
+        rig.batch(stream, BatchKind::D2H, &copies).unwrap();
         assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
         bytes(host)[..4].to_vec()
     };
@@ -152,13 +139,12 @@ fn rule_08_the_seed_orders_the_copies_of_a_batch() {
 fn rule_08_what_a_batch_is_refused_for() {
     let rig = Rig::lazy(1);
     let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
-    let (stream_order, during) = (BatchAccess::StreamOrder, BatchAccess::DuringCall);
     let invalid = Err(CudaCode::INVALID_VALUE);
     let within = whole(b, a);
 
     // A capture refuses it, and goes on.
     rig.emulator.begin_capture(stream).unwrap();
-    let captured = rig.batch(stream, BatchKind::D2D, stream_order, &within);
+    let captured = rig.batch(stream, BatchKind::D2D, &within);
     assert_eq!(captured, Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED));
     rig.fill(stream, a, 1).unwrap();
     assert_eq!(rig.emulator.end_capture(stream), Ok(1));
@@ -168,49 +154,36 @@ fn rule_08_what_a_batch_is_refused_for() {
     let overlapping = [(b, a), (b + 63, a), (a, a + 64), (b, b + 60), (far, a)];
     for (dst, src) in overlapping {
         let copies = [whole(b, a)[0], BatchCopy { dst, src, bytes: 8 }];
-        assert_eq!(rig.batch(stream, BatchKind::D2D, stream_order, &copies), invalid);
+        assert_eq!(rig.batch(stream, BatchKind::D2D, &copies), invalid);
     }
-    for (kind, copies) in [
-        (BatchKind::D2D, within),
-        (BatchKind::D2H, whole(address(host), a)),
-        (BatchKind::PageableD2H, whole(address(host), a)),
-    ] {
-        assert_eq!(rig.batch(stream, kind, during, &copies), invalid);
-    }
+    assert_eq!(rig.found(), [FindingKind::BadCopy; 5]);
     rig.download(stream, host, a).unwrap();
-    let to_device = whole(b, address(host));
-    assert_eq!(rig.batch(stream, BatchKind::H2D, during, &to_device), invalid, "written to before");
-    assert_eq!(rig.found(), [FindingKind::BadCopy; 9]);
-    rig.batch(stream, BatchKind::H2D, stream_order, &to_device).unwrap();
+    rig.batch(stream, BatchKind::H2D, &whole(b, address(host))).unwrap();
 
     let busy = CudaCode::MEMORY_ALLOCATION;
     rig.emulator.inject(Fault::once(Call::CopyBatch, busy));
-    assert_eq!(rig.batch(stream, BatchKind::D2D, stream_order, &within), Err(busy));
+    assert_eq!(rig.batch(stream, BatchKind::D2D, &within), Err(busy));
     let old = Rig::new(Emulator::builder().batches(false));
     let (stream, a, b) = (old.stream(0), old.memory(0), old.memory(0));
     assert_eq!(old.driver.supports_batches(0), Ok(false));
-    let refused = old.batch(stream, BatchKind::D2D, stream_order, &whole(b, a));
+    let refused = old.batch(stream, BatchKind::D2D, &whole(b, a));
     assert_eq!(refused, Err(CudaCode::NOT_SUPPORTED));
 }
 
 #[test]
 fn a_source_of_a_batch_is_watched_until_it_is_read() {
-    let changed = vec![FindingKind::SourceChanged];
-    for (access, found) in [(BatchAccess::StreamOrder, changed), (BatchAccess::DuringCall, vec![])]
-    {
-        let rig = Rig::lazy(1);
-        let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-        let copies: Vec<BatchCopy> = (0..4)
-            .map(|n| BatchCopy { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 })
-            .collect();
-        rig.batch(stream, BatchKind::H2D, access, &copies).unwrap();
-        unsafe { host.as_ptr().add(33).write(1) };
-        rig.synchronize(stream).unwrap();
-        assert_eq!(rig.found(), found);
-    }
     let rig = Rig::lazy(1);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.batch(stream, BatchKind::H2D, BatchAccess::StreamOrder, &whole(a, address(host))).unwrap();
+    let copies: Vec<BatchCopy> = (0..4)
+        .map(|n| BatchCopy { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 })
+        .collect();
+    rig.batch(stream, BatchKind::H2D, &copies).unwrap();
+    unsafe { host.as_ptr().add(33).write(1) };
+    rig.synchronize(stream).unwrap();
+    assert_eq!(rig.found(), [FindingKind::SourceChanged]);
+    let rig = Rig::lazy(1);
+    let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
+    rig.batch(stream, BatchKind::H2D, &whole(a, address(host))).unwrap();
     unsafe { rig.driver.host_free(host) }.unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
     rig.synchronize(stream).unwrap();
