@@ -18,7 +18,7 @@ const FUNCTIONS: &str = "\
     cudaDeviceGetAttribute|cudaMemGetInfo|cudaDriverGetVersion|cudaRuntimeGetVersion|\
     cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
     cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaGetDriverEntryPoint|\
-    cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|cudaMemsetAsync|\
+    cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
     cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\
@@ -38,7 +38,7 @@ const CONSTANTS: &str = "\
 const ENUMS: &str = "\
     cudaError|cudaMemcpyKind|cudaDeviceAttr|cudaStreamCapture(Mode|Status)|\
     cudaDriverEntryPointQueryResult|cudaMemAccessFlags|cudaMemLocationType|\
-    cudaMemAllocationType|cudaMemAllocationHandleType";
+    cudaMemAllocationType|cudaMemAllocationHandleType|pinlane_mover";
 
 /// Writes the bindings to `out`, with the libclang in the file `libclang`.
 pub fn generate(

@@ -1,4 +1,4 @@
-// Fill, checksum, scatter, gather, pull and busy: device code and its launchers, no policy.
+// Fill, checksum, move and busy: device code and its launchers, no policy.
 
 #include "kernels.h"
 #include "vectors.cuh"
@@ -142,184 +142,109 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-// ---- Scatter and gather -------------------------------------------------------------------------
+// ---- Move ---------------------------------------------------------------------------------------
+//
+// Each warp works on its own. It takes a span of up to 32 items, reads their descriptors side by
+// side, and lays the vectors of all of them end to end; the lanes take these in turn, IN_FLIGHT
+// at a time. Short items thus keep as many bytes in flight as long ones. The loose bytes in front
+// of an item's first vector and behind its last are laid end to end as well.
+//
+//   item 0                             item 1                      item 2
+//   |head|vector|vector|vector|tail|   |head|vector|vector|tail|   |head|vector|tail|
+//
+//   vectors:  0 1 2 | 3 4 | 5          loose bytes:  head 0, tail 0 | head 1, tail 1 | head 2, ...
+//
+// Several warps share a span where the items are long or few. The descriptors of the next span are
+// on their way while the vectors of this one are: they may lie in host memory, microseconds away.
+//
+// What one warp has in flight, and how many warps there are, is fixed for each mover by what was
+// measured on H100s:
+//
+// * Up, loads from the host: 8 to 32 blocks fill the bus; 132 slow down other kernels.
+// * Down, stores to the host: about 32 KiB in flight fill the bus. With half as many again, kernels
+//   beside it are slowed down by a quarter, because the device's write path is full; nothing is
+//   gained.
 
-// A warp's unit of work, in vectors: 4 KiB. Short enough to spread one item of a megabyte over the
-// device, long enough to pay for finding it.
-constexpr unsigned CHUNK = 256;
-
-struct Part {
-    unsigned char *dst;
-    const unsigned char *src;
-    uint64_t bytes;
-
-    // The grid is the destination's, so that stores are aligned and chunks meet at whole vectors.
-    __device__ Grid grid() const { return {misalignment(dst, VECTOR), bytes}; }
-
-    __device__ uint64_t chunks() const {
-        return bytes == 0 ? 0 : (grid().vectors() + CHUNK - 1) / CHUNK;
-    }
+// How an item is cut into vectors: `head` loose bytes, then `vectors` of them; the rest is loose.
+struct Cut {
+    uint64_t head;
+    uint64_t vectors;
 };
 
-// Copies the vectors first .. last, all in the interior, with the lanes side by side.
-template <bool Aligned>
-__device__ void copy_vectors(unsigned char *to, const unsigned char *from, uint64_t first,
-                             uint64_t last, unsigned lane) {
-    uint64_t index = first + lane;
-    // All loads of a round before its first store, which the compiler must take for a change of
-    // what is loaded.
-    for (; index + (UNROLL - 1) * WARP < last; index += UNROLL * WARP) {
-        Vector vectors[UNROLL];
-#pragma unroll
-        for (unsigned k = 0; k < UNROLL; ++k) {
-            vectors[k] = load<Aligned>(from + (index + k * WARP) * VECTOR);
+// The item's source decides: every load is a whole aligned vector, so that each byte crosses the
+// bus once. The stores, to device memory, cope with any alignment.
+struct AlignedLoads {
+    static __device__ Cut cut(const pinlane_item &item) {
+        const uint64_t lead = -item.src % VECTOR;
+        const uint64_t head = lead < item.bytes ? lead : item.bytes;
+        return {head, (item.bytes - head) / VECTOR};
+    }
+    static __device__ Vector read(const unsigned char *from) { return load<true>(from); }
+    static __device__ void write(unsigned char *to, Vector vector) { store_anywhere(to, vector); }
+};
+
+// The item's destination decides: every store is a whole aligned vector. The loads, from device
+// memory, cope with any alignment.
+struct AlignedStores {
+    static __device__ Cut cut(const pinlane_item &item) {
+        uint64_t head = -item.dst % VECTOR;
+        // A load reads aligned words: `before` bytes in front of the vector and `after` behind it,
+        // which have to be the item's.
+        const uint64_t before = (item.src + head) % sizeof(Word);
+        const uint64_t after = before == 0 ? 0 : sizeof(Word) - before;
+        if (head < before) {
+            head += VECTOR;
         }
-#pragma unroll
-        for (unsigned k = 0; k < UNROLL; ++k) {
-            store(to + (index + k * WARP) * VECTOR, vectors[k]);
+        if (item.bytes < head + after) {
+            return {item.bytes, 0};
         }
+        return {head, (item.bytes - head - after) / VECTOR};
     }
-    for (; index < last; index += WARP) {
-        store(to + index * VECTOR, load<Aligned>(from + index * VECTOR));
+    static __device__ Vector read(const unsigned char *from) {
+        return misalignment(from, VECTOR) == 0 ? load<true>(from) : load<false>(from);
     }
-}
-
-// One warp copies one chunk of a part.
-__device__ void copy_chunk(const Part &part, uint64_t chunk, unsigned lane) {
-    const Grid grid = part.grid();
-    unsigned char *const to = part.dst - grid.lead;
-    const unsigned char *const from = part.src - grid.lead;
-    const Interior interior(grid, from);
-    const uint64_t begin = chunk * CHUNK;
-    const uint64_t end = min(begin + CHUNK, grid.vectors());
-
-    const uint64_t first = max(begin, interior.first);
-    const uint64_t last = min(end, interior.last);
-    if (misalignment(from, VECTOR) == 0) {
-        copy_vectors<true>(to, from, first, last, lane);
-    } else {
-        copy_vectors<false>(to, from, first, last, lane);
-    }
-    // The rim, a byte a lane.
-    for (unsigned n = lane; n < RIM * VECTOR; n += WARP) {
-        const uint64_t index = interior.rim(n / VECTOR);
-        const unsigned k = n % VECTOR;
-        if (index >= begin && index < end && k >= grid.begin(index) && k < grid.end(index)) {
-            to[index * VECTOR + k] = from[index * VECTOR + k];
-        }
-    }
-}
-
-// The sum of `value` over this thread and all before it in the block.
-__device__ uint64_t block_scan(uint64_t value) {
-    __shared__ uint64_t sums[WARPS];
-    const unsigned lane = threadIdx.x % WARP;
-    const unsigned warp = threadIdx.x / WARP;
-    for (unsigned distance = 1; distance < WARP; distance *= 2) {
-        const uint64_t before = __shfl_up_sync(ALL_LANES, static_cast<Word>(value), distance);
-        if (lane >= distance) {
-            value += before;
-        }
-    }
-    if (lane == WARP - 1) {
-        sums[warp] = value;
-    }
-    __syncthreads();
-    for (unsigned k = 0; k < warp; ++k) {
-        value += sums[k];
-    }
-    return value;
-}
-
-// How many of the BLOCK ascending numbers in `ends` are at most `chunk`: the part that it lies in.
-__device__ unsigned find_part(const uint64_t *ends, uint64_t chunk) {
-    unsigned found = 0;
-    for (unsigned step = BLOCK / 2; step != 0; step /= 2) {
-        if (ends[found + step - 1] <= chunk) {
-            found += step;
-        }
-    }
-    return found;
-}
-
-// Items come in tiles of BLOCK. All blocks with the same blockIdx.x work on the same tiles: each
-// numbers the chunks of all parts of a tile through, and their warps take the chunks in turn. So
-// the work is even whatever the lengths are: thousands of short parts or one that fills the memory.
-template <bool Scatter>
-__global__ void __launch_bounds__(BLOCK)
-    copy_kernel(unsigned char *packed, const pinlane_item *items, uint64_t count) {
-    __shared__ Part parts[BLOCK];
-    __shared__ uint64_t ends[BLOCK];
-    const unsigned lane = threadIdx.x % WARP;
-    const unsigned warp = threadIdx.x / WARP;
-
-    for (uint64_t tile = blockIdx.x; tile * BLOCK < count; tile += gridDim.x) {
-        const uint64_t mine = tile * BLOCK + threadIdx.x;
-        Part part = {nullptr, nullptr, 0};
-        if (mine < count) {
-            const pinlane_item item = items[mine];
-            unsigned char *const inside = packed + item.offset;
-            unsigned char *const apart = reinterpret_cast<unsigned char *>(item.address);
-            part.dst = Scatter ? apart : inside;
-            part.src = Scatter ? inside : apart;
-            part.bytes = item.bytes;
-        }
-        parts[threadIdx.x] = part;
-        ends[threadIdx.x] = block_scan(part.chunks());
-        __syncthreads();
-
-        const uint64_t chunks = ends[BLOCK - 1];
-        for (uint64_t chunk = static_cast<uint64_t>(blockIdx.y) * WARPS + warp; chunk < chunks;
-             chunk += static_cast<uint64_t>(gridDim.y) * WARPS) {
-            const unsigned owner = find_part(ends, chunk);
-            copy_chunk(parts[owner], chunk - (owner == 0 ? 0 : ends[owner - 1]), lane);
-        }
-        // The next tile overwrites what other warps may still read.
-        __syncthreads();
-    }
-}
-
-// The host knows how many parts there are, but not how long they are: so always the same number of
-// blocks, and never fewer than 16 for a tile.
-dim3 copy_grid(uint64_t count) {
-    constexpr unsigned BLOCKS = 512;
-    constexpr unsigned MAX_TILES = 32;
-    const uint64_t tiles = count / BLOCK + 1;
-    const unsigned x = tiles < MAX_TILES ? static_cast<unsigned>(tiles) : MAX_TILES;
-    return dim3(x, BLOCKS / x);
-}
-
-// ---- Pull ---------------------------------------------------------------------------------------
-
-// Reads over the bus are few and late: what counts is how many are under way, and that no byte is
-// read twice. So the grid here is the source's: whole aligned vectors are loaded, each once, and it
-// is the store to device memory that copes with any alignment.
-//
-// Each warp works on its own. It takes a span of items, reads their descriptors side by side, lays
-// the vectors of all of them end to end, and the lanes take them in turn, PULL_UNROLL at a time.
-// Short items thus keep as many loads in flight as long ones. The bytes in front of an item's first
-// whole vector and behind its last are laid end to end as well, as bytes.
-//
-// Where there are fewer items than warps, several warps share each item, and each reads its
-// descriptor.
-constexpr unsigned PULL_UNROLL = 8;
-constexpr unsigned PULL_BLOCKS = 32;
-constexpr unsigned PULL_WARPS = PULL_BLOCKS * WARPS;
+    static __device__ void write(unsigned char *to, Vector vector) { store(to, vector); }
+};
 
 // What a warp works on. `vectors` and `loose` count those of an item and of all before it in the
 // span.
 struct Span {
     pinlane_item items[WARP];
+    uint64_t head[WARP];
     uint64_t vectors[WARP];
     uint64_t loose[WARP];
+
+    __device__ uint64_t vectors_before(unsigned item) const {
+        return item == 0 ? 0 : vectors[item - 1];
+    }
 };
 
-// The bytes of an item that lie in front of its first whole vector.
-__device__ uint64_t head_of(const pinlane_item &item) {
-    const uint64_t head = -item.offset % VECTOR;
-    return head < item.bytes ? head : item.bytes;
-}
+// A unit of a span that is a vector.
+template <class Side>
+struct Whole {
+    using Value = Vector;
+    static __device__ const uint64_t *ends(const Span &span) { return span.vectors; }
+    // Where the n-th unit of an item lies, in bytes from the item's start.
+    static __device__ uint64_t place(const Span &span, unsigned item, uint64_t n) {
+        return span.head[item] + n * VECTOR;
+    }
+    static __device__ Value read(const unsigned char *from) { return Side::read(from); }
+    static __device__ void write(unsigned char *to, Value value) { Side::write(to, value); }
+};
 
+// A unit of a span that is a loose byte.
+struct Loose {
+    using Value = unsigned char;
+    static __device__ const uint64_t *ends(const Span &span) { return span.loose; }
+    static __device__ uint64_t place(const Span &span, unsigned item, uint64_t n) {
+        const uint64_t vectors = span.vectors[item] - span.vectors_before(item);
+        return n < span.head[item] ? n : n + vectors * VECTOR;
+    }
+    static __device__ Value read(const unsigned char *from) { return *from; }
+    static __device__ void write(unsigned char *to, Value value) { *to = value; }
+};
+
+// The sum of `value` over this lane and all before it.
 __device__ uint64_t warp_scan(uint64_t value, unsigned lane) {
     for (unsigned distance = 1; distance < WARP; distance *= 2) {
         const uint64_t before = __shfl_up_sync(ALL_LANES, static_cast<Word>(value), distance);
@@ -341,77 +266,31 @@ __device__ unsigned find_item(const uint64_t *ends, uint64_t index) {
     return found;
 }
 
-// A vector to an address of any alignment.
-__device__ void store_anywhere(unsigned char *to, Vector vector) {
-    const unsigned skew = misalignment(to, VECTOR);
-    if (skew == 0) {
-        store(to, vector);
-    } else if (skew % 8 == 0) {
-        reinterpret_cast<Word *>(to)[0] = vector.word[0];
-        reinterpret_cast<Word *>(to)[1] = vector.word[1];
-    } else if (skew % 4 == 0) {
-#pragma unroll
-        for (unsigned k = 0; k < 4; ++k) {
-            reinterpret_cast<unsigned *>(to)[k] =
-                static_cast<unsigned>(vector.word[k / 2] >> (32 * (k % 2)));
-        }
-    } else {
-#pragma unroll
-        for (unsigned k = 0; k < VECTOR; ++k) {
-            to[k] = static_cast<unsigned char>(vector.word[k / 8] >> (8 * (k % 8)));
-        }
-    }
-}
-
-// One unit of a span: a whole vector, or a loose byte.
-struct Whole {
-    using Value = Vector;
-    static __device__ const uint64_t *ends(const Span &span) { return span.vectors; }
-    // Where the n-th unit of an item lies, in bytes from the item's start.
-    static __device__ uint64_t place(const pinlane_item &item, uint64_t n) {
-        return head_of(item) + n * VECTOR;
-    }
-    static __device__ Value read(const unsigned char *from) { return load<true>(from); }
-    static __device__ void write(unsigned char *to, Value value) { store_anywhere(to, value); }
-};
-
-struct Loose {
-    using Value = unsigned char;
-    static __device__ const uint64_t *ends(const Span &span) { return span.loose; }
-    static __device__ uint64_t place(const pinlane_item &item, uint64_t n) {
-        const uint64_t head = head_of(item);
-        return n < head ? n : n + (item.bytes - head) / VECTOR * VECTOR;
-    }
-    static __device__ Value read(const unsigned char *from) { return *from; }
-    static __device__ void write(unsigned char *to, Value value) { *to = value; }
-};
-
 // Copies the units of a span, of which this warp is number `mine` of `share`.
-template <class Unit>
-__device__ void pull_units(const Span &span, uint64_t mine, uint64_t share, unsigned lane) {
-    constexpr uint64_t ROUND = PULL_UNROLL * WARP;
+template <class Unit, unsigned IN_FLIGHT>
+__device__ void move_units(const Span &span, uint64_t mine, uint64_t share, unsigned lane) {
+    constexpr uint64_t ROUND = IN_FLIGHT * WARP;
     const uint64_t *const ends = Unit::ends(span);
     const uint64_t total = ends[WARP - 1];
     for (uint64_t round = mine * ROUND; round < total; round += share * ROUND) {
-        typename Unit::Value values[PULL_UNROLL];
-        unsigned char *to[PULL_UNROLL];
+        typename Unit::Value values[IN_FLIGHT];
+        unsigned char *to[IN_FLIGHT];
         // All loads before the first store, which waits for one.
 #pragma unroll
-        for (unsigned k = 0; k < PULL_UNROLL; ++k) {
+        for (unsigned k = 0; k < IN_FLIGHT; ++k) {
             const uint64_t index = round + k * WARP + lane;
             to[k] = nullptr;
             if (index < total) {
                 const unsigned owner = find_item(ends, index);
                 const pinlane_item &item = span.items[owner];
                 const uint64_t place =
-                    Unit::place(item, index - (owner == 0 ? 0 : ends[owner - 1]));
-                to[k] = reinterpret_cast<unsigned char *>(item.address + place);
-                values[k] =
-                    Unit::read(reinterpret_cast<const unsigned char *>(item.offset + place));
+                    Unit::place(span, owner, index - (owner == 0 ? 0 : ends[owner - 1]));
+                to[k] = reinterpret_cast<unsigned char *>(item.dst + place);
+                values[k] = Unit::read(reinterpret_cast<const unsigned char *>(item.src + place));
             }
         }
 #pragma unroll
-        for (unsigned k = 0; k < PULL_UNROLL; ++k) {
+        for (unsigned k = 0; k < IN_FLIGHT; ++k) {
             if (to[k] != nullptr) {
                 Unit::write(to[k], values[k]);
             }
@@ -419,46 +298,96 @@ __device__ void pull_units(const Span &span, uint64_t mine, uint64_t share, unsi
     }
 }
 
-// `length` items a span, at most WARP; `share` warps a span.
+// The descriptors of a span, dealt to the lanes word by word: a lane that read its own item's three
+// words would fetch each sector of the bus three times.
+struct Descriptors {
+    static constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
+    Word words[WORDS];
+
+    // Those of the items from `first` on, at most `length`; behind the last one, empty items.
+    __device__ void fetch(const pinlane_item *items, uint64_t first, uint64_t count,
+                          unsigned length, unsigned lane) {
+        const uint64_t left = first < count ? count - first : 0;
+        const unsigned here = left < length ? static_cast<unsigned>(left) : length;
+        const Word *const from = reinterpret_cast<const Word *>(items + first);
+#pragma unroll
+        for (unsigned k = 0; k < WORDS; ++k) {
+            const unsigned n = k * WARP + lane;
+            words[k] = n < here * WORDS ? from[n] : 0;
+        }
+    }
+
+    __device__ void put(pinlane_item *items, unsigned lane) const {
+        Word *const to = reinterpret_cast<Word *>(items);
+#pragma unroll
+        for (unsigned k = 0; k < WORDS; ++k) {
+            to[k * WARP + lane] = words[k];
+        }
+    }
+};
+
+// `length` items a span, at most WARP; `share` warps a span, which divides the number of warps.
+template <class Side, unsigned IN_FLIGHT>
 __global__ void __launch_bounds__(BLOCK)
-    pull_kernel(const pinlane_item *items, uint64_t count, unsigned length, unsigned share) {
+    move_kernel(const pinlane_item *items, uint64_t count, unsigned length, unsigned share) {
     __shared__ Span spans[WARPS];
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp = blockIdx.x * WARPS + threadIdx.x / WARP;
     Span &span = spans[threadIdx.x / WARP];
-    const uint64_t stride = static_cast<uint64_t>(gridDim.x) * WARPS / share * length;
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x * WARPS / share) * length;
 
-    if (warp >= gridDim.x * WARPS / share * share) {
-        return; // the last few, where `share` does not divide the warps
-    }
-    for (uint64_t first = static_cast<uint64_t>(warp / share) * length; first < count;
-         first += stride) {
-        const uint64_t left = count - first;
-        const unsigned here = left < length ? static_cast<unsigned>(left) : length;
-        // Word by word, with the lanes side by side: a lane that read its own item's three words
-        // would fetch each sector of the bus three times.
-        constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
-        const Word *const from = reinterpret_cast<const Word *>(items + first);
-        Word *const to = reinterpret_cast<Word *>(span.items);
-#pragma unroll
-        for (unsigned k = 0; k < WORDS; ++k) {
-            const unsigned n = k * WARP + lane;
-            to[n] = n < here * WORDS ? from[n] : 0;
-        }
+    uint64_t first = static_cast<uint64_t>(warp / share) * length;
+    Descriptors next;
+    next.fetch(items, first, count, length, lane);
+    for (; first < count; first += stride) {
+        next.put(span.items, lane);
+        next.fetch(items, first + stride, count, length, lane);
         __syncwarp();
 
         const pinlane_item &mine = span.items[lane];
-        const uint64_t head = head_of(mine);
-        const uint64_t vectors = (mine.bytes - head) / VECTOR;
-        span.vectors[lane] = warp_scan(vectors, lane);
-        span.loose[lane] = warp_scan(mine.bytes - vectors * VECTOR, lane);
+        const Cut cut = Side::cut(mine);
+        span.head[lane] = cut.head;
+        span.vectors[lane] = warp_scan(cut.vectors, lane);
+        span.loose[lane] = warp_scan(mine.bytes - cut.vectors * VECTOR, lane);
         __syncwarp();
 
-        pull_units<Whole>(span, warp % share, share, lane);
-        pull_units<Loose>(span, warp % share, share, lane);
+        move_units<Whole<Side>, IN_FLIGHT>(span, warp % share, share, lane);
+        move_units<Loose, IN_FLIGHT>(span, warp % share, share, lane);
         // The next span overwrites what other lanes may still read.
         __syncwarp();
     }
+}
+
+// The number of blocks of a mover, and its kernel.
+struct Move {
+    unsigned blocks;
+    const void *kernel;
+};
+
+Move move_by(pinlane_mover mover) {
+    switch (mover) {
+    case PINLANE_MOVE_UP:
+        return {32, reinterpret_cast<const void *>(move_kernel<AlignedLoads, 8>)};
+    case PINLANE_MOVE_DOWN:
+        // 16 warps, each with 4 vectors a lane: 32 KiB.
+        return {2, reinterpret_cast<const void *>(move_kernel<AlignedStores, 4>)};
+    default:
+        return {32, reinterpret_cast<const void *>(move_kernel<AlignedStores, 8>)};
+    }
+}
+
+// How many of the `warps` share a span, a power of two: as many as there are for each item, or as
+// many as items of this size are worth. Each of them reads all descriptors of the span; those are
+// less than a hundredth of the bytes.
+unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
+    const uint64_t for_each = warps / count;
+    const uint64_t worth = bytes / count / (128 * sizeof(pinlane_item));
+    const uint64_t wanted = for_each < worth ? worth : for_each;
+    unsigned share = 1;
+    while (share < warps && 2 * share <= wanted) {
+        share *= 2;
+    }
+    return share;
 }
 
 // ---- Busy ---------------------------------------------------------------------------------------
@@ -515,33 +444,19 @@ extern "C" cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, 
                             stream_grid(bytes), dim3(BLOCK), arguments, 0, stream);
 }
 
-template <bool Scatter>
-static cudaError_t launch_copy(void *packed, const pinlane_item *items, uint64_t count,
-                               cudaStream_t stream) {
-    unsigned char *block = static_cast<unsigned char *>(packed);
-    void *arguments[] = {&block, &items, &count};
-    return cudaLaunchKernel(copy_kernel<Scatter>, copy_grid(count), dim3(BLOCK), arguments, 0,
-                            stream);
-}
-
-extern "C" cudaError_t pinlane_launch_scatter(const void *packed, const pinlane_item *items,
-                                              uint64_t count, cudaStream_t stream) {
-    return launch_copy<true>(const_cast<void *>(packed), items, count, stream);
-}
-
-extern "C" cudaError_t pinlane_launch_gather(void *packed, const pinlane_item *items,
-                                             uint64_t count, cudaStream_t stream) {
-    return launch_copy<false>(packed, items, count, stream);
-}
-
-extern "C" cudaError_t pinlane_launch_pull(const pinlane_item *items, uint64_t count,
-                                           cudaStream_t stream) {
-    const uint64_t even = (count + PULL_WARPS - 1) / PULL_WARPS;
+extern "C" cudaError_t pinlane_launch_move(pinlane_mover mover, const pinlane_item *items,
+                                           uint64_t count, uint64_t bytes, cudaStream_t stream) {
+    if (count == 0) {
+        return cudaSuccess;
+    }
+    const Move move = move_by(mover);
+    const unsigned warps = move.blocks * WARPS;
+    unsigned share = share_of(warps, count, bytes);
+    const uint64_t groups = warps / share;
+    const uint64_t even = (count + groups - 1) / groups;
     unsigned length = even < WARP ? static_cast<unsigned>(even) : WARP;
-    unsigned share =
-        count == 0 || count > PULL_WARPS ? 1 : static_cast<unsigned>(PULL_WARPS / count);
     void *arguments[] = {&items, &count, &length, &share};
-    return cudaLaunchKernel(pull_kernel, dim3(PULL_BLOCKS), dim3(BLOCK), arguments, 0, stream);
+    return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(BLOCK), arguments, 0, stream);
 }
 
 extern "C" cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream) {

@@ -17,11 +17,18 @@
 /* The longest pattern of a fill, in bytes. */
 #define PINLANE_MAX_PATTERN 64
 
-/* One part of a scatter, gather or pull; `Item` in src/driver/kernels.rs. */
+/* What is to be copied: `Item` in src/driver/kernels.rs. */
 struct pinlane_item {
-    uint64_t offset;  /* where the part lies in the packed block; pull: the source's address */
-    uint64_t address; /* the part's own address; pull: the destination's */
-    uint64_t bytes;   /* its length; 0 is allowed */
+    uint64_t src;   /* the address of the first byte */
+    uint64_t dst;   /* where it goes */
+    uint64_t bytes; /* the length; 0 is allowed */
+};
+
+/* Where the items of one launch lie: `Mover` in src/driver/kernels.rs. */
+enum pinlane_mover {
+    PINLANE_MOVE_UP,        /* sources in page-locked host memory, destinations in device memory */
+    PINLANE_MOVE_DOWN,      /* sources in device memory, destinations in page-locked host memory */
+    PINLANE_MOVE_ON_DEVICE, /* both in device memory */
 };
 
 #ifdef __cplusplus
@@ -37,19 +44,12 @@ cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *patter
 cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
                                     cudaStream_t stream);
 
-/* Copies each item's part of `packed` to the item's address. `items` lies in device memory. */
-cudaError_t pinlane_launch_scatter(const void *packed, const struct pinlane_item *items,
-                                   uint64_t count, cudaStream_t stream);
-
-/* Copies from each item's address to its part of `packed`. `items` lies in device memory. */
-cudaError_t pinlane_launch_gather(void *packed, const struct pinlane_item *items, uint64_t count,
-                                  cudaStream_t stream);
-
-/* Copies each item's bytes from the address `offset` to `address`. The items, aligned to 8, and the
- * sources lie in device memory or in host memory that the device can read at the host's addresses. Each
- * byte of them is read once, so that it crosses the bus once. */
-cudaError_t pinlane_launch_pull(const struct pinlane_item *items, uint64_t count,
-                                cudaStream_t stream);
+/* Copies each item's bytes from `src` to `dst`. The items, aligned to 8, lie in device memory or in
+ * host memory that the device reads at the host's addresses. `bytes` is about what the items have
+ * together; it decides how the work is divided, and nothing else. An upload reads each byte once, so
+ * that it crosses the bus once. */
+cudaError_t pinlane_launch_move(enum pinlane_mover mover, const struct pinlane_item *items,
+                                uint64_t count, uint64_t bytes, cudaStream_t stream);
 
 /* Keeps one thread of one block spinning for this long. */
 cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream);

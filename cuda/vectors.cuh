@@ -32,7 +32,7 @@ constexpr unsigned BLOCK = 256;
 constexpr unsigned WARPS = BLOCK / WARP;
 constexpr unsigned ALL_LANES = 0xffffffff;
 
-// How many vectors a thread of a copy or checksum has in flight.
+// How many vectors a thread of a checksum has in flight.
 constexpr unsigned UNROLL = 4;
 
 // About what the largest devices keep resident; a kernel whose range is longer loops.
@@ -110,6 +110,28 @@ __device__ Vector load(const unsigned char *from) {
 // Sixteen bytes to an address that is a multiple of 16.
 __device__ void store(unsigned char *to, Vector vector) {
     *reinterpret_cast<ulonglong2 *>(to) = make_ulonglong2(vector.word[0], vector.word[1]);
+}
+
+// Sixteen bytes to any address, in the largest pieces that it is aligned to.
+__device__ void store_anywhere(unsigned char *to, Vector vector) {
+    const unsigned skew = misalignment(to, VECTOR);
+    if (skew == 0) {
+        store(to, vector);
+    } else if (skew % 8 == 0) {
+        reinterpret_cast<Word *>(to)[0] = vector.word[0];
+        reinterpret_cast<Word *>(to)[1] = vector.word[1];
+    } else if (skew % 4 == 0) {
+#pragma unroll
+        for (unsigned k = 0; k < 4; ++k) {
+            reinterpret_cast<unsigned *>(to)[k] =
+                static_cast<unsigned>(vector.word[k / 2] >> (32 * (k % 2)));
+        }
+    } else {
+#pragma unroll
+        for (unsigned k = 0; k < VECTOR; ++k) {
+            to[k] = static_cast<unsigned char>(vector.word[k / 8] >> (8 * (k % 8)));
+        }
+    }
 }
 
 } // namespace

@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use pinlane::driver::reference;
 use pinlane::driver::{
-    DevicePtr, Driver, HostFlags, Item, MAX_PATTERN, Poll, RawStream, StreamFlags,
+    DevicePtr, Driver, HostFlags, Item, MAX_PATTERN, Mover, Poll, RawStream, StreamFlags,
 };
 use proptest::prelude::*;
 
@@ -182,8 +182,8 @@ fn check_checksum(seed: u64, start: usize, length: usize) -> Result<(), TestCase
     same(&lab.take(block, bytes.len()), &bytes)
 }
 
-/// A part of a scatter: the gaps before it in the packed block and in the other one, and its
-/// length.
+/// An item of a move: the gaps before it in the block of the sources and in that of the
+/// destinations, and its length.
 type Part = (usize, usize, usize);
 
 fn parts() -> impl Strategy<Value = Vec<Part>> {
@@ -192,125 +192,126 @@ fn parts() -> impl Strategy<Value = Vec<Part>> {
     prop::collection::vec(part, 0..60)
 }
 
-/// Lays the parts out one after the other in both blocks; gives the items, their addresses counted
-/// from the start of their block, and the blocks' lengths.
+/// For each length, an item at every alignment of its source and of its destination.
+fn at_every_alignment(alignments: usize, lengths: impl Iterator<Item = usize>) -> Vec<Part> {
+    const UNIT: usize = 32;
+    let (mut parts, mut src, mut dst) = (Vec::new(), 0, 0);
+    for bytes in lengths {
+        for (a, b) in (0..alignments).flat_map(|a| (0..alignments).map(move |b| (a, b))) {
+            let gap = |at: usize, alignment: usize| (UNIT + alignment - at % UNIT) % UNIT;
+            let part = (gap(src, a), gap(dst, b), bytes);
+            src += part.0 + bytes;
+            dst += part.1 + bytes;
+            parts.push(part);
+        }
+    }
+    parts
+}
+
+/// Lays the parts out one after the other in both blocks; gives the items, whose addresses count
+/// from the starts of the blocks, and the blocks' lengths.
 fn lay_out(parts: &[Part], reverse: bool) -> (Vec<Item>, usize, usize) {
-    let (mut packed, mut apart) = (MARGIN, MARGIN);
+    let (mut src, mut dst) = (MARGIN, MARGIN);
     let mut items = Vec::new();
-    for &(before_packed, before_apart, bytes) in parts {
-        packed += before_packed;
-        apart += before_apart;
-        items.push(Item {
-            offset: (packed - MARGIN) as u64,
-            address: apart as u64,
-            bytes: bytes as u64,
-        });
-        packed += bytes;
-        apart += bytes;
+    for &(before_src, before_dst, bytes) in parts {
+        src += before_src;
+        dst += before_dst;
+        items.push(Item { src: src as u64, dst: dst as u64, bytes: bytes as u64 });
+        src += bytes;
+        dst += bytes;
     }
     // The order of the items is not the order of their ranges.
     if reverse {
         items.reverse();
     }
-    (items, packed + MARGIN, apart + MARGIN)
+    (items, src + MARGIN, dst + MARGIN)
 }
 
-fn range(start: u64, bytes: u64) -> std::ops::Range<usize> {
-    start as usize..(start + bytes) as usize
-}
+const MOVERS: [Mover; 3] = [Mover::Up, Mover::Down, Mover::OnDevice];
 
-#[derive(Clone, Copy, PartialEq)]
-enum Direction {
-    Scatter,
-    Gather,
-}
-
-fn check_copy(direction: Direction, parts: &[Part], reverse: bool) -> Result<(), TestCaseError> {
-    let (mut items, packed_length, apart_length) = lay_out(parts, reverse);
-    let list_length = items.len() * size_of::<Item>();
-    let lab = Lab::new(packed_length.max(apart_length).max(list_length));
-    let mut packed = noise(3, packed_length);
-    let mut apart = noise(4, apart_length);
-    let packed_block = lab.upload(&packed);
-    let apart_block = lab.upload(&apart);
-
-    for item in &items {
-        let inside = range(MARGIN as u64 + item.offset, item.bytes);
-        let outside = range(item.address, item.bytes);
-        match direction {
-            Direction::Scatter => apart[outside].copy_from_slice(&packed[inside]),
-            Direction::Gather => packed[inside].copy_from_slice(&apart[outside]),
-        }
-    }
-    for item in &mut items {
-        item.address += apart_block;
-    }
-    let list = bytes_of(&items);
-    let list_block = lab.upload(&list);
-
-    let start = packed_block + MARGIN as u64;
-    // SAFETY: live stream; the list has that many items, aligned as blocks are; every part lies in
-    // its block, which stays allocated, and `lay_out` lets no two of them overlap.
-    unsafe {
-        match direction {
-            Direction::Scatter => {
-                lab.driver.scatter(lab.stream, start, list_block, items.len()).expect("scatter");
-            }
-            Direction::Gather => {
-                lab.driver.gather(lab.stream, start, list_block, items.len()).expect("gather");
-            }
-        }
-    }
-    same(&lab.take(list_block, list.len()), &list)?;
-    same(&lab.take(packed_block, packed.len()), &packed)?;
-    same(&lab.take(apart_block, apart.len()), &apart)
-}
-
-fn bytes_of(items: &[Item]) -> Vec<u8> {
-    let words = items.iter().flat_map(|item| [item.offset, item.address, item.bytes]);
-    words.flat_map(u64::to_le_bytes).collect()
-}
-
-/// Where the items of a pull lie.
+/// Where the items of a move lie.
 #[derive(Clone, Copy, Debug)]
-enum Items {
+enum Place {
     OnHost,
     OnDevice,
 }
 
-/// Pulls the parts, every third from device memory and the others from page-locked memory.
-fn check_pull(parts: &[Part], reverse: bool, place: Items) -> Result<(), TestCaseError> {
-    let (mut items, packed_length, apart_length) = lay_out(parts, reverse);
-    let list_length = items.len() * size_of::<Item>();
-    let lab = Lab::new(packed_length.max(apart_length).max(list_length));
-    let packed = noise(3, packed_length);
-    let mut apart = noise(4, apart_length);
-    let (near, far) = (lab.upload(&packed), lab.pin(&packed));
-    let apart_block = lab.upload(&apart);
+/// A block of host or device memory.
+#[derive(Clone, Copy)]
+enum Block {
+    Host(NonNull<u8>),
+    Device(DevicePtr),
+}
 
-    for (index, item) in items.iter_mut().enumerate() {
-        let inside = range(MARGIN as u64 + item.offset, item.bytes);
-        apart[range(item.address, item.bytes)].copy_from_slice(&packed[inside]);
-        let start = if index % 3 == 0 { near } else { far.as_ptr().addr() as u64 };
-        item.offset += start + MARGIN as u64;
-        item.address += apart_block;
+impl Block {
+    fn new(lab: &Lab, place: Place, bytes: &[u8]) -> Block {
+        match place {
+            Place::OnHost => Block::Host(lab.pin(bytes)),
+            Place::OnDevice => Block::Device(lab.upload(bytes)),
+        }
     }
-    let list = bytes_of(&items);
-    let pinned_list = lab.pin(&list);
-    let list_block = lab.upload(&list);
-    let address = match place {
-        Items::OnHost => pinned_list.as_ptr().addr() as u64,
-        Items::OnDevice => list_block,
+
+    fn address(self) -> u64 {
+        match self {
+            Block::Host(block) => block.as_ptr().addr() as u64,
+            Block::Device(block) => block,
+        }
+    }
+
+    /// What the block holds; frees it.
+    fn take(self, lab: &Lab, length: usize) -> Vec<u8> {
+        match self {
+            Block::Host(block) => lab.unpin(block, length),
+            Block::Device(block) => lab.take(block, length),
+        }
+    }
+}
+
+/// One launch. `hint` is what it is told of the number of bytes, if not the truth.
+#[derive(Clone, Copy, Debug)]
+struct Launch {
+    mover: Mover,
+    reverse: bool,
+    list: Place,
+    hint: Option<usize>,
+}
+
+fn check_move(parts: &[Part], launch: Launch) -> Result<(), TestCaseError> {
+    let Launch { mover, reverse, list, hint } = launch;
+    let (mut items, src_length, dst_length) = lay_out(parts, reverse);
+    let lab = Lab::new(src_length.max(dst_length).max(items.len() * size_of::<Item>()));
+    let src = noise(3, src_length);
+    let mut dst = noise(4, dst_length);
+    let (from, to) = match mover {
+        Mover::Up => (Place::OnHost, Place::OnDevice),
+        Mover::Down => (Place::OnDevice, Place::OnHost),
+        Mover::OnDevice => (Place::OnDevice, Place::OnDevice),
     };
+    let (src_block, dst_block) = (Block::new(&lab, from, &src), Block::new(&lab, to, &dst));
+    for item in &mut items {
+        let (from, to, bytes) = (item.src as usize, item.dst as usize, item.bytes as usize);
+        dst[to..to + bytes].copy_from_slice(&src[from..from + bytes]);
+        item.src += src_block.address();
+        item.dst += dst_block.address();
+    }
+    let contents: &[u8] = bytemuck::cast_slice(&items);
+    let list = Block::new(&lab, list, contents);
+    let bytes = hint.unwrap_or_else(|| parts.iter().map(|part| part.2).sum());
     // SAFETY: live stream; the list has that many items, aligned as blocks are, and is complete;
-    // every part lies in its block, which stays allocated, and `lay_out` lets no two of them
-    // overlap.
-    unsafe { lab.driver.pull(lab.stream, address, items.len()) }.expect("pull");
-    same(&lab.take(apart_block, apart.len()), &apart)?;
-    same(&lab.take(near, packed.len()), &packed)?;
-    same(&lab.take(list_block, list.len()), &list)?;
-    same(&lab.unpin(far, packed.len()), &packed)?;
-    same(&lab.unpin(pinned_list, list.len()), &list)
+    // every item's ranges lie in blocks of the kinds that the mover says, which stay allocated, and
+    // `lay_out` lets no two of them overlap.
+    unsafe { lab.driver.move_items(lab.stream, mover, list.address(), items.len(), bytes) }
+        .expect("move");
+    same(&dst_block.take(&lab, dst_length), &dst)?;
+    same(&src_block.take(&lab, src_length), &src)?;
+    same(&list.take(&lab, contents.len()), contents)
+}
+
+fn check_every_mover(parts: &[Part], reverse: bool, list: Place) {
+    for mover in MOVERS {
+        check_move(parts, Launch { mover, reverse, list, hint: None })
+            .unwrap_or_else(|error| panic!("{mover:?}: {error}"));
+    }
 }
 
 proptest! {
@@ -331,58 +332,55 @@ proptest! {
     }
 
     #[test]
-    fn scatter_copies_each_part_and_nothing_else_changes(parts in parts(), reverse: bool) {
-        check_copy(Direction::Scatter, &parts, reverse)?;
-    }
-
-    #[test]
-    fn gather_copies_each_part_and_nothing_else_changes(parts in parts(), reverse: bool) {
-        check_copy(Direction::Gather, &parts, reverse)?;
-    }
-
-    #[test]
-    fn pull_copies_each_part_and_nothing_else_changes(
+    fn a_move_copies_each_item_and_nothing_else_changes(
         parts in parts(),
+        mover in prop::sample::select(&MOVERS),
         reverse: bool,
-        place in prop_oneof![Just(Items::OnHost), Just(Items::OnDevice)],
+        list in prop_oneof![Just(Place::OnHost), Just(Place::OnDevice)],
+        hint in prop_oneof![Just(None), Just(Some(0)), Just(Some(100_000)), Just(Some(usize::MAX))],
     ) {
-        check_pull(&parts, reverse, place)?;
+        check_move(&parts, Launch { mover, reverse, list, hint })?;
     }
 }
 
-/// Source and destination at every distance from each other, in parts with whole vectors inside.
+/// Source and destination at every distance from each other: with whole vectors inside and without.
 #[test]
-fn copies_cope_with_every_relative_alignment() {
-    let parts: Vec<Part> =
-        (0..16).flat_map(|a| (0..16).map(move |b| (a, b, 100 + (a * 7 + b * 3) % 48))).collect();
-    check_copy(Direction::Scatter, &parts, false).unwrap();
-    check_copy(Direction::Gather, &parts, true).unwrap();
-    check_pull(&parts, false, Items::OnHost).unwrap();
+fn moves_cope_with_every_alignment_and_length() {
+    check_every_mover(&at_every_alignment(17, 0..=70), false, Place::OnHost);
+    check_every_mover(&at_every_alignment(17, 4095..=4097), true, Place::OnDevice);
+    check_every_mover(
+        &at_every_alignment(4, [100_000, 0, 100_001].into_iter()),
+        false,
+        Place::OnHost,
+    );
 }
 
-/// Thousands of short parts, and long ones among them that have to be shared by many blocks.
+/// Thousands of short items, and long ones among them.
 #[test]
-fn copies_cope_with_long_parts_among_many_short_ones() {
+fn moves_cope_with_long_items_among_many_short_ones() {
     let mut parts: Vec<Part> = (0..20_000).map(|i| (i % 3, i % 5, i % 17)).collect();
     parts[4_000].2 = (1 << 20) + 13;
     parts[4_001].2 = 300_001;
     parts[19_999].2 = 70_000;
-    check_copy(Direction::Scatter, &parts, false).unwrap();
-    check_copy(Direction::Gather, &parts, true).unwrap();
-    check_pull(&parts, false, Items::OnHost).unwrap();
-    check_pull(&parts, true, Items::OnDevice).unwrap();
+    check_every_mover(&parts, false, Place::OnHost);
+    check_every_mover(&parts, true, Place::OnDevice);
 }
 
-/// A pull shares few parts among its warps, and many between them: on both sides of every change.
+/// Warps share the items where they are few or long, and take many each where they are not: on both
+/// sides of every change.
 #[test]
-fn pulls_cope_with_every_number_of_parts() {
-    for count in [1, 2, 3, 127, 128, 129, 255, 256, 257, 511, 513, 8191, 8192, 8193] {
+fn moves_cope_with_every_number_of_items() {
+    for count in [1, 2, 3, 15, 16, 17, 127, 128, 129, 255, 256, 257, 511, 513, 8191, 8192, 8193] {
         let part = |i: usize| (i % 7, i % 16, if i % 97 == 3 { 9001 } else { i * 31 % 600 });
         let parts: Vec<Part> = (0..count).map(part).collect();
-        check_pull(&parts, count % 2 == 0, Items::OnHost).unwrap();
+        check_every_mover(&parts, count % 2 == 0, Place::OnHost);
     }
-    check_pull(&[(0, 3, LONG)], false, Items::OnHost).unwrap();
-    check_pull(&[], false, Items::OnHost).unwrap();
+    for bytes in [3000, 6200, 12_300, 49_200] {
+        check_every_mover(&vec![(1, 2, bytes); 70], false, Place::OnHost);
+    }
+    // More than four rounds of every warp.
+    check_every_mover(&[(0, 3, (4 << 20) + 13)], false, Place::OnHost);
+    check_every_mover(&[], false, Place::OnHost);
 }
 
 #[test]

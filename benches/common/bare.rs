@@ -73,6 +73,14 @@ impl Bare {
         }
     }
 
+    /// The emulated machine, if that is what runs.
+    pub fn emulator(&self) -> Option<Emulator> {
+        match &self.runtime {
+            Runtime::Cuda => None,
+            Runtime::Emulated { machine, .. } => Some(machine.clone()),
+        }
+    }
+
     fn raw(&self) -> RawStream {
         RawStream { device: self.stream.device_ordinal(), handle: self.stream.as_raw().addr() }
     }

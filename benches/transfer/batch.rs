@@ -2,7 +2,7 @@
 //! calls.
 
 use pinlane::Result;
-use pinlane::driver::{Item, RawStream};
+use pinlane::driver::{Item, Mover, RawStream};
 
 use super::Bench;
 use super::blocks::{Blocks, Kind, Place};
@@ -80,10 +80,12 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
     let mut items = bench.pool()?.alloc_zeroed::<Item>(blocks.host.len())?;
     for (block, item) in items.write()?.iter_mut().enumerate() {
         let ((gpu, host), bytes) = (blocks.addresses(block), blocks.host[block].len());
-        *item = Item { offset: host.addr() as u64, address: gpu, bytes: bytes as u64 };
+        *item = Item { src: host.addr() as u64, dst: gpu, bytes: bytes as u64 };
     }
     let (driver, stream) = (bench.bare.driver(), bench.bare.stream());
     let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
+    let list = items.as_ptr().addr() as u64;
+    let bytes = blocks.host.iter().map(Vec::len).sum();
     let [time] = medians(
         samples,
         [&mut || {
@@ -92,7 +94,7 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
                 // that the device can address, as are the sources; the destinations are views of
                 // live device memory that do not overlap. All are idle: the other measurements are
                 // complete, and this is waited for below.
-                unsafe { driver.pull(raw, items.as_ptr().addr() as u64, items.len()) }
+                unsafe { driver.move_items(raw, Mover::Up, list, items.len(), bytes) }
                     .expect("the kernel starts");
                 bench.bare.synchronize()
             })

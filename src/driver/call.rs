@@ -21,18 +21,12 @@ pub enum Call {
     CopyH2D,
     /// `cudaMemcpyAsync` from device to host
     CopyD2H,
-    /// `cudaMemcpyAsync` from pageable host memory to device
-    CopyPageableH2D,
-    /// `cudaMemcpyAsync` from device to pageable host memory
-    CopyPageableD2H,
     /// `cuMemcpyBatchAsync`
     CopyBatch,
     /// `cudaMemcpyAsync` within a device
     CopyD2D,
     /// `cudaMemcpyPeerAsync`
     CopyPeer,
-    /// `cudaMemsetAsync`
-    Memset,
     /// `cudaStreamCreateWithPriority`
     StreamCreate,
     /// `cudaStreamDestroy`
@@ -73,19 +67,15 @@ pub enum Call {
     Fill,
     /// A launch of the checksum kernel
     Checksum,
-    /// A launch of the scatter kernel
-    Scatter,
-    /// A launch of the gather kernel
-    Gather,
-    /// A launch of the pull kernel
-    Pull,
+    /// A launch of the kernel that moves items
+    MoveItems,
     /// A launch of the busy kernel
     Busy,
 }
 
 impl Call {
     /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 38] = [
+    pub const ALL: [Call; 33] = [
         Call::HostAlloc,
         Call::HostFree,
         Call::HostRegister,
@@ -94,12 +84,9 @@ impl Call {
         Call::DeviceFree,
         Call::CopyH2D,
         Call::CopyD2H,
-        Call::CopyPageableH2D,
-        Call::CopyPageableD2H,
         Call::CopyBatch,
         Call::CopyD2D,
         Call::CopyPeer,
-        Call::Memset,
         Call::StreamCreate,
         Call::StreamDestroy,
         Call::StreamQuery,
@@ -120,9 +107,7 @@ impl Call {
         Call::MemoryInfo,
         Call::Fill,
         Call::Checksum,
-        Call::Scatter,
-        Call::Gather,
-        Call::Pull,
+        Call::MoveItems,
         Call::Busy,
     ];
 }

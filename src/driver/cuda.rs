@@ -28,8 +28,8 @@ use std::sync::{Arc, OnceLock};
 use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
 use self::thread::{call, call_here, on_device, relaxed};
 use super::{
-    Attribute, BatchAccess, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult,
-    HostFlags, HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Attribute, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags,
+    HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
 use crate::sys;
@@ -251,29 +251,6 @@ unsafe impl Driver for CudaDriver {
         unsafe { copy(stream, Address::host(dst), Address::device(src), bytes, kind) }
     }
 
-    unsafe fn copy_pageable_h2d(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        src: *const u8,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        // CUDA tells page-locked memory from other by its address.
-        // SAFETY: the preconditions of this method are those of `copy`.
-        unsafe { self.copy_h2d(stream, dst, src, bytes) }
-    }
-
-    unsafe fn copy_pageable_d2h(
-        &self,
-        stream: RawStream,
-        dst: *mut u8,
-        src: DevicePtr,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        // SAFETY: as for `copy_pageable_h2d`.
-        unsafe { self.copy_d2h(stream, dst, src, bytes) }
-    }
-
     fn supports_batches(&self, _device: Ordinal) -> DriverResult<bool> {
         batch::exist()
     }
@@ -282,13 +259,11 @@ unsafe impl Driver for CudaDriver {
         &self,
         stream: RawStream,
         _kind: BatchKind,
-        access: BatchAccess,
         copies: &[BatchCopy],
     ) -> DriverResult<()> {
         // CUDA tells the kinds of memory by their addresses. SAFETY: live stream, ranges valid
-        // until retired or read during the call, none overlapping a destination: promised by the
-        // caller.
-        unsafe { batch::copy(stream, access, copies) }
+        // until retired, no destination overlapping another range: promised by the caller.
+        unsafe { batch::copy(stream, copies) }
     }
 
     unsafe fn copy_d2d(
@@ -326,20 +301,6 @@ unsafe impl Driver for CudaDriver {
                     stream_of(stream),
                 )
             }
-        })
-    }
-
-    unsafe fn memset(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        value: u8,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        let dst = Address::device(dst);
-        call_with_device(stream, move || {
-            // SAFETY: live stream, range valid until retired: promised by the caller.
-            unsafe { sys::cudaMemsetAsync(dst.get(), value.into(), bytes, stream_of(stream)) }
         })
     }
 

@@ -3,17 +3,28 @@
 
 use super::{DevicePtr, DriverResult, RawStream};
 
-/// One part of a scatter, gather or pull, 24 bytes, laid out as `pinlane_item` in `cuda/kernels.h`.
+/// What [`Kernels::move_items`] is to copy, 24 bytes, laid out as `pinlane_item` in
+/// `cuda/kernels.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Item {
-    /// Where the part lies in the packed block, in bytes from its start; for a pull, the address of
-    /// the source.
-    pub offset: u64,
-    /// The part's own address; for a pull, that of the destination.
-    pub address: DevicePtr,
+    /// The address of the first byte.
+    pub src: u64,
+    /// The address where it goes.
+    pub dst: u64,
     /// The length in bytes; 0 is allowed.
     pub bytes: u64,
+}
+
+/// Where the items of one [`Kernels::move_items`] lie. It decides how the kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mover {
+    /// Sources in page-locked host memory, destinations in device memory.
+    Up,
+    /// Sources in device memory, destinations in page-locked host memory.
+    Down,
+    /// Sources and destinations in device memory.
+    OnDevice,
 }
 
 /// The longest pattern of [`Kernels::fill`], in bytes.
@@ -58,39 +69,13 @@ pub unsafe trait Kernels {
         out: DevicePtr,
     ) -> DriverResult<()>;
 
-    /// Kernel: copies each item's part of the packed block to the item's address.
+    /// Kernel: copies each item's bytes from the address `src` to the address `dst`. It reads and
+    /// writes page-locked host memory where that lies: one launch moves many short ranges over the
+    /// bus.
     ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    /// * `items` holds `count` [`Item`]s in device memory, aligned to 8, valid until retired.
-    /// * Every part `packed + offset .. + bytes` and every `address .. + bytes` lies in device
-    ///   memory that is valid until retired; any alignment.
-    /// * No two destinations overlap, and none overlaps the packed block or the items.
-    unsafe fn scatter(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()>;
-
-    /// Kernel: copies from each item's address to its part of the packed block.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`scatter`](Kernels::scatter), with source and destination exchanged.
-    unsafe fn gather(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()>;
-
-    /// Kernel: copies each item's bytes from the address in its `offset` to its `address`. It reads
-    /// page-locked host memory where that lies, without a copy in between: one launch fetches many
-    /// short parts over the bus.
+    /// `bytes` is about how many bytes the items have together. The launch divides the work by it;
+    /// a wrong number costs time and nothing else. An item that is many times as long as the
+    /// average is moved slowly, by a single warp: split it.
     ///
     /// # Safety
     ///
@@ -98,13 +83,21 @@ pub unsafe trait Kernels {
     /// * `items` is the address of `count` [`Item`]s, aligned to 8, in device memory or in one
     ///   page-locked block, valid until retired. Those in host memory are complete when the call is
     ///   made.
-    /// * Every source lies in device memory or in one page-locked block, and every destination in
-    ///   device memory; all are valid until retired; any alignment.
+    /// * Every source and every destination lies in the memory that `mover` says: in one device
+    ///   allocation or in one page-locked block. All are valid until retired, and the host neither
+    ///   reads nor writes a destination until then; any alignment.
     /// * The device can use the addresses of that host memory: it was allocated with `host_alloc`,
     ///   or it was registered where
     ///   [`Attribute::CanUseHostPointerForRegisteredMem`](super::Attribute) is 1.
     /// * No two destinations overlap, and none overlaps a source or the items.
-    unsafe fn pull(&self, stream: RawStream, items: u64, count: usize) -> DriverResult<()>;
+    unsafe fn move_items(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        items: u64,
+        count: usize,
+        bytes: usize,
+    ) -> DriverResult<()>;
 
     /// Kernel: keeps the stream busy for `nanoseconds` of device time, at most 10 s, touching no
     /// memory.

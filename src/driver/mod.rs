@@ -37,9 +37,9 @@ pub mod emulated;
 mod kernels;
 pub mod reference;
 
-pub use batch::{BatchAccess, BatchCopy, BatchKind};
+pub use batch::{BatchCopy, BatchKind};
 pub use call::Call;
-pub use kernels::{Item, Kernels, MAX_PATTERN};
+pub use kernels::{Item, Kernels, MAX_PATTERN, Mover};
 
 /// The driver of the CUDA runtime, if this build has it. Makes no CUDA call.
 #[must_use]
@@ -116,20 +116,8 @@ pub enum Capture {
 /// Device attributes that the crate asks for (`cudaDeviceAttr`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// `cudaDevAttrMultiProcessorCount`
-    MultiProcessorCount,
-    /// `cudaDevAttrAsyncEngineCount`: how many copies can run at once beside kernels.
-    AsyncEngineCount,
     /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
     MemoryPoolsSupported,
-    /// `cudaDevAttrHostRegisterSupported`
-    HostRegisterSupported,
-    /// `cudaDevAttrComputeCapabilityMajor`
-    ComputeCapabilityMajor,
-    /// `cudaDevAttrComputeCapabilityMinor`
-    ComputeCapabilityMinor,
-    /// `cudaDevAttrClockRate` in kHz
-    ClockRate,
     /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
     /// where the system knows no such thing. A runtime older than 12.2 refuses the question.
     HostNumaNode,
@@ -292,43 +280,6 @@ pub unsafe trait Driver: Kernels + Send + Sync {
         bytes: usize,
     ) -> DriverResult<()>;
 
-    /// Copies from ordinary host memory to the device. `cudaMemcpyAsync`
-    ///
-    /// May return before the source is read, or only when it and all earlier work of the stream is
-    /// done (rule 4). Wholly page-locked memory is allowed, and copied as by
-    /// [`copy_h2d`](Driver::copy_h2d).
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live and not capturing.
-    /// * `src .. src + bytes` is host memory, all of it in one page-locked block or none of it in
-    ///   any, and is valid until retired.
-    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
-    unsafe fn copy_pageable_h2d(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        src: *const u8,
-        bytes: usize,
-    ) -> DriverResult<()>;
-
-    /// Copies from the device to ordinary host memory; otherwise as
-    /// [`copy_pageable_h2d`](Driver::copy_pageable_h2d). `cudaMemcpyAsync`
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live and not capturing.
-    /// * `dst .. dst + bytes` is host memory, all of it in one page-locked block or none of it in
-    ///   any, and is valid until retired; the host neither reads nor writes it until then.
-    /// * `src .. src + bytes` lies in one device allocation and is valid until retired.
-    unsafe fn copy_pageable_d2h(
-        &self,
-        stream: RawStream,
-        dst: *mut u8,
-        src: DevicePtr,
-        bytes: usize,
-    ) -> DriverResult<()>;
-
     /// Whether [`copy_batch`](Driver::copy_batch) works; it came with CUDA 12.8.
     fn supports_batches(&self, device: Ordinal) -> DriverResult<bool>;
 
@@ -344,17 +295,13 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     ///
     /// * `stream` is live.
     /// * Every copy keeps the preconditions of the method that copies one such range:
-    ///   [`copy_h2d`](Driver::copy_h2d), [`copy_d2h`](Driver::copy_d2h),
-    ///   [`copy_d2d`](Driver::copy_d2d), [`copy_pageable_h2d`](Driver::copy_pageable_h2d) or
-    ///   [`copy_pageable_d2h`](Driver::copy_pageable_d2h); addresses as [`BatchCopy`] says.
+    ///   [`copy_h2d`](Driver::copy_h2d), [`copy_d2h`](Driver::copy_d2h) or
+    ///   [`copy_d2d`](Driver::copy_d2d).
     /// * No destination overlaps another destination, or any source, of the batch.
-    /// * [`BatchAccess::DuringCall`] only with sources in host memory, to which no pending
-    ///   operation writes; they need not be valid after the call.
     unsafe fn copy_batch(
         &self,
         stream: RawStream,
         kind: BatchKind,
-        access: BatchAccess,
         copies: &[BatchCopy],
     ) -> DriverResult<()>;
 
@@ -385,20 +332,6 @@ pub unsafe trait Driver: Kernels + Send + Sync {
         dst_device: Ordinal,
         src: DevicePtr,
         src_device: Ordinal,
-        bytes: usize,
-    ) -> DriverResult<()>;
-
-    /// Sets device memory to one byte value. `cudaMemsetAsync`
-    ///
-    /// # Safety
-    ///
-    /// * `stream` is live.
-    /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
-    unsafe fn memset(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        value: u8,
         bytes: usize,
     ) -> DriverResult<()>;
 

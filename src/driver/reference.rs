@@ -24,7 +24,7 @@
 //!
 //! It finds accidents. It is no defence against somebody who builds a collision.
 
-use super::{DevicePtr, Item};
+use super::Item;
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
@@ -75,49 +75,22 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 32)
 }
 
-/// Copies each item's part of the block at `packed` to the item's address.
+/// Copies each item's bytes from its source to its destination.
 ///
-/// `copy(dst, src, bytes)` is the caller's copy within device memory; it is not called for empty
-/// items, and the first error ends the scatter.
+/// `copy(dst, src, bytes)` is the caller's copy; it is not called for empty items, and the first
+/// error ends the work.
 ///
 /// # Errors
 ///
 /// What `copy` returns.
-pub fn scatter<E>(
-    packed: DevicePtr,
+pub fn move_items<E>(
     items: &[Item],
-    mut copy: impl FnMut(DevicePtr, DevicePtr, u64) -> Result<(), E>,
+    mut copy: impl FnMut(u64, u64, u64) -> Result<(), E>,
 ) -> Result<(), E> {
     items
         .iter()
         .filter(|item| item.bytes != 0)
-        .try_for_each(|item| copy(item.address, packed.wrapping_add(item.offset), item.bytes))
-}
-
-/// Copies from each item's address to its part of the block at `packed`; otherwise as [`scatter`].
-///
-/// # Errors
-///
-/// What `copy` returns.
-pub fn gather<E>(
-    packed: DevicePtr,
-    items: &[Item],
-    mut copy: impl FnMut(DevicePtr, DevicePtr, u64) -> Result<(), E>,
-) -> Result<(), E> {
-    scatter(packed, items, |address, part, bytes| copy(part, address, bytes))
-}
-
-/// Copies from the address in each item's `offset` to the item's address: a [`scatter`] of the
-/// whole address space.
-///
-/// # Errors
-///
-/// What `copy` returns.
-pub fn pull<E>(
-    items: &[Item],
-    copy: impl FnMut(DevicePtr, u64, u64) -> Result<(), E>,
-) -> Result<(), E> {
-    scatter(0, items, copy)
+        .try_for_each(|item| copy(item.dst, item.src, item.bytes))
 }
 
 #[cfg(test)]
@@ -242,26 +215,21 @@ mod tests {
     }
 
     #[test]
-    fn scatter_undoes_gather_and_stops_at_an_error() {
+    fn moving_skips_empty_items_and_stops_at_an_error() {
         let items = [
-            Item { offset: 10, address: 100, bytes: 5 },
-            Item { offset: 0, address: 120, bytes: 0 },
-            Item { offset: 3, address: 90, bytes: 7 },
+            Item { src: 10, dst: 100, bytes: 5 },
+            Item { src: 0, dst: 120, bytes: 0 },
+            Item { src: 3, dst: 90, bytes: 7 },
         ];
         let mut copies = Vec::new();
-        let mut note = |dst, src, bytes| {
+        move_items(&items, |dst, src, bytes| {
             copies.push((dst, src, bytes));
             Ok::<_, ()>(())
-        };
-        gather(1000, &items, &mut note).unwrap();
-        scatter(1000, &items, &mut note).unwrap();
-        assert_eq!(
-            copies,
-            [(1010, 100, 5), (1003, 90, 7), (100, 1010, 5), (90, 1003, 7)],
-            "one copy for each item that is not empty, in order"
-        );
+        })
+        .unwrap();
+        assert_eq!(copies, [(100, 10, 5), (90, 3, 7)], "in order");
         let mut calls = 0;
-        let failed = scatter(0, &items, |_, _, _| {
+        let failed = move_items(&items, |_, _, _| {
             calls += 1;
             Err("no")
         });

@@ -1,26 +1,26 @@
 //! Copies of pageable memory, batches, kernels that read the host's memory, and pools.
 
 use pinlane::CudaCode;
-use pinlane::driver::{BatchAccess, BatchCopy, BatchKind, HostFlags, Item, RawStream};
+use pinlane::driver::{BatchCopy, BatchKind, HostFlags, Item, Mover, RawStream};
 
-use crate::rig::{BYTES, Rig, on_each_driver};
+use crate::rig::{BYTES, Rig, on_each_driver, on_each_emulator};
 use crate::sample;
 
 // SAFETY (of all calls of the driver in this file): as in `rig`.
 
 #[test]
 fn rule_04_pageable_copies_carry_every_byte_at_every_offset() {
-    on_each_driver(|rig| {
+    on_each_emulator(|rig, emulator| {
         let (stream, a) = (rig.stream(false), rig.memory());
         for (offset, bytes) in [(0, BYTES), (1, 1), (3, 1021), (8, 64), (BYTES - 1, 1), (5, 0)] {
             let (mut there, mut back) = (sample(BYTES, 3), vec![0x77; BYTES]);
             let (from, to) = (there.as_mut_ptr(), back.as_mut_ptr());
-            rig.memset(stream, a, 0xa5);
+            rig.fill(stream, a, 0xa5);
             #[allow(clippy::undocumented_unsafe_blocks)]
             unsafe {
                 let at = a + offset as u64;
-                rig.driver.copy_pageable_h2d(stream, at, from.add(offset), bytes).unwrap();
-                rig.driver.copy_pageable_d2h(stream, to, a, BYTES).unwrap();
+                emulator.copy_pageable_h2d(stream, at, from.add(offset), bytes).unwrap();
+                emulator.copy_pageable_d2h(stream, to, a, BYTES).unwrap();
             }
             rig.synchronize(stream);
             let mut expected = vec![0xa5; BYTES];
@@ -32,17 +32,17 @@ fn rule_04_pageable_copies_carry_every_byte_at_every_offset() {
 
 #[test]
 fn rule_04_pageable_copies_keep_the_order_of_their_stream() {
-    on_each_driver(|rig| {
+    on_each_emulator(|rig, emulator| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let mut memory = vec![0u8; BYTES];
         let host = memory.as_mut_ptr();
-        rig.memset(stream, a, 1);
+        rig.fill(stream, a, 1);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
-            rig.driver.copy_pageable_d2h(stream, host, a, BYTES).unwrap();
-            rig.driver.copy_pageable_h2d(stream, b, host, BYTES).unwrap();
-            rig.memset(stream, a, 2);
-            rig.driver.copy_pageable_d2h(stream, host, a, BYTES).unwrap();
+            emulator.copy_pageable_d2h(stream, host, a, BYTES).unwrap();
+            emulator.copy_pageable_h2d(stream, b, host, BYTES).unwrap();
+            rig.fill(stream, a, 2);
+            emulator.copy_pageable_d2h(stream, host, a, BYTES).unwrap();
         }
         rig.synchronize(stream);
         assert_eq!(memory, [2; BYTES]);
@@ -52,13 +52,13 @@ fn rule_04_pageable_copies_keep_the_order_of_their_stream() {
 
 #[test]
 fn rule_07_memory_that_is_wholly_page_locked_takes_part_in_pageable_copies() {
-    on_each_driver(|rig| {
+    on_each_emulator(|rig, emulator| {
         let (stream, a, host) = (rig.stream(false), rig.memory(), rig.host());
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             host.as_ptr().write_bytes(6, BYTES);
-            rig.driver.copy_pageable_h2d(stream, a, host.as_ptr().add(8), BYTES - 8).unwrap();
-            rig.driver.copy_pageable_d2h(stream, host.as_ptr(), a, BYTES - 8).unwrap();
+            emulator.copy_pageable_h2d(stream, a, host.as_ptr().add(8), BYTES - 8).unwrap();
+            emulator.copy_pageable_d2h(stream, host.as_ptr(), a, BYTES - 8).unwrap();
             rig.synchronize(stream);
             assert_eq!(std::slice::from_raw_parts(host.as_ptr(), BYTES), [6; BYTES]);
         }
@@ -85,7 +85,7 @@ fn expected(dst: &[u8], src: &[u8]) -> Vec<u8> {
 
 fn batch(rig: &Rig, stream: RawStream, kind: BatchKind, copies: &[BatchCopy]) {
     #[allow(clippy::undocumented_unsafe_blocks)]
-    unsafe { rig.driver.copy_batch(stream, kind, BatchAccess::StreamOrder, copies) }.unwrap();
+    unsafe { rig.driver.copy_batch(stream, kind, copies) }.unwrap();
 }
 
 /// Runs a test where there are batches: everywhere but with an old driver.
@@ -102,62 +102,26 @@ fn rule_08_a_batch_copies_every_part_in_stream_order() {
     on_each_driver_with_batches(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let (pinned, contents) = (rig.host(), sample(BYTES, 5));
-        let mut pageable = sample(BYTES, 6);
-        let pageable = pageable.as_mut_ptr();
-        let (pinned_at, pageable_at) =
-            (pinned.as_ptr().expose_provenance() as u64, pageable.expose_provenance() as u64);
+        let pinned_at = pinned.as_ptr().addr() as u64;
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             pinned.as_ptr().copy_from(contents.as_ptr(), BYTES);
         }
-        rig.memset(stream, a, 1);
+        rig.fill(stream, a, 1);
         batch(rig, stream, BatchKind::H2D, &parts(a, pinned_at));
-        rig.memset(stream, b, 2);
+        rig.fill(stream, b, 2);
         batch(rig, stream, BatchKind::D2D, &parts(b, a));
         rig.synchronize(stream);
         let in_a = expected(&[1; BYTES], &contents);
         let in_b = expected(&[2; BYTES], &in_a);
         assert_eq!((rig.contents(a), rig.contents(b)), (in_a.clone(), in_b.clone()));
 
-        rig.memset(stream, a, 3);
-        batch(rig, stream, BatchKind::PageableH2D, &parts(a, pageable_at));
         batch(rig, stream, BatchKind::D2H, &parts(pinned_at, b));
-        batch(rig, stream, BatchKind::PageableD2H, &parts(pageable_at, b));
         rig.synchronize(stream);
-        assert_eq!(rig.contents(a), expected(&[3; BYTES], &sample(BYTES, 6)));
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             let pinned = std::slice::from_raw_parts(pinned.as_ptr(), BYTES);
             assert_eq!(pinned, expected(&contents, &in_b));
-            let pageable = std::slice::from_raw_parts(pageable, BYTES);
-            assert_eq!(pageable, expected(&sample(BYTES, 6), &in_b));
-        }
-    });
-}
-
-#[test]
-fn rule_08_sources_read_during_the_call_may_change_after_it() {
-    on_each_driver_with_batches(|rig| {
-        for kind in [BatchKind::H2D, BatchKind::PageableH2D] {
-            let (stream, a, pinned) = (rig.stream(false), rig.memory(), rig.host());
-            let mut pageable = vec![0u8; BYTES];
-            let source = match kind {
-                BatchKind::H2D => pinned.as_ptr(),
-                _ => pageable.as_mut_ptr(),
-            };
-            let copies = parts(a, source.expose_provenance() as u64);
-            let contents = sample(BYTES, 7);
-            let gate = rig.gate(stream);
-            rig.memset(stream, a, 4);
-            #[allow(clippy::undocumented_unsafe_blocks)]
-            unsafe {
-                source.copy_from(contents.as_ptr(), BYTES);
-                rig.driver.copy_batch(stream, kind, BatchAccess::DuringCall, &copies).unwrap();
-                source.write_bytes(0, BYTES);
-            }
-            gate.open();
-            rig.synchronize(stream);
-            assert_eq!(rig.contents(a), expected(&[4; BYTES], &contents), "{kind:?}");
         }
     });
 }
@@ -170,7 +134,7 @@ fn rule_08_a_batch_is_refused_by_the_legacy_stream_alone() {
         let on = |stream, copies: &[BatchCopy]| {
             #[allow(clippy::undocumented_unsafe_blocks)]
             unsafe {
-                rig.driver.copy_batch(stream, BatchKind::D2D, BatchAccess::StreamOrder, copies)
+                rig.driver.copy_batch(stream, BatchKind::D2D, copies)
             }
         };
         assert_eq!(on(rig.legacy(), &copies), Err(CudaCode::INVALID_VALUE));
@@ -186,8 +150,8 @@ fn rule_08_a_batch_is_refused_by_the_legacy_stream_alone() {
 fn rule_08_a_batch_may_be_a_threads_first_call() {
     on_each_driver_with_batches(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
-        rig.memset(stream, a, 8);
-        rig.memset(stream, b, 9);
+        rig.fill(stream, a, 8);
+        rig.fill(stream, b, 9);
         std::thread::scope(|scope| {
             scope.spawn(|| batch(rig, stream, BatchKind::D2D, &parts(b, a)));
         });
@@ -197,21 +161,22 @@ fn rule_08_a_batch_may_be_a_threads_first_call() {
 }
 
 #[test]
-fn rule_35_a_pull_reads_page_locked_memory_in_stream_order() {
+fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
     on_each_driver(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let (source, list) = (rig.host(), rig.host());
         let at = source.as_ptr().addr() as u64;
         let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
-            .map(|(from, to, bytes)| Item { offset: at + from, address: b + to, bytes });
-        rig.memset(stream, a, 5);
-        rig.memset(stream, b, 6);
+            .map(|(from, to, bytes)| Item { src: at + from, dst: b + to, bytes });
+        let list_at = list.as_ptr().addr() as u64;
+        rig.fill(stream, a, 5);
+        rig.fill(stream, b, 6);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
-            rig.driver.pull(stream, list.as_ptr().addr() as u64, items.len()).unwrap();
-            rig.memset(stream, a, 7);
+            rig.driver.move_items(stream, Mover::Up, list_at, items.len(), 2999).unwrap();
+            rig.fill(stream, a, 7);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
         }
         rig.synchronize(stream);
@@ -223,7 +188,37 @@ fn rule_35_a_pull_reads_page_locked_memory_in_stream_order() {
 }
 
 #[test]
-fn rule_35_a_pull_reads_registered_memory() {
+fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
+    on_each_driver(|rig| {
+        let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
+        let (target, list) = (rig.host(), rig.host());
+        let at = target.as_ptr().addr() as u64;
+        let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
+            .map(|(from, to, bytes)| Item { src: a + from, dst: at + to, bytes });
+        let list_at = list.as_ptr().addr() as u64;
+        rig.fill(stream, a, 5);
+        rig.fill(stream, b, 6);
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        unsafe {
+            list.cast().write(items);
+            rig.driver.copy_d2h(stream, target.as_ptr(), b, BYTES).unwrap();
+            rig.driver.move_items(stream, Mover::Down, list_at, items.len(), 2999).unwrap();
+            rig.fill(stream, a, 7);
+            rig.driver.copy_h2d(stream, b, target.as_ptr(), BYTES).unwrap();
+        }
+        rig.synchronize(stream);
+        let mut expected = vec![6; BYTES];
+        expected[100..1100].fill(5);
+        expected[2001..4000].fill(5);
+        assert_eq!(rig.contents(b), expected);
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        let there = unsafe { std::slice::from_raw_parts(target.as_ptr(), BYTES) };
+        assert_eq!(there, expected);
+    });
+}
+
+#[test]
+fn rule_35_a_kernel_reaches_registered_memory() {
     use pinlane::driver::Attribute;
     on_each_driver(|rig| {
         let host_pointer = Attribute::CanUseHostPointerForRegisteredMem;
@@ -231,18 +226,24 @@ fn rule_35_a_pull_reads_registered_memory() {
             return;
         }
         let (stream, a, list) = (rig.stream(false), rig.memory(), rig.host());
+        let (list_at, one) = (list.as_ptr().addr() as u64, list.cast::<Item>());
         let mut owned = sample(BYTES, 9);
-        let source = std::ptr::NonNull::new(owned.as_mut_ptr()).unwrap();
-        let item = Item { offset: source.as_ptr().addr() as u64, address: a, bytes: BYTES as u64 };
+        let memory = std::ptr::NonNull::new(owned.as_mut_ptr()).unwrap();
+        let (at, bytes) = (memory.as_ptr().addr() as u64, BYTES as u64);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
-            rig.driver.host_register(rig.device, source, BYTES, HostFlags::default()).unwrap();
-            list.cast().write(item);
-            rig.driver.pull(stream, list.as_ptr().addr() as u64, 1).unwrap();
+            rig.driver.host_register(rig.device, memory, BYTES, HostFlags::default()).unwrap();
+            one.write(Item { src: at, dst: a, bytes });
+            rig.driver.move_items(stream, Mover::Up, list_at, 1, BYTES).unwrap();
             rig.synchronize(stream);
-            rig.driver.host_unregister(source).unwrap();
+            assert_eq!(rig.contents(a), sample(BYTES, 9));
+            rig.fill(stream, a, 3);
+            one.write(Item { src: a, dst: at, bytes });
+            rig.driver.move_items(stream, Mover::Down, list_at, 1, BYTES).unwrap();
+            rig.synchronize(stream);
+            rig.driver.host_unregister(memory).unwrap();
         }
-        assert_eq!(rig.contents(a), owned);
+        assert_eq!(owned, [3; BYTES]);
     });
 }
 

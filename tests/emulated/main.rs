@@ -14,7 +14,7 @@ mod common;
 mod copies;
 mod rig;
 
-use pinlane::driver::{HostFlags, Item, Poll, RawStream, reference};
+use pinlane::driver::{HostFlags, Item, Mover, Poll, RawStream, reference};
 use rig::{BYTES, on_each_driver, patiently};
 
 fn sample(length: usize, salt: u8) -> Vec<u8> {
@@ -33,9 +33,9 @@ fn rule_05_copies_carry_every_byte_at_every_offset() {
             unsafe {
                 let at = host.as_ptr().add(offset);
                 host.as_ptr().copy_from(before.as_ptr(), BYTES);
-                rig.memset(stream, a, 0xa5);
+                rig.fill(stream, a, 0xa5);
                 rig.driver.copy_h2d(stream, a + offset as u64, at, bytes).unwrap();
-                rig.memset(stream, b, 0x5a);
+                rig.fill(stream, b, 0x5a);
                 rig.driver.copy_d2d(stream, b + offset as u64, a + offset as u64, bytes).unwrap();
                 rig.synchronize(stream);
                 let mut expected = vec![0x5a; BYTES];
@@ -57,12 +57,12 @@ fn rule_05_copies_carry_every_byte_at_every_offset() {
 fn rule_05_a_source_may_be_overwritten_by_earlier_and_later_work_of_the_stream() {
     on_each_driver(|rig| {
         let (stream, a, b, host) = (rig.stream(false), rig.memory(), rig.memory(), rig.host());
-        rig.memset(stream, a, 1);
+        rig.fill(stream, a, 1);
         #[allow(clippy::undocumented_unsafe_blocks)]
         unsafe {
             rig.driver.copy_d2h(stream, host.as_ptr(), a, BYTES).unwrap();
             rig.driver.copy_h2d(stream, b, host.as_ptr(), BYTES).unwrap();
-            rig.memset(stream, a, 2);
+            rig.fill(stream, a, 2);
             rig.driver.copy_d2h(stream, host.as_ptr(), a, BYTES).unwrap();
             rig.synchronize(stream);
             assert_eq!(std::slice::from_raw_parts(host.as_ptr(), BYTES), [2; BYTES]);
@@ -76,10 +76,10 @@ fn rule_10_a_stream_is_fifo() {
     on_each_driver(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         for value in 0..50 {
-            rig.memset(stream, a, value);
+            rig.fill(stream, a, value);
             rig.copy(stream, b, a);
         }
-        rig.memset(stream, a, 99);
+        rig.fill(stream, a, 99);
         rig.synchronize(stream);
         assert_eq!((rig.contents(a)[7], rig.contents(b)[7]), (99, 49));
     });
@@ -126,7 +126,7 @@ fn rule_12_a_destroyed_stream_drains() {
     on_each_driver(|rig| {
         let (stream, a) = (rig.stream(false), rig.memory());
         let gate = rig.gate(stream);
-        rig.memset(stream, a, 7);
+        rig.fill(stream, a, 7);
         let event = rig.mark(stream);
         // SAFETY: the stream is not used any more.
         unsafe { rig.driver.stream_destroy(stream) }.unwrap();
@@ -144,7 +144,7 @@ fn rule_12_a_wait_outlives_its_event() {
         let (producer, consumer) = (rig.stream(false), rig.stream(false));
         let (a, b) = (rig.memory(), rig.memory());
         let gate = rig.gate(producer);
-        rig.memset(producer, a, 3);
+        rig.fill(producer, a, 3);
         let event = rig.mark(producer);
         rig.wait(consumer, event);
         // SAFETY: the event is not used any more.
@@ -222,7 +222,7 @@ fn rule_15_a_record_on_the_legacy_stream_covers_blocking_streams_only() {
 fn rule_16_done_makes_the_work_visible() {
     on_each_driver(|rig| {
         let (stream, a, host) = (rig.stream(false), rig.memory(), rig.host());
-        rig.memset(stream, a, 9);
+        rig.fill(stream, a, 9);
         // SAFETY: see `Rig`; a query that says Done is a synchronize.
         unsafe {
             rig.driver.copy_d2h(stream, host.as_ptr(), a, BYTES).unwrap();
@@ -293,7 +293,7 @@ fn rule_21_registered_memory_takes_part_in_copies() {
 fn rule_24_a_host_function_runs_after_earlier_and_before_later_work() {
     on_each_driver(|rig| {
         let (stream, a, b, host) = (rig.stream(false), rig.memory(), rig.memory(), rig.host());
-        rig.memset(stream, a, 4);
+        rig.fill(stream, a, 4);
         let address = host.as_ptr() as usize;
         // SAFETY: see `Rig`; the function's access is ordered between the two copies.
         #[allow(clippy::undocumented_unsafe_blocks)]
@@ -329,7 +329,7 @@ fn memory_is_allocated_and_freed_in_stream_order() {
             unsafe {
                 let a = rig.driver.device_alloc(stream, BYTES).unwrap();
                 assert_eq!(a % 256, 0);
-                rig.memset(stream, a, value);
+                rig.fill(stream, a, value);
                 rig.copy(stream, kept, a);
                 rig.driver.device_free(stream, a).unwrap();
             }
@@ -343,41 +343,33 @@ fn memory_is_allocated_and_freed_in_stream_order() {
 fn kernels_compute_what_their_reference_says() {
     on_each_driver(|rig| {
         let (stream, a, b, list) = (rig.stream(false), rig.memory(), rig.memory(), rig.memory());
-        let packed = sample(BYTES, 2);
-        let items: Vec<Item> = [(0, 5, 100), (100, 107, 1), (1000, 2001, 777), (3, 9, 0)]
-            .map(|(offset, address, bytes)| Item { offset, address: b + address, bytes })
-            .into();
-        rig.upload(a, &packed);
+        let source = sample(BYTES, 2);
+        let items = [(0, 5, 100), (100, 107, 1), (1000, 2001, 777), (3, 9, 0)]
+            .map(|(from, to, bytes)| Item { src: a + from, dst: b + to, bytes });
+        rig.upload(a, &source);
         rig.upload(list, bytemuck::cast_slice(&items));
         // SAFETY: see `Rig`; the items' ranges lie in `a` and `b` and do not overlap.
         unsafe {
             rig.driver.fill(stream, b, BYTES, &[1, 2, 3]).unwrap();
-            rig.driver.scatter(stream, a, list, items.len()).unwrap();
+            rig.driver.move_items(stream, Mover::OnDevice, list, items.len(), 878).unwrap();
         }
         rig.synchronize(stream);
         let mut expected = vec![0; BYTES];
         reference::fill(&mut expected, &[1, 2, 3]);
         for item in &items {
-            let (from, to) = (item.offset as usize, (item.address - b) as usize);
+            let (from, to) = ((item.src - a) as usize, (item.dst - b) as usize);
             let bytes = item.bytes as usize;
-            expected[to..to + bytes].copy_from_slice(&packed[from..from + bytes]);
+            expected[to..to + bytes].copy_from_slice(&source[from..from + bytes]);
         }
         assert_eq!(rig.contents(b), expected);
         // SAFETY: as before; the sum is written to the list, which is not needed any more.
         unsafe {
-            rig.driver.memset(stream, a, 0, BYTES).unwrap();
-            rig.driver.gather(stream, a, list, items.len()).unwrap();
-            rig.driver.checksum(stream, a + 1, BYTES - 3, list + 8).unwrap();
+            rig.driver.checksum(stream, b + 1, BYTES - 3, list + 8).unwrap();
             rig.driver.busy(stream, 1000).unwrap();
         }
         rig.synchronize(stream);
-        let gathered = rig.contents(a);
-        for item in &items {
-            let range = item.offset as usize..(item.offset + item.bytes) as usize;
-            assert_eq!(gathered[range.clone()], packed[range]);
-        }
         let sum = u64::from_le_bytes(rig.contents(list)[8..16].try_into().unwrap());
-        assert_eq!(sum, reference::checksum(&gathered[1..BYTES - 2]));
+        assert_eq!(sum, reference::checksum(&expected[1..BYTES - 2]));
     });
 }
 
@@ -395,7 +387,7 @@ fn ordered_programs_compute_the_same_everywhere() {
         streams.extend([true, true, false, false].map(|blocking| rig.stream(blocking)));
         let memory: Vec<_> = (0..3).map(|_| rig.memory()).collect();
         let mut model = [0u8; 3];
-        memory.iter().for_each(|&dst| rig.memset(streams[0], dst, 0));
+        memory.iter().for_each(|&dst| rig.fill(streams[0], dst, 0));
         let event = rig.mark(streams[0]);
         let mut last = 0;
         for step in 0..300 {
@@ -408,7 +400,7 @@ fn ordered_programs_compute_the_same_everywhere() {
             last = next;
             let (to, from) = (below(3) as usize, below(3) as usize);
             if to == from {
-                rig.memset(streams[next], memory[to], step as u8);
+                rig.fill(streams[next], memory[to], step as u8);
                 model[to] = step as u8;
             } else {
                 rig.copy(streams[next], memory[to], memory[from]);
@@ -440,7 +432,7 @@ fn threads_share_a_driver() {
                     let (producer, consumer) = (rig.stream(lane % 2 == 0), rig.stream(false));
                     let (a, b, event) = (rig.memory(), rig.memory(), rig.event());
                     for round in 0..ROUNDS {
-                        rig.memset(producer, a, round ^ lane);
+                        rig.fill(producer, a, round ^ lane);
                         if round % 8 == lane {
                             rig.launch(producer, || ());
                         }

@@ -29,11 +29,16 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
         let (driver, device) = driver();
         return test(&Rig { driver, device });
     }
+    on_each_emulator(|rig, _| test(rig));
+}
+
+/// The same for what only emulators do.
+pub fn on_each_emulator(test: impl Fn(&Rig, &Emulator)) {
     let eager = Emulator::builder().devices(2).memory_bytes(1 << 24);
     let lazy = eager.clone().execution(Execution::Lazy);
     let lazy = (0..12).map(|seed| lazy.clone().seed(seed));
     for emulator in std::iter::once(eager).chain(lazy).map(|builder| builder.build()) {
-        test(&Rig { driver: emulator.driver(), device: 0 });
+        test(&Rig { driver: emulator.driver(), device: 0 }, &emulator);
         assert_eq!(emulator.findings(), [], "on {emulator:?}");
     }
 }
@@ -80,8 +85,8 @@ impl Rig {
         ptr
     }
 
-    pub fn memset(&self, stream: RawStream, dst: DevicePtr, value: u8) {
-        unsafe { self.driver.memset(stream, dst, value, BYTES) }.unwrap();
+    pub fn fill(&self, stream: RawStream, dst: DevicePtr, value: u8) {
+        unsafe { self.driver.fill(stream, dst, BYTES, &[value]) }.unwrap();
     }
 
     pub fn copy(&self, stream: RawStream, dst: DevicePtr, src: DevicePtr) {

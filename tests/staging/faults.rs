@@ -332,7 +332,7 @@ fn cases(code: CudaCode) -> Vec<Case> {
     }
     use Call::{
         Attributes, CopyBatch, CopyD2H, CopyH2D, DeviceAlloc, EventCreate, EventRecord,
-        EventSynchronize, HostRegister, Pull, StreamCapture, StreamWaitEvent,
+        EventSynchronize, HostRegister, MoveItems, StreamCapture, StreamWaitEvent,
     };
     let expected = [
         Attributes,
@@ -344,7 +344,7 @@ fn cases(code: CudaCode) -> Vec<Case> {
         EventRecord,
         EventSynchronize,
         HostRegister,
-        Pull,
+        MoveItems,
         StreamCapture,
         StreamWaitEvent,
     ];

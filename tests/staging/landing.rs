@@ -156,7 +156,7 @@ fn a_panic_is_not_lost_to_an_error() {
             stream.download_batch_each(&mut list, |_, _| {
                 emulator.inject(Fault::forever(Call::CopyD2H, CudaCode::UNKNOWN));
                 emulator.inject(Fault::forever(Call::CopyBatch, CudaCode::UNKNOWN));
-                emulator.inject(Fault::forever(Call::Pull, CudaCode::UNKNOWN));
+                emulator.inject(Fault::forever(Call::MoveItems, CudaCode::UNKNOWN));
                 panic!("expected");
             })
         };

@@ -172,6 +172,6 @@ fn impossible_ways_are_refused() {
 }
 
 fn device_calls(emulator: &Emulator) -> u64 {
-    use pinlane::driver::Call::{CopyBatch, CopyD2H, CopyH2D, Pull};
-    [CopyBatch, CopyD2H, CopyH2D, Pull].map(|call| emulator.calls(call)).iter().sum()
+    use pinlane::driver::Call::{CopyBatch, CopyD2H, CopyH2D, MoveItems};
+    [CopyBatch, CopyD2H, CopyH2D, MoveItems].map(|call| emulator.calls(call)).iter().sum()
 }

@@ -16,7 +16,7 @@ use std::sync::OnceLock;
 use super::call_with_device;
 use super::convert::stream_of;
 use super::thread::call;
-use crate::driver::{BatchAccess, BatchCopy, DriverResult, RawStream};
+use crate::driver::{BatchCopy, DriverResult, RawStream};
 use crate::error::CudaCode;
 use crate::sys;
 
@@ -30,6 +30,9 @@ type Code = c_uint;
 /// What the call gives where no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
 /// `CUDA_ERROR_INVALID_CONTEXT`. Either way nothing was enqueued.
 const PERHAPS_NO_CONTEXT: [Code; 2] = [1, 201];
+
+/// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`
+const IN_STREAM_ORDER: c_int = 1;
 
 /// `CUmemLocation`
 #[repr(C)]
@@ -131,13 +134,8 @@ fn look_up_in_runtime(name: &CStr) -> DriverResult<Option<Function>> {
 /// # Safety
 ///
 /// * `stream` is live.
-/// * All ranges are valid until retired, the sources of `DuringCall` until the return; destinations
-///   overlap nothing else.
-pub(super) unsafe fn copy(
-    stream: RawStream,
-    access: BatchAccess,
-    copies: &[BatchCopy],
-) -> DriverResult<()> {
+/// * All ranges are valid until retired; destinations overlap nothing else.
+pub(super) unsafe fn copy(stream: RawStream, copies: &[BatchCopy]) -> DriverResult<()> {
     let copies = || copies.iter().filter(|copy| copy.bytes != 0);
     let mut destinations: Vec<u64> = copies().map(|copy| copy.dst).collect();
     let mut sources: Vec<u64> = copies().map(|copy| copy.src).collect();
@@ -148,10 +146,7 @@ pub(super) unsafe fn copy(
     let function = entry_point()?.ok_or(CudaCode::NOT_SUPPORTED)?;
     let nowhere = Location { kind: 0, id: 0 };
     let mut attributes = Attributes {
-        source_access_order: match access {
-            BatchAccess::StreamOrder => 1,
-            BatchAccess::DuringCall => 2,
-        },
+        source_access_order: IN_STREAM_ORDER,
         source: nowhere,
         destination: nowhere,
         flags: 0,

@@ -51,13 +51,7 @@ pub(super) fn event_of(event: RawEvent) -> sys::cudaEvent_t {
 pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
     use sys::cudaDeviceAttr as Attr;
     match attribute {
-        Attribute::MultiProcessorCount => Attr::cudaDevAttrMultiProcessorCount,
-        Attribute::AsyncEngineCount => Attr::cudaDevAttrAsyncEngineCount,
         Attribute::MemoryPoolsSupported => Attr::cudaDevAttrMemoryPoolsSupported,
-        Attribute::HostRegisterSupported => Attr::cudaDevAttrHostRegisterSupported,
-        Attribute::ComputeCapabilityMajor => Attr::cudaDevAttrComputeCapabilityMajor,
-        Attribute::ComputeCapabilityMinor => Attr::cudaDevAttrComputeCapabilityMinor,
-        Attribute::ClockRate => Attr::cudaDevAttrClockRate,
         Attribute::UnifiedAddressing => Attr::cudaDevAttrUnifiedAddressing,
         Attribute::CanUseHostPointerForRegisteredMem => {
             Attr::cudaDevAttrCanUseHostPointerForRegisteredMem
@@ -108,8 +102,8 @@ mod tests {
         type C = sys::pinlane_item;
         assert_eq!(size_of::<Item>(), size_of::<C>());
         assert_eq!(align_of::<Item>(), align_of::<C>());
-        assert_eq!(offset_of!(Item, offset), offset_of!(C, offset));
-        assert_eq!(offset_of!(Item, address), offset_of!(C, address));
+        assert_eq!(offset_of!(Item, src), offset_of!(C, src));
+        assert_eq!(offset_of!(Item, dst), offset_of!(C, dst));
         assert_eq!(offset_of!(Item, bytes), offset_of!(C, bytes));
     }
 

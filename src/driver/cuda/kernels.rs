@@ -2,7 +2,7 @@
 
 use super::convert::{Address, stream_of};
 use super::{CudaDriver, call_with_device};
-use crate::driver::{DevicePtr, DriverResult, Kernels, RawStream};
+use crate::driver::{DevicePtr, DriverResult, Kernels, Mover, RawStream};
 use crate::sys;
 
 /// The longest [`Kernels::busy`].
@@ -52,47 +52,28 @@ unsafe impl Kernels for CudaDriver {
         })
     }
 
-    unsafe fn scatter(
+    unsafe fn move_items(
         &self,
         stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
+        mover: Mover,
+        items: u64,
         count: usize,
+        bytes: usize,
     ) -> DriverResult<()> {
-        let (packed, items) = (Address::device(packed), Address::device(items));
-        call_with_device(stream, move || {
-            // SAFETY: live stream; items in device memory, aligned to 8; every part valid until
-            // retired, no two of them overlapping: promised by the caller.
-            unsafe {
-                let items = items.get().cast();
-                sys::pinlane_launch_scatter(packed.get(), items, count as u64, stream_of(stream))
-            }
-        })
-    }
-
-    unsafe fn gather(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()> {
-        let (packed, items) = (Address::device(packed), Address::device(items));
-        call_with_device(stream, move || {
-            // SAFETY: as for `scatter`.
-            unsafe {
-                let items = items.get().cast();
-                sys::pinlane_launch_gather(packed.get(), items, count as u64, stream_of(stream))
-            }
-        })
-    }
-
-    unsafe fn pull(&self, stream: RawStream, items: u64, count: usize) -> DriverResult<()> {
+        let mover = match mover {
+            Mover::Up => sys::pinlane_mover::PINLANE_MOVE_UP,
+            Mover::Down => sys::pinlane_mover::PINLANE_MOVE_DOWN,
+            Mover::OnDevice => sys::pinlane_mover::PINLANE_MOVE_ON_DEVICE,
+        };
         let items = Address::device(items);
         call_with_device(stream, move || {
             // SAFETY: live stream; items in memory that the device reaches, aligned to 8; every
-            // part valid until retired, no two of them overlapping: promised by the caller.
-            unsafe { sys::pinlane_launch_pull(items.get().cast(), count as u64, stream_of(stream)) }
+            // range where `mover` says and valid until retired, no destination overlapping another
+            // range: promised by the caller.
+            unsafe {
+                let (items, stream) = (items.get().cast(), stream_of(stream));
+                sys::pinlane_launch_move(mover, items, count as u64, bytes as u64, stream)
+            }
         })
     }
 

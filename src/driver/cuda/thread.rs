@@ -193,7 +193,7 @@ mod tests {
         let peek = || unsafe { sys::cudaPeekAtLastError() };
 
         let before = peek();
-        let failed = driver.attribute(-1, Attribute::ClockRate);
+        let failed = driver.attribute(-1, Attribute::MemoryPoolsSupported);
         assert!(failed.is_err(), "device -1 has attributes: {failed:?}");
         assert_eq!(peek(), before);
 
@@ -201,7 +201,7 @@ mod tests {
         let own = unsafe { sys::cudaSetDevice(-1) };
         assert_ne!(own, sys::cudaError::cudaSuccess);
         assert_eq!(peek(), own);
-        assert_eq!(driver.attribute(-1, Attribute::ClockRate), failed);
+        assert_eq!(driver.attribute(-1, Attribute::MemoryPoolsSupported), failed);
         assert_eq!(peek(), own);
         assert!(driver.versions().is_ok());
         assert_eq!(peek(), own, "a call that succeeds does not clear the slot");

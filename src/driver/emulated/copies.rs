@@ -1,7 +1,8 @@
-//! Copies for which CUDA has a choice of how to make them: from and to pageable memory, and
-//! batches.
+//! Copies between host and device, and batches of copies.
 //!
-//! Rule 4 says what may become of a copy of pageable memory; the seed picks a [`Way`]:
+//! This crate copies page-locked memory only. For programs that hand pageable memory to CUDA
+//! themselves, [`Emulator`] makes such copies too. Rule 4 leaves CUDA a choice there; the seed
+//! picks a [`Way`]:
 //!
 //! | way | to the device | to the host |
 //! |---|---|---|
@@ -12,18 +13,17 @@
 //! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
 //! that blocks.
 
+use super::Emulator;
 use super::driver::Runtime;
 use super::finding::FindingKind;
 use super::host_memory::{Access, Cover, HostMemory, HostPtr, HostUse};
 use super::machine::Machine;
-use super::operation::{Action, Position, Source, Transfer};
+use super::operation::{Action, Source, Transfer};
 use super::slots::Key;
-use crate::driver::{
-    BatchAccess, BatchCopy, BatchKind, Call, DevicePtr, DriverResult, Ordinal, RawStream,
-};
+use crate::driver::{BatchCopy, BatchKind, Call, DevicePtr, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 
-/// What becomes of a copy between host and device.
+/// What becomes of a copy of pageable memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     Block,
@@ -31,51 +31,123 @@ enum Way {
     Late,
 }
 
+impl Emulator {
+    /// Copies from pageable host memory to the device, as `cudaMemcpyAsync` does.
+    ///
+    /// The call may return before the source is read, or only when the copy and all earlier work
+    /// of the stream are done: CUDA allows both, and the seed decides. Memory that is wholly
+    /// page-locked is copied as such. A fault for [`Call::CopyH2D`] strikes here too.
+    ///
+    /// # Errors
+    ///
+    /// As `cudaMemcpyAsync`; [`CudaCode::INVALID_VALUE`] where part of the memory is page-locked.
+    ///
+    /// # Safety
+    ///
+    /// * `src .. src + bytes` is readable host memory, and nobody writes to it, until the copy is
+    ///   complete.
+    pub unsafe fn copy_pageable_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.runtime.copy_pageable(stream, HostPtr(src.cast_mut()), Access::Read, dst, bytes)
+    }
+
+    /// Copies from the device to pageable host memory; otherwise as
+    /// [`copy_pageable_h2d`](Self::copy_pageable_h2d).
+    ///
+    /// # Errors
+    ///
+    /// As for [`copy_pageable_h2d`](Self::copy_pageable_h2d).
+    ///
+    /// # Safety
+    ///
+    /// * `dst .. dst + bytes` is initialised host memory, and nobody reads or writes it, until the
+    ///   copy is complete.
+    pub unsafe fn copy_pageable_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.runtime.copy_pageable(stream, HostPtr(dst), Access::Write, src, bytes)
+    }
+}
+
+/// The call that copies host memory which the device reads, or writes.
+fn call_of(access: Access) -> Call {
+    match access {
+        Access::Read => Call::CopyH2D,
+        Access::Write => Call::CopyD2H,
+    }
+}
+
 impl Runtime {
-    /// A copy between host and device, of the kind that `call` says.
+    /// A copy between page-locked memory and the device.
     #[inline]
     pub(super) fn copy_host(
         &self,
-        call: Call,
         stream: RawStream,
-        host: HostPtr,
+        ptr: HostPtr,
+        access: Access,
         device: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        let access = match call {
-            Call::CopyH2D | Call::CopyPageableH2D => Access::Read,
-            _ => Access::Write,
-        };
-        let pageable = matches!(call, Call::CopyPageableH2D | Call::CopyPageableD2H);
-        let target = self.on_stream(call, stream, |machine, key| {
-            if pageable {
-                machine.refuse_in_capture(call, key)?;
+        let call = call_of(access);
+        self.on_stream(call, stream, |machine, key| {
+            if bytes == 0 {
+                return Ok(());
             }
+            let host = machine.page_locked(call, key, ptr, bytes, access)?;
+            machine.submit(key, Vec::new(), Action::Copy(call, transfer(host, device)))
+        })
+    }
+
+    fn copy_pageable(
+        &self,
+        stream: RawStream,
+        ptr: HostPtr,
+        access: Access,
+        device: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let call = call_of(access);
+        let target = self.on_stream(call, stream, |machine, key| {
+            machine.refuse_in_capture(call, key)?;
             if bytes == 0 {
                 return Ok(None);
             }
-            let host = machine.host_side(call, key, host, bytes, access, pageable)?;
-            let way = machine.way(std::slice::from_ref(&host));
-            machine.submit(key, Vec::new(), Action::Copy(call, transfer(host, device, way)))?;
+            let host = machine.pageable(call, key, ptr, bytes, access)?;
+            let way = machine.way(&host);
+            let mut transfer = transfer(host, device);
+            if let (Way::Stage, Transfer::In { src, .. }) = (way, &mut transfer) {
+                // SAFETY: valid as the caller says, who does not write to it during the call.
+                let taken = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
+                *src = Source::Taken(taken.into());
+            }
+            machine.submit(key, Vec::new(), Action::Copy(call, transfer))?;
             Ok((way == Way::Block).then(|| machine.tail(key)))
         })?;
-        self.wait(stream.device, target)
+        target.map_or(Ok(()), |target| self.shared.wait(stream.device, target))
     }
 }
 
 impl Machine {
-    /// Enqueues a batch; gives what its call has to wait for.
+    /// Enqueues a batch.
     pub(super) fn copy_batch(
         &mut self,
         key: Key,
         kind: BatchKind,
-        access: BatchAccess,
         copies: &[BatchCopy],
-    ) -> DriverResult<Option<Position>> {
+    ) -> DriverResult<()> {
         let copies: Vec<BatchCopy> =
             copies.iter().copied().filter(|copy| copy.bytes != 0).collect();
         if copies.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         if !self.batches {
             return Err(CudaCode::NOT_SUPPORTED);
@@ -89,65 +161,33 @@ impl Machine {
         if depend(&copies) {
             return Err(self.bad_batch(key, "copies that overlap"));
         }
-        let (reads_host, pageable) = match kind {
-            BatchKind::H2D => (true, false),
-            BatchKind::PageableH2D => (true, true),
-            BatchKind::D2H => (false, false),
-            BatchKind::PageableD2H => (false, true),
-            BatchKind::D2D => return self.batch_within(key, access, &copies),
-        };
-        let mut hosts = Vec::with_capacity(copies.len());
-        for copy in &copies {
-            let (at, access) =
-                if reads_host { (copy.src, Access::Read) } else { (copy.dst, Access::Write) };
-            let exposed = || HostPtr(std::ptr::with_exposed_provenance_mut(at as usize));
-            let ptr = self.host.locate(at, copy.bytes).unwrap_or_else(exposed);
-            hosts.push(self.host_side(Call::CopyBatch, key, ptr, copy.bytes, access, pageable)?);
-        }
-        let way = match access {
-            BatchAccess::StreamOrder => self.way(&hosts),
-            BatchAccess::DuringCall if !reads_host => {
-                return Err(
-                    self.bad_batch(key, "sources in device memory, to be read during the call")
-                );
-            }
-            BatchAccess::DuringCall => {
-                let pending =
-                    |host: &HostUse| self.host.is_pending(host.ptr, host.bytes, Access::Write);
-                if hosts.iter().any(pending) {
-                    let what = "sources to be read during the call, which earlier work is to write";
-                    return Err(self.bad_batch(key, what));
-                }
-                Way::Stage
-            }
-        };
-        let device = |copy: &BatchCopy| if reads_host { copy.dst } else { copy.src };
-        let transfers = hosts.into_iter().zip(&copies);
-        let transfers = transfers.map(|(host, copy)| transfer(host, device(copy), way)).collect();
-        self.submit(key, Vec::new(), Action::Batch(transfers))?;
-        Ok((way == Way::Block).then(|| self.tail(key)))
+        let transfers: DriverResult<_> =
+            copies.iter().map(|copy| self.transfer_of(key, kind, copy)).collect();
+        self.submit(key, Vec::new(), Action::Batch(transfers?))
     }
 
-    fn batch_within(
+    /// One copy of a batch.
+    fn transfer_of(
         &mut self,
         key: Key,
-        access: BatchAccess,
-        copies: &[BatchCopy],
-    ) -> DriverResult<Option<Position>> {
-        if access == BatchAccess::DuringCall {
-            return Err(self.bad_batch(key, "sources in device memory, to be read during the call"));
-        }
-        for copy in copies {
-            let device = self.memory.device_of(copy.src).unwrap_or_default();
-            if let Some(what) = bad_copy(self, (copy.dst, device), (copy.src, device), copy.bytes) {
-                return Err(self.bad_batch(key, &what));
+        kind: BatchKind,
+        copy: &BatchCopy,
+    ) -> DriverResult<Transfer> {
+        let &BatchCopy { dst, src, bytes } = copy;
+        let (at, access, device) = match kind {
+            BatchKind::H2D => (src, Access::Read, dst),
+            BatchKind::D2H => (dst, Access::Write, src),
+            BatchKind::D2D => {
+                let device = self.memory.device_of(src).unwrap_or_default();
+                return match bad_copy(self, (dst, device), (src, device), bytes) {
+                    Some(what) => Err(self.bad_batch(key, &what)),
+                    None => Ok(Transfer::Across { dst, src, bytes }),
+                };
             }
-        }
-        let across =
-            |copy: &BatchCopy| Transfer::Across { dst: copy.dst, src: copy.src, bytes: copy.bytes };
-        let transfers = copies.iter().map(across).collect();
-        self.submit(key, Vec::new(), Action::Batch(transfers))?;
-        Ok(None)
+        };
+        let plain = || HostPtr(std::ptr::without_provenance_mut(at as usize));
+        let ptr = self.host.locate(at, bytes).unwrap_or_else(plain);
+        Ok(transfer(self.page_locked(Call::CopyBatch, key, ptr, bytes, access)?, device))
     }
 
     fn bad_batch(&mut self, key: Key, what: &str) -> CudaCode {
@@ -155,37 +195,60 @@ impl Machine {
         self.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE)
     }
 
-    /// The host's side of a copy, if its memory is of the kind that it should be.
-    fn host_side(
+    /// The host's side of a copy, which has to lie in one page-locked block.
+    #[inline]
+    fn page_locked(
         &mut self,
         call: Call,
         key: Key,
         ptr: HostPtr,
         bytes: usize,
         access: Access,
-        pageable: bool,
     ) -> DriverResult<HostUse> {
-        let what = match self.host.cover(ptr, bytes) {
-            // Rule 7: what is wholly page-locked is copied as such, whatever it was taken for.
-            Cover::Whole => return Ok(HostUse::locked(ptr, bytes, access)),
-            Cover::None if pageable => {
-                return Ok(HostUse { ptr, bytes, access, pageable, fingerprint: None });
-            }
-            Cover::Part if pageable => "are page-locked in part",
-            Cover::Part | Cover::None => "are not in one page-locked block",
-        };
-        let (stream, at) = (self.describe(key), ptr.address());
-        let message = format!("{call:?} on {stream}: {bytes} bytes at {at:#x} {what}");
-        Err(self.misuse(FindingKind::NotPageLocked, message, CudaCode::INVALID_VALUE))
+        if self.host.is_page_locked(ptr, bytes) {
+            return Ok(HostUse::locked(ptr, bytes, access));
+        }
+        Err(self.not_page_locked(call, key, ptr, bytes, "are not in one page-locked block"))
     }
 
-    /// How a copy of these ranges, all used alike, is made.
-    fn way(&mut self, hosts: &[HostUse]) -> Way {
-        if !hosts.iter().any(|host| host.pageable) {
+    /// The host's side of a copy of pageable memory (rule 7): page-locked as a whole, or not at all.
+    fn pageable(
+        &mut self,
+        call: Call,
+        key: Key,
+        ptr: HostPtr,
+        bytes: usize,
+        access: Access,
+    ) -> DriverResult<HostUse> {
+        match self.host.cover(ptr, bytes) {
+            Cover::Whole => Ok(HostUse::locked(ptr, bytes, access)),
+            Cover::None => Ok(HostUse { ptr, bytes, access, pageable: true, fingerprint: None }),
+            Cover::Part => {
+                Err(self.not_page_locked(call, key, ptr, bytes, "are page-locked in part"))
+            }
+        }
+    }
+
+    #[cold]
+    fn not_page_locked(
+        &mut self,
+        call: Call,
+        key: Key,
+        ptr: HostPtr,
+        bytes: usize,
+        what: &str,
+    ) -> CudaCode {
+        let (stream, at) = (self.describe(key), ptr.address());
+        let message = format!("{call:?} on {stream}: {bytes} bytes at {at:#x} {what}");
+        self.misuse(FindingKind::NotPageLocked, message, CudaCode::INVALID_VALUE)
+    }
+
+    /// How a copy of this range is made.
+    fn way(&mut self, host: &HostUse) -> Way {
+        if !host.pageable {
             return Way::Late;
         }
-        let early = |host: &HostUse| host.access == Access::Read && self.is_settled(host);
-        let settled = hosts.iter().all(early);
+        let settled = host.access == Access::Read && self.is_settled(host);
         match self.rng.below(3) {
             0 => Way::Late,
             // Taken ahead of earlier work only where that leaves the source alone.
@@ -195,17 +258,11 @@ impl Machine {
     }
 }
 
-/// The copy of a range between host and device. What is staged is read now.
-fn transfer(host: HostUse, device: DevicePtr, way: Way) -> Transfer {
-    match (host.access, way) {
-        (Access::Write, _) => Transfer::Out { dst: host, src: device },
-        (Access::Read, Way::Stage) => {
-            // SAFETY: the range was found page-locked under the same lock, or is valid as the
-            // caller says; the host does not write to the source of a copy during its call.
-            let taken = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
-            Transfer::In { dst: device, src: Source::Taken(taken.into()) }
-        }
-        (Access::Read, _) => Transfer::In { dst: device, src: Source::Host(host) },
+/// The copy of a range between host and device.
+fn transfer(host: HostUse, device: DevicePtr) -> Transfer {
+    match host.access {
+        Access::Read => Transfer::In { dst: device, src: Source::Host(host) },
+        Access::Write => Transfer::Out { dst: host, src: device },
     }
 }
 

@@ -7,15 +7,15 @@ use std::sync::Arc;
 
 use super::copies::bad_copy;
 use super::finding::FindingKind;
-use super::host_memory::{HostPtr, Refusal, Removal};
+use super::host_memory::{Access, HostPtr, Refusal, Removal};
 use super::host_thread;
 use super::machine::Machine;
-use super::operation::{Action, HostCall, Position, Transfer};
+use super::operation::{Action, HostCall, Transfer};
 use super::runtime::Shared;
 use super::slots::Key;
 use crate::driver::{
-    Attribute, BatchAccess, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult,
-    HostFlags, HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
+    HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
 
@@ -97,10 +97,6 @@ impl Runtime {
             if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
         })
     }
-
-    pub(super) fn wait(&self, device: Ordinal, target: Option<Position>) -> DriverResult<()> {
-        target.map_or(Ok(()), |target| self.shared.wait(device, target))
-    }
 }
 
 /// What a removal from the registry of host memory means to the caller.
@@ -150,14 +146,10 @@ unsafe impl Driver for Runtime {
     fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
         self.call(Call::Attributes, device, |_| {
             Ok(match attribute {
-                Attribute::MultiProcessorCount => 1,
-                Attribute::AsyncEngineCount => 2,
-                Attribute::MemoryPoolsSupported | Attribute::HostRegisterSupported => 1,
-                // No real device has compute capability 0.0.
-                Attribute::ComputeCapabilityMajor | Attribute::ComputeCapabilityMinor => 0,
-                Attribute::ClockRate => 1_000_000,
+                Attribute::MemoryPoolsSupported
+                | Attribute::UnifiedAddressing
+                | Attribute::CanUseHostPointerForRegisteredMem => 1,
                 Attribute::HostNumaNode => -1,
-                Attribute::UnifiedAddressing | Attribute::CanUseHostPointerForRegisteredMem => 1,
             })
         })
     }
@@ -251,7 +243,7 @@ unsafe impl Driver for Runtime {
         src: *const u8,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.copy_host(Call::CopyH2D, stream, HostPtr(src.cast_mut()), dst, bytes)
+        self.copy_host(stream, HostPtr(src.cast_mut()), Access::Read, dst, bytes)
     }
 
     unsafe fn copy_d2h(
@@ -261,27 +253,7 @@ unsafe impl Driver for Runtime {
         src: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.copy_host(Call::CopyD2H, stream, HostPtr(dst), src, bytes)
-    }
-
-    unsafe fn copy_pageable_h2d(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        src: *const u8,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        self.copy_host(Call::CopyPageableH2D, stream, HostPtr(src.cast_mut()), dst, bytes)
-    }
-
-    unsafe fn copy_pageable_d2h(
-        &self,
-        stream: RawStream,
-        dst: *mut u8,
-        src: DevicePtr,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        self.copy_host(Call::CopyPageableD2H, stream, HostPtr(dst), src, bytes)
+        self.copy_host(stream, HostPtr(dst), Access::Write, src, bytes)
     }
 
     fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {
@@ -292,13 +264,11 @@ unsafe impl Driver for Runtime {
         &self,
         stream: RawStream,
         kind: BatchKind,
-        access: BatchAccess,
         copies: &[BatchCopy],
     ) -> DriverResult<()> {
-        let target = self.on_stream(Call::CopyBatch, stream, |machine, key| {
-            machine.copy_batch(key, kind, access, copies)
-        })?;
-        self.wait(stream.device, target)
+        self.on_stream(Call::CopyBatch, stream, |machine, key| {
+            machine.copy_batch(key, kind, copies)
+        })
     }
 
     unsafe fn copy_d2d(
@@ -360,16 +330,6 @@ unsafe impl Driver for Runtime {
         })
     }
 
-    unsafe fn memset(
-        &self,
-        stream: RawStream,
-        dst: DevicePtr,
-        value: u8,
-        bytes: usize,
-    ) -> DriverResult<()> {
-        self.enqueue(stream, bytes, Action::Memset { dst, value, bytes })
-    }
-
     fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
         self.call(Call::StreamCreate, device, |machine| {
             Ok(machine.stream_create(device, flags.blocking))
@@ -404,7 +364,7 @@ unsafe impl Driver for Runtime {
             machine.refuse_capturing(key)?;
             Ok(machine.tail(key))
         })?;
-        self.wait(stream.device, Some(target))
+        self.shared.wait(stream.device, target)
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
@@ -458,7 +418,7 @@ unsafe impl Driver for Runtime {
     unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
         let target =
             self.on_event(Call::EventSynchronize, event, |machine, key| machine.event_target(key))?;
-        self.wait(event.device, target)
+        target.map_or(Ok(()), |target| self.shared.wait(event.device, target))
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {

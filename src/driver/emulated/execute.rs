@@ -10,7 +10,7 @@ use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
 use super::rng;
 use super::slots::Key;
-use crate::driver::{Call, Ordinal, reference};
+use crate::driver::{Call, Item, Ordinal, reference};
 use crate::error::CudaCode;
 
 impl Machine {
@@ -32,7 +32,7 @@ impl Machine {
     /// Runs an operation. False if it lost the device.
     pub(super) fn execute(&mut self, key: Key, action: Action) -> bool {
         let device = self.streams.get(key).expect("runs an operation").device;
-        if let Action::Checksum { out: words, .. } | Action::Pull { items: words, .. } = action
+        if let Action::Checksum { out: words, .. } | Action::Move { items: words, .. } = action
             && words % 8 != 0
         {
             let violation = format!("the address {words:#x} is not aligned to 8");
@@ -69,7 +69,6 @@ impl Machine {
                     self.transfer(key, Call::CopyBatch, transfer)?;
                 }
             }
-            Action::Memset { dst, value, bytes } => self.memory.write(dst, bytes)?.fill(value),
             Action::Fill { dst, bytes, pattern } => {
                 self.reach(device, dst)?;
                 reference::fill(self.memory.write(dst, bytes)?, pattern.as_slice());
@@ -84,19 +83,11 @@ impl Machine {
                 };
                 self.memory.write(out, 8)?.copy_from_slice(&sum.to_le_bytes());
             }
-            Action::Scatter { packed, items, count } => {
-                let items = self.items(device, items, count)?;
-                reference::scatter(packed, &items, |dst, src, n| self.part(device, dst, src, n))?;
-            }
-            Action::Gather { packed, items, count } => {
-                let items = self.items(device, items, count)?;
-                reference::gather(packed, &items, |dst, src, n| self.part(device, dst, src, n))?;
-            }
-            Action::Pull { items, count, ref reads } => {
-                reads.iter().for_each(|read| self.check_source(key, Call::Pull, read));
-                let items = self.items_of_pull(device, items, count, reads)?;
-                reference::pull(&items, |dst, src, n| {
-                    self.part_of_pull(device, dst, src, n, reads)
+            Action::Move { mover, items, count, ref uses } => {
+                uses.iter().for_each(|host| self.check_source(key, Call::MoveItems, host));
+                let items = self.items(device, items, count, uses)?;
+                reference::move_items(&items, |dst, src, bytes| {
+                    self.move_item(device, mover, Item { src, dst, bytes }, uses)
                 })?;
             }
             Action::Busy { nanoseconds } => {

@@ -107,23 +107,23 @@ mod tests {
     use super::*;
 
     fn outcomes(faults: &mut Faults, calls: usize) -> Vec<bool> {
-        (0..calls).map(|_| faults.count(Call::Memset).is_err()).collect()
+        (0..calls).map(|_| faults.count(Call::Fill).is_err()).collect()
     }
 
     #[test]
     fn the_nth_call_after_the_injection_fails() {
         let mut faults = Faults::new();
         assert_eq!(outcomes(&mut faults, 2), [false, false]);
-        faults.inject(Fault::once(Call::Memset, CudaCode::UNKNOWN).nth(2));
+        faults.inject(Fault::once(Call::Fill, CudaCode::UNKNOWN).nth(2));
         assert_eq!(outcomes(&mut faults, 3), [false, true, false]);
-        assert!(faults.count(Call::Fill).is_ok());
-        assert_eq!((faults.calls(Call::Memset), faults.calls(Call::Fill)), (5, 1));
+        assert!(faults.count(Call::Busy).is_ok());
+        assert_eq!((faults.calls(Call::Fill), faults.calls(Call::Busy)), (5, 1));
     }
 
     #[test]
     fn a_lasting_fault_ends_when_cleared() {
         let mut faults = Faults::new();
-        faults.inject(Fault::forever(Call::Memset, CudaCode::UNKNOWN).nth(2));
+        faults.inject(Fault::forever(Call::Fill, CudaCode::UNKNOWN).nth(2));
         assert_eq!(outcomes(&mut faults, 3), [false, true, true]);
         faults.clear();
         assert_eq!(outcomes(&mut faults, 1), [false]);

@@ -5,7 +5,7 @@ use super::driver::Runtime;
 use super::host_memory::{Access, HostMemory, HostPtr, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Pattern};
-use crate::driver::{Call, DevicePtr, DriverResult, Item, Kernels, Ordinal, RawStream};
+use crate::driver::{Call, DevicePtr, DriverResult, Item, Kernels, Mover, Ordinal, RawStream};
 use crate::error::CudaCode;
 
 const ITEM_BYTES: usize = size_of::<Item>();
@@ -34,34 +34,22 @@ unsafe impl Kernels for Runtime {
         self.enqueue(stream, bytes.max(1), Action::Checksum { src, bytes, out })
     }
 
-    unsafe fn scatter(
+    unsafe fn move_items(
         &self,
         stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
+        mover: Mover,
+        items: u64,
         count: usize,
+        _bytes: usize,
     ) -> DriverResult<()> {
-        self.enqueue(stream, count, Action::Scatter { packed, items, count })
-    }
-
-    unsafe fn gather(
-        &self,
-        stream: RawStream,
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    ) -> DriverResult<()> {
-        self.enqueue(stream, count, Action::Gather { packed, items, count })
-    }
-
-    unsafe fn pull(&self, stream: RawStream, items: u64, count: usize) -> DriverResult<()> {
-        self.on_stream(Call::Pull, stream, |machine, key| {
+        self.on_stream(Call::MoveItems, stream, |machine, key| {
             if count == 0 {
                 return Ok(());
             }
-            // SAFETY: items in host memory are complete, and left alone until the pull is retired.
-            let reads = unsafe { machine.reads_of_pull(items, count) };
-            machine.submit(key, Vec::new(), Action::Pull { items, count, reads })
+            // SAFETY: items in host memory are complete, and left alone until the kernel is
+            // retired.
+            let uses = unsafe { machine.uses_of_move(mover, items, count) };
+            machine.submit(key, Vec::new(), Action::Move { mover, items, count, uses })
         })
     }
 
@@ -71,99 +59,90 @@ unsafe impl Kernels for Runtime {
 }
 
 impl Machine {
-    /// The host memory that a pull reads, as far as that is known before it runs: its items, and
-    /// their sources, if the items are in page-locked memory. What is in none is found when it
-    /// runs.
+    /// The host memory that a move uses, as far as that is known before it runs: its items, if they
+    /// are in page-locked memory, and what those name. What is in none is found when it runs.
     ///
     /// # Safety
     ///
     /// * If the items are in page-locked memory, nobody writes to them meanwhile.
-    unsafe fn reads_of_pull(&self, items: u64, count: usize) -> Box<[HostUse]> {
+    unsafe fn uses_of_move(&self, mover: Mover, items: u64, count: usize) -> Box<[HostUse]> {
         let bytes = count.saturating_mul(ITEM_BYTES);
         let Some(list) = self.host.locate(items, bytes) else { return Box::default() };
+        let mut uses = vec![HostUse::locked(list, bytes, Access::Read)];
         // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
-        let contents = unsafe { HostMemory::bytes(list, bytes) };
-        let sources = items_in(contents).into_iter().filter(|item| item.bytes != 0);
-        let sources =
-            sources.filter_map(|item| Some((item.offset, usize::try_from(item.bytes).ok()?)));
-        let sources = sources.filter_map(|(at, bytes)| Some((self.host.locate(at, bytes)?, bytes)));
-        let all = std::iter::once((list, bytes)).chain(sources);
-        all.map(|(ptr, bytes)| HostUse::locked(ptr, bytes, Access::Read)).collect()
+        for item in items_in(unsafe { HostMemory::bytes(list, bytes) }) {
+            let (at, access) = match mover {
+                Mover::Up => (item.src, Access::Read),
+                Mover::Down => (item.dst, Access::Write),
+                Mover::OnDevice => continue,
+            };
+            let bytes = usize::try_from(item.bytes).unwrap_or(usize::MAX);
+            let found = self.host.locate(at, bytes).filter(|_| bytes != 0);
+            uses.extend(found.map(|ptr| HostUse::locked(ptr, bytes, access)));
+        }
+        uses.into()
     }
 
-    /// The items of a scatter or gather.
+    /// The items of a move, of which `uses` are claimed.
     pub(super) fn items(
-        &self,
-        device: Ordinal,
-        items: DevicePtr,
-        count: usize,
-    ) -> Result<Vec<Item>, Violation> {
-        self.reach(device, items)?;
-        Ok(items_in(self.memory.read(items, size_of_items(count)?)?))
-    }
-
-    /// The items of a pull, of which `reads` are claimed.
-    pub(super) fn items_of_pull(
         &self,
         device: Ordinal,
         items: u64,
         count: usize,
-        reads: &[HostUse],
+        uses: &[HostUse],
     ) -> Result<Vec<Item>, Violation> {
+        let bytes = count.checked_mul(ITEM_BYTES);
+        let bytes = bytes.ok_or_else(|| "more items than fit an address space".to_owned())?;
         if self.memory.device_of(items).is_some() {
-            return self.items(device, items, count);
+            self.reach(device, items)?;
+            return Ok(items_in(self.memory.read(items, bytes)?));
         }
-        let bytes = size_of_items(count)?;
-        let list = self.host_source(items, bytes, reads)?;
-        // SAFETY: page-locked; the host does not write to the items until the pull is retired.
+        let list = self.host_range(items, bytes, uses)?;
+        // SAFETY: page-locked; the host does not write to the items until the move is retired.
         Ok(items_in(unsafe { HostMemory::bytes(list, bytes) }))
     }
 
-    /// One part of a scatter or gather.
-    pub(super) fn part(
+    /// Copies one item, each side of which is in the memory that `mover` says.
+    pub(super) fn move_item(
         &mut self,
         device: Ordinal,
-        dst: DevicePtr,
-        src: DevicePtr,
-        bytes: u64,
+        mover: Mover,
+        item: Item,
+        uses: &[HostUse],
     ) -> Result<(), Violation> {
-        self.reach(device, dst)?;
-        self.reach(device, src)?;
-        self.memory.copy(dst, src, usize::try_from(bytes).unwrap_or(usize::MAX))
-    }
-
-    /// One part of a pull.
-    pub(super) fn part_of_pull(
-        &mut self,
-        device: Ordinal,
-        dst: DevicePtr,
-        src: u64,
-        bytes: u64,
-        reads: &[HostUse],
-    ) -> Result<(), Violation> {
-        if self.memory.device_of(src).is_some() {
-            return self.part(device, dst, src, bytes);
-        }
-        self.reach(device, dst)?;
+        let Item { src, dst, bytes } = item;
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        let src = self.host_source(src, bytes, reads)?;
-        // SAFETY: page-locked; the host does not write to the source until the pull is retired.
-        let source = unsafe { HostMemory::bytes(src, bytes) };
-        self.memory.write(dst, bytes)?.copy_from_slice(source);
+        match mover {
+            Mover::Up => {
+                self.reach(device, dst)?;
+                let src = self.host_range(src, bytes, uses)?;
+                // SAFETY: page-locked; the host does not write to it until the move is retired.
+                let source = unsafe { HostMemory::bytes(src, bytes) };
+                self.memory.write(dst, bytes)?.copy_from_slice(source);
+            }
+            Mover::Down => {
+                self.reach(device, src)?;
+                let dst = self.host_range(dst, bytes, uses)?;
+                let source = self.memory.read(src, bytes)?;
+                // SAFETY: page-locked; the host does not access it until the move is retired.
+                unsafe { HostMemory::write(dst, source) };
+            }
+            Mover::OnDevice => {
+                self.reach(device, src)?;
+                self.reach(device, dst)?;
+                self.memory.copy(dst, src, bytes)?;
+            }
+        }
         Ok(())
     }
 
-    /// Host memory that a kernel reads: page-locked now, or freed with the kernel's claim on it,
+    /// Host memory that a kernel uses: page-locked now, or freed with the kernel's claim on it,
     /// which was reported then.
-    fn host_source(&self, at: u64, bytes: usize, reads: &[HostUse]) -> Result<HostPtr, Violation> {
+    fn host_range(&self, at: u64, bytes: usize, uses: &[HostUse]) -> Result<HostPtr, Violation> {
         let claimed =
-            || reads.iter().find(|read| read.ptr.address() as u64 == at && read.bytes == bytes);
-        let found = self.host.locate(at, bytes).or_else(|| claimed().map(|read| read.ptr));
-        found.ok_or_else(|| {
-            format!(
-                "{bytes} bytes at {at:#x} are neither device memory nor in one page-locked block"
-            )
-        })
+            || uses.iter().find(|host| host.ptr.address() as u64 == at && host.bytes == bytes);
+        let found = self.host.locate(at, bytes).or_else(|| claimed().map(|host| host.ptr));
+        found.ok_or_else(|| format!("{bytes} bytes at {at:#x} are not in one page-locked block"))
     }
 
     /// Kernels reach the memory of their own device and of those whose pools are open to it; copies
@@ -178,10 +157,6 @@ impl Machine {
             _ => Ok(()),
         }
     }
-}
-
-fn size_of_items(count: usize) -> Result<usize, Violation> {
-    count.checked_mul(ITEM_BYTES).ok_or_else(|| "more items than fit an address space".to_owned())
 }
 
 fn items_in(bytes: &[u8]) -> Vec<Item> {

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use super::host_memory::HostUse;
 use super::slots::Key;
-use crate::driver::{Call, DevicePtr, HostFunction, MAX_PATTERN};
+use crate::driver::{Call, DevicePtr, HostFunction, MAX_PATTERN, Mover};
 
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
 /// these.
@@ -31,11 +31,6 @@ pub(super) enum Action {
     Copy(Call, Transfer),
     /// Copies that run in any order.
     Batch(Box<[Transfer]>),
-    Memset {
-        dst: DevicePtr,
-        value: u8,
-        bytes: usize,
-    },
     Fill {
         dst: DevicePtr,
         bytes: usize,
@@ -46,21 +41,12 @@ pub(super) enum Action {
         bytes: usize,
         out: DevicePtr,
     },
-    Scatter {
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    },
-    Gather {
-        packed: DevicePtr,
-        items: DevicePtr,
-        count: usize,
-    },
-    /// `reads` are the ranges of host memory that it is known to read: the items and their sources.
-    Pull {
+    /// `uses` are the ranges of host memory that it is known to use: the items, and what they name.
+    Move {
+        mover: Mover,
         items: u64,
         count: usize,
-        reads: Box<[HostUse]>,
+        uses: Box<[HostUse]>,
     },
     Busy {
         nanoseconds: u64,
@@ -145,12 +131,9 @@ impl Action {
         match self {
             Action::Copy(call, _) => *call,
             Action::Batch(_) => Call::CopyBatch,
-            Action::Memset { .. } => Call::Memset,
             Action::Fill { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
-            Action::Scatter { .. } => Call::Scatter,
-            Action::Gather { .. } => Call::Gather,
-            Action::Pull { .. } => Call::Pull,
+            Action::Move { .. } => Call::MoveItems,
             Action::Busy { .. } => Call::Busy,
             Action::Alloc { .. } => Call::DeviceAlloc,
             Action::Free { .. } => Call::DeviceFree,
@@ -162,10 +145,10 @@ impl Action {
 
     /// The ranges of host memory that the operation is known to use.
     pub(super) fn host_uses(&self) -> impl Iterator<Item = &HostUse> {
-        let (transfers, reads): (&[Transfer], &[HostUse]) = match self {
+        let (transfers, uses): (&[Transfer], &[HostUse]) = match self {
             Action::Copy(_, transfer) => (std::slice::from_ref(transfer), &[]),
             Action::Batch(transfers) => (transfers, &[]),
-            Action::Pull { reads, .. } => (&[], reads),
+            Action::Move { uses, .. } => (&[], uses),
             _ => (&[], &[]),
         };
         let of_transfer = |transfer| match transfer {
@@ -173,14 +156,14 @@ impl Action {
             Transfer::Out { dst, .. } => Some(dst),
             _ => None,
         };
-        transfers.iter().filter_map(of_transfer).chain(reads)
+        transfers.iter().filter_map(of_transfer).chain(uses)
     }
 
     pub(super) fn host_uses_mut(&mut self) -> impl Iterator<Item = &mut HostUse> {
-        let (transfers, reads): (&mut [Transfer], &mut [HostUse]) = match self {
+        let (transfers, uses): (&mut [Transfer], &mut [HostUse]) = match self {
             Action::Copy(_, transfer) => (std::slice::from_mut(transfer), &mut []),
             Action::Batch(transfers) => (transfers, &mut []),
-            Action::Pull { reads, .. } => (&mut [], reads),
+            Action::Move { uses, .. } => (&mut [], uses),
             _ => (&mut [], &mut []),
         };
         let of_transfer = |transfer| match transfer {
@@ -188,6 +171,6 @@ impl Action {
             Transfer::Out { dst, .. } => Some(dst),
             _ => None,
         };
-        transfers.iter_mut().filter_map(of_transfer).chain(reads)
+        transfers.iter_mut().filter_map(of_transfer).chain(uses)
     }
 }

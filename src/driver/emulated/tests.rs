@@ -62,8 +62,8 @@ impl Rig {
         unsafe { self.driver.stream_synchronize(stream) }
     }
 
-    fn memset(&self, stream: RawStream, dst: DevicePtr, value: u8) -> DriverResult<()> {
-        unsafe { self.driver.memset(stream, dst, value, BYTES) }
+    fn fill(&self, stream: RawStream, dst: DevicePtr, value: u8) -> DriverResult<()> {
+        unsafe { self.driver.fill(stream, dst, BYTES, &[value]) }
     }
 
     fn download(&self, stream: RawStream, dst: NonNull<u8>, src: DevicePtr) -> DriverResult<()> {
@@ -93,7 +93,7 @@ fn bytes(ptr: NonNull<u8>) -> [u8; BYTES] {
 fn lazy_the_destination_of_a_copy_is_poisoned_until_it_runs() {
     let rig = Rig::lazy(1);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.memset(stream, a, 5).unwrap();
+    rig.fill(stream, a, 5).unwrap();
     rig.download(stream, host, a).unwrap();
     assert!(bytes(host).iter().all(|&byte| byte != 0) && bytes(host) != [5; BYTES]);
     rig.synchronize(stream).unwrap();
@@ -134,9 +134,9 @@ fn lazy_the_seed_decides_how_far_other_streams_get() {
         let rig = Rig::lazy(seed);
         let (waited, other) = (rig.stream(0), rig.stream(0));
         let (a, host) = (rig.memory(0), rig.host());
-        rig.memset(other, a, 1).unwrap();
+        rig.fill(other, a, 1).unwrap();
         rig.download(other, host, a).unwrap();
-        rig.memset(waited, rig.memory(0), 1).unwrap();
+        rig.fill(waited, rig.memory(0), 1).unwrap();
         rig.synchronize(waited).unwrap();
         bytes(host) == [1; BYTES]
     };
@@ -151,7 +151,7 @@ fn lazy_a_missing_wait_between_streams_shows() {
         let rig = Rig::lazy(seed);
         let (producer, consumer, a) = (rig.stream(0), rig.stream(0), rig.memory(0));
         let host = rig.host();
-        rig.memset(producer, a, 7).unwrap();
+        rig.fill(producer, a, 7).unwrap();
         rig.download(consumer, host, a).unwrap();
         rig.synchronize(consumer).unwrap();
         bytes(host) != [7; BYTES]
@@ -165,7 +165,7 @@ fn using_memory_of_another_stream_before_its_allocation_is_reached_loses_the_dev
     let (owner, other) = (rig.stream(0), rig.stream(0));
     rig.emulator.stall(owner).unwrap();
     let a = unsafe { rig.driver.device_alloc(owner, BYTES) }.unwrap();
-    rig.memset(other, a, 1).unwrap();
+    rig.fill(other, a, 1).unwrap();
     assert_eq!(rig.synchronize(other), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
 }
@@ -175,15 +175,15 @@ fn a_bad_device_address_costs_the_device_for_ever_and_no_other() {
     let rig = Rig::eager();
     let (stream, a) = (rig.stream(0), rig.memory(0));
     unsafe { rig.driver.device_free(stream, a) }.unwrap();
-    rig.memset(stream, a, 1).unwrap();
+    rig.fill(stream, a, 1).unwrap();
     let lost = Err(CudaCode::ILLEGAL_ADDRESS);
     assert_eq!(rig.synchronize(stream), lost);
-    assert_eq!(rig.memset(stream, a, 1), lost);
+    assert_eq!(rig.fill(stream, a, 1), lost);
     assert_eq!(rig.driver.host_alloc(0, 1, HostFlags::default()).map(|_| ()), lost);
-    rig.memset(rig.stream(1), rig.memory(1), 1).unwrap();
+    rig.fill(rig.stream(1), rig.memory(1), 1).unwrap();
     let finding = rig.emulator.findings().pop().unwrap();
     assert_eq!(finding.kind, FindingKind::IllegalAddress);
-    assert!(finding.to_string().contains("Memset on stream"), "{finding}");
+    assert!(finding.to_string().contains("Fill on stream"), "{finding}");
 }
 
 #[test]
@@ -217,7 +217,7 @@ fn a_copy_lies_in_one_registered_range() {
     assert_eq!(rig.download(stream, middle, a), Err(CudaCode::INVALID_VALUE));
     assert_eq!(rig.found(), [FindingKind::NotPageLocked; 2]);
     rig.upload(stream, a, low).unwrap();
-    rig.memset(stream, a, 9).unwrap();
+    rig.fill(stream, a, 9).unwrap();
     rig.download(stream, high, a).unwrap();
     rig.synchronize(stream).unwrap();
     assert_eq!((bytes(low), bytes(high)), ([1; BYTES], [9; BYTES]));
@@ -237,7 +237,7 @@ fn a_copy_lies_in_one_registered_range() {
 fn host_memory_freed_in_flight_is_quarantined() {
     let rig = Rig::lazy(2);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.memset(stream, a, 3).unwrap();
+    rig.fill(stream, a, 3).unwrap();
     rig.download(stream, host, a).unwrap();
     unsafe { rig.driver.host_free(host) }.unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
@@ -285,14 +285,14 @@ fn stale_handles_and_double_frees_are_found() {
 fn a_fault_has_no_effect_but_its_code() {
     let rig = Rig::eager();
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.memset(stream, a, 1).unwrap();
-    rig.emulator.inject(Fault::once(Call::Memset, CudaCode::UNKNOWN).nth(2));
-    rig.memset(stream, a, 2).unwrap();
-    assert_eq!(rig.memset(stream, a, 3), Err(CudaCode::UNKNOWN));
+    rig.fill(stream, a, 1).unwrap();
+    rig.emulator.inject(Fault::once(Call::Fill, CudaCode::UNKNOWN).nth(2));
+    rig.fill(stream, a, 2).unwrap();
+    assert_eq!(rig.fill(stream, a, 3), Err(CudaCode::UNKNOWN));
     rig.download(stream, host, a).unwrap();
-    assert_eq!((bytes(host), rig.emulator.calls(Call::Memset)), ([2; BYTES], 3));
-    rig.emulator.inject(Fault::once(Call::Memset, CudaCode::LAUNCH_FAILURE));
-    assert_eq!(rig.memset(stream, a, 4), Err(CudaCode::LAUNCH_FAILURE));
+    assert_eq!((bytes(host), rig.emulator.calls(Call::Fill)), ([2; BYTES], 3));
+    rig.emulator.inject(Fault::once(Call::Fill, CudaCode::LAUNCH_FAILURE));
+    assert_eq!(rig.fill(stream, a, 4), Err(CudaCode::LAUNCH_FAILURE));
     assert_eq!(rig.synchronize(stream), Err(CudaCode::LAUNCH_FAILURE), "a sticky code stays");
 }
 
@@ -317,7 +317,7 @@ fn a_stuck_stream_holds_up_its_followers_until_released() {
     for rig in [Rig::eager(), Rig::lazy(3)] {
         let (stuck, follower, a) = (rig.stream(0), rig.stream(1), rig.memory(0));
         rig.emulator.stall(stuck).unwrap();
-        rig.memset(stuck, a, 1).unwrap();
+        rig.fill(stuck, a, 1).unwrap();
         let event = rig.mark(stuck);
         unsafe { rig.driver.stream_wait_event(follower, event) }.unwrap();
         assert_eq!(unsafe { rig.driver.stream_query(follower) }, Ok(Poll::NotReady));
@@ -335,7 +335,7 @@ fn copies_cross_devices_and_kernels_only_to_open_pools() {
     for rig in [Rig::eager(), Rig::lazy(4)] {
         let (stream, near, far) = (rig.stream(0), rig.memory(0), rig.memory(1));
         let host = rig.host();
-        rig.memset(stream, near, 8).unwrap();
+        rig.fill(stream, near, 8).unwrap();
         unsafe { rig.driver.copy_peer(stream, far, 1, near, 0, BYTES) }.unwrap();
         rig.download(stream, host, far).unwrap();
         rig.synchronize(stream).unwrap();
@@ -359,7 +359,7 @@ fn rule_19_a_peer_copy_on_a_legacy_stream_holds_up_both_devices() {
     let after = rig.driver.stream_create(1, blocking).unwrap();
     let legacy = RawStream { device: 0, handle: RawStream::LEGACY };
     rig.emulator.stall(before).unwrap();
-    rig.memset(before, far, 1).unwrap();
+    rig.fill(before, far, 1).unwrap();
     unsafe { rig.driver.copy_peer(legacy, near, 0, far, 1, BYTES) }.unwrap();
     let event = rig.mark(after);
     assert_eq!(unsafe { rig.driver.stream_query(legacy) }, Ok(Poll::NotReady));
@@ -426,7 +426,7 @@ fn rules_32_to_34_a_capture_records_holds_and_dies() {
         let unsupported = Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
         assert_eq!(rig.emulator.begin_capture(legacy), unsupported);
         rig.emulator.begin_capture(stream).unwrap();
-        rig.memset(stream, a, 1).unwrap();
+        rig.fill(stream, a, 1).unwrap();
         let event = rig.mark(stream);
         let status = |stream| unsafe { rig.driver.stream_capture(stream) };
         assert_eq!((status(stream), status(other)), (Ok(Capture::Active), Ok(Capture::None)));
@@ -461,8 +461,8 @@ fn rule_32_a_capturing_blocking_stream_forbids_the_legacy_stream() {
     let (stream, a) = (rig.driver.stream_create(0, flags).unwrap(), rig.memory(0));
     let legacy = RawStream { device: 0, handle: RawStream::LEGACY };
     rig.emulator.begin_capture(stream).unwrap();
-    assert_eq!(rig.memset(legacy, a, 1), Err(CudaCode::STREAM_CAPTURE_IMPLICIT));
+    assert_eq!(rig.fill(legacy, a, 1), Err(CudaCode::STREAM_CAPTURE_IMPLICIT));
     let dead = Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
     assert_eq!(rig.emulator.end_capture(stream), dead);
-    rig.memset(legacy, a, 1).unwrap();
+    rig.fill(legacy, a, 1).unwrap();
 }

@@ -65,7 +65,7 @@ fn every_slot_comes_back_whatever_fails() {
         Call::CopyH2D,
         Call::CopyD2H,
         Call::CopyBatch,
-        Call::Pull,
+        Call::MoveItems,
         Call::StreamWaitEvent,
         Call::StreamCapture,
         Call::StreamSynchronize,

@@ -1,28 +1,29 @@
 //! Copies with choices, and kernels that read host memory: what the seed picks, and what is found.
 
 use super::*;
-use crate::driver::{BatchAccess, BatchCopy, BatchKind, Item};
+use crate::driver::{BatchCopy, BatchKind, Item, Mover};
 
 impl Rig {
     fn lazy_seeds() -> impl Iterator<Item = Rig> {
         (0..40).map(Rig::lazy)
     }
 
-    fn batch(
-        &self,
-        stream: RawStream,
-        kind: BatchKind,
-        access: BatchAccess,
-        copies: &[BatchCopy],
-    ) -> DriverResult<()> {
-        unsafe { self.driver.copy_batch(stream, kind, access, copies) }
+    fn batch(&self, stream: RawStream, kind: BatchKind, copies: &[BatchCopy]) -> DriverResult<()> {
+        unsafe { self.driver.copy_batch(stream, kind, copies) }
     }
 
-    /// A pull of all of `src` into `dst`, the item in a page-locked block of its own.
-    fn pull(&self, stream: RawStream, dst: DevicePtr, src: u64) -> (DriverResult<()>, NonNull<u8>) {
+    /// Moves all of `src` to `dst`; the item lies in a page-locked block of its own.
+    fn move_one(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        dst: u64,
+        src: u64,
+    ) -> (DriverResult<()>, NonNull<u8>) {
         let list = self.host();
-        unsafe { list.cast().write(Item { offset: src, address: dst, bytes: BYTES as u64 }) };
-        (unsafe { self.driver.pull(stream, address(list), 1) }, list)
+        unsafe { list.cast().write(Item { src, dst, bytes: BYTES as u64 }) };
+        let moved = unsafe { self.driver.move_items(stream, mover, address(list), 1, BYTES) };
+        (moved, list)
     }
 
     fn pending(&self) -> usize {
@@ -59,20 +60,15 @@ fn way_of(rig: &Rig, copy: impl Fn(RawStream, DevicePtr, NonNull<u8>)) -> &'stat
 
 #[test]
 fn rule_04_the_seed_blocks_stages_or_delays_a_pageable_copy() {
-    let single = |rig: &Rig| {
-        way_of(rig, |stream, dst, src| {
-            unsafe { rig.driver.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }.unwrap();
+    let seen: HashSet<_> = Rig::lazy_seeds()
+        .map(|rig| {
+            way_of(&rig, |stream, dst, src| {
+                unsafe { rig.emulator.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }
+                    .unwrap();
+            })
         })
-    };
-    let batch = |rig: &Rig| {
-        way_of(rig, |stream, dst, src| {
-            let (kind, access) = (BatchKind::PageableH2D, BatchAccess::StreamOrder);
-            rig.batch(stream, kind, access, &whole(dst, address(src))).unwrap();
-        })
-    };
-    let all = HashSet::from(["block", "stage", "late"]);
-    assert_eq!(Rig::lazy_seeds().map(|rig| single(&rig)).collect::<HashSet<_>>(), all);
-    assert_eq!(Rig::lazy_seeds().map(|rig| batch(&rig)).collect::<HashSet<_>>(), all);
+        .collect();
+    assert_eq!(seen, HashSet::from(["block", "stage", "late"]));
 }
 
 #[test]
@@ -82,8 +78,8 @@ fn rule_04_pageable_memory_on_its_way_to_the_host_is_poisoned_or_there() {
             let (stream, a) = (rig.stream(0), rig.memory(0));
             let mut memory = [0u8; BYTES];
             let ptr = NonNull::from(&mut memory).cast();
-            rig.memset(stream, a, 5).unwrap();
-            unsafe { rig.driver.copy_pageable_d2h(stream, ptr.as_ptr(), a, BYTES) }.unwrap();
+            rig.fill(stream, a, 5).unwrap();
+            unsafe { rig.emulator.copy_pageable_d2h(stream, ptr.as_ptr(), a, BYTES) }.unwrap();
             let late = rig.pending() > 0;
             assert_eq!(bytes(ptr) != [5; BYTES], late);
             rig.synchronize(stream).unwrap();
@@ -106,18 +102,16 @@ fn rule_07_memory_that_is_page_locked_in_part_is_refused() {
     for offset in [BYTES / 2, BYTES + 1] {
         let ptr = unsafe { start.add(offset) }.as_ptr();
         unsafe {
-            assert_eq!(rig.driver.copy_pageable_h2d(stream, a, ptr, BYTES), refused);
-            assert_eq!(rig.driver.copy_pageable_d2h(stream, ptr, a, BYTES), refused);
+            assert_eq!(rig.emulator.copy_pageable_h2d(stream, a, ptr, BYTES), refused);
+            assert_eq!(rig.emulator.copy_pageable_d2h(stream, ptr, a, BYTES), refused);
         }
         let copies = whole(a, ptr.expose_provenance() as u64);
-        let stream_order = BatchAccess::StreamOrder;
-        assert_eq!(rig.batch(stream, BatchKind::PageableH2D, stream_order, &copies), refused);
-        assert_eq!(rig.batch(stream, BatchKind::H2D, stream_order, &copies), refused);
+        assert_eq!(rig.batch(stream, BatchKind::H2D, &copies), refused);
     }
-    assert_eq!(rig.found(), [FindingKind::NotPageLocked; 8]);
+    assert_eq!(rig.found(), [FindingKind::NotPageLocked; 6]);
     for offset in [0, BYTES, 2 * BYTES] {
         let ptr = unsafe { start.add(offset) }.as_ptr();
-        unsafe { rig.driver.copy_pageable_h2d(stream, a, ptr, BYTES) }.unwrap();
+        unsafe { rig.emulator.copy_pageable_h2d(stream, a, ptr, BYTES) }.unwrap();
     }
     rig.synchronize(stream).unwrap();
     unsafe { rig.driver.host_unregister(middle) }.unwrap();
@@ -129,11 +123,11 @@ fn rule_08_the_seed_orders_the_copies_of_a_batch() {
     let copied = |seed| {
         let rig = Rig::new(Emulator::builder().seed(seed));
         let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-        rig.memset(stream, a, 7).unwrap();
+        rig.fill(stream, a, 7).unwrap();
         let copies: Vec<BatchCopy> = (0..8)
             .map(|n| BatchCopy { dst: address(host) + n, src: a + n * 16, bytes: 1 })
             .collect();
-        rig.batch(stream, BatchKind::D2H, BatchAccess::StreamOrder, &copies).unwrap();
+        rig.batch(stream, BatchKind::D2H, &copies).unwrap();
         assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
         bytes(host)[..4].to_vec()
     };
@@ -145,15 +139,14 @@ fn rule_08_the_seed_orders_the_copies_of_a_batch() {
 fn rule_08_what_a_batch_is_refused_for() {
     let rig = Rig::lazy(1);
     let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
-    let (stream_order, during) = (BatchAccess::StreamOrder, BatchAccess::DuringCall);
     let invalid = Err(CudaCode::INVALID_VALUE);
     let within = whole(b, a);
 
     // A capture refuses it, and goes on.
     rig.emulator.begin_capture(stream).unwrap();
-    let captured = rig.batch(stream, BatchKind::D2D, stream_order, &within);
+    let captured = rig.batch(stream, BatchKind::D2D, &within);
     assert_eq!(captured, Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED));
-    rig.memset(stream, a, 1).unwrap();
+    rig.fill(stream, a, 1).unwrap();
     assert_eq!(rig.emulator.end_capture(stream), Ok(1));
     assert_eq!(rig.found(), []);
 
@@ -161,70 +154,57 @@ fn rule_08_what_a_batch_is_refused_for() {
     let overlapping = [(b, a), (b + 63, a), (a, a + 64), (b, b + 60), (far, a)];
     for (dst, src) in overlapping {
         let copies = [whole(b, a)[0], BatchCopy { dst, src, bytes: 8 }];
-        assert_eq!(rig.batch(stream, BatchKind::D2D, stream_order, &copies), invalid);
+        assert_eq!(rig.batch(stream, BatchKind::D2D, &copies), invalid);
     }
-    for (kind, copies) in [
-        (BatchKind::D2D, within),
-        (BatchKind::D2H, whole(address(host), a)),
-        (BatchKind::PageableD2H, whole(address(host), a)),
-    ] {
-        assert_eq!(rig.batch(stream, kind, during, &copies), invalid);
-    }
+    assert_eq!(rig.found(), [FindingKind::BadCopy; 5]);
     rig.download(stream, host, a).unwrap();
-    let to_device = whole(b, address(host));
-    assert_eq!(rig.batch(stream, BatchKind::H2D, during, &to_device), invalid, "written to before");
-    assert_eq!(rig.found(), [FindingKind::BadCopy; 9]);
-    rig.batch(stream, BatchKind::H2D, stream_order, &to_device).unwrap();
+    rig.batch(stream, BatchKind::H2D, &whole(b, address(host))).unwrap();
 
     let busy = CudaCode::MEMORY_ALLOCATION;
     rig.emulator.inject(Fault::once(Call::CopyBatch, busy));
-    assert_eq!(rig.batch(stream, BatchKind::D2D, stream_order, &within), Err(busy));
+    assert_eq!(rig.batch(stream, BatchKind::D2D, &within), Err(busy));
     let old = Rig::new(Emulator::builder().batches(false));
     let (stream, a, b) = (old.stream(0), old.memory(0), old.memory(0));
     assert_eq!(old.driver.supports_batches(0), Ok(false));
-    let refused = old.batch(stream, BatchKind::D2D, stream_order, &whole(b, a));
+    let refused = old.batch(stream, BatchKind::D2D, &whole(b, a));
     assert_eq!(refused, Err(CudaCode::NOT_SUPPORTED));
 }
 
 #[test]
 fn a_source_of_a_batch_is_watched_until_it_is_read() {
-    let changed = vec![FindingKind::SourceChanged];
-    for (access, found) in [(BatchAccess::StreamOrder, changed), (BatchAccess::DuringCall, vec![])]
-    {
-        let rig = Rig::lazy(1);
-        let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-        let copies: Vec<BatchCopy> = (0..4)
-            .map(|n| BatchCopy { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 })
-            .collect();
-        rig.batch(stream, BatchKind::H2D, access, &copies).unwrap();
-        unsafe { host.as_ptr().add(33).write(1) };
-        rig.synchronize(stream).unwrap();
-        assert_eq!(rig.found(), found);
-    }
     let rig = Rig::lazy(1);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
-    rig.batch(stream, BatchKind::H2D, BatchAccess::StreamOrder, &whole(a, address(host))).unwrap();
+    let copies: Vec<BatchCopy> = (0..4)
+        .map(|n| BatchCopy { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 })
+        .collect();
+    rig.batch(stream, BatchKind::H2D, &copies).unwrap();
+    unsafe { host.as_ptr().add(33).write(1) };
+    rig.synchronize(stream).unwrap();
+    assert_eq!(rig.found(), [FindingKind::SourceChanged]);
+    let rig = Rig::lazy(1);
+    let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
+    rig.batch(stream, BatchKind::H2D, &whole(a, address(host))).unwrap();
     unsafe { rig.driver.host_free(host) }.unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
     rig.synchronize(stream).unwrap();
 }
 
 #[test]
-fn what_a_pull_reads_is_watched_until_it_runs() {
+fn what_a_move_reads_is_watched_until_it_runs() {
     // Its source; then its list.
     for of_list in [false, true] {
         let rig = Rig::lazy(1);
         let (stream, a, source) = (rig.stream(0), rig.memory(0), rig.host());
-        let (pulled, list) = rig.pull(stream, a, address(source));
-        pulled.unwrap();
+        let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
+        moved.unwrap();
         let watched = if of_list { list } else { source };
         // In the list, that is the length.
         unsafe { watched.as_ptr().add(16).write(BYTES as u8 / 2) };
         rig.synchronize(stream).unwrap();
         assert_eq!(rig.found(), [FindingKind::SourceChanged]);
 
-        let (pulled, list) = rig.pull(stream, a, address(source));
-        pulled.unwrap();
+        let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
+        moved.unwrap();
         let freed = if of_list { list } else { source };
         unsafe { rig.driver.host_free(freed) }.unwrap();
         assert_eq!(rig.found()[1..], [FindingKind::FreedInFlight]);
@@ -234,21 +214,62 @@ fn what_a_pull_reads_is_watched_until_it_runs() {
 }
 
 #[test]
-fn a_pull_of_what_is_not_page_locked_loses_the_device() {
+fn what_a_move_writes_on_the_host_is_poisoned_and_held_until_it_runs() {
+    let rig = Rig::lazy(1);
+    let (stream, a, target) = (rig.stream(0), rig.memory(0), rig.host());
+    rig.fill(stream, a, 5).unwrap();
+    rig.move_one(stream, Mover::Down, address(target), a).0.unwrap();
+    assert!(bytes(target).iter().all(|&byte| byte != 0 && byte != 5), "{:?}", bytes(target));
+    unsafe { rig.driver.host_free(target) }.unwrap();
+    assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
+    rig.synchronize(stream).unwrap();
+    assert_eq!(bytes(target), [5; BYTES], "the memory is kept");
+    assert_eq!(rig.emulator.usage().quarantined_blocks, 1);
+}
+
+#[test]
+fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
     let plain = [0u8; BYTES];
-    let plain = NonNull::from(&plain).cast();
-    for (rig, source) in [(Rig::eager(), plain), (Rig::lazy(2), plain)] {
-        let (stream, a) = (rig.stream(0), rig.memory(0));
-        rig.pull(stream, a, address(source)).0.unwrap();
-        assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
-        assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
+    let plain = address(NonNull::from(&plain).cast());
+    for lazy in [false, true] {
+        let rig = || if lazy { Rig::lazy(2) } else { Rig::eager() };
+        for mover in [Mover::Up, Mover::Down, Mover::OnDevice] {
+            // What is right for a mover is wrong for the others.
+            for (right, on_host) in [
+                (Mover::Up, (false, true)),
+                (Mover::Down, (true, false)),
+                (Mover::OnDevice, (false, false)),
+                (Mover::OnDevice, (true, true)),
+            ] {
+                let rig = rig();
+                let stream = rig.stream(0);
+                let place = |host| if host { address(rig.host()) } else { rig.memory(0) };
+                let (dst, src) = (place(on_host.0), place(on_host.1));
+                rig.move_one(stream, mover, dst, src).0.unwrap();
+                let fits = mover == right && on_host != (true, true);
+                let (answer, found) = match fits {
+                    true => (Ok(()), vec![]),
+                    false => (Err(CudaCode::ILLEGAL_ADDRESS), vec![FindingKind::IllegalAddress]),
+                };
+                assert_eq!(rig.synchronize(stream), answer, "{mover:?} {on_host:?}");
+                assert_eq!(rig.found(), found);
+            }
+        }
+        for mover in [Mover::Up, Mover::Down] {
+            let rig = rig();
+            let (stream, a) = (rig.stream(0), rig.memory(0));
+            let (dst, src) = if mover == Mover::Up { (a, plain) } else { (plain, a) };
+            rig.move_one(stream, mover, dst, src).0.unwrap();
+            assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
+            assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
+        }
     }
     // Freed before the launch, while an earlier copy kept it.
     let rig = Rig::lazy(2);
     let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
     rig.upload(stream, a, host).unwrap();
     unsafe { rig.driver.host_free(host) }.unwrap();
-    rig.pull(stream, b, address(host)).0.unwrap();
+    rig.move_one(stream, Mover::Up, b, address(host)).0.unwrap();
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::FreedInFlight, FindingKind::IllegalAddress]);
     // The items themselves, and their alignment.
@@ -256,29 +277,33 @@ fn a_pull_of_what_is_not_page_locked_loses_the_device() {
         let rig = Rig::lazy(2);
         let (stream, host) = (rig.stream(0), rig.host());
         let (items, code) = if aligned {
-            (address(plain) & !7, CudaCode::ILLEGAL_ADDRESS)
+            (plain & !7, CudaCode::ILLEGAL_ADDRESS)
         } else {
             (address(host) + 4, CudaCode::MISALIGNED_ADDRESS)
         };
-        unsafe { rig.driver.pull(stream, items, 1) }.unwrap();
+        unsafe { rig.driver.move_items(stream, Mover::Up, items, 1, BYTES) }.unwrap();
         assert_eq!(rig.synchronize(stream), Err(code));
         assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
     }
 }
 
 #[test]
-fn a_pull_of_items_on_the_device_finds_its_sources_when_it_runs() {
+fn a_move_whose_items_are_on_the_device_finds_the_host_memory_when_it_runs() {
     let rig = Rig::lazy(3);
     let (stream, a, list) = (rig.stream(0), rig.memory(0), rig.memory(0));
-    let (source, staging) = (rig.host(), rig.host());
-    let item = Item { offset: address(source), address: a, bytes: BYTES as u64 };
-    unsafe {
-        source.as_ptr().write_bytes(4, BYTES);
-        staging.cast().write(item);
-        rig.upload(stream, list, staging).unwrap();
-        rig.driver.pull(stream, list, 1).unwrap();
+    let (source, target, staging) = (rig.host(), rig.host(), rig.host());
+    let bytes_each = BYTES as u64;
+    for (mover, item) in [
+        (Mover::Up, Item { src: address(source), dst: a, bytes: bytes_each }),
+        (Mover::Down, Item { src: a, dst: address(target), bytes: bytes_each }),
+    ] {
+        unsafe {
+            source.as_ptr().write_bytes(4, BYTES);
+            staging.cast().write(item);
+            rig.upload(stream, list, staging).unwrap();
+            rig.driver.move_items(stream, mover, list, 1, BYTES).unwrap();
+        }
+        rig.synchronize(stream).unwrap();
     }
-    rig.download(stream, staging, a).unwrap();
-    rig.synchronize(stream).unwrap();
-    assert_eq!((bytes(staging), rig.found()), ([4; BYTES], vec![]));
+    assert_eq!((bytes(target), rig.found()), ([4; BYTES], vec![]));
 }

@@ -13,7 +13,7 @@ fn rigs() -> impl Iterator<Item = Rig> {
 fn stuck_and_follower(rig: &Rig) -> [RawStream; 2] {
     let (stuck, follower, a) = (rig.stream(0), rig.stream(1), rig.memory(0));
     rig.emulator.stall(stuck).unwrap();
-    rig.memset(stuck, a, 1).unwrap();
+    rig.fill(stuck, a, 1).unwrap();
     let event = rig.mark(stuck);
     unsafe { rig.driver.stream_wait_event(follower, event) }.unwrap();
     [stuck, follower]
@@ -26,7 +26,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
     for rig in rigs() {
         let [stuck, follower] = stuck_and_follower(&rig);
         let (host, b) = (rig.host(), rig.memory(1));
-        rig.memset(follower, b, 7).unwrap();
+        rig.fill(follower, b, 7).unwrap();
         rig.download(follower, host, b).unwrap();
         let before = bytes(host);
         let released = std::thread::scope(|scope| {
@@ -55,7 +55,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
             assert!(left >= 3, "none of them ever runs");
         }
         let elsewhere = rig.stream(1);
-        rig.memset(elsewhere, b, 8).unwrap();
+        rig.fill(elsewhere, b, 8).unwrap();
         rig.synchronize(elsewhere).unwrap();
         seen.insert(released.is_ok());
     }

@@ -16,7 +16,7 @@ fn rule_11_the_streams_of_ended_threads_go() {
             let rig = &rig;
             for _ in 0..10_000 {
                 let thread = scope.spawn(move || {
-                    rig.memset(PER_THREAD, a, 1).unwrap();
+                    rig.fill(PER_THREAD, a, 1).unwrap();
                     rig.synchronize(PER_THREAD).unwrap();
                 });
                 thread.join().unwrap();
@@ -37,11 +37,11 @@ fn rule_12_what_an_ended_thread_enqueued_still_runs() {
     run(&|| {
         rig.emulator.stall(PER_THREAD).unwrap();
         let host = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
-        rig.memset(PER_THREAD, a, 7).unwrap();
+        rig.fill(PER_THREAD, a, 7).unwrap();
         rig.download(PER_THREAD, host, a).unwrap();
     });
     for _ in 0..200 {
-        run(&|| rig.memset(PER_THREAD, b, 1).unwrap());
+        run(&|| rig.fill(PER_THREAD, b, 1).unwrap());
     }
     // Nobody has its name any more, so the machine itself lets it go on.
     let stalled = |machine: &mut Machine| {
