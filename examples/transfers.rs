@@ -4,8 +4,11 @@
 //! cargo run --release --example transfers [--calibrate]
 //! ```
 
-use pinlane::{CopyTeam, Device, DownloadItem, FileReader, PinnedPool, Prefetch, Result};
-use pinlane::{Staging, Stream, UploadItem};
+use pinlane::{
+    Device, PinnedPool, Result, batch::Download, file::FileReader, prefetch::Prefetch,
+    staging::CopyTeam,
+};
+use pinlane::{Stream, batch::Upload, staging::Staging};
 
 fn main() -> Result<()> {
     let device = Device::open_or_emulated()?;
@@ -46,13 +49,13 @@ fn batches(device: &Device, stream: &Stream) -> Result<()> {
     let weights: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32; 1000]).collect();
     let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>>>()?;
     let pairs = weights.iter().zip(&mut gpu);
-    let mut items = pairs.map(|(w, g)| UploadItem::new(w, g)).collect::<Result<Vec<_>>>()?;
+    let mut items = pairs.map(|(w, g)| Upload::new(w, g)).collect::<Result<Vec<_>>>()?;
     println!("{}", stream.plan_upload(&items)?); // what it will do, and what else it could
     stream.upload_batch(&mut items)?; // ordinary and page-locked sources may be mixed
 
     let mut back = vec![vec![0.0f32; 1000]; 1000];
     let pairs = gpu.iter().zip(&mut back);
-    let mut items = pairs.map(|(g, b)| DownloadItem::new(g, b)).collect::<Result<Vec<_>>>()?;
+    let mut items = pairs.map(|(g, b)| Download::new(g, b)).collect::<Result<Vec<_>>>()?;
     stream.download_batch_each(&mut items, |number, bytes| {
         assert_eq!(bytes, bytemuck::cast_slice(&weights[number])); // as each of them lands
     })?;

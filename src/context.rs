@@ -155,3 +155,9 @@ impl Context {
         self.quarantined.load(Ordering::Relaxed)
     }
 }
+
+impl std::fmt::Debug for Context {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "device {} ({})", self.ordinal, self.name)
+    }
+}

@@ -41,11 +41,11 @@
 // docs.rs says of each item which feature it needs.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
+#[allow(unsafe_code)]
+pub mod batch;
 #[cfg(feature = "capi")]
 #[allow(unsafe_code)]
 mod capi;
-#[allow(unsafe_code)]
-pub mod batch;
 mod context;
 #[allow(unsafe_code)]
 mod copy;

@@ -198,7 +198,8 @@ fn the_ring_stays_within_its_budget() {
     let file = Scratch::with("budget", &file_of_tensors(&[1 << 20, 1 << 18]));
     let emulator = pinlane::driver::emulated::Emulator::new();
     let device = pinlane::Device::of_emulator(&emulator, 0).expect("an emulated device");
-    let staging = pinlane::Staging::new().ring_bytes(65_536).slot_bytes(8192).first_bytes(1024);
+    let staging =
+        pinlane::staging::Staging::new().ring_bytes(65_536).slot_bytes(8192).first_bytes(1024);
     device.set_staging(staging).expect("nothing copied yet");
     let stream = device.stream().expect("a stream");
     let opened = TensorFile::open(&file.0, false).expect("well-formed");

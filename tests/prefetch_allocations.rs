@@ -12,7 +12,11 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use pinlane::driver::Call;
 use pinlane::driver::emulated::Emulator;
-use pinlane::{CopyTeam, Device, FillBatch, IntoHostBatch, PinnedPool, Prefetch, Space};
+use pinlane::{
+    Device, PinnedPool,
+    prefetch::{FillBatch, IntoHostBatch, Prefetch, Space},
+    staging::CopyTeam,
+};
 
 struct Counting;
 

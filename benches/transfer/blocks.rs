@@ -2,7 +2,8 @@
 //! as on the device.
 
 use pinlane::{
-    DeviceBuf, DeviceSliceMut, DownloadItem, Path, PinnedBuf, Plan, Result, Stream, UploadItem,
+    DeviceBuf, DeviceSliceMut, PinnedBuf, Plan, Result, Stream,
+    batch::{Download, Route, Upload},
 };
 
 use super::Bench;
@@ -81,7 +82,7 @@ impl Blocks {
 
     /// Seconds for a batch of the first `count` blocks, by `path` or as the planner chooses: from
     /// the call until the data is there. The list is made before.
-    pub fn batch(&mut self, kind: Kind, count: usize, path: Option<Path>) -> Result<f64> {
+    pub fn batch(&mut self, kind: Kind, count: usize, path: Option<Route>) -> Result<f64> {
         let stream = self.stream.clone();
         match kind.way() {
             Way::H2D => {
@@ -110,20 +111,20 @@ impl Blocks {
         }
     }
 
-    fn uploads(&mut self, kind: Kind, count: usize) -> Result<Vec<UploadItem<'_>>> {
+    fn uploads(&mut self, kind: Kind, count: usize) -> Result<Vec<Upload<'_>>> {
         let mut gpu =
             device_blocks(&mut self.gpu, self.bytes, self.on_device)?.into_iter().take(count);
         let (bytes, stride) = (self.bytes, self.stride);
         match kind {
             Kind::Ordinary(_) => {
-                self.host.iter().zip(gpu).map(|(from, to)| UploadItem::new(&from[..], to)).collect()
+                self.host.iter().zip(gpu).map(|(from, to)| Upload::new(&from[..], to)).collect()
             }
             Kind::Pinned(_) => {
                 let mut items = Vec::with_capacity(count);
                 for buffer in &self.pinned {
                     for at in (0..buffer.len()).step_by(stride) {
                         let Some(to) = gpu.next() else { break };
-                        items.push(UploadItem::new(buffer.slice(at..at + bytes)?, to)?);
+                        items.push(Upload::new(buffer.slice(at..at + bytes)?, to)?);
                     }
                 }
                 Ok(items)
@@ -131,7 +132,7 @@ impl Blocks {
         }
     }
 
-    fn downloads(&mut self, kind: Kind, count: usize) -> Result<Vec<DownloadItem<'_>>> {
+    fn downloads(&mut self, kind: Kind, count: usize) -> Result<Vec<Download<'_>>> {
         let (bytes, stride) = (self.bytes, self.on_device);
         let gpu = self.gpu.iter().flat_map(|buffer| {
             (0..buffer.len()).step_by(stride).map(move |at| buffer.slice(at..at + bytes))
@@ -140,7 +141,7 @@ impl Blocks {
         match kind {
             Kind::Ordinary(_) => {
                 let pairs = gpu.zip(&mut self.host);
-                pairs.map(|(from, to)| DownloadItem::new(from?, &mut to[..])).collect()
+                pairs.map(|(from, to)| Download::new(from?, &mut to[..])).collect()
             }
             Kind::Pinned(_) => {
                 let mut pinned = Vec::with_capacity(self.host.len());
@@ -153,7 +154,7 @@ impl Blocks {
                     }
                 }
                 let pairs = gpu.zip(pinned);
-                pairs.map(|(from, to)| DownloadItem::new(from?, to)).collect()
+                pairs.map(|(from, to)| Download::new(from?, to)).collect()
             }
         }
     }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
 
-use pinlane::{Device, DeviceBuf, FileReader, Stream};
+use pinlane::{Device, DeviceBuf, Stream, file::FileReader};
 use serde_json::{Map, Value, json};
 
 use super::ceiling::Ceiling;

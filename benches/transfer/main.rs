@@ -28,7 +28,6 @@
 
 mod batch;
 mod blocks;
-mod calibration;
 mod ceiling;
 #[path = "../common/mod.rs"]
 mod common;
@@ -121,7 +120,6 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    calibration::keep_to_itself();
     let own = ["cublas", file::FOLDER, file::FIRST_LOAD];
     let options = Options::from_args(&[&own[..], &tuning::OPTIONS].concat())?;
     let (device, bare) = bare::open()?;
@@ -142,7 +140,6 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     versus::run(&bench, &mut report)?;
     threads::run(&bench, &mut report)?;
     versus::worst(&mut report);
-    calibration::run(&bench, &mut report)?;
     batch::run(&bench, &mut report)?;
     planner::run(&bench, &mut report)?;
     prefetch::run(&bench, &mut report)?;

@@ -1,7 +1,7 @@
 //! Whether the planner is right: its choice beside every way that is possible, over a grid of
 //! counts and sizes.
 
-use pinlane::{Path, Result};
+use pinlane::{Result, batch::Route};
 
 use super::blocks::{Blocks, Kind, Place};
 use super::common::cuda::Way;
@@ -63,7 +63,12 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 /// The seconds of the way that the planner takes, and the fastest way with its own. What the
 /// planner takes is made by name too, so that one time is compared with another, and not a way with
 /// itself.
-fn cell(blocks: &mut Blocks, kind: Kind, count: usize, samples: usize) -> Result<(f64, Path, f64)> {
+fn cell(
+    blocks: &mut Blocks,
+    kind: Kind,
+    count: usize,
+    samples: usize,
+) -> Result<(f64, Route, f64)> {
     let plan = blocks.plan(kind, count)?;
     let choice = plan.ordinary.or(plan.direct).expect("the blocks are not empty");
     let ways: Vec<_> = choice.costs.iter().map(|&(path, _)| path).collect();
@@ -84,12 +89,12 @@ fn cell(blocks: &mut Blocks, kind: Kind, count: usize, samples: usize) -> Result
     Ok((ours, path, best))
 }
 
-fn reference(path: Path) -> &'static str {
+fn reference(path: Route) -> &'static str {
     match path {
-        Path::Copies => "the fastest way, by copies",
-        Path::Batch => "the fastest way, by the batch call",
-        Path::Packed => "the fastest way, packed",
-        Path::Pull => "the fastest way, by the pull kernel",
+        Route::Copies => "the fastest way, by copies",
+        Route::BatchCall => "the fastest way, by the batch call",
+        Route::Packed => "the fastest way, packed",
+        Route::Kernel => "the fastest way, by the pull kernel",
         _ => "the fastest way, by another",
     }
 }

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use pinlane::driver::{Driver, RawEvent, RawStream};
-use pinlane::{DeviceBatches, HostBatch, HostSlices, PinnedPool, Prefetch, Result, Stream};
+use pinlane::{
+    PinnedPool, Result, Stream,
+    prefetch::{DeviceBatches, HostBatch, HostSlices, Prefetch},
+};
 
 use super::ceiling::Ceiling;
 use super::common::bare::Bare;

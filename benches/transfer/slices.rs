@@ -1,6 +1,9 @@
 //! A thousand ordinary slices of a million floats: more than any cache holds.
 
-use pinlane::{DeviceBuf, DownloadItem, Result, Stream, UploadItem};
+use pinlane::{
+    DeviceBuf, Result, Stream,
+    batch::{Download, Upload},
+};
 
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
@@ -63,13 +66,13 @@ impl Slices {
         match way {
             Way::H2D => {
                 let pairs = host.iter().zip(gpu);
-                let items = pairs.map(|(from, to)| UploadItem::new(&from[..], to));
+                let items = pairs.map(|(from, to)| Upload::new(&from[..], to));
                 let mut items = items.collect::<Result<Vec<_>>>()?;
                 seconds(|| stream.upload_batch(&mut items)?.wait())
             }
             Way::D2H => {
                 let pairs = gpu.iter().zip(host);
-                let items = pairs.map(|(from, to)| DownloadItem::new(from, &mut to[..]));
+                let items = pairs.map(|(from, to)| Download::new(from, &mut to[..]));
                 let mut items = items.collect::<Result<Vec<_>>>()?;
                 seconds(|| stream.download_batch(&mut items)?.wait())
             }

@@ -5,7 +5,10 @@
 use std::error::Error;
 use std::str::FromStr;
 
-use pinlane::{CopyTeam, Device, Staging};
+use pinlane::{
+    Device,
+    staging::{CopyTeam, Staging},
+};
 
 use super::common::options::Options;
 

@@ -25,7 +25,10 @@ use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
 
 use indicatif::ProgressBar;
-use pinlane::{CopyTeam, Device, Staging};
+use pinlane::{
+    Device,
+    staging::{CopyTeam, Staging},
+};
 
 use error::Result;
 use options::{Command, Options, Where};

@@ -15,7 +15,7 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use pinlane::FileReader;
+use pinlane::file::FileReader;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 

@@ -166,12 +166,7 @@ fn pieces(direction: Direction, entry: &Entry<'_>) -> impl Iterator<Item = Item>
 }
 
 /// Writes the first item of each entry.
-fn write_heads(
-    direction: Direction,
-    items: &mut [Item],
-    entries: &[Entry<'_>],
-    has_pieces: bool,
-) {
+fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], has_pieces: bool) {
     struct Places(*mut Item);
     // SAFETY: used by several threads for different places only.
     unsafe impl Sync for Places {}

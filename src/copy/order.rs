@@ -23,11 +23,6 @@ pub(crate) struct Door<'s> {
 }
 
 impl<'s> Door<'s> {
-    #[inline]
-    pub(crate) fn new(stream: &'s Arc<Timeline>, operation: &'static str) -> Self {
-        Door { stream, operation }
-    }
-
     /// The outcome of an operation on no bytes: the stream must accept work, but gets none.
     pub(crate) fn nothing(self) -> Result<Ticket> {
         self.stream.open(self.operation)?;

@@ -4,7 +4,7 @@ use bytemuck::Pod;
 
 use super::FileReader;
 use crate::copy::direct;
-use crate::copy::entry::{BLOCK, Direction, Entry, SourceRange};
+use crate::copy::entry::{BLOCK, Direction, Entry, Source, SourceRange};
 use crate::copy::job::Job;
 use crate::copy::order::Door;
 use crate::copy::route::Route;

@@ -29,7 +29,7 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use self::read::{Blocks, Stop};
-use crate::copy::entry::{BLOCK, Source};
+use crate::copy::entry::Source;
 use crate::error::{Error, ErrorKind, Result};
 
 /// A file whose ranges go to a device ([`Stream::upload_file`](crate::Stream::upload_file)) or into
@@ -184,18 +184,6 @@ impl FileReader {
         ))
     }
 
-    /// Fills `into` with the bytes from `offset` on. Blocks.
-    pub(super) fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
-        let read = |into: &mut [u8], offset| self.file.read_at(into, offset);
-        let done = if self.direct {
-            let length = || self.file.metadata().map(|metadata| metadata.len());
-            read::direct(read, length, into, offset)
-        } else {
-            read::plain(read, into, offset)
-        };
-        done.map_err(|stop| self.failed(operation, stop))
-    }
-
     #[cold]
     fn failed(&self, operation: &'static str, stop: Stop) -> Error {
         let path = self.path.display();
@@ -210,5 +198,22 @@ impl FileReader {
             ),
         };
         Error::new(ErrorKind::Io, operation, context, remedy)
+    }
+}
+
+impl Source for FileReader {
+    fn is_in_blocks(&self) -> bool {
+        self.direct
+    }
+
+    fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+        let read = |into: &mut [u8], offset| self.file.read_at(into, offset);
+        let done = if self.direct {
+            let length = || self.file.metadata().map(|metadata| metadata.len());
+            read::direct(read, length, into, offset)
+        } else {
+            read::plain(read, into, offset)
+        };
+        done.map_err(|stop| self.failed(operation, stop))
     }
 }

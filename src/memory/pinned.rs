@@ -376,13 +376,6 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
         Ok(self.settled())
     }
 
-    /// The parts of the view that a copy each may cover, in bytes from its start.
-    pub(crate) fn parts(&self) -> impl Iterator<Item = Range<usize>> + use<T> {
-        let bytes = in_bytes::<T>(&self.range);
-        let start = bytes.start;
-        self.region.block.parts(bytes).map(move |part| part.start - start..part.end - start)
-    }
-
     /// A view of a part of this one. Does not block.
     ///
     /// # Errors

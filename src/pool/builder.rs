@@ -1,5 +1,6 @@
 //! What a pool is to be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::PinnedPool;
@@ -8,6 +9,7 @@ use super::core::Core;
 use super::grow::{self, PageLocking};
 use super::limits;
 use super::pages::SLICE;
+
 use crate::context::Context;
 use crate::driver::HostFlags;
 use crate::error::{Error, ErrorKind, Result};

@@ -30,8 +30,8 @@ use std::time::Duration;
 
 use pinlane::driver::emulated::Emulator;
 use pinlane::{
-    Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Registered, Result, Staging, Stream,
-    StreamOptions, Ticket,
+    Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Registered, Result, Stream, StreamOptions,
+    Ticket, staging::Staging,
 };
 
 use behind::{Behind, Kind, Set, Uses};

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution, Fault};
-use pinlane::{CudaCode, Device, ErrorKind, FileReader, PinnedPool, Stream};
+use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Stream, file::FileReader};
 
 use crate::support::{LARGE_SLOT, SLOT, Scratch, contents, device, emulator};
 

@@ -7,7 +7,7 @@ mod errors;
 mod support;
 
 use pinlane::driver::emulated::Execution;
-use pinlane::{Device, FileReader, PinnedPool, Result};
+use pinlane::{Device, PinnedPool, Result, file::FileReader};
 use proptest::prelude::*;
 
 use support::{LARGE_SLOT, SLOT, Scratch, contents, device, emulator};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{Device, ErrorKind, FileReader, Staging};
+use pinlane::{Device, ErrorKind, file::FileReader, staging::Staging};
 
 /// Slots so small that every boundary is near.
 pub const SLOT: usize = 4096;

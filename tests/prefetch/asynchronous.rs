@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use pinlane::driver::emulated::Execution;
-use pinlane::{DeviceBatches, Prefetch};
+use pinlane::prefetch::{DeviceBatches, Prefetch};
 
 use crate::executor::{self, Work};
 use crate::support::{block_on, eventually, watched};

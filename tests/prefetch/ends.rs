@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use pinlane::driver::emulated::Execution;
-use pinlane::{ErrorKind, FillBatch, Prefetch, Space};
+use pinlane::{
+    ErrorKind,
+    prefetch::{FillBatch, Prefetch, Space},
+};
 
 use crate::support::{eventually, raw, watched};
 use crate::{Rig, contents, pattern};

@@ -8,8 +8,11 @@ use std::sync::Arc;
 use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution, Fault};
 use pinlane::{
-    CudaCode, DeviceBatch, DeviceBatches, ErrorKind, FillBatch, HostBatch, HostSlices,
-    IntoHostBatch, Prefetch, Result, Space,
+    CudaCode, ErrorKind, Result,
+    prefetch::{
+        DeviceBatch, DeviceBatches, FillBatch, HostBatch, HostSlices, IntoHostBatch, Prefetch,
+        Space,
+    },
 };
 
 use crate::support::watched;

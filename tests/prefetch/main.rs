@@ -26,7 +26,7 @@ mod model;
 mod order;
 
 use pinlane::driver::emulated::{Emulator, Execution, Usage};
-use pinlane::{Device, DeviceBatch, PinnedPool, Staging, Stream};
+use pinlane::{Device, PinnedPool, Stream, prefetch::DeviceBatch, staging::Staging};
 
 use support::eventually;
 

@@ -5,7 +5,7 @@ use std::error::Error;
 
 use pinlane::driver::Call;
 use pinlane::driver::emulated::Execution;
-use pinlane::{DeviceBatch, FillBlock, HostBatch, HostSlices, Prefetch};
+use pinlane::prefetch::{DeviceBatch, FillBlock, HostBatch, HostSlices, Prefetch};
 use proptest::prelude::*;
 
 use crate::support::watched;
@@ -151,7 +151,7 @@ proptest! {
 #[test]
 fn everything_that_is_a_batch() {
     let rig = Rig::new(Execution::Lazy, 3);
-    fn names<B: pinlane::IntoHostBatch + Send + 'static>(
+    fn names<B: pinlane::prefetch::IntoHostBatch + Send + 'static>(
         rig: &Rig,
         batch: B,
     ) -> Vec<(String, Vec<u8>)> {

@@ -9,7 +9,10 @@ use std::ptr::NonNull;
 
 use pinlane::driver::emulated::Execution;
 use pinlane::driver::{Call, HostFlags};
-use pinlane::{DeviceBatch, ErrorKind, Prefetch};
+use pinlane::{
+    ErrorKind,
+    prefetch::{DeviceBatch, Prefetch},
+};
 
 use crate::support::{eventually, raw, watched};
 use crate::{Rig, contents, pattern};

@@ -7,8 +7,8 @@ use std::ops::Range;
 
 use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::{
-    Device, DeviceBuf, DeviceSlice, DownloadItem, ErrorKind, HostSliceMut, Path, PinnedPool,
-    Result, Stream, Ticket, UploadItem,
+    Device, DeviceBuf, DeviceSlice, ErrorKind, PinnedPool, Result, Stream, Ticket,
+    batch::{Download, HostSliceMut, Route, Upload},
 };
 use proptest::prelude::*;
 
@@ -39,7 +39,7 @@ struct Copy {
 struct Batch {
     copies: Vec<Copy>,
     /// `None`: the planner's choice.
-    path: Option<Path>,
+    path: Option<Route>,
     execution: Execution,
     seed: u64,
     driver_has_batches: bool,
@@ -87,16 +87,16 @@ impl Batch {
         builder.batches(self.driver_has_batches).build()
     }
 
-    /// Whether the path that is forced, if any, can be taken: see [`Path`].
+    /// Whether the path that is forced, if any, can be taken: see [`Route`].
     fn is_possible(&self, up: bool) -> bool {
         let is_locked = |copy: &Copy| !matches!(copy.memory, Memory::Ordinary) && copy.bytes > 0;
         let locked = self.copies.iter().any(is_locked);
         match self.path {
-            None | Some(Path::Copies) => true,
+            None | Some(Route::Copies) => true,
             _ if self.copies.iter().all(|copy| copy.bytes == 0) => true,
-            Some(Path::Batch) => self.driver_has_batches,
-            Some(Path::Packed) => !locked,
-            Some(Path::Pull) => up,
+            Some(Route::BatchCall) => self.driver_has_batches,
+            Some(Route::Packed) => !locked,
+            Some(Route::Kernel) => up,
             Some(other) => panic!("a new path: {other}"),
         }
     }
@@ -146,18 +146,14 @@ fn check_kind<T>(possible: bool, result: Result<T>) -> Option<T> {
     }
 }
 
-fn upload_batch(stream: &Stream, path: Option<Path>, items: &mut [UploadItem]) -> Result<Ticket> {
+fn upload_batch(stream: &Stream, path: Option<Route>, items: &mut [Upload]) -> Result<Ticket> {
     match path {
         None => stream.upload_batch(items),
         Some(path) => stream.upload_batch_by(path, items),
     }
 }
 
-fn download_batch(
-    stream: &Stream,
-    path: Option<Path>,
-    items: &mut [DownloadItem],
-) -> Result<Ticket> {
+fn download_batch(stream: &Stream, path: Option<Route>, items: &mut [Download]) -> Result<Ticket> {
     match path {
         None => stream.download_batch(items),
         Some(path) => stream.download_batch_by(path, items),
@@ -221,12 +217,12 @@ fn check_upload(device: &Device, batch: &Batch) {
             (shared_views.next().unwrap(), 0, places.next().unwrap())
         };
         let (item, source) = match copy.memory {
-            Memory::Ordinary => (UploadItem::new(&ordinary[range.clone()], dst), &ordinary[range]),
+            Memory::Ordinary => (Upload::new(&ordinary[range.clone()], dst), &ordinary[range]),
             Memory::Pinned => {
-                (UploadItem::new(locked.slice(range.clone()).unwrap(), dst), &pinned_bytes[range])
+                (Upload::new(locked.slice(range.clone()).unwrap(), dst), &pinned_bytes[range])
             }
             Memory::Registered => (
-                UploadItem::new(registered.slice(range.clone()).unwrap(), dst),
+                Upload::new(registered.slice(range.clone()).unwrap(), dst),
                 &registered_bytes[range],
             ),
         };
@@ -289,7 +285,7 @@ fn check_download(device: &Device, batch: &Batch) {
             (rest, at) = (behind, range.end);
             dst.into()
         };
-        items.push(DownloadItem::new(src, dst).unwrap());
+        items.push(Download::new(src, dst).unwrap());
     }
     let result = download_batch(&stream, batch.path, &mut items);
     drop(items);
@@ -303,7 +299,7 @@ fn check_download(device: &Device, batch: &Batch) {
     assert!(locked == locked_model, "not what memcpy would do, page-locked");
 }
 
-fn check(batch: &Batch, staging: pinlane::Staging) {
+fn check(batch: &Batch, staging: pinlane::staging::Staging) {
     let emulator = batch.emulator();
     let device = device_of(&emulator, 0, staging);
     check_upload(&device, batch);

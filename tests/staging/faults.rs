@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution, Fault, Repeat};
 use pinlane::{
-    CopyItem, CudaCode, Device, DeviceBuf, DownloadItem, ErrorKind, Path, PinnedBuf, PinnedPool,
-    Result, Stream, Ticket, UploadItem,
+    CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, Ticket,
+    batch::{DeviceCopy, Download, Route, Upload},
 };
 
 use crate::support::{
@@ -95,7 +95,7 @@ impl World {
         }
         for path in [None].into_iter().chain(PATHS.map(Some)) {
             for locked in [false, true] {
-                let Some(host) = host.as_ref().filter(|_| !locked || path != Some(Path::Packed))
+                let Some(host) = host.as_ref().filter(|_| !locked || path != Some(Route::Packed))
                 else {
                     continue;
                 };
@@ -114,7 +114,7 @@ impl World {
         }
         let mut gpu = self.target()?;
         let dst = gpu.slice_mut(..LENGTH)?;
-        let mut items = [CopyItem::new(&self.gpu, dst)?];
+        let mut items = [DeviceCopy::new(&self.gpu, dst)?];
         let result = stream.copy_batch(&mut items);
         written.push(self.written(gpu, LENGTH, result));
         Ok(())
@@ -131,11 +131,11 @@ impl World {
         gpu: &'a mut DeviceBuf<u8>,
         host: &'a PinnedBuf<u8>,
         locked: bool,
-    ) -> Vec<UploadItem<'a>> {
+    ) -> Vec<Upload<'a>> {
         let views = crate::support::views(gpu, parts()).into_iter().zip(parts());
         let item = |(dst, part): (_, std::ops::Range<usize>)| match locked {
-            true => UploadItem::new(host.slice(part).unwrap(), dst),
-            false => UploadItem::new(&self.source[part], dst),
+            true => Upload::new(host.slice(part).unwrap(), dst),
+            false => Upload::new(&self.source[part], dst),
         };
         views.map(|pair| item(pair).unwrap()).collect()
     }
@@ -155,7 +155,7 @@ impl World {
             let result = stream.download_slice(self.gpu.slice(..length)?, &mut target[..length]);
             results.push(check(&target, length, result));
         }
-        for path in [None, Some(Path::Copies), Some(Path::Batch), Some(Path::Packed)] {
+        for path in [None, Some(Route::Copies), Some(Route::BatchCall), Some(Route::Packed)] {
             let mut target = vec![0x11; LENGTH + MARGIN];
             let mut items = self.download_items(&mut target[..LENGTH]);
             let result = match path {
@@ -169,7 +169,7 @@ impl World {
             let mut target = vec![0x11; LENGTH + MARGIN];
             let mut host = self.pool.alloc(LENGTH)?;
             let mut items = match locked {
-                true => vec![DownloadItem::new(&self.gpu, &mut host)?],
+                true => vec![Download::new(&self.gpu, &mut host)?],
                 false => self.download_items(&mut target[..LENGTH]),
             };
             let whole = std::iter::once(0..LENGTH);
@@ -191,12 +191,12 @@ impl World {
         results.into_iter().collect()
     }
 
-    fn download_items<'a>(&'a self, target: &'a mut [u8]) -> Vec<DownloadItem<'a>> {
+    fn download_items<'a>(&'a self, target: &'a mut [u8]) -> Vec<Download<'a>> {
         let mut rest = target;
         let item = |part: std::ops::Range<usize>| {
             let (dst, behind) = std::mem::take(&mut rest).split_at_mut(part.len());
             rest = behind;
-            DownloadItem::new(self.gpu.slice(part).unwrap(), dst).unwrap()
+            Download::new(self.gpu.slice(part).unwrap(), dst).unwrap()
         };
         parts().map(item).collect()
     }

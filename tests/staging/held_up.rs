@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::{
-    Device, DeviceBuf, DownloadItem, FileReader, Path, PinnedPool, Prefetch, Stream, StreamOptions,
-    UploadItem,
+    Device, DeviceBuf, PinnedPool, Stream, StreamOptions,
+    batch::{Download, Route, Upload},
+    file::FileReader,
+    prefetch::Prefetch,
 };
 
 use crate::liveness::roundtrip;
@@ -72,17 +74,17 @@ const COPIES: [Copy; 6] = [
     |stream, gpu| stream.download_slice(&*gpu, &mut vec![0; LENGTH]).unwrap(),
     |stream, gpu| {
         let source = bytes(LENGTH, 2);
-        let mut items = [UploadItem::new(&source, gpu).unwrap()];
-        stream.upload_batch_by(Path::Copies, &mut items).unwrap();
+        let mut items = [Upload::new(&source, gpu).unwrap()];
+        stream.upload_batch_by(Route::Copies, &mut items).unwrap();
     },
     |stream, gpu| {
         let source = bytes(LENGTH, 3);
-        let mut items = [UploadItem::new(&source, gpu).unwrap()];
-        stream.upload_batch_by(Path::Packed, &mut items).unwrap();
+        let mut items = [Upload::new(&source, gpu).unwrap()];
+        stream.upload_batch_by(Route::Packed, &mut items).unwrap();
     },
     |stream, gpu| {
         let mut target = vec![0; LENGTH];
-        stream.download_batch(&mut [DownloadItem::new(&*gpu, &mut target).unwrap()]).unwrap();
+        stream.download_batch(&mut [Download::new(&*gpu, &mut target).unwrap()]).unwrap();
     },
     |stream, gpu| {
         let file = FileReader::open(std::env::current_exe().unwrap()).unwrap();
@@ -170,7 +172,7 @@ fn legacy_work_may_come_in_the_middle_of_a_download() {
                 scope.spawn(|| {
                     let sources = (0..LENGTH / 512).map(|n| gpu.slice(512 * n..512 * (n + 1)));
                     let items = sources.zip(target.chunks_mut(512));
-                    let items = items.map(|(from, to)| DownloadItem::new(from.unwrap(), to));
+                    let items = items.map(|(from, to)| Download::new(from.unwrap(), to));
                     let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
                     let mut legacys = Some(&mut legacys);
                     let hold = |_, _: &[u8]| {

@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution, Fault};
-use pinlane::{CudaCode, Device, DeviceBuf, DownloadItem, ErrorKind, PinnedBuf, PinnedPool};
+use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, batch::Download};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -36,11 +36,11 @@ impl Items {
         }
     }
 
-    fn list(&mut self) -> Vec<DownloadItem<'_>> {
+    fn list(&mut self) -> Vec<Download<'_>> {
         let (mut ordinary, mut locked) = (self.ordinary.iter_mut(), self.locked.iter_mut());
         let item = |(gpu, &is_locked)| match is_locked {
-            true => DownloadItem::new(gpu, locked.next().unwrap()).unwrap(),
-            false => DownloadItem::new(gpu, ordinary.next().unwrap()).unwrap(),
+            true => Download::new(gpu, locked.next().unwrap()).unwrap(),
+            false => Download::new(gpu, ordinary.next().unwrap()).unwrap(),
         };
         self.gpus.iter().zip(&self.is_locked).map(item).collect()
     }
@@ -195,6 +195,6 @@ fn whoever_is_told_of_page_locked_items_may_copy() {
 fn a_mismatch_of_lengths_is_refused() {
     let emulator = Emulator::new();
     let gpu = device(&emulator).alloc::<u8>(5).unwrap();
-    let error = DownloadItem::new(&gpu, &mut [0; 4]).err().unwrap();
+    let error = Download::new(&gpu, &mut [0; 4]).err().unwrap();
     assert_eq!(error.kind(), ErrorKind::LengthMismatch);
 }

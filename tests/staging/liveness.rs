@@ -4,7 +4,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{CopyTeam, Device, DownloadItem, Stream, UploadItem};
+use pinlane::{
+    Device, Stream,
+    batch::{Download, Upload},
+    staging::CopyTeam,
+};
 
 use crate::support::{
     EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device, device_of,
@@ -23,14 +27,12 @@ pub fn roundtrip(device: &Device, stream: &Stream, length: usize, seed: u64) {
     stream.download_slice(&gpu, &mut target).unwrap();
     assert!(target == source);
     let (first, second) = gpu.as_slice_mut().split_at_mut(length / 3).unwrap();
-    let mut items = [
-        UploadItem::new(&source[..length / 3], first),
-        UploadItem::new(&source[length / 3..], second),
-    ]
-    .map(Result::unwrap);
+    let mut items =
+        [Upload::new(&source[..length / 3], first), Upload::new(&source[length / 3..], second)]
+            .map(Result::unwrap);
     stream.upload_batch(&mut items).unwrap();
     target.fill(0);
-    stream.download_batch(&mut [DownloadItem::new(&gpu, &mut target).unwrap()]).unwrap();
+    stream.download_batch(&mut [Download::new(&gpu, &mut target).unwrap()]).unwrap();
     assert!(target == source);
 }
 
@@ -212,7 +214,8 @@ fn small_copies_that_are_held_up_leave_the_ring_alone() {
 #[test]
 fn page_locked_batches_wait_for_nothing() {
     watched(|| {
-        for path in crate::support::PATHS.into_iter().filter(|&path| path != pinlane::Path::Packed)
+        for path in
+            crate::support::PATHS.into_iter().filter(|&path| path != pinlane::batch::Route::Packed)
         {
             let emulator = Emulator::new();
             let device = device(&emulator);
@@ -226,7 +229,7 @@ fn page_locked_batches_wait_for_nothing() {
                 let views = crate::support::views(&mut gpu, (0..900).map(|n| 10 * n..10 * n + 9));
                 let views = views.into_iter().enumerate();
                 let items = views.map(|(n, view)| {
-                    UploadItem::new(host.slice(10 * n..10 * n + 9).unwrap(), view).unwrap()
+                    Upload::new(host.slice(10 * n..10 * n + 9).unwrap(), view).unwrap()
                 });
                 tickets.push(stream.upload_batch_by(path, &mut items.collect::<Vec<_>>()).unwrap());
             }

@@ -1,7 +1,7 @@
 //! Copies inside the function that is told of each item.
 
 use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{DownloadItem, ErrorKind};
+use pinlane::{ErrorKind, batch::Download};
 
 use crate::support::{bytes, device};
 
@@ -20,7 +20,7 @@ fn copies_through_slots_are_refused_while_slots_are_in_use() {
         .iter_mut()
         .enumerate()
         .map(|(n, target)| {
-            DownloadItem::new(gpu.slice(n * 5000..(n + 1) * 5000).unwrap(), target).unwrap()
+            Download::new(gpu.slice(n * 5000..(n + 1) * 5000).unwrap(), target).unwrap()
         })
         .collect();
     let mut told = 0;

@@ -1,7 +1,7 @@
 //! Batches between device buffers, of one device or of two, against `memcpy`.
 
 use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{CopyItem, Device, DeviceBuf};
+use pinlane::{Device, DeviceBuf, batch::DeviceCopy};
 use proptest::prelude::*;
 
 use crate::support::{
@@ -58,7 +58,7 @@ fn check(copies: &[Copy], execution: Execution, seed: u64, batches: bool) {
             let (src, dst) = copy.devices;
             let from = copy.from..copy.from + copy.bytes;
             models[dst][places[dst].next().unwrap()].copy_from_slice(&data[src][from.clone()]);
-            CopyItem::new(sources[src].slice(from).unwrap(), parts[dst].next().unwrap()).unwrap()
+            DeviceCopy::new(sources[src].slice(from).unwrap(), parts[dst].next().unwrap()).unwrap()
         };
         let mut items: Vec<_> = copies.iter().map(&mut item).collect();
         stream.copy_batch(&mut items).unwrap();

@@ -3,7 +3,10 @@
 
 use pinlane::driver::Call;
 use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{Device, DownloadItem, Path, PinnedPool, Stream, UploadItem};
+use pinlane::{
+    Device, PinnedPool, Stream,
+    batch::{Download, Route, Upload},
+};
 
 use crate::support::{
     EXECUTIONS, PATHS, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device, eventually,
@@ -27,35 +30,40 @@ fn machines(test: impl Fn(&Emulator, &Device) + Send + 'static) {
     });
 }
 
-fn upload_by(stream: &Stream, path: Option<Path>, source: &[u8], gpu: &mut pinlane::DeviceBuf<u8>) {
+fn upload_by(
+    stream: &Stream,
+    path: Option<Route>,
+    source: &[u8],
+    gpu: &mut pinlane::DeviceBuf<u8>,
+) {
     let ticket = match path {
         None => stream.upload_slice(source, gpu),
-        Some(path) => stream.upload_batch_by(path, &mut [UploadItem::new(source, gpu).unwrap()]),
+        Some(path) => stream.upload_batch_by(path, &mut [Upload::new(source, gpu).unwrap()]),
     };
     ticket.unwrap();
 }
 
 fn download_by(
     stream: &Stream,
-    path: Option<Path>,
+    path: Option<Route>,
     gpu: &pinlane::DeviceBuf<u8>,
     target: &mut [u8],
 ) {
     match path {
         None => stream.download_slice(gpu, target).unwrap(),
         Some(path) => {
-            let mut items = [DownloadItem::new(gpu, target).unwrap()];
+            let mut items = [Download::new(gpu, target).unwrap()];
             stream.download_batch_by(path, &mut items).map(drop).unwrap();
         }
     }
 }
 
-fn ways() -> impl Iterator<Item = Option<Path>> {
+fn ways() -> impl Iterator<Item = Option<Route>> {
     [None].into_iter().chain(PATHS.map(Some))
 }
 
-fn ways_down() -> impl Iterator<Item = Option<Path>> {
-    ways().filter(|way| *way != Some(Path::Pull))
+fn ways_down() -> impl Iterator<Item = Option<Route>> {
+    ways().filter(|way| *way != Some(Route::Kernel))
 }
 
 #[test]
@@ -113,24 +121,24 @@ fn page_locked_entries_know_of_the_batch() {
     machines(|_, device| {
         let [stream, other] = [(); 2].map(|()| device.stream().unwrap());
         let pool = PinnedPool::builder(device).build().unwrap();
-        for path in [Path::Copies, Path::Batch, Path::Pull] {
+        for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
             let source = bytes(900, 7);
             let mut hosts: Vec<_> = (0..3).map(|_| pinned(&pool, &source)).collect();
             let mut gpus: Vec<_> = (0..3).map(|_| device.alloc::<u8>(900).unwrap()).collect();
-            let items = hosts.iter().zip(&mut gpus).map(|(host, gpu)| UploadItem::new(host, gpu));
+            let items = hosts.iter().zip(&mut gpus).map(|(host, gpu)| Upload::new(host, gpu));
             let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
             stream.upload_batch_by(path, &mut items).unwrap();
             // Written again at once: only once the device has read it.
             hosts.iter_mut().for_each(|host| host.write().unwrap().fill(0x55));
             let whole: Vec<_> = gpus.iter().map(|gpu| contents(device, gpu)).collect();
             assert!(whole.iter().all(|gpu| *gpu == source), "{path}");
-            if path == Path::Pull {
+            if path == Route::Kernel {
                 continue;
             }
             for gpu in &mut gpus {
                 other.fill(gpu, 9).unwrap();
             }
-            let items = gpus.iter().zip(&mut hosts).map(|(gpu, host)| DownloadItem::new(gpu, host));
+            let items = gpus.iter().zip(&mut hosts).map(|(gpu, host)| Download::new(gpu, host));
             let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
             stream.download_batch_by(path, &mut items).unwrap();
             // Read and dropped at once.
@@ -145,7 +153,7 @@ fn page_locked_entries_know_of_the_batch() {
 fn buffers_may_be_dropped_in_flight() {
     watched(|| {
         for execution in EXECUTIONS {
-            for path in [Path::Copies, Path::Batch, Path::Pull] {
+            for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
                 let emulator = Emulator::builder().execution(execution).build();
                 let device = device(&emulator);
                 let stream = device.stream().unwrap();
@@ -153,7 +161,7 @@ fn buffers_may_be_dropped_in_flight() {
                 let hosts: Vec<_> = (0..9).map(|_| pinned(&pool, &[1; 300])).collect();
                 let mut gpus: Vec<_> = (0..9).map(|_| upload(&device, &[2; 300])).collect();
                 let stalled = Stalled::new(&emulator, &stream);
-                let items = hosts.iter().zip(&mut gpus).map(|(h, g)| UploadItem::new(h, g));
+                let items = hosts.iter().zip(&mut gpus).map(|(h, g)| Upload::new(h, g));
                 let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
                 let ticket = stream.upload_batch_by(path, &mut items).unwrap();
                 drop((hosts, gpus));
@@ -175,7 +183,7 @@ fn copies_between_buffers_are_ordered() {
         let mut gpus: Vec<_> = (0..6).map(|_| device.alloc::<u8>(500).unwrap()).collect();
         gpus.iter_mut().for_each(|gpu| drop(other.fill(gpu, 7).unwrap()));
         let (from, to) = gpus.split_at_mut(3);
-        let items = from.iter().zip(to).map(|(from, to)| pinlane::CopyItem::new(from, to));
+        let items = from.iter().zip(to).map(|(from, to)| pinlane::batch::DeviceCopy::new(from, to));
         let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
         stream.copy_batch(&mut items).unwrap();
         gpus[..3].iter_mut().for_each(|gpu| drop(other.fill(gpu, 8).unwrap()));
@@ -227,10 +235,10 @@ fn uses_between_the_views_are_not_forgotten() {
                 (views.pop().unwrap(), views.pop().unwrap(), views.pop().unwrap());
             let batch = scope.spawn(|| {
                 let mut items = [
-                    UploadItem::new(&source[..1000], first).unwrap(),
-                    UploadItem::new(&source[1000..], last).unwrap(),
+                    Upload::new(&source[..1000], first).unwrap(),
+                    Upload::new(&source[1000..], last).unwrap(),
                 ];
-                stream.upload_batch_by(Path::Copies, &mut items).unwrap();
+                stream.upload_batch_by(Route::Copies, &mut items).unwrap();
             });
             // It has looked for conflicts once it waits for its stream.
             let waits =

@@ -3,7 +3,8 @@
 
 use pinlane::driver::emulated::Emulator;
 use pinlane::{
-    CopyItem, Device, DeviceBuf, DownloadItem, ErrorKind, PinnedPool, Stream, UploadItem,
+    Device, DeviceBuf, ErrorKind, PinnedPool, Stream,
+    batch::{DeviceCopy, Download, Upload},
 };
 
 use crate::support::{PATHS, all_calls, bytes, contents, device, pinned, upload};
@@ -23,7 +24,7 @@ fn rig() -> (Emulator, Device, Stream, DeviceBuf<u8>) {
     // So that everything that is made once is there.
     stream.upload_slice(&[0; 500], &mut device.alloc(500).unwrap()).unwrap().wait().unwrap();
     let mut other = device.alloc::<u8>(1).unwrap();
-    stream.upload_batch(&mut [UploadItem::new(&[1], &mut other).unwrap()]).unwrap();
+    stream.upload_batch(&mut [Upload::new(&[1], &mut other).unwrap()]).unwrap();
     (emulator, device, stream, gpu)
 }
 
@@ -39,8 +40,8 @@ fn overlapping_destinations_are_refused() {
     for (one, two) in ranges {
         for path in [None].into_iter().chain(PATHS.map(Some)) {
             let mut items = [
-                UploadItem::new(&ordinary[one.clone()], first.slice_mut(one.clone()).unwrap()),
-                UploadItem::new(
+                Upload::new(&ordinary[one.clone()], first.slice_mut(one.clone()).unwrap()),
+                Upload::new(
                     locked.slice(two.clone()).unwrap(),
                     second.slice_mut(two.clone()).unwrap(),
                 ),
@@ -70,10 +71,10 @@ fn overlaps_among_thousands_are_found() {
         let range = |n: usize| 2 * n..2 * n + 2;
         let ranges = (0..3000).filter(|&n| n != two).map(range);
         let views = crate::support::views(&mut first, ranges).into_iter();
-        let items = views.map(|view| UploadItem::new(&source[..2], view));
+        let items = views.map(|view| Upload::new(&source[..2], view));
         let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
         let view = second.slice_mut(2 * one + 1..2 * one + 2).unwrap();
-        items.insert(two, UploadItem::new(&source[2..], view).unwrap());
+        items.insert(two, Upload::new(&source[2..], view).unwrap());
         let before = all_calls(&emulator);
         let error = stream.upload_batch(&mut items).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidValue, "{one} {two}");
@@ -89,15 +90,15 @@ fn neighbours_and_empty_ranges_do_not_overlap() {
     for path in PATHS {
         let [mut first, mut second] = twice(&device, &gpu);
         let mut items = [
-            UploadItem::new(&source[500..], first.slice_mut(500..).unwrap()),
-            UploadItem::new(&source[..500], second.slice_mut(..500).unwrap()),
+            Upload::new(&source[500..], first.slice_mut(500..).unwrap()),
+            Upload::new(&source[..500], second.slice_mut(..500).unwrap()),
         ]
         .map(Result::unwrap);
         stream.upload_batch_by(path, &mut items).unwrap().wait().unwrap();
         assert_eq!(contents(&device, &gpu), source);
         let mut items = [
-            UploadItem::new(&source[..100], first.slice_mut(..100).unwrap()),
-            UploadItem::new(&source[..0], second.slice_mut(50..50).unwrap()),
+            Upload::new(&source[..100], first.slice_mut(..100).unwrap()),
+            Upload::new(&source[..0], second.slice_mut(50..50).unwrap()),
         ]
         .map(Result::unwrap);
         stream.upload_batch_by(path, &mut items).unwrap().wait().unwrap();
@@ -116,15 +117,15 @@ fn sources_may_overlap() {
         let mut targets = [vec![0; 1000], vec![0; 900]];
         let [one, two] = &mut targets;
         let mut items = [
-            DownloadItem::new(&first, one).unwrap(),
-            DownloadItem::new(second.slice(100..).unwrap(), two).unwrap(),
+            Download::new(&first, one).unwrap(),
+            Download::new(second.slice(100..).unwrap(), two).unwrap(),
         ];
         stream.download_batch_by(path, &mut items).unwrap();
         assert_eq!(targets, [&source[..], &source[100..]]);
     }
     let mut targets = [(); 2].map(|()| device.alloc::<u8>(1000).unwrap());
     let [one, two] = &mut targets;
-    let mut items = [CopyItem::new(&first, one).unwrap(), CopyItem::new(&second, two).unwrap()];
+    let mut items = [DeviceCopy::new(&first, one).unwrap(), DeviceCopy::new(&second, two).unwrap()];
     stream.copy_batch(&mut items).unwrap().wait().unwrap();
     assert!(targets.iter().all(|target| contents(&device, target) == source));
     assert_eq!(emulator.findings(), []);
@@ -138,15 +139,16 @@ fn copies_between_overlapping_buffers_are_refused() {
     for (one, two) in [(0..10, 9..19), (5..15, 0..10), (7..17, 7..17)] {
         let before = all_calls(&emulator);
         let dst = second.slice_mut(two).unwrap();
-        let mut items = [CopyItem::new(first.slice(one).unwrap(), dst).unwrap()];
+        let mut items = [DeviceCopy::new(first.slice(one).unwrap(), dst).unwrap()];
         let error = stream.copy_batch(&mut items).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidValue);
         assert_eq!(all_calls(&emulator), before);
     }
     // Across two items.
     let mut items = [
-        CopyItem::new(first.slice(..100).unwrap(), &mut other).unwrap(),
-        CopyItem::new(first.slice(300..310).unwrap(), second.slice_mut(90..100).unwrap()).unwrap(),
+        DeviceCopy::new(first.slice(..100).unwrap(), &mut other).unwrap(),
+        DeviceCopy::new(first.slice(300..310).unwrap(), second.slice_mut(90..100).unwrap())
+            .unwrap(),
     ];
     let error = stream.copy_batch(&mut items).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidValue);

@@ -3,7 +3,8 @@
 
 use pinlane::driver::emulated::Emulator;
 use pinlane::{
-    Choice, Device, DeviceBuf, DownloadItem, ErrorKind, Path, PinnedPool, Plan, Stream, UploadItem,
+    Choice, Device, DeviceBuf, ErrorKind, PinnedPool, Plan, Stream,
+    batch::{Download, Route, Upload},
 };
 
 use crate::support::{PATHS, all_calls, bytes, device, pinned, views};
@@ -16,7 +17,7 @@ fn rig() -> (Emulator, Device, Stream) {
 }
 
 /// The choice is the cheapest of what is possible, which is listed in order.
-fn assert_cheapest(choice: &Choice, possible: &[Path]) {
+fn assert_cheapest(choice: &Choice, possible: &[Route]) {
     assert!(choice.costs.is_sorted_by_key(|cost| cost.1), "{choice:?}");
     assert_eq!((choice.path, choice.predicted), choice.costs[0]);
     let mut paths: Vec<_> = choice.costs.iter().map(|cost| cost.0).collect();
@@ -35,7 +36,7 @@ fn upload_plan(stream: &Stream, gpu: &mut DeviceBuf<u8>, sizes: &[usize], gap: u
     let ranges: Vec<_> = sizes.iter().map(range).collect();
     let items = views(gpu, ranges.into_iter()).into_iter().map(|view| {
         from += view.len();
-        UploadItem::new(&source[from - view.len()..from], view).unwrap()
+        Upload::new(&source[from - view.len()..from], view).unwrap()
     });
     let items: Vec<_> = items.collect();
     stream.plan_upload(&items).unwrap()
@@ -64,10 +65,10 @@ fn the_cheapest_way_is_taken() {
         let device = device(&emulator);
         let stream = device.stream().unwrap();
         let legacy = device.legacy_stream();
-        let with = |stream: &Stream, others: &[Path]| {
+        let with = |stream: &Stream, others: &[Route]| {
             let batch = batches && stream.as_raw().addr() > 2;
-            let mut paths = vec![Path::Copies];
-            paths.extend(batch.then_some(Path::Batch));
+            let mut paths = vec![Route::Copies];
+            paths.extend(batch.then_some(Route::BatchCall));
             paths.extend(others);
             paths
         };
@@ -80,25 +81,25 @@ fn the_cheapest_way_is_taken() {
                 let mut gpus: Vec<_> = (0..number).map(|_| device.alloc(size).unwrap()).collect();
                 let items = source.chunks(size).zip(&mut gpus);
                 let items: Result<Vec<_>, _> =
-                    items.map(|(from, to)| UploadItem::new(from, to)).collect();
+                    items.map(|(from, to)| Upload::new(from, to)).collect();
                 let plan = stream.plan_upload(&items.unwrap()).unwrap();
-                let possible = with(stream, &[Path::Packed, Path::Pull]);
+                let possible = with(stream, &[Route::Packed, Route::Kernel]);
                 assert_cheapest(plan.ordinary.as_ref().unwrap(), &possible);
                 assert!(plan.direct.is_none());
 
                 let part = |n: usize| locked.slice(n * size..(n + 1) * size).unwrap();
                 let items = gpus.iter_mut().enumerate();
-                let items = items.map(|(n, to)| UploadItem::new(part(n), to));
+                let items = items.map(|(n, to)| Upload::new(part(n), to));
                 let items: Result<Vec<_>, _> = items.collect();
                 let plan = stream.plan_upload(&items.unwrap()).unwrap();
-                assert_cheapest(plan.direct.as_ref().unwrap(), &with(stream, &[Path::Pull]));
+                assert_cheapest(plan.direct.as_ref().unwrap(), &with(stream, &[Route::Kernel]));
                 assert!(plan.ordinary.is_none());
 
                 let items = gpus.iter().zip(target.chunks_mut(size));
                 let items: Result<Vec<_>, _> =
-                    items.map(|(from, to)| DownloadItem::new(from, to)).collect();
+                    items.map(|(from, to)| Download::new(from, to)).collect();
                 let plan = stream.plan_download(&items.unwrap()).unwrap();
-                assert_cheapest(plan.ordinary.as_ref().unwrap(), &with(stream, &[Path::Packed]));
+                assert_cheapest(plan.ordinary.as_ref().unwrap(), &with(stream, &[Route::Packed]));
             }
         }
     }
@@ -110,9 +111,9 @@ fn short_copies_go_together() {
     let (_, device, stream) = rig();
     let mut gpu = device.alloc(4 << 20).unwrap();
     let plan = upload_plan(&stream, &mut gpu, &[4 << 20], 0);
-    assert_eq!(plan.ordinary.unwrap().path, Path::Copies);
+    assert_eq!(plan.ordinary.unwrap().path, Route::Copies);
     let plan = upload_plan(&stream, &mut gpu, &[100; 1000], 3);
-    assert_ne!(plan.ordinary.unwrap().path, Path::Copies);
+    assert_ne!(plan.ordinary.unwrap().path, Route::Copies);
 }
 
 #[test]
@@ -149,22 +150,22 @@ fn impossible_ways_are_refused() {
     let mut gpu = device.alloc::<u8>(10).unwrap();
     let before = device_calls(&emulator);
     let mut up = |path| {
-        let mut items = [UploadItem::new(&host, &mut gpu).unwrap()];
+        let mut items = [Upload::new(&host, &mut gpu).unwrap()];
         stream.upload_batch_by(path, &mut items).map(drop)
     };
-    for path in [Path::Batch, Path::Packed] {
+    for path in [Route::BatchCall, Route::Packed] {
         let error = up(path).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
         assert!(error.to_string().contains(&path.to_string()), "{error}");
     }
     let mut target = [0; 10];
-    for path in [Path::Batch, Path::Packed, Path::Pull] {
-        let mut items = [DownloadItem::new(&gpu, &mut host).unwrap()];
+    for path in [Route::BatchCall, Route::Packed, Route::Kernel] {
+        let mut items = [Download::new(&gpu, &mut host).unwrap()];
         let error = stream.download_batch_by(path, &mut items).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }
-    for path in [Path::Batch, Path::Pull] {
-        let mut items = [DownloadItem::new(&gpu, &mut target).unwrap()];
+    for path in [Route::BatchCall, Route::Kernel] {
+        let mut items = [Download::new(&gpu, &mut target).unwrap()];
         let error = stream.download_batch_by(path, &mut items).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unsupported);
     }

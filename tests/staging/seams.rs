@@ -1,7 +1,10 @@
 //! Page-locked memory of several registrations: no copy spans two of them.
 
 use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{CudaCode, DownloadItem, Path, PinnedPool, PinnedPoolBuilder, UploadItem};
+use pinlane::{
+    CudaCode, PinnedPool, PinnedPoolBuilder,
+    batch::{Download, Route, Upload},
+};
 
 use crate::support::{assert_nothing_is_left, bytes, contents, device, views};
 
@@ -37,23 +40,23 @@ fn check(emulator: &Emulator, options: fn(PinnedPoolBuilder) -> PinnedPoolBuilde
             end - place.len()..end
         })
         .collect();
-    for path in [Path::Copies, Path::Batch, Path::Pull] {
+    for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
         let whole = host.write().unwrap();
         for (place, part) in places.iter().zip(&on_device) {
             whole[place.clone()].copy_from_slice(&source[part.clone()][..place.len()]);
         }
         let mut gpu = device.alloc::<u8>(end).unwrap();
         let items = views(&mut gpu, on_device.iter().cloned()).into_iter().zip(&places);
-        let items = items.map(|(dst, place)| UploadItem::new(host.slice(place.clone())?, dst));
+        let items = items.map(|(dst, place)| Upload::new(host.slice(place.clone())?, dst));
         let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
         stream.upload_batch_by(path, &mut items).unwrap();
         assert!(contents(&device, &gpu) == source[..end], "{path}");
-        if path == Path::Pull {
+        if path == Route::Kernel {
             continue;
         }
         host.write().unwrap().fill(0);
         let dst = host.slice_mut(PART - 2000..PART - 2000 + end).unwrap();
-        let mut items = [DownloadItem::new(&gpu, dst).unwrap()];
+        let mut items = [Download::new(&gpu, dst).unwrap()];
         stream.download_batch_by(path, &mut items).unwrap();
         let host = host.read().unwrap();
         assert!(host[PART - 2000..][..end] == source[..end], "{path}");

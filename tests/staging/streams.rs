@@ -5,8 +5,8 @@ use std::thread;
 
 use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::{
-    CopyItem, Device, DeviceBuf, DownloadItem, Error, ErrorKind, Path, PinnedBuf, PinnedPool,
-    Result, Stream, StreamOptions, UploadItem,
+    Device, DeviceBuf, Error, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, StreamOptions,
+    batch::{DeviceCopy, Download, Route, Upload},
 };
 
 use crate::support::{
@@ -48,10 +48,10 @@ impl Everything {
             let part = gpu.slice(..length).unwrap();
             results.push(stream.download_slice(part, &mut target[..length]));
         }
-        let mut up = |path: Option<Path>, gpu: &mut DeviceBuf<u8>, locked: bool| {
+        let mut up = |path: Option<Route>, gpu: &mut DeviceBuf<u8>, locked: bool| {
             let item = match locked {
-                true => UploadItem::new(&*host, gpu),
-                false => UploadItem::new(&*source, gpu),
+                true => Upload::new(&*host, gpu),
+                false => Upload::new(&*source, gpu),
             };
             let mut items = [item.unwrap()];
             results.push(
@@ -62,22 +62,22 @@ impl Everything {
                 .map(drop),
             );
         };
-        for path in [None, Some(Path::Copies), Some(Path::Packed), Some(Path::Pull)] {
+        for path in [None, Some(Route::Copies), Some(Route::Packed), Some(Route::Kernel)] {
             up(path, gpu, false);
-            if path != Some(Path::Packed) {
+            if path != Some(Route::Packed) {
                 up(path, gpu, true);
             }
         }
         for locked in [false, true] {
             let item = match locked {
-                true => DownloadItem::new(&*gpu, &mut *host),
-                false => DownloadItem::new(&*gpu, &mut *target),
+                true => Download::new(&*gpu, &mut *host),
+                false => Download::new(&*gpu, &mut *target),
             };
             let mut items = [item.unwrap()];
             results.push(stream.download_batch(&mut items).map(drop));
             results.push(stream.download_batch_each(&mut items, |_, _| ()));
         }
-        let mut items = [CopyItem::new(&*gpu, &mut *other).unwrap()];
+        let mut items = [DeviceCopy::new(&*gpu, &mut *other).unwrap()];
         results.push(stream.copy_batch(&mut items).map(drop));
         results.push(stream.upload_batch(&mut []).map(drop));
         results.push(stream.download_batch(&mut []).map(drop));
@@ -110,8 +110,8 @@ fn default_streams_do_everything_but_batch_calls() {
         for (number, stream) in streams.iter().enumerate() {
             try_all(everything.run(stream)).unwrap();
             assert!(contents(&device, &everything.other) == everything.target);
-            let mut items = [UploadItem::new(&everything.source, &mut everything.gpu).unwrap()];
-            let batch = stream.upload_batch_by(Path::Batch, &mut items);
+            let mut items = [Upload::new(&everything.source, &mut everything.gpu).unwrap()];
+            let batch = stream.upload_batch_by(Route::BatchCall, &mut items);
             let kind = batch.map(drop).map_err(|error| error.kind());
             let expected = if number == 0 { Err(ErrorKind::Unsupported) } else { Ok(()) };
             assert_eq!(kind, expected);
@@ -212,13 +212,13 @@ fn memory_of_another_driver_is_refused() {
     assert_eq!(results.len(), before);
     // The host's side alone.
     let mut gpu = device.alloc::<u8>(LENGTH).unwrap();
-    let copies = [Path::Copies, Path::Batch, Path::Pull];
+    let copies = [Route::Copies, Route::BatchCall, Route::Kernel];
     for path in copies {
-        let mut items = [UploadItem::new(&everything.host, &mut gpu).unwrap()];
+        let mut items = [Upload::new(&everything.host, &mut gpu).unwrap()];
         let error = stream.upload_batch_by(path, &mut items).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongDevice);
     }
-    let mut items = [DownloadItem::new(&gpu, &mut everything.host).unwrap()];
+    let mut items = [Download::new(&gpu, &mut everything.host).unwrap()];
     let error = stream.download_batch(&mut items).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongDevice);
     assert_eq!((emulator.findings(), other.findings()), (vec![], vec![]));
@@ -237,8 +237,8 @@ fn memory_of_another_device_is_refused() {
     assert!(results.into_iter().all(is_refused));
     // Page-locked memory is for all devices.
     let mut gpu = second.alloc::<u8>(LENGTH).unwrap();
-    for path in [Path::Copies, Path::Batch, Path::Pull] {
-        let mut items = [UploadItem::new(&everything.host, &mut gpu).unwrap()];
+    for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
+        let mut items = [Upload::new(&everything.host, &mut gpu).unwrap()];
         stream.upload_batch_by(path, &mut items).unwrap().wait().unwrap();
         assert!(contents(&second, &gpu) == everything.host.read().unwrap());
     }
@@ -279,7 +279,7 @@ fn a_forked_child_is_refused_everything() {
             let refused = all_are(everything.run(&stream), ErrorKind::ForkedProcess);
             // So many that the team would be asked.
             let views = crate::support::views(&mut gpu, (0..5000).map(|n| n..n + 1)).into_iter();
-            let items = views.zip(many.chunks(1)).map(|(dst, src)| UploadItem::new(src, dst));
+            let items = views.zip(many.chunks(1)).map(|(dst, src)| Upload::new(src, dst));
             let mut items = items.collect::<Result<Vec<_>, Error>>().unwrap();
             let batches = PATHS.map(|path| stream.upload_batch_by(path, &mut items).map(drop));
             let batches = all_are(batches.into(), ErrorKind::ForkedProcess);

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use pinlane::driver::emulated::{Emulator, Execution, Usage};
 use pinlane::driver::{Call, RawStream};
 use pinlane::{
-    CopyTeam, Device, DeviceBuf, DeviceSliceMut, Path, PinnedBuf, PinnedPool, Staging, Stream,
+    Device, DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedPool, Stream,
+    batch::Route,
+    staging::{CopyTeam, Staging},
 };
 use proptest::test_runner::Config;
 
@@ -18,7 +20,7 @@ pub const SLOT: usize = 4096;
 /// How long a test may seem to hang before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub const PATHS: [Path; 4] = [Path::Copies, Path::Batch, Path::Packed, Path::Pull];
+pub const PATHS: [Route; 4] = [Route::Copies, Route::BatchCall, Route::Packed, Route::Kernel];
 
 pub const EXECUTIONS: [Execution; 2] = [Execution::Eager, Execution::Lazy];
 

@@ -25,9 +25,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::ring::Slot;
+use super::{simd, team};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
-use super::{simd, team};
 
 /// One direction of a copy through slots.
 pub(super) trait Work<'r>: Sync {

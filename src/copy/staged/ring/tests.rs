@@ -1,12 +1,15 @@
 //! Whatever fails in the middle of a copy, every slot comes back.
 
 use super::*;
+use crate::batch::{Download, Downloads, Route, Upload, Uploads};
+use crate::copy::staged::portions::IN_FLIGHT;
+use crate::copy::staged::{Engine, Staging};
+use crate::device::Device;
 use crate::driver::Call;
 use crate::driver::emulated::{Emulator, Execution, Fault, Repeat};
 use crate::error::CudaCode;
-use crate::transfer::staging::portions::IN_FLIGHT;
-use crate::transfer::staging::{Engine, Staging};
-use crate::transfer::{DownloadItem, Path, UploadItem};
+use crate::memory::DeviceBuf;
+use crate::stream::Stream;
 
 const SLOT: usize = 4096;
 const SLOTS: usize = 3;
@@ -29,16 +32,15 @@ fn device(execution: Execution) -> (Emulator, Device) {
     (emulator, device)
 }
 
-fn copy(stream: &Stream, gpu: &mut DeviceBuf<u8>, path: Path) -> [Result<()>; 2] {
+fn copy(stream: &Stream, gpu: &mut DeviceBuf<u8>, route: Route) -> [Result<()>; 2] {
     let mut host = vec![1; LENGTH];
-    let up = UploadItem::new(&host, &mut *gpu)
-        .and_then(|item| stream.upload_batch_by(path, &mut [item]).map(drop));
-    let down = DownloadItem::new(&*gpu, &mut host)
-        .and_then(|item| stream.download_batch_by(path, &mut [item]).map(drop));
-    [up, down]
+    let mut list = Uploads::from_iter([Upload::new(&host, &mut *gpu)]).route(route);
+    let up = stream.upload_list(&mut list).map(drop);
+    let mut list = Downloads::from_iter([Download::new(&*gpu, &mut host)]).route(route);
+    [up, stream.download_list(&mut list).map(drop)]
 }
 
-fn check(execution: Execution, path: Path, fault: Fault) {
+fn check(execution: Execution, route: Route, fault: Fault) {
     let (emulator, device) = device(execution);
     let stream = device.stream().expect("no faults");
     let mut gpu = device.alloc::<u8>(LENGTH).expect("no faults");
@@ -46,12 +48,12 @@ fn check(execution: Execution, path: Path, fault: Fault) {
     // complete.
     let _ = stream.as_raw();
     emulator.inject(fault);
-    let results = copy(&stream, &mut gpu, path);
+    let results = copy(&stream, &mut gpu, route);
     emulator.clear_faults();
-    let ring = &Engine::of(&stream).expect("set above").ring;
-    assert_eq!(ring.at_home(), SLOTS, "{path}, {fault:?}: {results:?}");
+    let ring = &stream.device.engine().expect("set above").ring;
+    assert_eq!(ring.at_home(), SLOTS, "{route}, {fault:?}: {results:?}");
     if !fault.code.is_sticky() {
-        let [up, _] = copy(&stream, &mut gpu, path);
+        let [up, _] = copy(&stream, &mut gpu, route);
         up.expect("the fault is over");
         assert_eq!(ring.at_home(), SLOTS);
     }
@@ -75,12 +77,12 @@ fn every_slot_comes_back_whatever_fails() {
         Call::EventSynchronize,
     ];
     for execution in [Execution::Eager, Execution::Lazy] {
-        for path in [Path::Copies, Path::Batch, Path::Packed, Path::Pull] {
+        for route in [Route::Copies, Route::BatchCall, Route::Kernel] {
             for call in calls {
                 for nth in [1, 2, 3, 4, 6, 9, 14] {
                     let code = [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS][nth % 2];
                     for repeat in [Repeat::Once, Repeat::Forever] {
-                        check(execution, path, Fault { call, nth: nth as u64, code, repeat });
+                        check(execution, route, Fault { call, nth: nth as u64, code, repeat });
                     }
                 }
             }
@@ -88,8 +90,8 @@ fn every_slot_comes_back_whatever_fails() {
     }
 }
 
-/// Those that are written through the caches use few slots in turns, however many there are. By one
-/// thread: another may fall behind with a slot.
+/// A copy that is written through the caches uses few slots in turns, however many there are. By
+/// one thread, which a thread's default stream sees to: another may fall behind with a slot.
 #[test]
 fn a_long_upload_uses_few_slots() {
     let made = |streaming: usize| {
@@ -97,23 +99,21 @@ fn a_long_upload_uses_few_slots() {
         let device = Device::of_emulator(&emulator, 0).expect("no faults");
         let staging = Staging::new().slot_bytes(SLOT).ring_bytes(16 * SLOT).first_bytes(SLOT);
         device.set_staging(staging.streaming_bytes(streaming)).expect("nothing copied yet");
-        let stream = device.stream().expect("no faults");
-        let engine = Engine::of(&stream).expect("set above");
-        let mut costs = engine.machine(&stream, "test").expect("no faults").costs;
-        costs.threads = 1.0;
-        engine.set_costs(costs);
+        let stream = device.per_thread_stream();
+        let engine = stream.device.engine().expect("set above");
         let mut gpu = device.alloc::<u8>(40 * SLOT).expect("no faults");
         stream.upload_slice(&vec![1; gpu.len()], &mut gpu).expect("no faults");
         16 - engine.ring.state.lock().unmade.len()
     };
-    assert_eq!((made(0), made(usize::MAX)), (IN_FLIGHT, 16));
+    // A bound stream has at most 11 of 16 slots.
+    assert_eq!((made(0), made(usize::MAX)), (IN_FLIGHT, 11));
 }
 
 #[test]
 fn exposed_streams_leave_slots_to_others() {
     let (_, device) = device(Execution::Lazy);
     let stream = device.stream().expect("no faults");
-    let Engine { ring, pool, .. } = Engine::of(&stream).expect("set above");
+    let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
     let take = |exposure| ring.take(pool, exposure, false).expect("no faults");
     let taken = [Exposure::Bound, Exposure::Shared, Exposure::Sealed].map(|exposure| {
         let slot = take(exposure).expect("one for each");
@@ -134,7 +134,7 @@ fn exposed_streams_leave_slots_to_others() {
 fn if_memory_is_short_nobody_waits_for_a_more_exposed_stream() {
     let (emulator, device) = device(Execution::Lazy);
     let stream = device.stream().expect("no faults");
-    let Engine { ring, pool, .. } = Engine::of(&stream).expect("set above");
+    let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
     let bound = ring.take(pool, Exposure::Bound, true).expect("no faults").expect("patient");
     for call in [Call::HostRegister, Call::HostAlloc] {
         emulator.inject(Fault::forever(call, CudaCode::MEMORY_ALLOCATION));

@@ -3,14 +3,14 @@
 use std::sync::atomic::AtomicUsize;
 
 use super::*;
+use crate::copy::staged::layout::{Cursor, Entries, Place, Sizes};
+use crate::copy::staged::ring::Ring;
+use crate::copy::staged::team::CopyTeam;
+use crate::copy::survey::Sums;
 use crate::device::Device;
 use crate::error::ErrorKind;
 use crate::pool::PinnedPool;
 use crate::timeline::Exposure;
-use crate::transfer::staging::layout::{Cursor, Entries, Place, Sizes};
-use crate::transfer::staging::ring::Ring;
-use crate::transfer::survey::Sums;
-use crate::transfer::team::CopyTeam;
 
 const SLOTS: usize = 3;
 const UNITS: usize = 5;
