@@ -124,7 +124,7 @@ impl Blocks {
                 for buffer in &self.pinned {
                     for at in (0..buffer.len()).step_by(stride) {
                         let Some(to) = gpu.next() else { break };
-                        items.push(Upload::new(buffer.slice(at..at + bytes)?, to)?);
+                        items.push(Upload::new(buffer.slice(at..at + bytes)?, to));
                     }
                 }
                 Ok(items)

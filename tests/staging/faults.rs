@@ -17,7 +17,7 @@ use pinlane::{
 };
 
 use crate::support::{
-    PATHS, SLOT, assert_nothing_is_left, bytes, contents, device_of, tiny, upload,
+    ByRoute, ROUTES, SLOT, assert_nothing_is_left, bytes, contents, device_of, tiny, upload,
 };
 
 /// More than a ring.
@@ -93,12 +93,9 @@ impl World {
             let result = stream.upload_slice(&self.source[..length], gpu.slice_mut(..length)?);
             written.push(self.written(gpu, length, result));
         }
-        for path in [None].into_iter().chain(PATHS.map(Some)) {
+        for path in [None].into_iter().chain(ROUTES.map(Some)) {
             for locked in [false, true] {
-                let Some(host) = host.as_ref().filter(|_| !locked || path != Some(Route::Packed))
-                else {
-                    continue;
-                };
+                let Some(host) = host.as_ref() else { continue };
                 let mut gpu = self.target()?;
                 let mut items = self.upload_items(&mut gpu, host, locked);
                 let result = match path {
@@ -114,7 +111,7 @@ impl World {
         }
         let mut gpu = self.target()?;
         let dst = gpu.slice_mut(..LENGTH)?;
-        let mut items = [DeviceCopy::new(&self.gpu, dst)?];
+        let mut items = [DeviceCopy::new(&self.gpu, dst)];
         let result = stream.copy_batch(&mut items);
         written.push(self.written(gpu, LENGTH, result));
         Ok(())
@@ -137,7 +134,7 @@ impl World {
             true => Upload::new(host.slice(part).unwrap(), dst),
             false => Upload::new(&self.source[part], dst),
         };
-        views.map(|pair| item(pair).unwrap()).collect()
+        views.map(|pair| item(pair)).collect()
     }
 
     /// What comes back is right, or the call says that it failed.
@@ -155,7 +152,7 @@ impl World {
             let result = stream.download_slice(self.gpu.slice(..length)?, &mut target[..length]);
             results.push(check(&target, length, result));
         }
-        for path in [None, Some(Route::Copies), Some(Route::BatchCall), Some(Route::Packed)] {
+        for path in [None, Some(Route::Copies), Some(Route::BatchCall), Some(Route::Kernel)] {
             let mut target = vec![0x11; LENGTH + MARGIN];
             let mut items = self.download_items(&mut target[..LENGTH]);
             let result = match path {
@@ -169,7 +166,7 @@ impl World {
             let mut target = vec![0x11; LENGTH + MARGIN];
             let mut host = self.pool.alloc(LENGTH)?;
             let mut items = match locked {
-                true => vec![Download::new(&self.gpu, &mut host)?],
+                true => vec![Download::new(&self.gpu, &mut host)],
                 false => self.download_items(&mut target[..LENGTH]),
             };
             let whole = std::iter::once(0..LENGTH);
@@ -196,7 +193,7 @@ impl World {
         let item = |part: std::ops::Range<usize>| {
             let (dst, behind) = std::mem::take(&mut rest).split_at_mut(part.len());
             rest = behind;
-            Download::new(self.gpu.slice(part).unwrap(), dst).unwrap()
+            Download::new(self.gpu.slice(part).unwrap(), dst)
         };
         parts().map(item).collect()
     }

@@ -16,8 +16,8 @@ use pinlane::{
 
 use crate::liveness::roundtrip;
 use crate::support::{
-    EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, device_of, install_team, raw, tiny,
-    watched,
+    ByRoute, EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, device_of, install_team,
+    raw, tiny, watched,
 };
 
 /// More than a ring.
@@ -74,17 +74,17 @@ const COPIES: [Copy; 6] = [
     |stream, gpu| stream.download_slice(&*gpu, &mut vec![0; LENGTH]).unwrap(),
     |stream, gpu| {
         let source = bytes(LENGTH, 2);
-        let mut items = [Upload::new(&source, gpu).unwrap()];
+        let mut items = [Upload::new(&source, gpu)];
         stream.upload_batch_by(Route::Copies, &mut items).unwrap();
     },
     |stream, gpu| {
         let source = bytes(LENGTH, 3);
-        let mut items = [Upload::new(&source, gpu).unwrap()];
-        stream.upload_batch_by(Route::Packed, &mut items).unwrap();
+        let mut items = [Upload::new(&source, gpu)];
+        stream.upload_batch_by(Route::Kernel, &mut items).unwrap();
     },
     |stream, gpu| {
         let mut target = vec![0; LENGTH];
-        stream.download_batch(&mut [Download::new(&*gpu, &mut target).unwrap()]).unwrap();
+        stream.download_batch(&mut [Download::new(&*gpu, &mut target)]).unwrap();
     },
     |stream, gpu| {
         let file = FileReader::open(std::env::current_exe().unwrap()).unwrap();
@@ -173,7 +173,7 @@ fn legacy_work_may_come_in_the_middle_of_a_download() {
                     let sources = (0..LENGTH / 512).map(|n| gpu.slice(512 * n..512 * (n + 1)));
                     let items = sources.zip(target.chunks_mut(512));
                     let items = items.map(|(from, to)| Download::new(from.unwrap(), to));
-                    let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
+                    let mut items = items.collect::<Vec<_>>();
                     let mut legacys = Some(&mut legacys);
                     let hold = |_, _: &[u8]| {
                         if let Some(legacys) = legacys.take() {

@@ -8,8 +8,8 @@ use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, bat
 use proptest::prelude::*;
 
 use crate::support::{
-    SLOT, assert_nothing_is_left, bytes, config, device, device_of, install_team, pinned, shared,
-    tiny, upload, watched,
+    SLOT, all_calls, assert_nothing_is_left, bytes, config, device, device_of, install_team,
+    pinned, shared, tiny, upload, watched,
 };
 
 /// Where the items of a batch are: on the device, and the host memory of either kind.
@@ -39,8 +39,8 @@ impl Items {
     fn list(&mut self) -> Vec<Download<'_>> {
         let (mut ordinary, mut locked) = (self.ordinary.iter_mut(), self.locked.iter_mut());
         let item = |(gpu, &is_locked)| match is_locked {
-            true => Download::new(gpu, locked.next().unwrap()).unwrap(),
-            false => Download::new(gpu, ordinary.next().unwrap()).unwrap(),
+            true => Download::new(gpu, locked.next().unwrap()),
+            false => Download::new(gpu, ordinary.next().unwrap()),
         };
         self.gpus.iter().zip(&self.is_locked).map(item).collect()
     }
@@ -194,7 +194,19 @@ fn whoever_is_told_of_page_locked_items_may_copy() {
 #[test]
 fn a_mismatch_of_lengths_is_refused() {
     let emulator = Emulator::new();
-    let gpu = device(&emulator).alloc::<u8>(5).unwrap();
-    let error = Download::new(&gpu, &mut [0; 4]).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::LengthMismatch);
+    let device = device(&emulator);
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(5).unwrap();
+    let before = all_calls(&emulator);
+    let mut target = vec![0; 4];
+    let errors = [
+        stream.download_batch([(&gpu, &mut target)]).unwrap_err(),
+        stream.upload_batch([(&vec![0; 6], &mut gpu)]).unwrap_err(),
+        stream.copy_batch([(&gpu, &mut device.alloc::<u8>(4).unwrap())]).unwrap_err(),
+    ];
+    for error in errors {
+        assert_eq!(error.kind(), ErrorKind::LengthMismatch, "{error}");
+    }
+    // Only the memory of the last destination came and went.
+    assert!(all_calls(&emulator) <= before + 4, "nothing was enqueued");
 }

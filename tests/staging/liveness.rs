@@ -11,7 +11,7 @@ use pinlane::{
 };
 
 use crate::support::{
-    EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device, device_of,
+    ByRoute, EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device, device_of,
     eventually, install_team, raw, shared, tiny, watched,
 };
 
@@ -28,11 +28,10 @@ pub fn roundtrip(device: &Device, stream: &Stream, length: usize, seed: u64) {
     assert!(target == source);
     let (first, second) = gpu.as_slice_mut().split_at_mut(length / 3).unwrap();
     let mut items =
-        [Upload::new(&source[..length / 3], first), Upload::new(&source[length / 3..], second)]
-            .map(Result::unwrap);
+        [Upload::new(&source[..length / 3], first), Upload::new(&source[length / 3..], second)];
     stream.upload_batch(&mut items).unwrap();
     target.fill(0);
-    stream.download_batch(&mut [Download::new(&gpu, &mut target).unwrap()]).unwrap();
+    stream.download_batch(&mut [Download::new(&gpu, &mut target)]).unwrap();
     assert!(target == source);
 }
 
@@ -214,9 +213,7 @@ fn small_copies_that_are_held_up_leave_the_ring_alone() {
 #[test]
 fn page_locked_batches_wait_for_nothing() {
     watched(|| {
-        for path in
-            crate::support::PATHS.into_iter().filter(|&path| path != pinlane::batch::Route::Packed)
-        {
+        for path in crate::support::ROUTES {
             let emulator = Emulator::new();
             let device = device(&emulator);
             let stream = device.stream().unwrap();
@@ -228,9 +225,8 @@ fn page_locked_batches_wait_for_nothing() {
             for _ in 0..3 {
                 let views = crate::support::views(&mut gpu, (0..900).map(|n| 10 * n..10 * n + 9));
                 let views = views.into_iter().enumerate();
-                let items = views.map(|(n, view)| {
-                    Upload::new(host.slice(10 * n..10 * n + 9).unwrap(), view).unwrap()
-                });
+                let items = views
+                    .map(|(n, view)| Upload::new(host.slice(10 * n..10 * n + 9).unwrap(), view));
                 tickets.push(stream.upload_batch_by(path, &mut items.collect::<Vec<_>>()).unwrap());
             }
             assert!(!tickets[0].is_done().unwrap());

@@ -16,7 +16,7 @@ mod on_device;
 mod order;
 mod overlaps;
 mod peers;
-mod plans;
+mod routes;
 mod seams;
 mod slices;
 mod streams;

@@ -19,9 +19,7 @@ fn copies_through_slots_are_refused_while_slots_are_in_use() {
     let mut items: Vec<_> = targets
         .iter_mut()
         .enumerate()
-        .map(|(n, target)| {
-            Download::new(gpu.slice(n * 5000..(n + 1) * 5000).unwrap(), target).unwrap()
-        })
+        .map(|(n, target)| Download::new(gpu.slice(n * 5000..(n + 1) * 5000).unwrap(), target))
         .collect();
     let mut told = 0;
     stream

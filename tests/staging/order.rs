@@ -9,8 +9,8 @@ use pinlane::{
 };
 
 use crate::support::{
-    EXECUTIONS, PATHS, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device, eventually,
-    pinned, upload, views, watched,
+    ByRoute, EXECUTIONS, ROUTES, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device,
+    eventually, pinned, upload, views, watched,
 };
 
 /// More than a ring.
@@ -38,7 +38,7 @@ fn upload_by(
 ) {
     let ticket = match path {
         None => stream.upload_slice(source, gpu),
-        Some(path) => stream.upload_batch_by(path, &mut [Upload::new(source, gpu).unwrap()]),
+        Some(path) => stream.upload_batch_by(path, &mut [Upload::new(source, gpu)]),
     };
     ticket.unwrap();
 }
@@ -52,14 +52,14 @@ fn download_by(
     match path {
         None => stream.download_slice(gpu, target).unwrap(),
         Some(path) => {
-            let mut items = [Download::new(gpu, target).unwrap()];
+            let mut items = [Download::new(gpu, target)];
             stream.download_batch_by(path, &mut items).map(drop).unwrap();
         }
     }
 }
 
 fn ways() -> impl Iterator<Item = Option<Route>> {
-    [None].into_iter().chain(PATHS.map(Some))
+    [None].into_iter().chain(ROUTES.map(Some))
 }
 
 fn ways_down() -> impl Iterator<Item = Option<Route>> {
@@ -126,20 +126,17 @@ fn page_locked_entries_know_of_the_batch() {
             let mut hosts: Vec<_> = (0..3).map(|_| pinned(&pool, &source)).collect();
             let mut gpus: Vec<_> = (0..3).map(|_| device.alloc::<u8>(900).unwrap()).collect();
             let items = hosts.iter().zip(&mut gpus).map(|(host, gpu)| Upload::new(host, gpu));
-            let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
+            let mut items = items.collect::<Vec<_>>();
             stream.upload_batch_by(path, &mut items).unwrap();
             // Written again at once: only once the device has read it.
             hosts.iter_mut().for_each(|host| host.write().unwrap().fill(0x55));
             let whole: Vec<_> = gpus.iter().map(|gpu| contents(device, gpu)).collect();
             assert!(whole.iter().all(|gpu| *gpu == source), "{path}");
-            if path == Route::Kernel {
-                continue;
-            }
             for gpu in &mut gpus {
                 other.fill(gpu, 9).unwrap();
             }
             let items = gpus.iter().zip(&mut hosts).map(|(gpu, host)| Download::new(gpu, host));
-            let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
+            let mut items = items.collect::<Vec<_>>();
             stream.download_batch_by(path, &mut items).unwrap();
             // Read and dropped at once.
             assert!(hosts[0].read().unwrap() == [9; 900], "{path}");
@@ -162,7 +159,7 @@ fn buffers_may_be_dropped_in_flight() {
                 let mut gpus: Vec<_> = (0..9).map(|_| upload(&device, &[2; 300])).collect();
                 let stalled = Stalled::new(&emulator, &stream);
                 let items = hosts.iter().zip(&mut gpus).map(|(h, g)| Upload::new(h, g));
-                let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
+                let mut items = items.collect::<Vec<_>>();
                 let ticket = stream.upload_batch_by(path, &mut items).unwrap();
                 drop((hosts, gpus));
                 assert!(!ticket.is_done().unwrap());
@@ -184,7 +181,7 @@ fn copies_between_buffers_are_ordered() {
         gpus.iter_mut().for_each(|gpu| drop(other.fill(gpu, 7).unwrap()));
         let (from, to) = gpus.split_at_mut(3);
         let items = from.iter().zip(to).map(|(from, to)| pinlane::batch::DeviceCopy::new(from, to));
-        let mut items = items.collect::<Result<Vec<_>, _>>().unwrap();
+        let mut items = items.collect::<Vec<_>>();
         stream.copy_batch(&mut items).unwrap();
         gpus[..3].iter_mut().for_each(|gpu| drop(other.fill(gpu, 8).unwrap()));
         for (n, gpu) in gpus.iter().enumerate() {
@@ -202,7 +199,7 @@ fn slots_are_not_filled_again_too_early() {
         let emulator = Emulator::builder().execution(Execution::Lazy).seed(seed).build();
         let device = device(&emulator);
         let stream = device.stream().unwrap();
-        for path in PATHS {
+        for path in ROUTES {
             let sources: Vec<_> = (0..12).map(|n| bytes(1500 + 400 * n, n as u64)).collect();
             let mut gpus: Vec<_> =
                 sources.iter().map(|source| device.alloc(source.len()).unwrap()).collect();
@@ -234,10 +231,8 @@ fn uses_between_the_views_are_not_forgotten() {
             let (last, middle, first) =
                 (views.pop().unwrap(), views.pop().unwrap(), views.pop().unwrap());
             let batch = scope.spawn(|| {
-                let mut items = [
-                    Upload::new(&source[..1000], first).unwrap(),
-                    Upload::new(&source[1000..], last).unwrap(),
-                ];
+                let mut items =
+                    [Upload::new(&source[..1000], first), Upload::new(&source[1000..], last)];
                 stream.upload_batch_by(Route::Copies, &mut items).unwrap();
             });
             // It has looked for conflicts once it waits for its stream.

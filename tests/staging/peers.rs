@@ -13,7 +13,7 @@ fn two_devices_are_introduced_once() {
     stream.fill(&mut near, 7).unwrap();
     for _ in 0..3 {
         stream.copy(&near, &mut far).unwrap();
-        stream.copy_batch(&mut [DeviceCopy::new(&near, &mut far).unwrap()]).unwrap();
+        stream.copy_batch(&mut [DeviceCopy::new(&near, &mut far)]).unwrap();
     }
     let calls = [Call::PeerEnable, Call::PoolAccess].map(|call| emulator.calls(call));
     assert_eq!(calls, [2, 2], "each way");

@@ -5,12 +5,12 @@ use std::thread;
 
 use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::{
-    Device, DeviceBuf, Error, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, StreamOptions,
+    Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, StreamOptions,
     batch::{DeviceCopy, Download, Route, Upload},
 };
 
 use crate::support::{
-    PATHS, SLOT, all_calls, assert_nothing_is_left, bytes, contents, device, eventually,
+    ByRoute, ROUTES, SLOT, all_calls, assert_nothing_is_left, bytes, contents, device, eventually,
     install_team, pinned, raw, watched,
 };
 
@@ -53,7 +53,7 @@ impl Everything {
                 true => Upload::new(&*host, gpu),
                 false => Upload::new(&*source, gpu),
             };
-            let mut items = [item.unwrap()];
+            let mut items = [item];
             results.push(
                 match path {
                     Some(path) => stream.upload_batch_by(path, &mut items),
@@ -62,26 +62,24 @@ impl Everything {
                 .map(drop),
             );
         };
-        for path in [None, Some(Route::Copies), Some(Route::Packed), Some(Route::Kernel)] {
+        for path in [None, Some(Route::Copies), Some(Route::Kernel)] {
             up(path, gpu, false);
-            if path != Some(Route::Packed) {
-                up(path, gpu, true);
-            }
+            up(path, gpu, true);
         }
         for locked in [false, true] {
             let item = match locked {
                 true => Download::new(&*gpu, &mut *host),
                 false => Download::new(&*gpu, &mut *target),
             };
-            let mut items = [item.unwrap()];
+            let mut items = [item];
             results.push(stream.download_batch(&mut items).map(drop));
             results.push(stream.download_batch_each(&mut items, |_, _| ()));
         }
-        let mut items = [DeviceCopy::new(&*gpu, &mut *other).unwrap()];
+        let mut items = [DeviceCopy::new(&*gpu, &mut *other)];
         results.push(stream.copy_batch(&mut items).map(drop));
-        results.push(stream.upload_batch(&mut []).map(drop));
-        results.push(stream.download_batch(&mut []).map(drop));
-        results.push(stream.copy_batch(&mut []).map(drop));
+        results.push(stream.upload_batch([] as [Upload; 0]).map(drop));
+        results.push(stream.download_batch([] as [Download; 0]).map(drop));
+        results.push(stream.copy_batch([] as [DeviceCopy; 0]).map(drop));
         results
     }
 }
@@ -110,7 +108,7 @@ fn default_streams_do_everything_but_batch_calls() {
         for (number, stream) in streams.iter().enumerate() {
             try_all(everything.run(stream)).unwrap();
             assert!(contents(&device, &everything.other) == everything.target);
-            let mut items = [Upload::new(&everything.source, &mut everything.gpu).unwrap()];
+            let mut items = [Upload::new(&everything.source, &mut everything.gpu)];
             let batch = stream.upload_batch_by(Route::BatchCall, &mut items);
             let kind = batch.map(drop).map_err(|error| error.kind());
             let expected = if number == 0 { Err(ErrorKind::Unsupported) } else { Ok(()) };
@@ -214,11 +212,11 @@ fn memory_of_another_driver_is_refused() {
     let mut gpu = device.alloc::<u8>(LENGTH).unwrap();
     let copies = [Route::Copies, Route::BatchCall, Route::Kernel];
     for path in copies {
-        let mut items = [Upload::new(&everything.host, &mut gpu).unwrap()];
+        let mut items = [Upload::new(&everything.host, &mut gpu)];
         let error = stream.upload_batch_by(path, &mut items).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::WrongDevice);
     }
-    let mut items = [Download::new(&gpu, &mut everything.host).unwrap()];
+    let mut items = [Download::new(&gpu, &mut everything.host)];
     let error = stream.download_batch(&mut items).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::WrongDevice);
     assert_eq!((emulator.findings(), other.findings()), (vec![], vec![]));
@@ -238,7 +236,7 @@ fn memory_of_another_device_is_refused() {
     // Page-locked memory is for all devices.
     let mut gpu = second.alloc::<u8>(LENGTH).unwrap();
     for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
-        let mut items = [Upload::new(&everything.host, &mut gpu).unwrap()];
+        let mut items = [Upload::new(&everything.host, &mut gpu)];
         stream.upload_batch_by(path, &mut items).unwrap().wait().unwrap();
         assert!(contents(&second, &gpu) == everything.host.read().unwrap());
     }
@@ -280,12 +278,10 @@ fn a_forked_child_is_refused_everything() {
             // So many that the team would be asked.
             let views = crate::support::views(&mut gpu, (0..5000).map(|n| n..n + 1)).into_iter();
             let items = views.zip(many.chunks(1)).map(|(dst, src)| Upload::new(src, dst));
-            let mut items = items.collect::<Result<Vec<_>, Error>>().unwrap();
-            let batches = PATHS.map(|path| stream.upload_batch_by(path, &mut items).map(drop));
+            let mut items = items.collect::<Vec<_>>();
+            let batches = ROUTES.map(|path| stream.upload_batch_by(path, &mut items).map(drop));
             let batches = all_are(batches.into(), ErrorKind::ForkedProcess);
-            let plan = stream.plan_upload(&items);
             let no_call = all_calls(&emulator) == before;
-            let _ = plan;
             [refused, batches, no_call].iter().position(|&right| !right).map_or(0, |n| n as i32 + 1)
         };
         let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));

@@ -5,13 +5,11 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use pinlane::batch::{Download, Downloads, Route, Upload, Uploads};
 use pinlane::driver::emulated::{Emulator, Execution, Usage};
 use pinlane::driver::{Call, RawStream};
-use pinlane::{
-    Device, DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedPool, Stream,
-    batch::Route,
-    staging::{CopyTeam, Staging},
-};
+use pinlane::staging::{CopyTeam, Staging};
+use pinlane::{Device, DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedPool, Result, Stream, Ticket};
 use proptest::test_runner::Config;
 
 /// What a slot holds in [`tiny`] rings, of three slots.
@@ -20,7 +18,40 @@ pub const SLOT: usize = 4096;
 /// How long a test may seem to hang before it fails.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-pub const PATHS: [Route; 4] = [Route::Copies, Route::BatchCall, Route::Packed, Route::Kernel];
+pub const ROUTES: [Route; 3] = [Route::Copies, Route::BatchCall, Route::Kernel];
+
+/// Batches by a chosen route.
+pub trait ByRoute {
+    fn upload_batch_by<'a>(
+        &self,
+        route: Route,
+        copies: impl IntoIterator<Item = impl Into<Upload<'a>>>,
+    ) -> Result<Ticket>;
+
+    fn download_batch_by<'a>(
+        &self,
+        route: Route,
+        copies: impl IntoIterator<Item = impl Into<Download<'a>>>,
+    ) -> Result<Ticket>;
+}
+
+impl ByRoute for Stream {
+    fn upload_batch_by<'a>(
+        &self,
+        route: Route,
+        copies: impl IntoIterator<Item = impl Into<Upload<'a>>>,
+    ) -> Result<Ticket> {
+        self.upload_list(&mut Uploads::from_iter(copies).route(route))
+    }
+
+    fn download_batch_by<'a>(
+        &self,
+        route: Route,
+        copies: impl IntoIterator<Item = impl Into<Download<'a>>>,
+    ) -> Result<Ticket> {
+        self.download_list(&mut Downloads::from_iter(copies).route(route))
+    }
+}
 
 pub const EXECUTIONS: [Execution; 2] = [Execution::Eager, Execution::Lazy];
 

@@ -87,9 +87,9 @@ impl Machine {
                     let at = number * piece;
                     model[at..at + from.len()].copy_from_slice(&host.model[..from.len()]);
                     let from = host.buffer.slice(..from.len()).expect("in range");
-                    Upload::new(from, to).expect("as long")
+                    Upload::new(from, to)
                 }
-                None => Upload::new(from, to).expect("as long"),
+                None => Upload::new(from, to),
             });
         }
         let uploaded = self.lanes[lane].stream.upload_batch(&mut items);
@@ -114,7 +114,7 @@ impl Machine {
         let items = target.chunks_mut(piece).enumerate().map(|(number, to)| {
             let at = number * piece;
             let from = device.buffer.slice(at..at + to.len()).expect("in range");
-            Download::new(from, to).expect("as long")
+            Download::new(from, to)
         });
         let mut items: Vec<_> = items.collect();
         let downloaded = self.lanes[lane].stream.download_batch(&mut items);
