@@ -37,7 +37,7 @@
 //! | open a GPU, or the emulated device | [`Device`] |
 //! | get page-locked host memory | [`PinnedPool`], which gives [`PinnedBuf`]s |
 //! | get device memory | [`Device::alloc`], which gives [`DeviceBuf`]s |
-//! | copy page-locked or device memory | [`Stream::upload`], [`Stream::download`], [`Stream::copy`] |
+//! | copy pinned or device memory | [`Stream::upload`], [`Stream::download`], [`Stream::copy`] |
 //! | copy pageable memory (a `&[T]`) | [`Stream::upload_slice`], [`Stream::download_slice`] |
 //! | make thousands of copies by one call | [`Stream::upload_batch`], [`Stream::download_batch`] |
 //! | load a file | [`FileReader`], [`Stream::upload_file`] |
