@@ -1,4 +1,4 @@
-//! The other reference: the runtime's own calls on ordinary memory, which it stages itself.
+//! The other reference: the runtime's own calls on pageable memory, which the runtime stages.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::cuda::{self, Way};
 /// Calls that go to one stream.
 pub struct Pageable {
     stream: Stream,
-    /// The emulated device's.
+    /// The driver of the emulated device; `None` on a GPU.
     driver: Option<Arc<dyn Driver>>,
 }
 
@@ -35,17 +35,17 @@ impl Pageable {
     pub fn name(&self, call: Call) -> &'static str {
         match (&self.driver, call) {
             (Some(_), _) => "the emulated driver's own call",
-            (None, Call::Async) => "bare cudaMemcpyAsync from and to ordinary memory",
-            (None, Call::Sync) => "cudaMemcpy from and to ordinary memory",
+            (None, Call::Async) => "bare cudaMemcpyAsync from and to pageable memory",
+            (None, Call::Sync) => "cudaMemcpy from and to pageable memory",
         }
     }
 
-    /// Enqueues a copy. It may be complete when the call returns, and need not be.
+    /// Enqueues a copy. When the call returns, the copy may be complete or not.
     ///
     /// # Safety
     ///
-    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize);
-    ///   `host` may be written if the copy goes there.
+    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize).
+    /// * If the copy goes to `host`, `host` may be written.
     #[inline]
     pub unsafe fn copy(&self, way: Way, host: *mut u8, device: DevicePtr, bytes: usize) {
         let stream = &self.stream;
@@ -69,11 +69,12 @@ impl Pageable {
         copied.expect("the emulated device copies");
     }
 
-    /// A whole copy: the data is there when it returns.
+    /// A complete copy: the data is there when the call returns.
     ///
     /// # Safety
     ///
-    /// * Both ranges are allocated and idle; `host` may be written if the copy goes there.
+    /// * Both ranges are allocated and idle.
+    /// * If the copy goes to `host`, `host` may be written.
     pub unsafe fn copy_and_wait(
         &self,
         call: Call,

@@ -1,4 +1,4 @@
-//! What calibrating takes, and what it finds; the batches after it are planned by it.
+//! How long calibration takes, and what it finds. The batches after it are planned by it.
 
 use std::time::Instant;
 
@@ -9,8 +9,8 @@ use super::common::figures::{Figure, Report};
 
 const NAME: &str = "calibration";
 
-/// Keeps the calibration out of the user's file, and that file out of the benchmark. Must be called
-/// before the program has threads.
+/// The benchmark neither writes nor reads the user's calibration file. Must be called before the
+/// program has threads.
 pub fn keep_to_itself() {
     const VARIABLE: &str = "PINLANE_CALIBRATION";
     if std::env::var_os(VARIABLE).is_none() {
