@@ -1,4 +1,4 @@
-//! The shortest program: to the device and back.
+//! The shortest program: data goes to the device and back.
 
 use pinlane::{Device, PinnedPool};
 

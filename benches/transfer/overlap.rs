@@ -19,7 +19,7 @@ use super::common::figures::{Figure, Report};
 use super::common::timing::{median, medians_of, seconds};
 use super::{Bench, GIB, KIB, MIB};
 
-/// Chunks on the device: one in each stage, and one to spare.
+/// How many chunks are on the device: one in each stage, and one to spare.
 const RING: usize = 4;
 
 const METHOD: &str = "upload, kernels and download of 1 GiB of pinned memory in chunks of 4 MiB on \
