@@ -1,5 +1,5 @@
-//! Upload, kernel and download at once: chunks go through three streams, and the buffers order
-//! them.
+//! Uploads, kernels and downloads at the same time. Chunks go through three streams, and the
+//! buffers order the streams.
 //!
 //! ```text
 //! cargo run --release --example overlap [CHUNKS]
@@ -9,17 +9,17 @@
 //!   down                         | chunk 0 | chunk 1 | ...
 //! ```
 //!
-//! There is no event and no wait between the streams in this file. A kernel on one stream follows
-//! the copy on another because both name the chunk's buffer, and a buffer is overwritten only once
+//! This file has no events, and no waits between streams. A kernel on one stream runs after the
+//! copy on another because both name the buffer of the chunk. And a buffer is overwritten only when
 //! its last chunk has left it.
 
 use std::time::Instant;
 
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Result, Stream, checksum};
 
-/// Elements of a chunk.
+/// The elements of a chunk.
 const CHUNK: usize = 1 << 18;
-/// Chunks on the device: one in each stage, and one to spare.
+/// How many chunks are on the device: one in each stage, and one to spare.
 const RING: usize = 4;
 
 struct Pipeline {
@@ -47,7 +47,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
     let [a, b, c] = [device.stream()?, device.stream()?, device.stream()?];
     println!("{}: {chunks} chunks of {} KiB, each way", device.name(), (CHUNK * 4) >> 10);
     for (name, streams) in [("one stream", [&a, &a, &a]), ("three streams", [&a, &b, &c])] {
-        pipeline.run(streams)?; // the device memory is there afterwards
+        pipeline.run(streams)?; // not timed: allocates the device memory
         pipeline.target.write()?.fill(0);
         let start = Instant::now();
         pipeline.run(streams)?;
@@ -60,7 +60,7 @@ fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
 }
 
 impl Pipeline {
-    /// Every chunk through the three stages. Nothing blocks before the last line.
+    /// Sends every chunk through the three stages. Only the last line blocks.
     fn run(&mut self, [up, kernels, down]: [&Stream; 3]) -> Result<()> {
         for index in 0..self.sums.len() {
             let range = index * CHUNK..(index + 1) * CHUNK;
@@ -74,8 +74,8 @@ impl Pipeline {
         down.synchronize()
     }
 
-    /// The kernels saw what was uploaded; what came back is that in one half, and theirs in the
-    /// other.
+    /// Checks that the kernels read what was uploaded. In each chunk that came back, the first half
+    /// must be what was uploaded, and the second half what the kernel wrote.
     fn check(&self) -> Result<()> {
         let (source, target) = (self.source.read()?, self.target.read()?);
         let chunks = source.chunks(CHUNK).zip(target.chunks(CHUNK)).zip(self.host_sums.read()?);

@@ -1,4 +1,4 @@
-//! The shortest program: to the device and back.
+//! The shortest program: data goes to the device and back.
 
 use pinlane::{Device, PinnedPool};
 
@@ -8,7 +8,7 @@ fn main() -> pinlane::Result<()> {
     let stream = device.stream()?;
 
     let mut host = pool.alloc::<f32>(1 << 20)?; // page-locked: nanoseconds from the pool
-    host.write()?.fill(0.5); // waits first, if the device still uses the block
+    host.write()?.fill(0.5); // waits while the device uses the block
     let mut gpu = device.alloc::<f32>(1 << 20)?;
     stream.upload(&host, &mut gpu)?; // returns at once
     stream.download(&gpu, &mut host)?; // returns at once

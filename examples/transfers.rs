@@ -4,11 +4,8 @@
 //! cargo run --release --example transfers [--calibrate]
 //! ```
 
-use pinlane::{
-    Device, PinnedPool, Result, batch::Download, file::FileReader, prefetch::Prefetch,
-    staging::CopyTeam,
-};
-use pinlane::{Stream, batch::Upload, staging::Staging};
+use pinlane::{Device, PinnedPool, Result, staging::CopyTeam, batch::Download, file::FileReader, prefetch::Prefetch};
+use pinlane::{Stream, staging::Staging, batch::Upload};
 
 fn main() -> Result<()> {
     let device = Device::open_or_emulated()?;
@@ -17,11 +14,11 @@ fn main() -> Result<()> {
         calibrated(&device)?;
     }
     all(&device)?;
-    println!("{}: all of it is there", device.name());
+    println!("{}: all data arrived", device.name());
     Ok(())
 }
 
-/// All that needs a device only.
+/// Everything that needs only a device.
 pub fn all(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     slices(device, &stream)?;
@@ -50,14 +47,14 @@ fn batches(device: &Device, stream: &Stream) -> Result<()> {
     let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>>>()?;
     let pairs = weights.iter().zip(&mut gpu);
     let mut items = pairs.map(|(w, g)| Upload::new(w, g)).collect::<Result<Vec<_>>>()?;
-    println!("{}", stream.plan_upload(&items)?); // what it will do, and what else it could
-    stream.upload_batch(&mut items)?; // ordinary and page-locked sources may be mixed
+    println!("{}", stream.plan_upload(&items)?); // the way it will take, and the others
+    stream.upload_batch(&mut items)?; // pageable and page-locked sources may be mixed
 
     let mut back = vec![vec![0.0f32; 1000]; 1000];
     let pairs = gpu.iter().zip(&mut back);
     let mut items = pairs.map(|(g, b)| Download::new(g, b)).collect::<Result<Vec<_>>>()?;
     stream.download_batch_each(&mut items, |number, bytes| {
-        assert_eq!(bytes, bytemuck::cast_slice(&weights[number])); // as each of them lands
+        assert_eq!(bytes, bytemuck::cast_slice(&weights[number])); // called as each piece arrives
     })?;
 
     Ok(())
@@ -78,7 +75,7 @@ fn prefetched(device: &Device, stream: &Stream) -> Result<()> {
 }
 
 fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> {
-    let file = FileReader::open(path)?; // or `open_direct`, past the page cache
+    let file = FileReader::open(path)?; // or `open_direct`, which bypasses the page cache
     let mut weights = device.alloc::<f32>(1000)?;
     let mut biases = device.alloc::<f32>(100)?;
     stream.upload_file_ranges(&file, [(8, &mut weights), (4008, &mut biases)])?; // one job
@@ -86,10 +83,10 @@ fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> 
     stream.synchronize()
 }
 
-/// To be said before the first copy.
+/// Must be called before the first copy.
 pub fn options(device: &Device) -> Result<()> {
-    CopyTeam::new().threads(4).install()?; // of the process: threads that help, their cores
-    device.set_staging(Staging::new().ring_bytes(128 << 20))?; // of a device, before its first copy
+    CopyTeam::new().threads(4).install()?; // per process: how many threads help
+    device.set_staging(Staging::new().ring_bytes(128 << 20))?; // per device, before its first copy
 
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! The ceiling: the runtime's own calls, with nothing around them.
+//! The ceiling: the runtime's own calls with nothing around them.
 
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -11,7 +11,8 @@ use super::cuda::{self, Way};
 
 /// Calls that go to one stream.
 pub struct Bare {
-    /// A stream of its own, since giving its handle away makes a stream's tracked calls ask more.
+    /// A stream of its own. A stream whose handle was given out makes more checks in each tracked
+    /// call.
     stream: Stream,
     runtime: Runtime,
 }
@@ -22,7 +23,7 @@ enum Runtime {
     Emulated { machine: Emulator, driver: Arc<dyn Driver> },
 }
 
-/// GPU 0, or the first of two emulated devices, and the way around this crate to it.
+/// GPU 0, or the first of two emulated devices, and the runtime's own calls to it.
 pub fn open() -> Result<(Device, Bare)> {
     let (device, runtime) = if Device::available().is_empty() {
         let machine = Emulator::builder().devices(2).memory_bytes(16 << 30).build();
@@ -36,7 +37,7 @@ pub fn open() -> Result<(Device, Bare)> {
 }
 
 impl Bare {
-    /// What a reference to one of these calls is named: `cuda` on a GPU.
+    /// The name of a reference that is one of these calls: `cuda` on a GPU.
     pub fn name(&self, cuda: &'static str) -> &'static str {
         match self.runtime {
             Runtime::Cuda => cuda,
@@ -48,7 +49,7 @@ impl Bare {
         matches!(self.runtime, Runtime::Emulated { .. })
     }
 
-    /// The same calls on another stream; `device` is one of the runtime's.
+    /// The same calls on another stream. `device` belongs to this runtime.
     pub fn another(&self, device: &Device) -> Result<Bare> {
         Ok(Bare { stream: device.stream()?, runtime: self.runtime.clone() })
     }
@@ -65,7 +66,7 @@ impl Bare {
         &self.stream
     }
 
-    /// The seam's driver, for what is beside the measurement.
+    /// The driver below the seam, for work that is not measured.
     pub fn driver(&self) -> Arc<dyn Driver> {
         match &self.runtime {
             Runtime::Cuda => cuda_runtime().expect("a GPU was opened with it"),
@@ -88,7 +89,7 @@ impl Bare {
     /// # Safety
     ///
     /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize).
-    /// * The host's is page-locked.
+    /// * The host's range is page-locked.
     #[inline]
     pub unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize) {
         match &self.runtime {
@@ -126,7 +127,8 @@ impl Bare {
     ///
     /// # Safety
     ///
-    /// * As for [`upload`](Self::upload), but for the host's range; each range is on its device.
+    /// * As for [`upload`](Self::upload), except that no range is on the host.
+    /// * Each range is on the device that follows its address.
     pub unsafe fn copy_peer(&self, to: (DevicePtr, i32), from: (DevicePtr, i32), bytes: usize) {
         match &self.runtime {
             Runtime::Cuda => {
@@ -143,7 +145,7 @@ impl Bare {
         }
     }
 
-    /// Page-locked memory, for every device.
+    /// Page-locked memory for every device.
     pub fn host_alloc(&self, bytes: usize) -> NonNull<u8> {
         match &self.runtime {
             Runtime::Cuda => cuda::host_alloc(bytes),

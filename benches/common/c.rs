@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-/// Handles of the C interface, as this side of it sees them.
+/// A handle of the C interface.
 pub type Handle = *mut c_void;
 
 unsafe extern "C" {

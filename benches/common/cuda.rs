@@ -1,4 +1,4 @@
-//! The runtime's own functions, with nothing around them. A build without CUDA opens no GPU, and
+//! The runtime's own functions with nothing around them. A build without CUDA opens no GPU and
 //! calls none of them.
 
 #[cfg(pinlane_cuda)]
@@ -6,7 +6,7 @@ pub use linked::*;
 #[cfg(not(pinlane_cuda))]
 pub use missing::*;
 
-/// Which way `cudaMemcpy` and its kin copy.
+/// The direction of `cudaMemcpy` and similar calls.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Way {
     H2D = 1,
@@ -24,7 +24,7 @@ mod linked {
 
     const PORTABLE: u32 = 1; // cudaHostAllocPortable
 
-    // The runtime is linked into this program with the library.
+    // The library links the runtime into this program.
     unsafe extern "C" {
         fn cudaMemcpyAsync(
             dst: *mut c_void,

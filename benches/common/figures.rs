@@ -7,21 +7,21 @@ use serde_json::{Map, Value, json};
 use super::machine::machine;
 use super::options::Options;
 
-/// One figure beside what it is compared with. Names carry the size.
+/// One figure, and its reference. Names contain the size.
 pub struct Figure {
     pub name: String,
     pub value: f64,
     pub unit: &'static str,
     /// `lower` or `higher`.
     pub better: &'static str,
-    /// What it is compared with, from the same run.
+    /// The name and the value that it is compared with, from the same run.
     pub reference: Option<(&'static str, f64)>,
     pub samples: usize,
     pub method: &'static str,
 }
 
 impl Figure {
-    /// A figure of which less is better.
+    /// A figure that is better if lower.
     pub fn lower(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Figure {
             name: name.into(),
@@ -34,7 +34,7 @@ impl Figure {
         }
     }
 
-    /// A figure of which more is better.
+    /// A figure that is better if higher.
     pub fn higher(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Figure { better: "higher", ..Figure::lower(name, value, unit) }
     }
@@ -71,12 +71,12 @@ pub struct Report {
     machine: Value,
     only: Option<String>,
     figures: Vec<Figure>,
-    /// What could not be measured here, and why.
+    /// Figures that could not be measured here, and why.
     skipped: Map<String, Value>,
 }
 
 impl Report {
-    /// A report on `device`, by its name.
+    /// A report on the device with this name.
     pub fn new(device: &str, options: &Options) -> Self {
         Report {
             machine: machine(device),
@@ -110,7 +110,8 @@ impl Report {
         self.skipped.insert(name.into(), reason.into().into());
     }
 
-    /// A table. Each figure names a note below it, which has the method and the reference.
+    /// Prints a table. Each figure has the number of a note below the table, which gives the method
+    /// and the reference.
     pub fn print(&self) {
         let said = |key: &str| self.machine[key].as_str().unwrap_or("none").to_owned();
         println!("{}, driver {}, {}", said("gpu"), said("driver"), said("cpu"));

@@ -1,13 +1,13 @@
-//! Device time, by the method of nvbandwidth: a kernel holds the streams back until all the work is
-//! enqueued, so that the time the host takes to enqueue it is in no figure.
+//! Device time, by the method of nvbandwidth. A kernel holds the streams back until all work is
+//! enqueued. So no figure contains the time that the host takes to enqueue.
 //!
 //! ```text
 //!   first    [ busy kernel ][start][ work ..... ]--------[end]
 //!   others                     \-->[ work ........ ][join]-^
 //! ```
 //!
-//! A measurement whose work was enqueued too late is thrown away, and the kernel runs longer from
-//! then on.
+//! If the work was enqueued too late, the measurement is thrown away, and the kernel runs longer
+//! from then on.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Held {
     start: RawEvent,
     end: RawEvent,
     join: RawEvent,
-    /// How long the kernel runs; nothing on the emulated device, where kernels take no time and the
+    /// How long the kernel runs. `None` on the emulated device, where kernels take no time and the
     /// host executes the work as it enqueues it.
     hold: Option<Cell<Duration>>,
 }
@@ -46,8 +46,8 @@ impl Held {
         }
     }
 
-    /// Seconds of device time that `work` takes, which enqueues on `streams` of the device and on
-    /// no other. Afterwards they are idle.
+    /// Seconds of device time that `work` takes. `work` enqueues on `streams`, which belong to the
+    /// device, and on no others. They are idle afterwards.
     pub fn seconds(
         &self,
         streams: &[&Stream],
@@ -74,8 +74,8 @@ impl Held {
         if let Some(hold) = &self.hold {
             streams[0].busy(hold.get())?;
         }
-        // SAFETY: the events are live until `self` is dropped, the streams are borrowed; all are of
-        // one device.
+        // SAFETY: the events are live until `self` is dropped, and the streams are borrowed. All
+        // belong to one device.
         unsafe {
             ok(driver.event_record(self.start, first));
             for &other in others {
@@ -83,8 +83,8 @@ impl Held {
             }
         }
         work()?;
-        // SAFETY: as above. A wait that is enqueued keeps what it waits for when its event is
-        // recorded again.
+        // SAFETY: as above. A wait that is enqueued is not changed when its event is recorded
+        // again.
         unsafe {
             let in_time = ok(driver.event_query(self.start)) == Poll::NotReady;
             for &other in others {

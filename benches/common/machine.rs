@@ -1,10 +1,10 @@
-//! What a run was measured on.
+//! The machine that a run was measured on.
 
 use std::fs;
 
 use serde_json::{Value, json};
 
-/// The machine as `docs/measured` keeps it; `device` is the name of the device.
+/// A description of the machine, as `docs/measured` keeps it. `device` is the device's name.
 pub fn machine(device: &str) -> Value {
     let versions = pinlane::driver::cuda_runtime().and_then(|driver| driver.versions().ok());
     let (driver, cuda) = versions.unwrap_or((0, 0));
@@ -21,7 +21,7 @@ pub fn machine(device: &str) -> Value {
     })
 }
 
-/// The kernel module's own number, such as 580.159.04; CUDA tells only its API version.
+/// The version of the kernel module, such as 580.159.04. CUDA reports only its API version.
 fn kernel_module() -> Option<String> {
     let text = fs::read_to_string("/proc/driver/nvidia/version").ok()?;
     let is_number =

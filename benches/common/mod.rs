@@ -1,10 +1,10 @@
 //! The harness: what every benchmark does in the same way.
 //!
 //! ```text
-//!   options   the command line             timing   medians, taken in turns; the host's clock
-//!   figures   a figure, the report         held     the device's clock, behind a kernel that holds it back
-//!   machine   what it was measured on      bare     the runtime's own calls: the ceilings
-//!   team      threads that start together  pageable the runtime's own calls on ordinary memory
+//!   options   the command line              timing    medians, taken in turns; the host's clock
+//!   figures   a figure, the report          held      device time; a kernel holds streams back
+//!   machine   what a run was measured on    bare      the runtime's own calls: the ceilings
+//!   team      threads that start together   pageable  the runtime's own calls on pageable memory
 //!   c         the C interface
 //! ```
 

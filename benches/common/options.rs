@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-/// What the command line says.
+/// The options of the command line.
 #[derive(Default)]
 pub struct Options {
     values: BTreeMap<String, String>,
-    /// A short run, to see that everything works; its figures mean little.
+    /// A short run that shows that everything works. Its figures mean little.
     pub quick: bool,
 }
 
-/// What every benchmark takes.
+/// The options that every benchmark takes.
 const COMMON: [&str; 4] = ["json", "commit", "date", "only"];
 
 impl Options {

@@ -1,7 +1,8 @@
-//! The other reference: the runtime's own calls on ordinary memory, which it stages itself.
+//! The other reference: the runtime's own calls on pageable memory, which the runtime stages.
 
-use pinlane::driver::emulated::Emulator;
-use pinlane::driver::{DevicePtr, RawStream};
+use std::sync::Arc;
+
+use pinlane::driver::{DevicePtr, Driver, RawStream};
 use pinlane::{Device, Result, Stream};
 
 use super::bare::Bare;
@@ -10,7 +11,8 @@ use super::cuda::{self, Way};
 /// Calls that go to one stream.
 pub struct Pageable {
     stream: Stream,
-    emulator: Option<Emulator>,
+    /// The driver of the emulated device; `None` on a GPU.
+    driver: Option<Arc<dyn Driver>>,
 }
 
 /// Which call of the runtime.
@@ -25,28 +27,29 @@ pub enum Call {
 impl Pageable {
     /// Another stream of the same runtime.
     pub fn new(bare: &Bare, device: &Device) -> Result<Self> {
-        Ok(Pageable { stream: device.stream()?, emulator: bare.emulator() })
+        let driver = bare.is_emulated().then(|| bare.driver());
+        Ok(Pageable { stream: device.stream()?, driver })
     }
 
     /// The name of a call as a reference.
     pub fn name(&self, call: Call) -> &'static str {
-        match (&self.emulator, call) {
+        match (&self.driver, call) {
             (Some(_), _) => "the emulated driver's own call",
-            (None, Call::Async) => "bare cudaMemcpyAsync from and to ordinary memory",
-            (None, Call::Sync) => "cudaMemcpy from and to ordinary memory",
+            (None, Call::Async) => "bare cudaMemcpyAsync from and to pageable memory",
+            (None, Call::Sync) => "cudaMemcpy from and to pageable memory",
         }
     }
 
-    /// Enqueues a copy. It may be complete when the call returns, and need not be.
+    /// Enqueues a copy. When the call returns, the copy may be complete or not.
     ///
     /// # Safety
     ///
-    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize);
-    ///   `host` may be written if the copy goes there.
+    /// * Both ranges are allocated and idle, and stay so until [`synchronize`](Self::synchronize).
+    /// * If the copy goes to `host`, `host` may be written.
     #[inline]
     pub unsafe fn copy(&self, way: Way, host: *mut u8, device: DevicePtr, bytes: usize) {
         let stream = &self.stream;
-        let Some(emulator) = &self.emulator else {
+        let Some(driver) = &self.driver else {
             // SAFETY: the caller's preconditions; the stream is live.
             return unsafe {
                 match way {
@@ -59,18 +62,19 @@ impl Pageable {
         // SAFETY: as above.
         let copied = unsafe {
             match way {
-                Way::H2D => emulator.copy_pageable_h2d(raw, device, host, bytes),
-                Way::D2H => emulator.copy_pageable_d2h(raw, host, device, bytes),
+                Way::H2D => driver.copy_pageable_h2d(raw, device, host, bytes),
+                Way::D2H => driver.copy_pageable_d2h(raw, host, device, bytes),
             }
         };
         copied.expect("the emulated device copies");
     }
 
-    /// A whole copy: the data is there when it returns.
+    /// A complete copy: the data is there when the call returns.
     ///
     /// # Safety
     ///
-    /// * Both ranges are allocated and idle; `host` may be written if the copy goes there.
+    /// * Both ranges are allocated and idle.
+    /// * If the copy goes to `host`, `host` may be written.
     pub unsafe fn copy_and_wait(
         &self,
         call: Call,
@@ -79,7 +83,7 @@ impl Pageable {
         device: DevicePtr,
         bytes: usize,
     ) -> Result<()> {
-        if self.emulator.is_none() && matches!(call, Call::Sync) {
+        if self.driver.is_none() && matches!(call, Call::Sync) {
             // SAFETY: the caller's preconditions.
             unsafe {
                 match way {

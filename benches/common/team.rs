@@ -2,8 +2,8 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Holds every thread until all of them have come. Spins at first, so that they leave together;
-/// yields then, since there may be fewer cores than threads.
+/// Holds every thread until all of them have arrived. Spins at first, so that they leave together.
+/// Then yields, because there may be fewer cores than threads.
 pub struct Gate {
     missing: AtomicUsize,
 }

@@ -1,4 +1,4 @@
-//! How time is taken: medians, of measurements taken in turns where they are compared.
+//! How time is taken: as medians. Measurements that are compared are taken in turns.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -16,9 +16,9 @@ pub fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Medians of measurements taken in turns, so that all meet the same machine: a few of each, of
-/// which the first is thrown away, so that caches, clocks and threads are as a program has them
-/// that does one thing.
+/// Medians of measurements taken in turns, so that all of them meet the same machine. A turn is a
+/// few measurements in a row. The first is thrown away: then caches, clocks and threads are as in a
+/// program that does only this.
 pub fn medians<const N: usize>(
     count: usize,
     mut measurements: [&mut dyn FnMut() -> Result<f64>; N],
@@ -36,10 +36,10 @@ pub fn medians<const N: usize>(
     Ok(samples.map(median))
 }
 
-/// A measurement of a subject: what it measured, in any unit.
+/// A measurement of a subject. Its result may have any unit.
 type Measurement<'a, S> = &'a dyn Fn(&mut S) -> Result<f64>;
 
-/// As [`medians`], of measurements that share a subject.
+/// As [`medians`], for measurements that share a subject.
 pub fn medians_of<S, const N: usize>(
     subject: &mut S,
     count: usize,
@@ -51,8 +51,8 @@ pub fn medians_of<S, const N: usize>(
     medians(count, std::array::from_fn(|_| measurements.next().expect("N of them") as _))
 }
 
-/// How many operations take `shortest` seconds at least; `timed` does so many and gives the
-/// seconds.
+/// How many operations take at least `shortest` seconds. `timed` makes the given number of
+/// operations and returns the seconds.
 pub fn operations(shortest: f64, mut timed: impl FnMut(usize) -> Result<f64>) -> Result<usize> {
     let mut count = 1024;
     loop {

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""What PyTorch, and TensorDict where it is installed, make of the transfers that this crate is measured with.
+"""The transfers of this crate's benchmark, made by PyTorch and, where it is installed, TensorDict.
 
-A figure has the name of this crate's own, followed by how PyTorch was told to do it where there is more than one way.
-Every figure is end to end: from the call until the data is there, the result's allocation included, as a median.
+A figure has the name of this crate's own figure. If PyTorch can do it in several ways, the way
+follows. Every figure is end to end: from the call until the data is there, the allocation of the
+result included, as a median.
 """
 import json
 import statistics
@@ -12,7 +13,8 @@ import time
 FLOATS = 1_000_000  # 4,000,000 bytes
 SHORTEST, FEWEST, MOST = 0.4, 5, 200  # seconds, rounds
 
-METHOD = "from the call until the device is idle, host's clock, the result's allocation included; median"
+METHOD = ("from the call until the device is idle, host's clock, the result's allocation included; "
+          "median")
 
 
 def say(**line):
@@ -24,7 +26,7 @@ class Bench:
         self.torch, self.gpu = torch, torch.device("cuda:0")
 
     def seconds(self, work):
-        """The median of enough rounds, after two that are not counted."""
+        """The median of enough rounds. Two rounds before them are not counted."""
         rounds = []
         for count in range(2 + MOST):
             self.torch.cuda.synchronize()
@@ -76,11 +78,14 @@ class Bench:
         up, down = f"{family}.h2d.{shape}", f"{family}.d2h.{shape}"
         for name, work in (
             (up, lambda: [tensor.to(gpu) for tensor in tensors]),
-            (f"{up}.non_blocking", lambda: [tensor.to(gpu, non_blocking=True) for tensor in tensors]),
+            (f"{up}.non_blocking",
+             lambda: [tensor.to(gpu, non_blocking=True) for tensor in tensors]),
             (f"{up}.foreach", lambda: torch._foreach_copy_(there, tensors, non_blocking=True)),
-            (f"{up}.pin_memory", lambda: [tensor.pin_memory().to(gpu, non_blocking=True) for tensor in tensors]),
+            (f"{up}.pin_memory",
+             lambda: [tensor.pin_memory().to(gpu, non_blocking=True) for tensor in tensors]),
             (down, lambda: [tensor.to("cpu") for tensor in there]),
-            (f"{down}.non_blocking", lambda: [tensor.to("cpu", non_blocking=True) for tensor in there]),
+            (f"{down}.non_blocking",
+             lambda: [tensor.to("cpu", non_blocking=True) for tensor in there]),
         ):
             self.figure(name, unit, work, convert)
         self.tensordict(up, tensors, unit, convert)
@@ -89,7 +94,8 @@ class Bench:
         up_pinned = f"batch.pinned.{shape}" if family == "batch" else f"{up}.pinned"
         for name, work in (
             (up_pinned, lambda: [tensor.to(gpu, non_blocking=True) for tensor in pinned]),
-            (f"{down}.into_pinned", lambda: [to.copy_(tensor, non_blocking=True) for to, tensor in zip(pinned, there)]),
+            (f"{down}.into_pinned",
+             lambda: [to.copy_(tensor, non_blocking=True) for to, tensor in zip(pinned, there)]),
         ):
             self.figure(name, unit, work, convert)
 
@@ -105,7 +111,8 @@ class Bench:
             (".threads4", {"non_blocking_pin": True, "num_threads": 4}),
             (".threads8", {"non_blocking_pin": True, "num_threads": 8}),
         ):
-            self.figure(name + suffix, unit, lambda: whole.to(self.gpu, **how), convert, peer="tensordict")
+            self.figure(name + suffix, unit, lambda: whole.to(self.gpu, **how), convert,
+                        peer="tensordict")
 
 
 def main():

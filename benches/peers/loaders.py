@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
-"""How fast the loaders of safetensors files bring a file that is in memory to the GPU.
+"""How fast loaders of safetensors files bring a file that is in memory to the GPU.
 
     loaders.py [--folder FOLDER]
 
-Makes one file of 8 GiB and one of 128 MiB in FOLDER (/dev/shm if it has room, else the folder for temporary files),
-reads each once, and removes them at the end. Each loader runs in a process of its own: its first load is `.first`, the
-median of those after it the figure. A loader that is not installed is left out.
+Makes one file of 8 GiB and one of 128 MiB in FOLDER, reads each once, and removes them at the end.
+Without FOLDER they go to /dev/shm if it has room, else to the folder for temporary files. Each
+loader runs in a process of its own. Its first load is `.first`; the figure is the median of the
+later loads. A loader that is not installed is left out.
 """
 import argparse
 import json
@@ -23,8 +24,8 @@ MATRIX = 4096  # a tensor is MATRIX x MATRIX halves: 32 MiB
 TENSOR = 2 * MATRIX * MATRIX
 FILES = {"8g6": 256, "134m": 4}  # name: tensors
 LOADS = 5
-METHOD = ("one file of tensors of 32 MiB in the page cache or in tmpfs, from opening it until every tensor is on the "
-          "device")
+METHOD = ("one file of tensors of 32 MiB in the page cache or in tmpfs, from opening it until "
+          "every tensor is on the device")
 
 
 def say(**line):
@@ -66,7 +67,8 @@ def use_instanttensor(path):
 
     from instanttensor import safe_open
 
-    # Tensors were views of a buffer that is used again, until the loader got a choice, and copying became its default.
+    # Older versions return views of a buffer that is reused. Newer ones have the option `copy`, and
+    # copy by default.
     copied = "copy" in inspect.signature(safe_open).parameters
 
     def load():
@@ -104,19 +106,20 @@ def child(peer, name, path):
         loaded = load()
         torch.cuda.synchronize()
         times.append(time.perf_counter() - start)
-        # The tensors go first: some live in what is closed then.
+        # The tensors are deleted first, because some of them live in memory that `close` frees.
         tensors, *owners = loaded if isinstance(loaded, tuple) else (loaded,)
         del tensors, loaded
         for owner in owners:
             owner.close()
     rate = lambda seconds: FILES[name] * TENSOR / seconds / 1e9
-    say(name=f"file.h2d.{name}", value=rate(statistics.median(times[1:])), unit="GB/s", peer=peer, method=METHOD)
+    say(name=f"file.h2d.{name}", value=rate(statistics.median(times[1:])), unit="GB/s", peer=peer,
+        method=METHOD)
     say(name=f"file.h2d.{name}.first", value=rate(times[0]), unit="GB/s", peer=peer,
         method=f"{METHOD}; the first in a process that has a CUDA context")
 
 
 def make(path, tensors):
-    """A safetensors file; its contents are random, one tensor's bytes over and over."""
+    """Makes a safetensors file. The bytes are random, and the same for every tensor."""
     header = {f"layers.{index}.weight": {"dtype": "F16", "shape": [MATRIX, MATRIX],
                                          "data_offsets": [index * TENSOR, (index + 1) * TENSOR]}
               for index in range(tensors)}
@@ -137,11 +140,12 @@ def read(path):
 
 
 def place(folder):
-    """Where the files fit, in memory if possible."""
+    """A folder with room for the files, in memory if possible."""
     if folder:
         return folder
     shm, needed = Path("/dev/shm"), sum(FILES.values()) * TENSOR
-    roomy = shm.is_dir() and os.access(shm, os.W_OK) and shutil.disk_usage(shm).free > needed + (1 << 30)
+    writable = shm.is_dir() and os.access(shm, os.W_OK)
+    roomy = writable and shutil.disk_usage(shm).free > needed + (1 << 30)
     return shm if roomy else Path(tempfile.gettempdir())
 
 
@@ -164,8 +168,9 @@ def main():
             make(path, tensors)
             read(path)
             for peer in LOADERS:
+                arguments = [sys.executable, __file__, "--child", peer, name, path]
                 try:
-                    print(command([sys.executable, __file__, "--child", peer, name, path], 90), end="", flush=True)
+                    print(command(arguments, 90), end="", flush=True)
                 except Missing as missing:
                     print(missing.output, end="", flush=True)
                     say(skipped={peer: str(missing)})

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The peers of the pool: PyTorch's caching host allocator and RMM's pool. Each is compiled, and runs workload.hpp.
+"""The peers of the pool: PyTorch's caching host allocator and RMM's pool.
 
-A figure of a first call is the median over fresh processes.
+Each is compiled and runs workload.hpp. The figure of a first call is the median over fresh
+processes.
 """
 import argparse
 import os
@@ -37,7 +38,7 @@ def runtime_library(root):
 
 
 class Compiled:
-    """A peer that `build` makes ready and `run` gives one job; `version` is known afterwards."""
+    """A peer that is compiled by `build`, which sets `version`. `run` makes it do one job."""
 
     def measure(self):
         yield {"version": {self.name: self.version}}
@@ -49,7 +50,7 @@ class Compiled:
 
 
 class Torch(Compiled):
-    """An extension module, which PyTorch compiles and keeps in the build folder."""
+    """An extension module that PyTorch compiles and keeps in the build folder."""
 
     name = "torch"
 
@@ -64,35 +65,40 @@ class Torch(Compiled):
         return self.child(job, 120)
 
     def child(self, job, seconds):
-        # ninja often lies beside a virtual environment's Python and nowhere else.
+        # ninja is often installed beside the Python of a virtual environment and nowhere else.
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}"
-        return command([sys.executable, HERE / "pools.py", job, "--build", self.build_folder, "--sizes",
-                        self.sizes], seconds, {"PATH": path})
+        return command([sys.executable, HERE / "pools.py", job, "--build", self.build_folder,
+                        "--sizes", self.sizes], seconds, {"PATH": path})
 
 
 class Rmm(Compiled):
-    """A program, linked with the libraries of the wheels."""
+    """A program that is linked with the libraries of the wheels."""
 
     name = "rmm"
 
     def __init__(self, options):
-        self.folder, self.program, self.sizes = options.rmm, options.build / "rmm", options.sizes
+        self.folder, self.sizes = options.rmm, options.sizes
+        self.program = options.build / "rmm"
 
     def build(self):
         if self.folder is None:
             raise Missing("no --rmm FOLDER with the unpacked wheels of librmm and rapids-logger")
         librmm, logger = self.folder / "librmm", self.folder / "rapids_logger"
-        for part in (librmm / "include/rmm", librmm / "lib64/librmm.so", logger / "lib64/librapids_logger.so"):
+        for part in (librmm / "include/rmm", librmm / "lib64/librmm.so",
+                     logger / "lib64/librapids_logger.so"):
             if not part.exists():
                 raise Missing(f"no {part}")
         root = toolkit()
         self.version = (librmm / "VERSION").read_text().strip()
-        includes = [librmm / "include", librmm / "include/rapids", logger / "include", root / "include"]
+        includes = [librmm / "include", librmm / "include/rapids", logger / "include",
+                    root / "include"]
         libraries = [librmm / "lib64", logger / "lib64"]
         command(["g++", "-std=c++20", "-O3", "-DLIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE",
-                 *(word for folder in includes for word in ("-isystem", folder)), HERE / "rmm.cpp", "-o", self.program,
-                 *(f"-L{folder}" for folder in libraries), "-lrmm", "-lrapids_logger", runtime_library(root),
-                 "-ldl", "-lrt", "-lpthread", *(f"-Wl,-rpath,{folder}" for folder in libraries),
+                 *(word for folder in includes for word in ("-isystem", folder)),
+                 HERE / "rmm.cpp", "-o", self.program,
+                 *(f"-L{folder}" for folder in libraries), "-lrmm", "-lrapids_logger",
+                 runtime_library(root), "-ldl", "-lrt", "-lpthread",
+                 *(f"-Wl,-rpath,{folder}" for folder in libraries),
                  f"-Wl,-rpath,{runtime_library(root).parent}"], 120)
 
     def run(self, job):
@@ -113,8 +119,8 @@ def torch_child():
         sys.exit(f"no PyTorch: {error}")
     if not torch.cuda.is_available():
         sys.exit(f"PyTorch {torch.__version__} finds no GPU")
-    module = load(name="peers_torch", sources=[str(HERE / "torch_allocator.cpp")], build_directory=str(options.build),
-                  extra_cflags=["-O3"], with_cuda=True)
+    module = load(name="peers_torch", sources=[str(HERE / "torch_allocator.cpp")],
+                  build_directory=str(options.build), extra_cflags=["-O3"], with_cuda=True)
     if options.job == "build":
         print(torch.__version__)
         return

@@ -1,4 +1,4 @@
-"""Programs that measure a peer, in processes of their own, and the lines that they print."""
+"""Runs the programs that measure peers, each in a process of its own, and reads their output."""
 import json
 import os
 import subprocess
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class Missing(Exception):
-    """A peer cannot be measured here, or not to its end: why, and what it said until then."""
+    """A peer cannot be measured here, or not completely: the reason, and the output until then."""
 
     def __init__(self, reason, output=""):
         super().__init__(reason)
@@ -14,11 +14,11 @@ class Missing(Exception):
 
 
 def command(arguments, seconds, environment=None):
-    """Runs a program and gives its standard output."""
+    """Runs a program and returns its standard output."""
     arguments = [str(argument) for argument in arguments]
     try:
-        done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=seconds,
-                              env=dict(os.environ, **(environment or {})))
+        done = subprocess.run(arguments, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              timeout=seconds, env=dict(os.environ, **(environment or {})))
     except FileNotFoundError:
         raise Missing(f"no {arguments[0]}") from None
     except subprocess.TimeoutExpired as expired:
@@ -31,5 +31,9 @@ def command(arguments, seconds, environment=None):
 
 
 def lines(output):
-    """What a peer's program printed for us: a figure, {"version": {PEER: VERSION}} or {"skipped": {PEER: REASON}}."""
-    return [json.loads(line) for line in output.splitlines() if line.startswith("{") and line.endswith("}")]
+    """The lines that a peer's program printed for us.
+
+    Each is a figure, {"version": {PEER: VERSION}} or {"skipped": {PEER: REASON}}.
+    """
+    ours = (line for line in output.splitlines() if line.startswith("{") and line.endswith("}"))
+    return [json.loads(line) for line in ours]

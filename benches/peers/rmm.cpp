@@ -1,5 +1,6 @@
-// RMM's pool over page-locked memory under the workloads of workload.hpp: `rmm all SIZES` or `rmm
-// grow`.
+// RMM's pool over page-locked memory, with the workloads of workload.hpp.
+//
+// Usage: `rmm all SIZES` or `rmm grow`.
 #include <cuda_runtime_api.h>
 
 #include <rmm/mr/pinned_host_memory_resource.hpp>
@@ -43,7 +44,7 @@ public:
   void copy(void* device) {
     const Block block = allocate(4 * KIB);
     check(cudaMemcpyAsync(device, block.pointer, block.bytes, cudaMemcpyHostToDevice, stream_));
-    free(block); // ordered on the stream: nothing else has to be recorded
+    free(block); // ordered on the stream, so no use has to be recorded
   }
 
   void synchronize() { check(cudaStreamSynchronize(stream_)); }

@@ -1,4 +1,4 @@
-// PyTorch's caching host allocator under the workloads of workload.hpp, as an extension module.
+// PyTorch's caching host allocator with the workloads of workload.hpp, as an extension module.
 #include <ATen/cuda/CachingHostAllocator.h>
 #include <c10/cuda/CUDAException.h>
 #include <c10/cuda/CUDAStream.h>
@@ -11,8 +11,8 @@ namespace {
 
 using peers::KIB;
 
-// Bytes of the blocks that the allocator owns. The statistic was called reserved_bytes at first;
-// later allocated_bytes, which before meant something else.
+// Bytes of the blocks that the allocator owns. Older versions call this statistic reserved_bytes,
+// newer ones allocated_bytes, which in older versions means something else.
 template <class Stats>
 auto owned(const Stats& stats, int) -> decltype(stats.reserved_bytes.current) {
   return stats.reserved_bytes.current;
@@ -24,7 +24,7 @@ auto owned(const Stats& stats, long) -> decltype(stats.allocated_bytes.current) 
 
 class Torch {
 public:
-  using Block = void*; // the context, which is what a free needs
+  using Block = void*; // the context, which a free needs
   static constexpr const char* RESERVED_METHOD =
       "growth of the allocator's own statistic of owned bytes when its cache is empty, bytes above "
       "those asked for";
@@ -78,8 +78,7 @@ void grow() {
 
 } // namespace
 
-// The interpreter's lock is free meanwhile, as it is when PyTorch itself allocates from C++
-// threads.
+// The calls run without the interpreter's lock, as when PyTorch itself allocates from C++ threads.
 PYBIND11_MODULE(TORCH_EXTENSION_NAME, module) {
   module.def("all", &all, pybind11::call_guard<pybind11::gil_scoped_release>());
   module.def("grow", &grow, pybind11::call_guard<pybind11::gil_scoped_release>());

@@ -1,12 +1,13 @@
 // The pool workloads, written once, so that every peer runs the same ones.
 //
 // A peer is a type with
-//   Block allocate(std::size_t bytes);        from any thread void free(Block block);
-//   from any thread, also another than allocated it void copy(void* device);
-//   allocate 4 KiB, copy it to the device on a stream, free it void synchronize();
-//   wait for those copies std::size_t reserved(std::size_t bytes);  bytes that a block of this size
-//   really takes
-// Each figure goes to standard output as one line of JSON. README.md defines them.
+//   Block allocate(std::size_t bytes);        called by any thread
+//   void free(Block block);                   called by any thread, also one that did not allocate
+//   void copy(void* device);                  allocates 4 KiB, copies it to the device, frees it
+//   void synchronize();                       waits for those copies
+//   std::size_t reserved(std::size_t bytes);  the bytes that a block of this size really takes
+//
+// Each figure goes to standard output as one line of JSON. README.md defines the figures.
 #pragma once
 #if !defined(__x86_64__)
 #error "single operations are timed with the x86 time stamp counter"
@@ -33,8 +34,8 @@ constexpr std::size_t KIB = 1024, MIB = 1024 * KIB, GIB = 1024 * MIB;
 constexpr std::size_t TABLE = 1024;
 constexpr std::size_t WARM_UP = 2 * TABLE;
 constexpr std::size_t OPERATIONS = 200'000;
-constexpr double LONGEST =
-    0.5; // seconds that one timed loop may take; slower peers do fewer operations
+// Seconds that one timed loop may take; slower peers do fewer operations.
+constexpr double LONGEST = 0.5;
 using Sizes = std::array<std::size_t, TABLE>;
 
 inline double now() {
@@ -79,7 +80,7 @@ inline Sizes mixed() {
   return sizes;
 }
 
-// Holds every thread until all of them have come.
+// Holds every thread until all of them have arrived.
 class Gate {
 public:
   explicit Gate(int threads) : missing_(threads) {}
@@ -128,8 +129,8 @@ Times hits(Peer& peer, const Sizes& sizes, int threads, std::size_t operations) 
                               *std::min_element(starts.begin(), starts.end())};
 }
 
-// Blocks enough for every thread to hold one of every power of two, so that the timed loops only
-// hit.
+// Makes enough blocks for every thread to hold one of every power of two, so that the timed loops
+// never grow the pool.
 template <class Peer>
 void fill(Peer& peer, const Sizes& sizes, std::size_t blocks) {
   std::set<std::size_t> powers;
@@ -201,8 +202,8 @@ private:
   alignas(128) std::array<Item, TABLE> items_{};
 };
 
-// Seconds for `operations` items from one thread to another, from the first item made to the last
-// one taken.
+// Seconds to pass `operations` items from one thread to another, from making the first item to
+// taking the last.
 template <class Item, class Make, class Take>
 double handed_over(std::size_t operations, Make make, Take take) {
   Ring<Item> ring;

@@ -1,10 +1,11 @@
-// What a device that is lost, or a runtime that unloads, still does to the host's memory.
+// What a lost device, or a runtime that unloads, still does to the host's memory.
 //
 //   nvcc -O2 -std=c++17 -arch=native lost_device.cu -o lost_device && ./lost_device [DEVICES]
 //
-// CUDA does not say whether copies that were enqueued before an error go on after it. This program
-// looks: long copies to page-locked memory run on one stream while a kernel on another fails. It
-// then watches the memory. Each case is a process of its own; the answers are printed as JSON.
+// CUDA does not document whether copies that were enqueued before an error go on after it. This
+// program finds out: long copies to page-locked memory run on one stream while a kernel on another
+// stream fails. Then it watches the memory. Each case runs in a process of its own. The answers are
+// printed as JSON.
 
 #include <chrono>
 #include <cstdio>
@@ -76,8 +77,8 @@ struct Copies {
   }
 };
 
-// For how long the memory goes on changing, in milliseconds; watched until it has been still for
-// 300 ms.
+// For how long the memory goes on changing, in milliseconds. The watch ends when nothing has
+// changed for 300 ms.
 double changes_for(const char *host) {
   std::vector<char> seen(bytes / page);
   const auto start = Clock::now();
@@ -106,7 +107,8 @@ void wait_for_loss(int device, cudaError_t &code) {
 // A kernel fails on device `lost` while copies run on device `copying`.
 void lose(int copying, int lost, bool trap) {
   cudaStream_t failing = make_stream(lost);
-  // Before the copies, as loading a kernel may wait for them; it fails while they run.
+  // Launched before the copies, because loading a kernel may wait for them. It fails while they
+  // run.
   fail<<<1, 1, 0, failing>>>(trap, 700'000'000);
   Copies work(copying);
   cudaError_t code;
@@ -120,7 +122,7 @@ void lose(int copying, int lost, bool trap) {
               cudaGetErrorName(query), went_on, cudaGetErrorName(cudaEventQuery(work.end)));
 }
 
-// A copy of device 0 waits for an event of device 1, behind a kernel that fails.
+// A copy on device 0 waits for an event of device 1, which lies behind a kernel that fails.
 void wait_for_lost_device() {
   cudaStream_t failing = make_stream(1);
   cudaEvent_t event = make_event(1);
@@ -149,7 +151,7 @@ void wait_for_lost_device() {
 
 Copies *at_exit = nullptr;
 
-// Registered before the runtime registers its own handler, so that it is called after that.
+// Registered before the runtime registers its own handler, so it is called after that one.
 void after_unloading() {
   if (at_exit == nullptr) {
     return;

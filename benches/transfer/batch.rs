@@ -1,8 +1,7 @@
-//! Many small copies at once, beside what the link carries and beside a loop of the runtime's
-//! calls.
+//! Many small copies at once. References: what the link carries, and a loop of the runtime's calls.
 
 use pinlane::Result;
-use pinlane::driver::{Item, Mover, RawStream};
+use pinlane::driver::{Item, RawStream};
 
 use super::Bench;
 use super::blocks::{Blocks, Kind, Place};
@@ -16,20 +15,21 @@ const SHAPES: [(&str, usize, usize); 3] =
     [("1000x4000", 1000, 4000), ("10000x256", 10_000, 256), ("100x256", 100, 256)];
 
 const KINDS: [(&str, Kind); 4] = [
-    ("h2d", Kind::Ordinary(Way::H2D)),
-    ("d2h", Kind::Ordinary(Way::D2H)),
+    ("h2d", Kind::Pageable(Way::H2D)),
+    ("d2h", Kind::Pageable(Way::D2H)),
     ("pinned", Kind::Pinned(Way::H2D)),
     ("pinned_d2h", Kind::Pinned(Way::D2H)),
 ];
 
-const OURS: &str = "one batch whose list was made before, a block of the host's for each item, on the device \
-                    views of one buffer with gaps, without (.adjacent), or a buffer for each (.apart), from the call until the data is there, host's clock; median, in turns with the \
-                    reference: the same bytes in one copy";
-const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one cudaStreamSynchronize, host's \
-                    clock; median, in turns with the batch";
+const OURS: &str = "one batch whose list was made before; each item has a host block of its own, \
+    and on the device a view of one buffer with gaps, without gaps (.adjacent), or a buffer of its \
+    own (.apart); from the call until the data is there, host's clock; median, in turns with the \
+    reference: the same bytes in one copy";
+const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one \
+    cudaStreamSynchronize, host's clock; median, in turns with the batch";
 
-const KERNEL: &str = "the kernel that reads the page-locked blocks alone, its list made before, nothing recorded, until \
-                      the stream is idle, host's clock; median";
+const KERNEL: &str = "only the kernel that reads the page-locked blocks, its list made before, no \
+    use recorded; until the stream is idle, host's clock; median";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
@@ -55,7 +55,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                 [
                     &|blocks| blocks.batch(kind, count, None),
                     &|blocks| match kind {
-                        Kind::Ordinary(way) => ordinary_loop(blocks, &pageable, way),
+                        Kind::Pageable(way) => pageable_loop(blocks, &pageable, way),
                         Kind::Pinned(way) => pinned_loop(blocks, bench, way),
                     },
                     &|_| ceiling.copy(kind.way(), count * bytes),
@@ -73,28 +73,26 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The least that a batch from page-locked memory can take: the kernel alone, its list made before,
-/// nothing recorded.
+/// The shortest time that a batch from page-locked memory can take: the kernel alone, its list made
+/// before, no use recorded.
 fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Result<()> {
     let samples = if bench.quick { 3 } else { 31 };
     let mut items = bench.pool()?.alloc_zeroed::<Item>(blocks.host.len())?;
     for (block, item) in items.write()?.iter_mut().enumerate() {
         let ((gpu, host), bytes) = (blocks.addresses(block), blocks.host[block].len());
-        *item = Item { src: host.addr() as u64, dst: gpu, bytes: bytes as u64 };
+        *item = Item { offset: host.addr() as u64, address: gpu, bytes: bytes as u64 };
     }
     let (driver, stream) = (bench.bare.driver(), bench.bare.stream());
     let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
-    let list = items.as_ptr().addr() as u64;
-    let bytes = blocks.host.iter().map(Vec::len).sum();
     let [time] = medians(
         samples,
         [&mut || {
             seconds(|| {
-                // SAFETY: the stream is live. The items are complete, and in page-locked memory
-                // that the device can address, as are the sources; the destinations are views of
+                // SAFETY: the stream is live. The items are complete. They and the sources are in
+                // page-locked memory that the device can address. The destinations are views of
                 // live device memory that do not overlap. All are idle: the other measurements are
-                // complete, and this is waited for below.
-                unsafe { driver.move_items(raw, Mover::Up, list, items.len(), bytes) }
+                // complete, and this one is waited for below.
+                unsafe { driver.pull(raw, items.as_ptr().addr() as u64, items.len()) }
                     .expect("the kernel starts");
                 bench.bare.synchronize()
             })
@@ -104,13 +102,14 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
     Ok(())
 }
 
-fn ordinary_loop(blocks: &mut Blocks, pageable: &Pageable, way: Way) -> Result<f64> {
+fn pageable_loop(blocks: &mut Blocks, pageable: &Pageable, way: Way) -> Result<f64> {
     seconds(|| {
         for block in 0..blocks.host.len() {
             let (gpu, _) = blocks.addresses(block);
             let host = &mut blocks.host[block];
-            // SAFETY: the two blocks are live and as long, and all are borrowed exclusively. They
-            // are idle: the other measurements are complete, and these copies are waited for below.
+            // SAFETY: the two blocks are live and of equal length, and all are borrowed
+            // exclusively. They are idle: the other measurements are complete, and these copies are
+            // waited for below.
             unsafe { pageable.copy(way, host.as_mut_ptr(), gpu, host.len()) };
         }
         pageable.synchronize()
@@ -121,7 +120,7 @@ fn pinned_loop(blocks: &mut Blocks, bench: &Bench, way: Way) -> Result<f64> {
     seconds(|| {
         for block in 0..blocks.host.len() {
             let (bytes, (gpu, host)) = (blocks.host[block].len(), blocks.addresses(block));
-            // SAFETY: as in `ordinary_loop`.
+            // SAFETY: as in `pageable_loop`.
             unsafe {
                 match way {
                     Way::H2D => bench.bare.upload(gpu, host, bytes),

@@ -1,37 +1,35 @@
-//! What batches are measured on: as many blocks of one size on the host, ordinary and page-locked,
-//! as on the device.
+//! The memory of the batches: blocks of one size, the same number of them in pageable memory, in
+//! page-locked memory and on the device.
 
-use pinlane::{
-    DeviceBuf, DeviceSliceMut, PinnedBuf, Plan, Result, Stream,
-    batch::{Download, Route, Upload},
-};
+use pinlane::{DeviceBuf, DeviceSliceMut, PinnedBuf, Plan, Result, Stream, batch::{Download, Route, Upload}};
 
 use super::Bench;
 use super::common::cuda::Way;
 use super::common::timing::seconds;
 
-/// Which memory of the host, and which way.
+/// Which memory of the host, and which direction.
 #[derive(Clone, Copy)]
 pub enum Kind {
-    Ordinary(Way),
+    Pageable(Way),
     Pinned(Way),
 }
 
 impl Kind {
     pub fn way(self) -> Way {
-        let (Kind::Ordinary(way) | Kind::Pinned(way)) = self;
+        let (Kind::Pageable(way) | Kind::Pinned(way)) = self;
         way
     }
 }
 
-/// How the blocks lie, those on the device and the page-locked ones.
+/// How the device blocks and the page-locked blocks lie.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Place {
-    /// Buffers of their own.
+    /// Each block is a buffer of its own.
     Apart,
-    /// Views of one buffer, with gaps between them, so that no two are one copy.
+    /// The blocks are views of one buffer, with gaps between them, so that no two of them can be
+    /// copied as one.
     Gaps,
-    /// The same without gaps on the device.
+    /// The same, without gaps on the device.
     Adjacent,
 }
 
@@ -72,7 +70,7 @@ impl Blocks {
         })
     }
 
-    /// The block on the device and the page-locked one, by address.
+    /// The addresses of a block on the device and of its page-locked block.
     pub fn addresses(&self, block: usize) -> (u64, *const u8) {
         let each = self.host.len() / self.gpu.len();
         let (buffer, at) = (block / each, block % each);
@@ -80,8 +78,8 @@ impl Blocks {
         (gpu, self.pinned[buffer].as_ptr().wrapping_add(at * self.stride))
     }
 
-    /// Seconds for a batch of the first `count` blocks, by `path` or as the planner chooses: from
-    /// the call until the data is there. The list is made before.
+    /// Seconds for a batch of the first `count` blocks, from the call until the data is there. The
+    /// way is `path`, or what the planner chooses. The list is made before.
     pub fn batch(&mut self, kind: Kind, count: usize, path: Option<Route>) -> Result<f64> {
         let stream = self.stream.clone();
         match kind.way() {
@@ -116,7 +114,7 @@ impl Blocks {
             device_blocks(&mut self.gpu, self.bytes, self.on_device)?.into_iter().take(count);
         let (bytes, stride) = (self.bytes, self.stride);
         match kind {
-            Kind::Ordinary(_) => {
+            Kind::Pageable(_) => {
                 self.host.iter().zip(gpu).map(|(from, to)| Upload::new(&from[..], to)).collect()
             }
             Kind::Pinned(_) => {
@@ -124,7 +122,7 @@ impl Blocks {
                 for buffer in &self.pinned {
                     for at in (0..buffer.len()).step_by(stride) {
                         let Some(to) = gpu.next() else { break };
-                        items.push(Upload::new(buffer.slice(at..at + bytes)?, to));
+                        items.push(Upload::new(buffer.slice(at..at + bytes)?, to)?);
                     }
                 }
                 Ok(items)
@@ -139,7 +137,7 @@ impl Blocks {
         });
         let gpu = gpu.take(count);
         match kind {
-            Kind::Ordinary(_) => {
+            Kind::Pageable(_) => {
                 let pairs = gpu.zip(&mut self.host);
                 pairs.map(|(from, to)| Download::new(from?, &mut to[..])).collect()
             }

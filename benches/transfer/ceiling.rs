@@ -21,7 +21,8 @@ impl<'a> Ceiling<'a> {
     pub fn new(bench: &'a Bench, bytes: usize) -> Result<Self> {
         let gpu = bench.device_memory(bytes)?;
         let host = bench.bare.host_alloc(bytes);
-        // SAFETY: the block has so many bytes and is nobody else's. Written, so that it is there.
+        // SAFETY: the block has this many bytes, and nobody else uses it. It is written so that its
+        // pages are there.
         unsafe { host.as_ptr().write_bytes(1, bytes) };
         Ok(Ceiling { bare: &bench.bare, host, gpu })
     }
@@ -35,7 +36,8 @@ impl<'a> Ceiling<'a> {
         self.copies(way, 1, bytes)
     }
 
-    /// Seconds for `count` copies in a row, which go round in the memory.
+    /// Seconds for `count` copies in a row. At the end of the memory they start again at its
+    /// beginning.
     pub fn copies(&self, way: Way, count: usize, bytes: usize) -> Result<f64> {
         let places = (self.gpu.len() / bytes.max(1)).max(1);
         assert!(bytes <= self.gpu.len(), "{bytes} bytes of {}", self.gpu.len());
@@ -43,7 +45,7 @@ impl<'a> Ceiling<'a> {
             for index in 0..count {
                 let offset = index % places * bytes;
                 let to = self.gpu.as_device_ptr() + offset as DevicePtr;
-                // SAFETY: both blocks are live, large enough and only used here, and the copies are
+                // SAFETY: both blocks are live, large enough and used only here. The copies are
                 // waited for below.
                 unsafe {
                     let host = self.host.as_ptr().add(offset);

@@ -1,4 +1,4 @@
-//! cuBLAS, loaded at run time: the benchmark runs without it, and links nothing.
+//! cuBLAS, loaded at run time. The benchmark does not link it, and runs without it.
 
 use std::ffi::{CStr, CString, c_void};
 use std::mem::transmute;
@@ -48,16 +48,16 @@ pub struct Cublas {
 }
 
 impl Cublas {
-    /// Loads the library: `place` if it is a file, from `place` if it is a folder, else from where
-    /// the loader and the toolkit look.
+    /// Loads the library. `place` is its file or its folder. Without it, the places of the loader
+    /// and of the toolkit are tried.
     pub fn open(place: Option<&str>) -> Result<Self, String> {
         let library = load(place)?;
         let create = symbol(library, c"cublasCreate_v2")?;
         let destroy = symbol(library, c"cublasDestroy_v2")?;
         let set_stream = symbol(library, c"cublasSetStream_v2")?;
         let gemm_ex = symbol(library, c"cublasGemmEx")?;
-        // SAFETY: these are the functions' types by cublas_v2.h, where a pointer to a handle, an
-        // enum and an int are what is said above.
+        // SAFETY: these are the types of the functions in cublas_v2.h. The types above match its
+        // handles, enums and ints.
         let mut cublas = unsafe {
             Cublas {
                 handle: ptr::null_mut(),
@@ -66,7 +66,7 @@ impl Cublas {
                 gemm_ex: transmute::<*mut c_void, GemmEx>(gemm_ex),
             }
         };
-        // SAFETY: as above; the handle can be written.
+        // SAFETY: as above. The handle can be written.
         let status = unsafe { transmute::<*mut c_void, Create>(create)(&mut cublas.handle) };
         if status == 0 { Ok(cublas) } else { Err(format!("cublasCreate: status {status}")) }
     }
@@ -77,7 +77,8 @@ impl Cublas {
     ///
     /// * `stream` is a live `cudaStream_t` of the device for which the library was opened.
     /// * The matrices are memory of that device, `2 * order * order` bytes each, and valid until
-    ///   the work is complete; `c` is in use by nobody else.
+    ///   the work is complete.
+    /// * Nobody else uses `c`.
     pub unsafe fn multiply(
         &self,
         stream: *mut c_void,
@@ -87,7 +88,7 @@ impl Cublas {
     ) {
         let (alpha, beta) = (1f32, 0f32);
         // SAFETY: the handle is live; the caller's preconditions. The library reads the two scalars
-        // before it returns, since its pointer mode is that of the host.
+        // before it returns, because its pointer mode is "host".
         let statuses = unsafe {
             [
                 (self.set_stream)(self.handle, stream),
@@ -127,12 +128,12 @@ impl Drop for Cublas {
     }
 }
 
-/// Opens the first library that is there, and names all that were tried if none is.
+/// Opens the first library that exists. If none does, the error names all that were tried.
 fn load(place: Option<&str>) -> Result<*mut c_void, String> {
     let mut reasons = Vec::new();
     for path in candidates(place) {
-        // The library needs another one, which a loader that does not know the folder fails to
-        // find.
+        // The library needs libcublasLt. A loader that does not search the folder would not find
+        // it.
         if let (Some(folder), Some(name)) = (path.parent(), path.file_name()) {
             let other = name.to_string_lossy().replace("libcublas.", "libcublasLt.");
             let _ = open(&folder.join(other));
@@ -162,7 +163,7 @@ fn candidates(place: Option<&str>) -> Vec<PathBuf> {
 fn open(path: &Path) -> Result<*mut c_void, String> {
     let name =
         CString::new(path.as_os_str().as_encoded_bytes()).map_err(|error| error.to_string())?;
-    // SAFETY: the name is a C string. What the library does when it is loaded is its vendor's word.
+    // SAFETY: the name is a C string. We trust the vendor for what the library does when loaded.
     let library = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if library.is_null() { Err(said()) } else { Ok(library) }
 }
@@ -173,9 +174,9 @@ fn symbol(library: *mut c_void, name: &CStr) -> Result<*mut c_void, String> {
     if address.is_null() { Err(said()) } else { Ok(address) }
 }
 
-/// What the loader says about the last call that failed.
+/// The loader's message about the last call that failed.
 fn said() -> String {
-    // SAFETY: the message is a C string, or null, until this thread calls the loader again.
+    // SAFETY: until this thread calls the loader again, the message is a C string or null.
     let message = unsafe { libc::dlerror() };
     if message.is_null() {
         return "the loader says nothing".into();

@@ -1,4 +1,4 @@
-//! How many small operations a second the emulated device does: what random programs cost.
+//! How many small operations a second the emulated device makes. Random programs cost that much.
 
 use pinlane::{Device, PinnedPool, Result};
 
@@ -31,8 +31,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let count = operations(shortest, &mut rounds)?;
     let [time] = medians(samples, [&mut || rounds(count)])?;
     report.add(Figure::higher("emulated.ops", 3.0 * count as f64 / time / 1e6, "M/s").by(
-        "upload, fill and download of 64 bytes on an emulated device in eager mode, one thread, enqueued and \
-         executed; median",
+        "upload, fill and download of 64 bytes on an emulated device in eager mode, one thread, \
+         enqueued and executed; median",
         samples,
     ));
     Ok(())

@@ -1,9 +1,9 @@
-//! Files that are in memory, brought to the device: what loading a model costs when nothing comes
-//! from a disk.
+//! Uploads of files that are in memory: what it costs to load a model without a disk.
 //!
-//! A safetensors file of tensors of 32 MiB, as that of the peers (`benches/peers/loaders.py`). A
-//! load is all that a program does: opening the file, reading its header, allocating device memory,
-//! copying. The first load is that of a fresh process, which is this program once more.
+//! The file is a safetensors file with tensors of 32 MiB, like that of the peers
+//! (`benches/peers/loaders.py`). A load is everything that a program does: opening the file,
+//! reading its header, allocating device memory, copying. The first load is measured in a fresh
+//! process, which runs this program again.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -23,15 +23,16 @@ use super::{Bench, GIB, MIB, rate};
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The option that makes this program load one file, and print the seconds.
+/// The option that makes this program load one file and print the seconds.
 pub const FIRST_LOAD: &str = "first-load";
 /// The option that names the folder for the files.
 pub const FOLDER: &str = "files";
 
 const FRESH_PROCESSES: usize = 3;
 
-const METHOD: &str = "a safetensors file of tensors of 32 MiB, in the page cache or in tmpfs, from opening it \
-                      until every tensor is in device memory of its own; median, in turns with the reference";
+const METHOD: &str = "a safetensors file of tensors of 32 MiB, in the page cache or in tmpfs, from \
+    opening it until every tensor is in device memory of its own; median, in turns with the \
+    reference";
 const FIRST: &str =
     "the first such load of a process that has opened the device; median of 3 processes";
 
@@ -118,7 +119,7 @@ fn load(device: &Device, stream: &Stream, path: &Path) -> Result<Vec<DeviceBuf<u
     Ok(tensors)
 }
 
-/// Where the tensors lie: the place in the file and the bytes of each.
+/// Where the tensors lie: the offset in the file and the size of each, in bytes.
 fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
     let mut file = File::open(path)?;
     let mut length = [0; 8];
@@ -137,7 +138,7 @@ fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
     Ok(ranges)
 }
 
-/// What a process does that was started for a first load.
+/// The whole work of a process that was started for a first load.
 pub fn first_load(device: &Device, path: &str) -> Result<()> {
     let stream = device.stream()?;
     let start = Instant::now();
@@ -151,24 +152,25 @@ fn in_fresh_process(path: &Path) -> Result<f64> {
     let done = command.arg(format!("--{FIRST_LOAD}")).arg(path).output()?;
     let (said, error) =
         (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
-    said.trim().parse().map_err(|_| format!("a first load said {said:?}: {error}").into())
+    said.trim().parse().map_err(|_| format!("a first load printed {said:?}: {error}").into())
 }
 
-/// Where a file of so many bytes fits, in memory if possible.
+/// A folder with room for a file of this size, in memory if possible.
 fn folder(named: Option<&str>, bytes: usize) -> std::result::Result<PathBuf, String> {
     let places = match named {
         Some(folder) => vec![PathBuf::from(folder)],
         None => vec![PathBuf::from("/dev/shm"), std::env::temp_dir()],
     };
     let roomy = |place: &&PathBuf| free_bytes(place) > bytes as u64 + (bytes as u64) / 8;
-    let reason = || format!("no room for {bytes} bytes in {places:?}; name a folder by --{FOLDER}");
+    let reason =
+        || format!("no room for {bytes} bytes in {places:?}; name a folder with --{FOLDER}");
     places.iter().find(roomy).cloned().ok_or_else(reason)
 }
 
-/// 0 where nothing can be written.
+/// The free bytes of a folder; 0 if nothing can be written there.
 fn free_bytes(folder: &Path) -> u64 {
     let Ok(path) = CString::new(folder.as_os_str().as_encoded_bytes()) else { return 0 };
-    // SAFETY: the path is a C string; zeroes are a valid `statvfs`, and the call may write it.
+    // SAFETY: the path is a C string. Zeroes are a valid `statvfs`, and the call may write it.
     unsafe {
         let mut system: libc::statvfs = std::mem::zeroed();
         let written = libc::access(path.as_ptr(), libc::W_OK) == 0
@@ -177,11 +179,11 @@ fn free_bytes(folder: &Path) -> u64 {
     }
 }
 
-/// A file that is removed when the measurement ends, however it does.
+/// A file that is removed when the measurement ends, also by an error.
 struct Temporary(PathBuf);
 
 impl Temporary {
-    /// A safetensors file. Its contents are the same for every tensor, and no zeroes.
+    /// A safetensors file. Every tensor has the same contents, which are not zeroes.
     fn create(path: PathBuf, count: usize, bytes: usize) -> Result<Self> {
         let mut header = Map::new();
         for index in 0..count {

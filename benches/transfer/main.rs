@@ -6,25 +6,27 @@
 //! ```text
 //!   pinned    from and to page-locked memory     batch     many small copies at once
 //!   submit    what a tracked call costs          planner   whether it chooses the fastest way
-//!   staged    from and to ordinary memory        file      files that are in memory
-//!   slices    many ordinary slices               overlap   H2D, kernel and D2H at once
+//!   staged    from and to pageable memory        file      files that are in memory
+//!   slices    many pageable slices               overlap   H2D, kernel and D2H at once
 //!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
-//!   threads   and by many threads at once        peer      between two devices
+//!   threads   the same by many threads at once   peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
 //!   requests  a buffer that fresh streams share
 //!
 //!   ceiling   a bare copy of the same bytes      cublas    the library of that product
-//!   blocks    what batches are measured on       tuning    staging other than by default
+//!   blocks    the memory of the batches          tuning    other options of staging
 //! ```
 //!
-//! Every figure stands beside its reference from the same run, taken in turns with it, so that both
-//! meet the same machine. There are two ways to take time. *Held*: device time between two events,
-//! with all work enqueued before any of it runs, so that the host is in no figure. *End to end*:
-//! the host's clock, from the call until the data is there.
+//! Every figure stands beside its reference from the same run. The two are taken in turns, so that
+//! both meet the same machine. Time is taken in two ways:
 //!
-//! Without a GPU the emulated device is measured, which says something about this crate's own cost
-//! and nothing about copies. `--quick` shows that everything works; its figures mean little, and
-//! large sizes are left out.
+//! * *Held*: device time between two events. All work is enqueued before any of it runs, so the
+//!   figure contains no time of the host.
+//! * *End to end*: the host's clock, from the call until the data is there.
+//!
+//! Without a GPU the emulated device is measured. That says something about this crate's own cost
+//! and nothing about copies. `--quick` shows that everything works. It leaves large sizes out, and
+//! its figures mean little.
 
 mod batch;
 mod blocks;
@@ -68,29 +70,29 @@ const TENSOR: usize = 4_000_000;
 struct Bench {
     device: Device,
     bare: Bare,
-    /// For what is done before a measurement.
+    /// For work before a measurement.
     fills: Stream,
     quick: bool,
     /// Where cuBLAS is.
     cublas: Option<String>,
-    /// Where files that are measured lie meanwhile.
+    /// The folder for the files that are measured.
     files: Option<String>,
 }
 
 impl Bench {
-    /// A pool of its own for each measurement, so that none meets what another left.
+    /// A new pool for each measurement, so that none depends on another.
     fn pool(&self) -> Result<PinnedPool> {
         PinnedPool::builder(&self.device).max_bytes(4 * GIB).build()
     }
 
-    /// Device memory that every stream may use at once: its allocation is complete.
+    /// Device memory whose allocation is complete, so that every stream may use it at once.
     fn device_memory(&self, bytes: usize) -> Result<DeviceBuf<u8>> {
         let mut memory = self.device.alloc::<u8>(bytes)?;
         self.fills.fill(&mut memory, 0)?.wait()?;
         Ok(memory)
     }
 
-    /// How often a copy of so many bytes is measured.
+    /// How many times a copy of this size is measured.
     fn samples(&self, bytes: usize) -> usize {
         match bytes {
             _ if self.quick => 3,
@@ -101,7 +103,7 @@ impl Bench {
         }
     }
 
-    /// Whether there is time for copies of so many bytes.
+    /// Whether there is time for copies of this size.
     fn has_time_for(&self, bytes: usize) -> bool {
         !self.quick || bytes <= 16 * MIB
     }

@@ -1,4 +1,4 @@
-//! What a matrix product that fills the GPU loses while copies run.
+//! How much slower a matrix product that fills the GPU gets while copies run.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,17 +13,17 @@ use super::{Bench, MIB};
 
 const ORDER: i32 = 8192;
 const MATRIX: usize = 2 * (ORDER as usize) * (ORDER as usize);
-/// Products in a measurement.
+/// How many products a measurement makes.
 const PRODUCTS: usize = 16;
 /// The size of the copies.
 const BLOCK: usize = 64 * MIB;
 const SAMPLES: usize = 9;
 
-const METHOD: &str = "16 products of 8192 x 8192 in bfloat16, device time, while uploads and downloads of 64 MiB \
-                      of pinned memory run on two other streams from before the first to after the last; \
-                      median, in turns with the reference";
+const METHOD: &str = "16 products of 8192 x 8192 in bfloat16, device time, while uploads and \
+    downloads of 64 MiB of pinned memory run on two other streams from before the first to after \
+    the last; median, in turns with the reference";
 const STAGED: &str =
-    "the same while another thread uploads an ordinary slice of 64 MiB over and over";
+    "the same while another thread uploads a pageable slice of 64 MiB over and over";
 
 struct Product {
     cublas: Cublas,
@@ -41,7 +41,7 @@ struct Copies {
     target: PinnedBuf<u8>,
     there: DeviceBuf<u8>,
     here: DeviceBuf<u8>,
-    /// How many each way outlast a measurement.
+    /// How many copies each way take longer than a measurement.
     count: usize,
 }
 
@@ -110,10 +110,9 @@ impl Product {
         let to = result.as_device_ptr();
         held.seconds(&[stream], || {
             for _ in 0..PRODUCTS {
-                // SAFETY: the work is enqueued on the stream that is given, reads the two factors
-                // and writes the result, which have the size of such matrices, and captures
-                // nothing. It is of the device that was current when the library was opened: the
-                // first.
+                // SAFETY: the work is enqueued on the given stream. It reads the two factors and
+                // writes the result, which have the size of such matrices. It captures nothing. The
+                // device is the one that was current when the library was opened: the first.
                 unsafe {
                     stream.foreign(&[&*a, &*b], &mut [&mut *result], |raw| {
                         cublas.multiply(raw, ORDER, factors, to);
@@ -126,7 +125,7 @@ impl Product {
 }
 
 impl Copies {
-    /// Measures while copies run; a measurement that they do not outlast is thrown away.
+    /// Measures while copies run. If the copies end first, the measurement is thrown away.
     fn during(&mut self, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
         loop {
             let last = self.enqueue()?;
@@ -141,7 +140,7 @@ impl Copies {
         }
     }
 
-    /// The tickets of the last copies.
+    /// Enqueues the copies, and returns the tickets of the last two.
     fn enqueue(&mut self) -> Result<[Ticket; 2]> {
         for _ in 1..self.count {
             self.up.upload(&self.source, &mut self.there)?;
@@ -152,7 +151,7 @@ impl Copies {
     }
 }
 
-/// Measures while another thread uploads ordinary memory.
+/// Measures while another thread uploads pageable memory.
 fn beside_uploads(bench: &Bench, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
     let (stop, running) = (AtomicBool::new(false), AtomicBool::new(false));
     let stream = bench.device.stream()?;

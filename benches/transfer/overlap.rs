@@ -6,9 +6,9 @@
 //!   down                         | chunk 0 | chunk 1 | ...
 //! ```
 //!
-//! The kernels read the whole chunk, spin, and write its second half, so that a chunk's stages can
-//! only follow one another. How long they spin is chosen by what copying a chunk takes: that long,
-//! which leaves no stage any slack, and half and double of it.
+//! The kernels read the whole chunk, spin, and write its second half. So the stages of a chunk can
+//! only run one after another. The kernels spin as long as copying a chunk takes, which leaves no
+//! stage any slack; and half and twice as long.
 
 use std::time::Duration;
 
@@ -19,12 +19,12 @@ use super::common::figures::{Figure, Report};
 use super::common::timing::{median, medians_of, seconds};
 use super::{Bench, GIB, KIB, MIB};
 
-/// Chunks on the device: one in each stage, and one to spare.
+/// How many chunks are on the device: one in each stage, and one to spare.
 const RING: usize = 4;
 
-const METHOD: &str = "upload, kernels and download of 1 GiB of pinned memory in chunks of 4 MiB on three \
-                      streams, from the first call until the last data is there, host's clock; the longer \
-                      stage alone, over that; median, the three in turns";
+const METHOD: &str = "upload, kernels and download of 1 GiB of pinned memory in chunks of 4 MiB on \
+    three streams, from the first call until the last data is there, host's clock; the longer \
+    stage alone, divided by that; median, the three in turns";
 
 struct Pipeline {
     up: Stream,
@@ -83,7 +83,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 impl Pipeline {
-    /// The whole pipeline; the buffers order the streams.
+    /// The whole pipeline. The buffers order the streams.
     fn run(&mut self, spin: Duration) -> Result<f64> {
         seconds(|| {
             for (index, start) in (0..self.source.len()).step_by(self.chunk).enumerate() {
@@ -113,7 +113,7 @@ impl Pipeline {
         let (to, from) = (self.ring[0].as_device_ptr(), self.ring[1].as_device_ptr());
         seconds(|| {
             for start in (0..self.source.len()).step_by(self.chunk) {
-                // SAFETY: the chunks lie in the blocks, which `self` borrows exclusively. Nothing
+                // SAFETY: the chunks lie in the blocks, which are borrowed exclusively. Nothing
                 // else uses them: the other measurements are complete, and these copies are waited
                 // for below.
                 unsafe {

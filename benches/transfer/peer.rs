@@ -9,8 +9,8 @@ use super::{Bench, MIB, rate};
 
 const COPIES: usize = 4;
 
-const METHOD: &str = "4 tracked copies from device 0 to device 1, enqueued while a kernel held the stream, device \
-                      time; median, in turns with the reference";
+const METHOD: &str = "4 tracked copies from device 0 to device 1, enqueued while a kernel held the \
+    stream, device time; median, in turns with the reference";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     if !report.wants("peer") {
@@ -41,8 +41,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &mut || {
                 held.seconds(&[bare.stream()], || {
                     for _ in 0..COPIES {
-                        // SAFETY: both blocks are live, each on its device, and used by nobody
-                        // else: the tracked copies are complete, and these are before the
+                        // SAFETY: both blocks are live, each on its device. Nobody else uses them:
+                        // the tracked copies are complete, and these copies will be before the
                         // measurement ends.
                         unsafe { bare.copy_peer(target, source, bytes) };
                     }

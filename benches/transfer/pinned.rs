@@ -9,13 +9,13 @@ use super::common::held::Held;
 use super::common::timing::{medians, medians_of, seconds};
 use super::{Bench, MIB, SIZES, rate};
 
-/// A held measurement copies so many bytes in all, so that short copies follow one another.
+/// How many bytes a held measurement copies in all. Short copies are repeated until then.
 const HELD: usize = 256 * MIB;
 
-const HELD_METHOD: &str = "tracked copies, enqueued while a kernel held the stream, device time; median, in \
-                           turns with the reference";
-const END_TO_END: &str = "one tracked copy and the wait for it, host's clock; median, in turns with the \
-                          reference";
+const HELD_METHOD: &str = "tracked copies, enqueued while a kernel held the stream, device time; \
+    median, in turns with the reference";
+const END_TO_END: &str =
+    "one tracked copy and the wait for it, host's clock; median, in turns with the reference";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for (name, bytes) in SIZES {
@@ -31,7 +31,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Two blocks, and the streams of the two who copy between them.
+/// Two blocks, and a stream for each of the two ways to copy between them: tracked and bare.
 struct Ends<'a> {
     host: PinnedBuf<u8>,
     gpu: DeviceBuf<u8>,
@@ -47,11 +47,11 @@ impl Ends<'_> {
         }
     }
 
-    /// The same copy by a bare call. To be waited for before anything else.
+    /// The same copy by a bare call. The caller waits for it before doing anything else.
     fn bare(&mut self, way: Way) {
         let (host, gpu) = (self.host.as_ptr().cast_mut(), self.gpu.as_device_ptr());
-        // SAFETY: both blocks are live, as long, and borrowed exclusively; tracked copies are
-        // complete when a measurement ends, and so are these.
+        // SAFETY: both blocks are live, of equal length, and borrowed exclusively. Tracked copies
+        // are complete when a measurement ends, and so are these.
         unsafe {
             match way {
                 Way::H2D => self.bare.upload(gpu, host, self.host.len()),
@@ -69,8 +69,8 @@ fn one_way(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Resu
         let host = bench.pool()?.alloc_zeroed(bytes)?;
         Ok(Ends { host, gpu: bench.device_memory(bytes)?, stream, bare: &bench.bare })
     };
-    // A stream whose handle was given away asks more in every call: the end-to-end figures have
-    // another.
+    // A stream whose handle was given out makes more checks in every call. So the end-to-end
+    // figures use another stream.
     let timed = bench.device.stream()?;
     let mut subjects = (ends(timed.clone())?, ends(bench.device.stream()?)?);
     for (way_name, way) in [("h2d", Way::H2D), ("d2h", Way::D2H)] {
@@ -114,7 +114,7 @@ fn one_way(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Resu
     Ok(())
 }
 
-/// As many bytes each way at once; the figure is the sum of both.
+/// The same number of bytes each way at once. The figure is the sum of both ways.
 fn both_ways(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Result<()> {
     const COPIES: usize = 4;
     let samples = bench.samples(bytes);
@@ -140,8 +140,8 @@ fn both_ways(bench: &Bench, report: &mut Report, name: &str, bytes: usize) -> Re
             &mut || {
                 held.seconds(&[bare.stream(), other.stream()], || {
                     for _ in 0..COPIES {
-                        // SAFETY: all four blocks are live and used by nobody else: the tracked
-                        // copies are complete, and these are before the measurement ends.
+                        // SAFETY: all four blocks are live. Nobody else uses them: the tracked
+                        // copies are complete, and these will be before the measurement ends.
                         unsafe {
                             bare.upload(on_there, source.as_ptr(), bytes);
                             other.download(on_target, here.as_device_ptr(), bytes);

@@ -1,5 +1,5 @@
-//! Whether the planner is right: its choice beside every way that is possible, over a grid of
-//! counts and sizes.
+//! Whether the planner is right. Its choice stands beside every way that is possible, over a grid
+//! of counts and sizes.
 
 use pinlane::{Result, batch::Route};
 
@@ -13,19 +13,19 @@ const GRID: &str = "batch.planner";
 
 const SIZES: [usize; 6] = [64, 256, 4000, 16 * KIB, 128 * KIB, MIB];
 const COUNTS: [usize; 6] = [1, 10, 100, 1000, 4000, 10_000];
-/// The most bytes of a batch.
+/// The largest batch, in bytes.
 const MOST: usize = 128 * MIB;
 
 const KINDS: [(&str, Kind); 4] = [
-    ("h2d", Kind::Ordinary(Way::H2D)),
-    ("d2h", Kind::Ordinary(Way::D2H)),
+    ("h2d", Kind::Pageable(Way::H2D)),
+    ("d2h", Kind::Pageable(Way::D2H)),
     ("pinned_h2d", Kind::Pinned(Way::H2D)),
     ("pinned_d2h", Kind::Pinned(Way::D2H)),
 ];
 
-const METHOD: &str = "a batch made by the way that the planner chooses, from the call until the data is there, \
-                      host's clock; median, in turns with the same batch by each other way that is possible, the \
-                      fastest of all of which is the reference";
+const METHOD: &str = "a batch made by the way that the planner chooses, from the call until the \
+    data is there, host's clock; median, in turns with the same batch by every other way that is \
+    possible; the reference is the fastest of all ways";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     if !report.wants(GRID) {
@@ -60,21 +60,15 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The seconds of the way that the planner takes, and the fastest way with its own. What the
-/// planner takes is made by name too, so that one time is compared with another, and not a way with
-/// itself.
-fn cell(
-    blocks: &mut Blocks,
-    kind: Kind,
-    count: usize,
-    samples: usize,
-) -> Result<(f64, Route, f64)> {
+/// The seconds of the way that the planner chooses, then the fastest way and its seconds. The
+/// planner's way is forced by name too. So it is measured once, and not compared with itself.
+fn cell(blocks: &mut Blocks, kind: Kind, count: usize, samples: usize) -> Result<(f64, Route, f64)> {
     let plan = blocks.plan(kind, count)?;
     let choice = plan.ordinary.or(plan.direct).expect("the blocks are not empty");
     let ways: Vec<_> = choice.costs.iter().map(|&(path, _)| path).collect();
     let burst = (samples / 4).clamp(1, 8);
     let mut times = vec![Vec::new(); ways.len()];
-    // In turns, a few in a row, of which the first is thrown away.
+    // In turns. A turn is a few in a row, and the first is thrown away.
     while times[0].len() < samples {
         for (&path, times) in ways.iter().zip(&mut times) {
             blocks.batch(kind, count, Some(path))?;

@@ -1,5 +1,5 @@
-//! A pipeline of batches of ordinary memory, whose consumer does nothing else, beside what the link
-//! carries; and what a batch costs the consumer that is ready.
+//! A pipeline of batches of pageable memory whose consumer does nothing else, beside what the link
+//! carries. And what one batch that is ready costs the consumer.
 
 use std::hint::spin_loop;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use super::common::timing::{medians, medians_of, seconds};
 use super::{Bench, MIB, rate};
 
 const BATCH: usize = 16 * MIB;
-/// So many of them differ, so that no cache holds what is read.
+/// How many batches differ, so that no cache holds what is read.
 const RING: usize = 64;
 const DEPTH: usize = 3;
-/// Between the last batch ahead and the call that is timed.
+/// The pause between the last batch ahead and the call that is timed.
 const PAUSE: Duration = Duration::from_micros(20);
 
 /// The names of a batch's slices.
@@ -33,11 +33,12 @@ const SHAPES: [(&str, usize); 2] =
     [("prefetch.h2d.16mib", 1), ("prefetch.h2d.16mib.many", NAMES.len())];
 const NEXT: &str = "prefetch.next";
 
-const METHOD: &str = "256 batches of 16 MiB, one ordinary slice each or 16 of 1 MiB (.many), 64 that differ in turns, 3 \
-                      ahead by 2 workers, from the start of the pipeline until the last is there, host's clock; \
-                      median, in turns with the reference: as many copies of 16 MiB in a row";
-const NEXT_METHOD: &str = "next() when all batches ahead have been enqueued, 1 MiB each, host's clock; median, in \
-                           turns with the reference, whose event has happened";
+const METHOD: &str = "256 batches of 16 MiB, one pageable slice each or 16 of 1 MiB (.many), of \
+    which 64 differ and come in turns, 3 ahead by 2 workers, from the start of the pipeline until \
+    the last is there, host's clock; median, in turns with the reference: as many copies of 16 MiB \
+    in a row";
+const NEXT_METHOD: &str = "next() when all batches ahead have been enqueued, 1 MiB each, host's \
+    clock; median, in turns with the reference, whose event has happened";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     if SHAPES.iter().any(|(name, _)| report.wants(name)) {
@@ -91,7 +92,7 @@ fn next(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Seconds that the next batch takes once no more fit ahead of it.
+/// Seconds that the next batch takes when the pipeline is full.
 fn until_next(batches: &mut DeviceBatches) -> Result<f64> {
     let progress = batches.progress();
     while progress.uploaded() < progress.yielded() + DEPTH as u64 {
@@ -109,7 +110,7 @@ fn until_next(batches: &mut DeviceBatches) -> Result<f64> {
     Ok(time)
 }
 
-/// Where batches come from, and where they go.
+/// Where batches come from and where they go.
 struct Loader {
     pool: PinnedPool,
     stream: Stream,
@@ -125,7 +126,7 @@ impl Loader {
         })
     }
 
-    /// A pipeline of `count` batches of so many slices.
+    /// A pipeline of `count` batches of `slices` slices each.
     fn start(&self, slices: usize, count: usize) -> Result<DeviceBatches> {
         let ring = self.ring.clone().into_iter().cycle().take(count);
         let batches = ring.map(move |bytes| Batch { bytes, slices });
@@ -155,7 +156,7 @@ impl HostBatch for Batch {
     }
 }
 
-/// What the consumer's stream needs at least: to be told to wait for an event.
+/// The least that the consumer's stream needs: a wait for an event.
 struct Wait {
     driver: Arc<dyn Driver>,
     stream: RawStream,
@@ -172,8 +173,8 @@ impl Wait {
 
     /// Seconds that the call takes.
     fn seconds(&self) -> Result<f64> {
-        // SAFETY: the event is live until `self` is dropped, and so is the stream, which is the
-        // benchmark's.
+        // SAFETY: the event is live until `self` is dropped, and so is the stream, which belongs to
+        // the benchmark.
         unsafe {
             self.driver.event_record(self.event, self.stream).expect("the event is recorded");
             self.driver.event_synchronize(self.event).expect("the event happens");

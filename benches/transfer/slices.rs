@@ -1,4 +1,4 @@
-//! A thousand ordinary slices of a million floats: more than any cache holds.
+//! A thousand pageable slices of a million floats each: more than any cache holds.
 
 use pinlane::{
     DeviceBuf, Result, Stream,
@@ -11,11 +11,11 @@ use super::common::figures::{Figure, Report};
 use super::common::timing::{medians_of, seconds};
 use super::{Bench, GIB, MIB, TENSOR};
 
-const BATCH: &str = "1000 ordinary slices of 4,000,000 bytes to a device buffer each, or back, in one batch \
-                     whose list was made before, until the data is there, host's clock; median, in turns \
-                     with the reference";
-const LOOP: &str = "1000 ordinary slices of 4,000,000 bytes to a device buffer each, or back, a call for each, \
-                    until the data is there, host's clock; median, in turns with the reference";
+const BATCH: &str = "1000 pageable slices of 4,000,000 bytes to a device buffer each, or back, in \
+    one batch whose list was made before, until the data is there, host's clock; median, in turns \
+    with the reference";
+const LOOP: &str = "1000 pageable slices of 4,000,000 bytes to a device buffer each, or back, one \
+    call for each, until the data is there, host's clock; median, in turns with the reference";
 
 struct Slices {
     stream: Stream,

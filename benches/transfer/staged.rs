@@ -1,4 +1,4 @@
-//! Copies from and to ordinary memory, beside what the link carries.
+//! Copies from and to pageable memory, beside what the link carries.
 
 use std::hint::black_box;
 use std::thread;
@@ -11,13 +11,13 @@ use super::common::figures::{Figure, Report};
 use super::common::timing::{medians, seconds};
 use super::{Bench, GIB, KIB, MIB, SIZES, TENSOR, rate};
 
-const METHOD: &str = "one ordinary slice, from the call until the data is there, host's clock; median, in \
-                      turns with the reference";
+const METHOD: &str = "one pageable slice, from the call until the data is there, host's clock; \
+    median, in turns with the reference";
 
-/// What the host alone can do: no way through ordinary memory is faster than that.
+/// What the host alone can do. No copy from or to pageable memory is faster than that.
 const HOST: &str = "staged.host_copy";
-const HOST_METHOD: &str = "8 threads that copy 1 GiB of ordinary memory to 16 MiB of it, 256 KiB at a time, by memcpy, \
-                           and no device; median";
+const HOST_METHOD: &str = "8 threads that copy 1 GiB of pageable memory to 16 MiB of it, 256 KiB \
+    at a time, by memcpy, without a device; median";
 const THREADS: usize = 8;
 const UNIT: usize = 256 * KIB;
 const ROOM: usize = 16 * MIB;
@@ -79,7 +79,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Seconds for a slice up and down, for the ceiling's two, and the ceiling's name.
+/// Seconds for a slice up and down, the same for the ceiling, and the ceiling's name.
 fn single(bench: &Bench, bytes: usize) -> Result<([f64; 2], [f64; 2], &'static str)> {
     let stream = bench.device.stream()?;
     let (source, mut target) = (vec![1u8; bytes], vec![1u8; bytes]);

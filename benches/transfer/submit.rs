@@ -1,4 +1,4 @@
-//! What a tracked copy costs over the bare `cudaMemcpyAsync`: the call alone.
+//! What the call of a tracked copy costs over that of the bare `cudaMemcpyAsync`.
 
 use pinlane::Result;
 
@@ -7,8 +7,11 @@ use super::common::timing::{medians, seconds};
 use super::{Bench, KIB};
 
 const SMALL: usize = 4 * KIB;
-/// Calls in a row; the stream is drained after them.
+/// How many calls are made in a row. The stream is drained after them.
 const CALLS: usize = 400;
+
+const METHOD: &str = "Stream::upload of 4 KiB, the call alone, the stream drained after 400; \
+    median, in turns with the reference";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     if !report.wants("copy.tracked") {
@@ -31,8 +34,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &mut || {
                 let time = seconds(|| {
                     for _ in 0..CALLS {
-                        // SAFETY: both blocks are live and nobody writes the host's; the copies are
-                        // waited for below.
+                        // SAFETY: both blocks are live, and nobody writes the host's. The copies
+                        // are waited for below.
                         unsafe { bench.bare.upload(other.as_device_ptr(), host.as_ptr(), SMALL) };
                     }
                     Ok(())
@@ -44,11 +47,11 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     )?;
     let reference = bench.bare.name("bare cudaMemcpyAsync");
     let micros = |time: f64| time / CALLS as f64 * 1e6;
-    report.add(Figure::lower("copy.tracked_submit", micros(tracked), "us").beside(reference, micros(bare)).by(
-        "Stream::upload of 4 KiB, the call alone, the stream drained after 400; median, in turns with the \
-         reference",
-        samples,
-    ));
+    report.add(
+        Figure::lower("copy.tracked_submit", micros(tracked), "us")
+            .beside(reference, micros(bare))
+            .by(METHOD, samples),
+    );
     report.add(
         Figure::lower("copy.tracked_over_raw", tracked / bare, "ratio")
             .beside(reference, 1.0)

@@ -1,5 +1,5 @@
-//! Never slower than the runtime when many threads copy at once, each its own memory on its own
-//! stream.
+//! Never slower than the runtime, also when many threads copy at once. Each thread copies its own
+//! memory on its own stream.
 
 use std::sync::Mutex;
 use std::thread;
@@ -17,10 +17,10 @@ use super::{Bench, KIB, MIB};
 const SIZES: [usize; 4] = [4 * KIB, 64 * KIB, MIB, 16 * MIB];
 const THREADS: [usize; 4] = [1, 4, 16, 64];
 
-const METHOD: &str = "threads that start together copy ordinary slices of their own on streams of their own, \
-                      each copy until its data is there; the time from the first start to the last end, \
-                      divided by the copies of a thread; median, in turns with cudaMemcpyAsync + \
-                      cudaStreamSynchronize and with cudaMemcpy, the faster of which is the reference";
+const METHOD: &str = "threads that start together copy pageable slices of their own on streams of \
+    their own, each copy until its data is there; the time from the first start to the last end, \
+    divided by the copies of a thread; median, in turns with cudaMemcpyAsync + \
+    cudaStreamSynchronize and with cudaMemcpy, the faster of which is the reference";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 1 } else { 5 };
@@ -61,7 +61,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Each pair's thread copies so often; seconds a copy.
+/// Each pair's thread makes `copies` copies. Returns the seconds a copy.
 fn together(
     pairs: &[Mutex<Pair>],
     copies: usize,

@@ -1,6 +1,6 @@
-//! How ordinary memory is staged in this run, where it is not by the defaults: `--threads N --cores
-//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. For
-//! finding the defaults; figures to be kept are taken with them.
+//! Options of staging for this run, in place of the defaults: `--threads N --cores A,B,.. --ring N
+//! --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They serve to find the
+//! defaults. Figures that are kept are taken with the defaults.
 
 use std::error::Error;
 use std::str::FromStr;

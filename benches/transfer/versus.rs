@@ -1,4 +1,4 @@
-//! Never slower than the runtime: ordinary memory of every size, beside the faster of the runtime's
+//! Never slower than the runtime: pageable memory of every size, beside the faster of the runtime's
 //! two calls on the same memory.
 
 use std::time::Instant;
@@ -16,17 +16,17 @@ pub const TABLE: &str = "staged.vs_driver";
 pub const WAYS: [(&str, Way); 2] = [("h2d", Way::H2D), ("d2h", Way::D2H)];
 
 const ODD: [usize; 9] = [3, 100, 1000, 4097, 50_001, 1_000_003, 4_000_000, 10_000_019, 100_000_007];
-/// Sizes that are copied from and to an odd address as well.
+/// Sizes that are also copied from and to an odd address.
 const UNALIGNED: [usize; 5] = [4 * KIB, 64 * KIB, MIB, 16 * MIB, 256 * MIB];
 
-const METHOD: &str = "one ordinary slice, from the call until the data is there, host's clock; median, in turns \
-                      with cudaMemcpyAsync + cudaStreamSynchronize and, on the way down, with cudaMemcpy, the \
-                      faster of which is the reference";
-const RETURNED: &str = "the same, until the call returns: the source may then be reused, and the data may still be on \
-                        its way; reference: cudaMemcpy, which promises as much";
+const METHOD: &str = "one pageable slice, from the call until the data is there, host's clock; \
+    median, in turns with cudaMemcpyAsync + cudaStreamSynchronize and, for downloads, with \
+    cudaMemcpy, the faster of which is the reference";
+const RETURNED: &str = "the same, until the call returns: the source may then be reused, and the \
+    data may still be on its way; reference: cudaMemcpy, which promises the same";
 
-/// A block of ordinary memory and one of the device, and the streams of the two who copy between
-/// them.
+/// A block of pageable memory and one of the device, and a stream for each of the two ways to copy
+/// between them: this crate's and the runtime's.
 pub struct Pair {
     stream: Stream,
     pageable: Pageable,
@@ -44,7 +44,7 @@ impl Pair {
         })
     }
 
-    /// Copies `bytes` from or to `offset` in the host's block, by this crate.
+    /// Copies `bytes` from or to `offset` in the host's block, with this crate.
     pub fn ours(&mut self, way: Way, offset: usize, bytes: usize) -> Result<()> {
         let host = &mut self.host[offset..offset + bytes];
         match way {
@@ -53,7 +53,7 @@ impl Pair {
         }
     }
 
-    /// Seconds until the host's memory may be reused; the copy is then waited for.
+    /// Seconds until the host's memory may be reused. Then waits for the copy.
     fn until_reusable(&mut self, way: Way, offset: usize, bytes: usize) -> Result<f64> {
         let host = &mut self.host[offset..offset + bytes];
         if way == Way::D2H {
@@ -66,11 +66,11 @@ impl Pair {
         Ok(time)
     }
 
-    /// The same by the runtime.
+    /// The same copy with the runtime.
     pub fn theirs(&mut self, call: Call, way: Way, offset: usize, bytes: usize) -> Result<()> {
         let host = self.host[offset..offset + bytes].as_mut_ptr();
-        // SAFETY: the host's range is borrowed exclusively. The device's is live and as long, and
-        // idle: every copy is complete when its call returns.
+        // SAFETY: the host's range is borrowed exclusively. The device's range is live, of the same
+        // length, and idle: every copy is complete when its call returns.
         unsafe { self.pageable.copy_and_wait(call, way, host, self.gpu.as_device_ptr(), bytes) }
     }
 
@@ -108,7 +108,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                     &|pair| pair.until_reusable(way, offset, bytes),
                 ],
             )?;
-            // An upload by cudaMemcpy returns when the source may be reused, not when the data is
+            // cudaMemcpy returns from an upload when the source may be reused, not when the data is
             // there.
             let (reference, theirs) = match way {
                 Way::H2D => (pair.name(Call::Async), by_async),
@@ -131,7 +131,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The faster call, by the seconds that each took: its name and its seconds.
+/// The name and the seconds of the faster call.
 pub fn faster(pair: &Pair, by_async: f64, by_sync: f64) -> (&'static str, f64) {
     if by_async <= by_sync {
         (pair.name(Call::Async), by_async)
@@ -140,7 +140,7 @@ pub fn faster(pair: &Pair, by_async: f64, by_sync: f64) -> (&'static str, f64) {
     }
 }
 
-/// The largest ratio of the whole table, that of many threads included.
+/// The largest ratio of the whole table, including that of many threads.
 pub fn worst(report: &mut Report) {
     if let Some(ratio) = report.largest_ratio(TABLE) {
         report.add(

@@ -1,4 +1,4 @@
-//! What can go wrong, in one line each: what it is about, what was found, what to do.
+//! Everything that can go wrong. Each message is one line: the subject, what was found, what to do.
 
 use std::fmt;
 use std::path::Path;
@@ -12,16 +12,16 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 pub enum Error {
     /// The command line makes no sense.
     Usage(String),
-    /// A file cannot be read or written, or is not what it should be.
+    /// A file cannot be read or written, or has the wrong contents.
     File(String),
     /// A call of the crate failed.
     Device(pinlane::Error),
-    /// The device does not have what the file has.
+    /// The bytes on the device are not those of the file.
     Mismatch(String),
 }
 
 impl Error {
-    /// `found` is wrong with the file at `path`; `remedy` says what to do.
+    /// An error about the file at `path`: `found` says what is wrong, `remedy` what to do.
     pub fn file(path: &Path, found: impl fmt::Display, remedy: &str) -> Error {
         Error::File(format!("{}: {found}; {remedy}", path.display()))
     }
@@ -29,8 +29,8 @@ impl Error {
     /// A tensor on the device is not the one in the file.
     pub fn mismatch(tensor: &Tensor, found: impl fmt::Display) -> Error {
         Error::Mismatch(format!(
-            "tensor {} ({} bytes) on the device is not the one in the file: {found}; if nobody wrote \
-             to the file meanwhile, this is a bug",
+            "tensor {} ({} bytes) on the device is not the one in the file: {found}; if nobody \
+             wrote to the file meanwhile, this is a bug",
             printable(&tensor.name),
             tensor.bytes
         ))

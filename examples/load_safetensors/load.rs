@@ -1,4 +1,4 @@
-//! The heart: all tensors of a file, to the device, in one job.
+//! The heart of the example: uploads all tensors of a file to the device, in one job.
 //!
 //! ```text
 //!   file      |header|tensor 0|tensor 1|t2|tensor 3     |
@@ -7,9 +7,9 @@
 //!   device            |tensor 0|tensor 1 |t2 |tensor 3     |
 //! ```
 //!
-//! What there is *not*: no staging buffers, no threads, no events, no waiting between tensors. The
-//! file is never in ordinary memory. The device's memory is allocated once, with every tensor at a
-//! multiple of [`ALIGNMENT`], as if each had been allocated by itself.
+//! This module has no staging buffers, no threads, no events, and no waits between tensors. The
+//! file's bytes are never in pageable memory. Device memory is allocated once, with every tensor at
+//! a multiple of [`ALIGNMENT`], as if each tensor had an allocation of its own.
 
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use pinlane::{Device, DeviceBuf, DeviceSlice, Stream, Ticket};
 use super::error::Result;
 use super::tensor_file::TensorFile;
 
-/// What CUDA aligns an allocation to, so that any kernel may have any tensor.
+/// CUDA aligns allocations to this many bytes. So any kernel can use any tensor.
 const ALIGNMENT: usize = 256;
 
 /// A file whose tensors are on the device.
@@ -27,22 +27,22 @@ pub struct Loaded {
     memory: DeviceBuf<u8>,
     /// In the order of the file.
     places: Vec<Range<usize>>,
-    /// The allocation of the device's memory.
+    /// The time to allocate the device memory.
     pub allocation: Duration,
-    /// The first load: the allocation, page-locking, starting threads, reading, uploading.
+    /// The time of the first load: allocating, page-locking, starting threads, reading, uploading.
     pub first: Duration,
-    /// The other loads, to the same place: reading, uploading.
+    /// The times of the other loads, to the same place: reading, uploading.
     pub again: Vec<Duration>,
 }
 
 impl Loaded {
-    /// The tensor of that number in the order of the file.
+    /// Tensor number `index`, in the order of the file.
     pub fn tensor(&self, index: usize) -> Result<DeviceSlice<'_, u8>> {
         Ok(self.memory.slice(self.places[index].clone())?)
     }
 }
 
-/// Loads all of `file`, `loads` times.
+/// Loads all tensors of `file`, `loads` times.
 pub fn load(file: &TensorFile, device: &Device, stream: &Stream, loads: usize) -> Result<Loaded> {
     let start = Instant::now();
     let mut bytes = 0usize;
@@ -66,7 +66,7 @@ pub fn load(file: &TensorFile, device: &Device, stream: &Stream, loads: usize) -
     Ok(Loaded { memory, places, allocation, first, again })
 }
 
-/// Returns when the file has been read; the ticket says when all of it has arrived.
+/// Returns when the file has been read. The ticket says when all of it has arrived.
 fn upload(
     file: &TensorFile,
     stream: &Stream,

@@ -9,8 +9,8 @@
 //!   file --read--> expected bytes  ==  checksum, download       verify.rs
 //! ```
 //!
-//! The modules in reading order: [`load`] is the heart, and shows what the crate is for; [`verify`]
-//! shows that the result is right; [`tensor_file`] reads the format; [`report`], [`options`] and
+//! The modules in reading order: [`load`] is the heart and shows the use of the crate. [`verify`]
+//! shows that the result is right. [`tensor_file`] reads the format. [`report`], [`options`] and
 //! [`error`] are the rest of a command.
 
 mod error;
@@ -79,7 +79,7 @@ pub(crate) fn run(
     options.json.as_deref().map_or(Ok(()), |path| report.write_json(path))
 }
 
-/// Tells the crate what the command line says.
+/// Applies the options of the command line to the crate.
 fn configure(device: &Device, options: &Options) -> Result<()> {
     if let Some(threads) = options.threads {
         CopyTeam::new().threads(threads).install()?;

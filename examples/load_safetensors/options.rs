@@ -13,27 +13,27 @@ usage: load_safetensors [OPTIONS] [FILE]
   FILE               the file; without one, examples/data/digits.safetensors
   --device N         GPU number N, or `emulated`; otherwise GPU 0 if there is one, else emulated
   --direct           read past the page cache (O_DIRECT)
-  --loads N          load N times [2]; the first load also allocates and starts what the others find
+  --loads N          load N times [2]; only the first load allocates memory and starts threads
   --threads N        read with N threads beside the caller's own [so that all cores read]
   --slot-bytes N     upload at most N bytes at a time, at least 4096
-  --ring-bytes N     page-lock at most N bytes for them, at least two slots
+  --ring-bytes N     page-lock at most N bytes for all slots, at least two slots
   --verify-all       download and compare every tensor, not just one in eight and the largest
   --json PATH        write the totals to PATH as well
   --help             print this text
 
-`loaded` is the first load from end to end: allocating on the device, page-locking, starting threads,
-reading the file (from the disk, or from memory if the system has it there), uploading, until all has
-arrived. `again` is the median of the other loads: reading and uploading. A GB is 10^9 bytes.
-`verified` is taken after them and by itself.
+`loaded` is the first load from end to end: allocating on the device, page-locking, starting
+threads, reading the file (from the disk, or from memory if the system has it there), uploading,
+until all has arrived. `again` is the median of the other loads: reading and uploading. `verified`
+is the time to verify, which is in neither. A GB is 10^9 bytes.
 
 Exit code: 0 if all is well, 1 if not, 2 if the command line is wrong.
 ";
 
 const MOST_LOADS: usize = 1000;
-/// The most that the crate takes.
+/// The most that the crate accepts.
 pub const MOST_THREADS: usize = 256;
 
-/// What to do.
+/// What the command line asks for.
 pub enum Command {
     Load(Options),
     Help,
@@ -108,8 +108,8 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
     Ok(Command::Load(options))
 }
 
-/// The data set that comes with the crate, for a program that `cargo run` started anywhere in the
-/// package, or that runs in the package's folder.
+/// The data set that comes with the crate. It is found if `cargo run` started the program, or if
+/// the program runs in the folder of the package.
 fn digits() -> PathBuf {
     let package = std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_default();
     Path::new(&package).join("examples/data/digits.safetensors")

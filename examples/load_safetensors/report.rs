@@ -1,4 +1,4 @@
-//! What the user sees: the progress bar, the table, and the totals as text and as JSON.
+//! The output: the progress bar, the table, and the totals as text and as JSON.
 
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -13,7 +13,7 @@ use super::load::Loaded;
 use super::tensor_file::{TensorFile, printable};
 use super::verify::Verified;
 
-/// The outcome of a run; `Display` is the text for the user.
+/// The result of a run. `Display` is the text for the user.
 pub struct Report<'a> {
     pub file: &'a TensorFile,
     pub device: &'a str,
@@ -21,7 +21,7 @@ pub struct Report<'a> {
     pub verified: &'a Verified,
 }
 
-/// 10^9 bytes a second.
+/// A rate in 10^9 bytes a second.
 fn gb_per_s(bytes: usize, time: Duration) -> f64 {
     bytes as f64 / 1e9 / time.as_secs_f64()
 }
@@ -75,14 +75,14 @@ impl Report<'_> {
     fn totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Report { file, device, loaded, verified } = self;
         let (tensors, bytes) = (file.tensors().len(), file.bytes());
-        let way = if file.reader().is_direct() { "past" } else { "by way of" };
+        let way = if file.reader().is_direct() { "past" } else { "through" };
         writeln!(f)?;
         writeln!(f, "device    {device}")?;
         writeln!(f, "file      {}, {way} the page cache", file.path().display())?;
         writeln!(
             f,
-            "loaded    {tensors} tensors, {bytes} bytes in {:.4} s: {:.2} GB/s end to end, {:.4} s of \
-             it to allocate on the device",
+            "loaded    {tensors} tensors, {bytes} bytes in {:.4} s: {:.2} GB/s end to end, {:.4} s \
+             of it to allocate on the device",
             loaded.first.as_secs_f64(),
             gb_per_s(bytes, loaded.first),
             loaded.allocation.as_secs_f64(),
@@ -104,7 +104,7 @@ impl Report<'_> {
         )
     }
 
-    /// The median of the loads but the first.
+    /// The median of all loads but the first.
     fn again(&self) -> Option<Duration> {
         let mut times = self.loaded.again.clone();
         times.sort_unstable();
@@ -145,7 +145,7 @@ impl Report<'_> {
     }
 }
 
-/// Writes `text`; that a reader like `head` has seen enough is no error.
+/// Writes `text`. A closed pipe, as by `head`, is no error.
 pub fn print(out: &mut dyn Write, text: &str) -> Result<()> {
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => Err(Error::File(format!(
@@ -162,7 +162,7 @@ pub fn progress_bar() -> ProgressBar {
     ProgressBar::new(0).with_style(style)
 }
 
-/// Starts the bar again, for a new phase of the work.
+/// Restarts the bar for a new phase of the work.
 pub fn begin(bar: &ProgressBar, phase: &'static str, bytes: usize) {
     bar.set_length(bytes as u64);
     bar.set_message(phase);

@@ -1,4 +1,4 @@
-//! A safetensors file: the header is read and checked when it is opened, the tensors later.
+//! A safetensors file. The header is read and checked when the file is opened, the tensors later.
 //!
 //! ```text
 //!   | length of the header: u64 | header: JSON | tensor | tensor | ... |
@@ -6,10 +6,11 @@
 //!
 //! # Invariants
 //!
-//! * The tensors follow each other without gaps and end with the file: the `safetensors` crate
-//!   checks the header against itself, [`TensorFile::open`] against the length of the file.
-//! * Nothing is allocated on the word of the file before it was checked: a header that claims to be
-//!   larger than the format allows, or than the file, is not read.
+//! * The tensors follow each other without gaps and end with the file. The `safetensors` crate
+//!   checks that the header is consistent. [`TensorFile::open`] checks that it fits the length of
+//!   the file.
+//! * No size from the file is used before it was checked. A header that claims to be larger than
+//!   the format allows, or larger than the file, is not read.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -34,20 +35,20 @@ pub struct Tensor {
     pub start: u64,
 }
 
-/// An open file whose header makes sense.
+/// An open file whose header has been checked.
 pub struct TensorFile {
     path: PathBuf,
-    /// For the header, and for the proof.
+    /// Reads the header, and the tensors for the verification.
     file: File,
-    /// For the load.
+    /// Reads the tensors for the load.
     reader: FileReader,
     /// In the order of their bytes.
     tensors: Vec<Tensor>,
 }
 
 impl TensorFile {
-    /// Opens the file and reads its header. The tensors will be read past the page cache if
-    /// `direct`.
+    /// Opens the file and reads its header. If `direct`, the tensors will be read past the page
+    /// cache.
     pub fn open(path: &Path, direct: bool) -> Result<TensorFile> {
         let fail = |found: String, remedy: &str| Error::file(path, found, remedy);
         let unreadable = |error| fail(format!("cannot read: {error}"), "check the path");
@@ -94,7 +95,8 @@ impl TensorFile {
         let (expected, found) = (header.data_len() as u64, length - data_start);
         if expected != found {
             let found = format!(
-                "{} bytes too {}: the header promises {expected} bytes of tensors, and {found} follow",
+                "{} bytes too {}: the header promises {expected} bytes of tensors, \
+                 and {found} follow",
                 expected.abs_diff(found),
                 if found < expected { "short" } else { "long" },
             );
@@ -114,7 +116,7 @@ impl TensorFile {
         &self.tensors
     }
 
-    /// Which tensor is the largest, the first of several.
+    /// The number of the largest tensor; the first of several.
     pub fn largest(&self) -> Option<usize> {
         (0..self.tensors.len()).rev().max_by_key(|&index| self.tensors[index].bytes)
     }
@@ -124,12 +126,12 @@ impl TensorFile {
         self.tensors.iter().map(|tensor| tensor.bytes).sum()
     }
 
-    /// What the tensors are loaded with.
+    /// The reader that loads the tensors.
     pub fn reader(&self) -> &FileReader {
         &self.reader
     }
 
-    /// Reads a tensor by the system's own means. `into` must be just as long.
+    /// Reads a tensor with system calls alone. `into` must have the same length.
     pub fn read(&self, tensor: &Tensor, into: &mut [u8]) -> Result<()> {
         assert_eq!(tensor.bytes, into.len());
         self.file.read_exact_at(into, tensor.start).map_err(|error| {
@@ -154,11 +156,10 @@ fn tensors(header: &Metadata, data_start: u64) -> Vec<Tensor> {
     header.offset_keys().into_iter().map(tensor).collect()
 }
 
-/// The most of a text that is shown, in characters.
+/// How many characters of a text are shown.
 const SHOWN: usize = 100;
 
-/// Text from a file, safe to show in a terminal and on one line: what is too long for one is cut
-/// off.
+/// Text from a file, made safe for a terminal: on one line, and cut off if it is too long.
 pub fn printable(text: &str) -> String {
     let safe = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     let mut shown: String = text.chars().take(SHOWN).map(safe).collect();

@@ -1,11 +1,11 @@
-//! The proof that the tensors arrived: the file is read a second time, into ordinary memory, and
-//! the device has to agree with it.
+//! The proof that the tensors arrived. The file is read a second time, into pageable memory, and
+//! compared with the device.
 //!
-//! * *Every* tensor: the device's checksum of it equals the host's.
-//! * Some, or all with `--verify-all`: downloaded and compared byte for byte.
+//! * *Every* tensor: the device's checksum equals the host's.
+//! * Some tensors, or all with `--verify-all`: downloaded and compared byte by byte.
 //!
-//! The second read does not pass through the crate. Whatever went wrong on the way to the device,
-//! the expected bytes know nothing of it.
+//! The second read does not go through the crate. So an error on the way to the device cannot
+//! change the expected bytes.
 
 use std::time::{Duration, Instant};
 
@@ -15,20 +15,21 @@ use super::error::{Error, Result};
 use super::load::Loaded;
 use super::tensor_file::TensorFile;
 
-/// One in this many tensors is downloaded, and the largest.
+/// One in this many tensors is downloaded, and the largest one too.
 const DOWNLOADED: usize = 8;
 
-/// What was compared, and found equal.
+/// What was compared and found equal.
 pub struct Verified {
     /// The checksum of each tensor.
     pub sums: Vec<u64>,
-    /// Which tensors were downloaded and compared byte for byte, too.
+    /// Which tensors were also downloaded and compared byte by byte.
     pub downloaded: Vec<bool>,
-    /// The time that it took.
+    /// The time that verifying took.
     pub elapsed: Duration,
 }
 
-/// Compares the tensors on the device with `file`; `checked` is told the bytes of each tensor.
+/// Compares the tensors on the device with `file`. After each tensor, calls `checked` with its
+/// bytes.
 pub fn verify(
     file: &TensorFile,
     loaded: &Loaded,
@@ -65,7 +66,7 @@ pub fn verify(
     Ok(Verified { sums, downloaded, elapsed: start.elapsed() })
 }
 
-/// The checksum of every tensor, computed where the tensors are.
+/// The checksum of every tensor, computed on the device.
 fn device_checksums(
     file: &TensorFile,
     loaded: &Loaded,

@@ -25,8 +25,8 @@ int main(void) {
     return 1;
   }
   printf("the last byte is %d\n", ((const unsigned char *)out)[(1 << 20) - 1]);
-  pinlane_device_buffer_free(
-      gpu); /* handles can be freed in any order, even in the middle of a copy */
+  /* Handles can be freed in any order, even in the middle of a copy. */
+  pinlane_device_buffer_free(gpu);
   pinlane_buffer_free(buffer);
   pinlane_stream_free(stream);
   pinlane_pool_free(pool);

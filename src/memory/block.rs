@@ -1,17 +1,16 @@
-//! A block of page-locked memory, as its owner keeps it and as a buffer uses it.
+//! A block of page-locked memory. Its owner keeps it; a buffer uses it.
 //!
-//! A [`Block`] is a long-lived descriptor: the owner (a pool) makes it once and hands out the right
-//! to it, a [`BlockRef`], again and again. The [`Hazards`] lie in the descriptor, so that
-//! allocating a buffer initialises nothing.
+//! A [`Block`] is a long-lived descriptor. The owner (a pool) makes it once, and hands out the
+//! right to it, a [`BlockRef`], again and again. The [`Hazards`] are part of the descriptor, so
+//! that allocating a buffer initialises nothing.
 //!
 //! # Invariants
 //!
-//! * Whoever has a `BlockRef` has it alone: the type is neither `Copy` nor `Clone`, and the right
-//!   moves from the owner to a buffer and back. It is exclusive access to the link and to the
-//!   memory.
-//! * A copy covers no multiple of a block's `seam`, counted from its start; see
+//! * There is one `BlockRef` to a block. The type is neither `Copy` nor `Clone`; it moves from the
+//!   owner to a buffer and back. It stands for exclusive access to the link and to the memory.
+//! * No copy crosses a multiple of the block's `seam`, counted from the block's start; see
 //!   [`parts`](BlockRef::parts).
-//! * The owner keeps the descriptor, the memory and itself alive while any `BlockRef` to it exists.
+//! * While a `BlockRef` exists, the owner keeps the descriptor, the memory and itself alive.
 
 use std::fmt;
 use std::ops::Range;
@@ -26,9 +25,9 @@ use crate::sync::cell::UnsafeCell;
 pub(crate) trait BlockOwner: Send + Sync {
     fn context(&self) -> &Context;
 
-    /// Takes the block back; it may be used again once all its hazards are complete. If that ends
-    /// the owner, the last reference to it is returned, to be dropped when nobody is inside it any
-    /// more. In a forked child the block leaks.
+    /// Takes the block back. It may be reused once all its hazards are complete. If this ends the
+    /// owner, the last reference to it is returned; the caller drops it when no call is inside the
+    /// owner any more. In a forked child the block leaks.
     #[must_use]
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>>;
 }
@@ -37,20 +36,20 @@ pub(crate) trait BlockOwner: Send + Sync {
 pub(crate) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// No copy may span a multiple of this many bytes: there another registration begins.
+    /// At each multiple of this many bytes another registration begins. No copy may cross it.
     seam: usize,
-    /// The number under which the owner keeps the memory that the block is part of.
+    /// The owner's number for the memory that the block is part of.
     home: u32,
-    /// The class under which the owner keeps it, if it does.
+    /// The owner's size class for the block, if it has one.
     class: Option<u8>,
     hazards: Hazards,
     owner: NonNull<dyn BlockOwner>,
-    /// Links free blocks; belongs to whoever has the `BlockRef`.
+    /// The next free block. Only the holder of the `BlockRef` touches it.
     next: UnsafeCell<Option<BlockRef>>,
 }
 
 // SAFETY: a `Block` is a description; the memory that it names is not tied to a thread, `owner` is
-// `Sync`, and `next` is touched only by whoever has the `BlockRef`, which is one thread at a time.
+// `Sync`, and only the holder of the `BlockRef` touches `next`, which is one thread at a time.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -104,7 +103,7 @@ impl BlockRef {
         BlockRef(block)
     }
 
-    /// The right as an address, to come back by [`new`](Self::new). What does not come back leaks.
+    /// The right as an address. [`new`](Self::new) takes it back; otherwise the block leaks.
     #[inline]
     #[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
     pub(crate) fn into_raw(self) -> NonNull<Block> {
@@ -128,7 +127,8 @@ impl BlockRef {
         self.block().bytes()
     }
 
-    /// The parts of a range, in bytes from the start of the block, that a copy each may cover.
+    /// Splits a range at the seams, into parts that one copy each may cover. In bytes from the
+    /// start of the block.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
         let seam = self.block().seam;
         let mut start = range.start;
@@ -139,11 +139,11 @@ impl BlockRef {
         })
     }
 
-    /// Whether a range has several parts.
+    /// Whether a range has more than one part.
     #[inline]
     pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
         let seam = self.block().seam;
-        // Few blocks have a seam at all, and divisions take long.
+        // Most blocks have no seam, and a division is slow.
         range.end > seam && (range.start / seam + 1).saturating_mul(seam) < range.end
     }
 
@@ -162,20 +162,20 @@ impl BlockRef {
         self.block().hazards()
     }
 
-    /// Must not be called once the right has gone back to the owner.
+    /// Must not be called after the right has gone back to the owner.
     #[inline]
     pub(crate) fn owner(&self) -> &dyn BlockOwner {
         // SAFETY: the owner outlives the right, by the contract of `Block::new`.
         unsafe { self.block().owner.as_ref() }
     }
 
-    /// Gives the block back to its owner. What is returned is to be dropped.
+    /// Gives the block back to its owner. The caller drops what is returned.
     #[inline]
     #[must_use]
     pub(crate) fn give_back(self) -> Option<Arc<dyn BlockOwner>> {
         let owner = self.block().owner;
-        // SAFETY: the owner outlives the right; and should the right be what keeps it alive, it
-        // keeps itself alive by what it returns.
+        // SAFETY: the owner outlives the right. If the right is what keeps the owner alive, the
+        // reference that it returns does so from here on.
         unsafe { owner.as_ref() }.reclaim(self)
     }
 
@@ -186,7 +186,7 @@ impl BlockRef {
         self.block().next.with_mut(|link| unsafe { *link = next });
     }
 
-    /// Takes away what is behind this block.
+    /// Takes away the block behind this one.
     #[inline]
     pub(crate) fn unlink(&mut self) -> Option<BlockRef> {
         // SAFETY: as in `link`.

@@ -2,11 +2,11 @@
 //!
 //! # Invariants
 //!
-//! * The allocation itself is recorded as a device write on the device's allocation stream, so that
-//!   the first use on any stream is ordered after it by the same mechanism as every other use.
-//! * Memory is freed on a stream that waits for every pending use. If that order cannot be
-//!   established the memory is quarantined: counted, never freed.
-//! * The contents are never read by the host; [`DeviceBuf`] gives out an address, not a slice.
+//! * The allocation is recorded as a device write on the device's allocation stream. So the first
+//!   use on any stream is ordered after it like any other use.
+//! * Memory is freed on a stream that waits for every pending use. If the stream cannot be made to
+//!   wait, the memory is quarantined: counted, never freed.
+//! * The host never reads the contents. [`DeviceBuf`] gives out an address, not a slice.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -30,8 +30,8 @@ pub(crate) struct DeviceRegion {
     context: Arc<Context>,
     ptr: DevicePtr,
     bytes: usize,
-    /// The stream to free the memory on; `None` if it is borrowed, or if there is none. Not the
-    /// device, which may own the memory itself.
+    /// The stream to free the memory on. `None` if the memory is borrowed or empty. This is not a
+    /// reference to the device, because the device may own the memory.
     frees: Option<Arc<Timeline>>,
     hazards: Hazards,
 }
@@ -57,7 +57,7 @@ impl DeviceRegion {
         let ptr = submission.value.map_err(|code| out_of_memory(context, code, bytes))?;
         let mut region = Self::borrowed(context, ptr, bytes);
         region.frees = Some(device.frees().clone());
-        // Should the fence have failed, the pending use makes whoever waits for it say so.
+        // If the fence failed, the use stays pending, and whoever waits for it gets the error.
         region.hazards.note(stream, submission.fence, &(0..bytes), Access::Write);
         Ok(region)
     }
@@ -89,9 +89,9 @@ impl Drop for DeviceRegion {
 fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     let context = frees.context();
     let Some(driver) = context.releaser() else { return };
-    // All pending uses on one sealed stream of the memory's device: freeing there needs no waiting,
-    // and delays nothing. On a blocking stream the free would wait for the legacy stream, and what
-    // comes next there for the free.
+    // If all pending uses are on one sealed stream of the memory's device, the free goes there: it
+    // needs no wait and delays nothing. On a blocking stream the free would wait for the legacy
+    // stream, and later work of the blocking stream for the free.
     let is_home = |stream: &Timeline| {
         stream.exposure() == Exposure::Sealed && stream.raw().device == context.ordinal()
     };
@@ -101,9 +101,9 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     };
     let ordered =
         pending.iter().all(|user| home.wait_for(&user.stream, user.fence.position).is_ok());
-    // SAFETY: the stream is live, and not capturing since nobody else has it; the memory came from
-    // `device_alloc` and its owner is gone, so this is the only free; `ordered` says that every use
-    // is ordered before this call: retired, earlier on `home`, or waited for by it.
+    // SAFETY: the stream is live, and not capturing since nobody else has it. The memory came from
+    // `device_alloc` and its owner is gone, so this is the only free. `ordered` says that every use
+    // is ordered before this call: it is retired, or earlier on `home`, or `home` waits for it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();
     if !freed {
         context.quarantine(bytes);
@@ -112,9 +112,9 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
 
 /// A buffer of `len` elements in the memory of a device.
 ///
-/// The buffer knows which asynchronous operations still use it, on which streams; work on another
-/// stream is ordered after them on the device. Dropping it, even in the middle of a copy, frees the
-/// memory in stream order, behind the last use.
+/// The buffer knows which asynchronous operations still use it, and on which streams. Work on
+/// another stream that conflicts with them waits for them, on the device. Dropping the buffer, even
+/// in the middle of a copy, frees the memory in stream order, behind the last use.
 pub struct DeviceBuf<T: Pod> {
     region: DeviceRegion,
     len: usize,
@@ -122,13 +122,12 @@ pub struct DeviceBuf<T: Pod> {
 }
 
 impl Device {
-    /// Allocates `len` elements of device memory; the contents are unspecified. Does not wait for
+    /// Allocates `len` elements of device memory. The contents are unspecified. Does not wait for
     /// the device: the allocation is made in stream order (`cudaMallocAsync`).
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfDeviceMemory`],
-    /// [`ErrorKind::InvalidValue`] if the size overflows.
+    /// [`ErrorKind::OutOfDeviceMemory`]; [`ErrorKind::InvalidValue`] if the size overflows.
     pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuf<T>> {
         let bytes = byte_count::<T>("Device::alloc", len)?;
         Ok(DeviceBuf {
@@ -138,8 +137,8 @@ impl Device {
         })
     }
 
-    /// Borrows device memory that somebody else allocated, so that copies to and from it are
-    /// tracked. Dropping the buffer does not free the memory.
+    /// Borrows `len` elements of device memory that somebody else allocated. Copies to and from it
+    /// are tracked. Dropping the buffer does not free the memory.
     ///
     /// # Safety
     ///
@@ -147,8 +146,8 @@ impl Device {
     ///   `T`.
     /// * It stays allocated until every operation enqueued through the buffer is complete.
     /// * Work on it that was enqueued elsewhere before this call is complete, or is ordered before
-    ///   the streams that the buffer is used on; work enqueued elsewhere later is ordered by the
-    ///   caller.
+    ///   the streams that the buffer is used on.
+    /// * The caller orders work on it that is enqueued elsewhere after this call.
     ///
     /// # Errors
     ///
@@ -162,7 +161,7 @@ impl Device {
 
 #[cfg(feature = "capi")]
 impl DeviceBuf<u8> {
-    /// As [`Device::borrow_memory`], whose preconditions the caller has.
+    /// As [`Device::borrow_memory`]; the caller keeps its preconditions.
     pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
         let region = DeviceRegion::borrowed(context, ptr, bytes);
         DeviceBuf { region, len: bytes, element: PhantomData }
@@ -170,7 +169,7 @@ impl DeviceBuf<u8> {
 }
 
 impl<T: Pod> DeviceBuf<T> {
-    /// Never frees the memory: somebody may still use it.
+    /// Counts the memory and never frees it, because somebody may still use it.
     pub(crate) fn quarantine(mut self) {
         self.region.frees = None;
         self.region.context.quarantine(self.region.bytes);
@@ -189,7 +188,7 @@ impl<T: Pod> DeviceBuf<T> {
     }
 
     /// The device address of the first element, for kernels and libraries; see
-    /// [`Stream::foreign`](crate::Stream::foreign). 0 if there are no bytes.
+    /// [`Stream::foreign`](crate::Stream::foreign). 0 if the buffer is empty.
     #[must_use]
     pub fn as_device_ptr(&self) -> DevicePtr {
         self.region.ptr
@@ -247,7 +246,7 @@ pub struct DeviceSlice<'a, T: Pod> {
 
 /// An exclusive view of a part of a [`DeviceBuf`].
 pub struct DeviceSliceMut<'a, T: Pod> {
-    /// Shared by views of disjoint ranges, which are exclusive each.
+    /// Several views share it. Their ranges are disjoint, and each view is exclusive.
     region: &'a DeviceRegion,
     range: Range<usize>,
     element: PhantomData<&'a mut [T]>,
@@ -282,8 +281,8 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number
-    /// of elements, or not aligned for them.
+    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number of elements, or not aligned
+    /// for them.
     pub fn cast<U: Pod>(self) -> Result<DeviceSlice<'a, U>> {
         let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
         Ok(DeviceSlice { region: self.region, range, element: PhantomData })
@@ -313,13 +312,13 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
         self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
     }
 
-    /// The same view, for a shorter time.
+    /// The same view, borrowed for a shorter time.
     #[must_use]
     pub fn reborrow(&mut self) -> DeviceSliceMut<'_, T> {
         DeviceSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
-    /// Two views that are exclusive each: the elements before `middle`, and those from there on.
+    /// Two exclusive views: the elements before `middle`, and those from `middle` on.
     ///
     /// # Errors
     ///
@@ -331,7 +330,7 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
         Ok((part(first), part(second)))
     }
 
-    /// The same view, shared.
+    /// A shared view of the same elements.
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
         DeviceSlice { region: self.region, range: self.range.clone(), element: PhantomData }
@@ -341,8 +340,8 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number
-    /// of elements, or not aligned for them.
+    /// [`ErrorKind::InvalidValue`] if the bytes are not a whole number of elements, or not aligned
+    /// for them.
     pub fn cast<U: Pod>(self) -> Result<DeviceSliceMut<'a, U>> {
         let range = cast_range::<T, U>(self.region.ptr, &self.range)?;
         Ok(DeviceSliceMut { region: self.region, range, element: PhantomData })
@@ -353,13 +352,13 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
     }
 }
 
-/// Device memory that a batch names, without its type: where it is, and whose uses to record.
+/// Device memory that a batch names, without its type: where it is, and where to record its uses.
 #[derive(Clone, Copy)]
 pub(crate) struct DeviceBytes<'a> {
     region: &'a DeviceRegion,
     ptr: DevicePtr,
     bytes: usize,
-    /// Whether somebody else allocated it, so that two regions may overlap.
+    /// Whether somebody else allocated it. Only then may two regions overlap.
     borrowed: bool,
 }
 
@@ -388,7 +387,7 @@ impl<'a> DeviceBytes<'a> {
         &self.region.context
     }
 
-    /// Tells the buffer from every other that there is.
+    /// Identifies the buffer among all that exist.
     #[inline]
     pub(crate) fn home(&self) -> usize {
         std::ptr::from_ref(self.region).addr()
@@ -417,7 +416,7 @@ impl<'a, T: Pod> From<DeviceSlice<'a, T>> for DeviceBytes<'a> {
     }
 }
 
-/// The exclusive view goes in: what comes out is used as it was.
+/// Consumes the exclusive view, so the result is used exclusively too.
 impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
     fn from(view: DeviceSliceMut<'a, T>) -> Self {
         DeviceBytes::new(view.region, in_bytes::<T>(&view.range))
@@ -426,8 +425,8 @@ impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
 
 /// The elements of `U` that are the same bytes as `range` of `T`, in memory that begins at `base`.
 ///
-/// A range of a region is counted in elements from the region's start, so the bytes before it must
-/// be whole elements too.
+/// Ranges count elements from the region's start. So the bytes before the range must be a whole
+/// number of elements too.
 fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize>> {
     let bytes = in_bytes::<T>(range);
     let size = size_of::<U>();

@@ -25,7 +25,7 @@ use crate::context::Context;
 use hazard::{Access, Hazards};
 use std::ops::Range;
 
-/// One buffer's part in an operation: which bytes, and what is done with them.
+/// What an operation does with one buffer: which bytes, and whether it writes them.
 pub struct Operand<'a> {
     pub(crate) context: &'a Context,
     pub(crate) hazards: &'a Hazards,
@@ -38,19 +38,19 @@ pub(crate) mod sealed {
 
     /// How this crate sees a tracked buffer.
     pub trait Sealed {
-        /// The bytes, as something that the device only reads.
+        /// The bytes, for an operation that only reads them.
         fn reading(&self) -> Operand<'_>;
     }
 
     /// How this crate sees a tracked buffer that may be written.
     pub trait SealedMut: Sealed {
-        /// The bytes, as something that the device writes, and perhaps reads.
+        /// The bytes, for an operation that writes them, and may read them.
         fn writing(&mut self) -> Operand<'_>;
     }
 }
 
-/// A buffer, or a view of one, whose uses are tracked. Implemented by the buffers and views of this
-/// crate only.
+/// A buffer or a view whose uses are tracked. Only the buffers and views of this crate implement
+/// it.
 pub trait Tracked: sealed::Sealed {}
 
 /// A tracked buffer or view that may be written.

@@ -12,12 +12,11 @@
 //!
 //! # Invariants
 //!
-//! * The bytes of a region are initialised, and nobody else's, from allocation until the region
-//!   drops.
-//! * `&[T]` is given out only when no device write to those bytes is pending, `&mut [T]` only when
-//!   no use of them is; while either lives, the borrow checker keeps out any operation that
-//!   conflicts.
-//! * Dropping never waits and never frees: the pool gets the block and its pending uses.
+//! * From allocation until the region drops, its bytes are initialised and belong to it alone.
+//! * `&[T]` is given out only when no device write to those bytes is pending. `&mut [T]` is given
+//!   out only when no device use of them is pending. While either lives, the borrow checker refuses
+//!   every operation that conflicts.
+//! * Dropping never waits and never frees. The pool gets the block with its pending uses.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -37,7 +36,7 @@ use crate::error::{Context as Found, Error, ErrorKind, Result};
 
 /// An untyped tracked block.
 pub(crate) struct PinnedRegion {
-    /// There until drop.
+    /// Taken by drop, and never before.
     block: ManuallyDrop<BlockRef>,
 }
 
@@ -48,7 +47,7 @@ impl PinnedRegion {
         PinnedRegion { block: ManuallyDrop::new(block) }
     }
 
-    /// The first byte; dangling, but aligned, when there are none.
+    /// The first byte. Dangling, but aligned, if the region is empty.
     pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.block.ptr()
     }
@@ -106,16 +105,16 @@ impl Drop for PinnedRegion {
 /// A buffer of `len` elements in page-locked host memory, from a [`PinnedPool`](crate::PinnedPool).
 ///
 /// The buffer knows which asynchronous copies still use it. [`read`](Self::read) and
-/// [`write`](Self::write) wait for those, and not for their streams; an idle buffer costs one load.
-/// Dropping it, even in the middle of a copy, returns the block to the pool, which reuses it only
-/// once the device is done with it.
+/// [`write`](Self::write) wait for those copies, and not for their streams. On an idle buffer that
+/// costs one load. Dropping the buffer, even in the middle of a copy, returns the block to the
+/// pool, which reuses it only when the device is done with it.
 pub struct PinnedBuf<T: Pod> {
     region: PinnedRegion,
     len: usize,
     element: PhantomData<T>,
 }
 
-// SAFETY: a `PinnedBuf<T>` owns its elements as a `Vec<T>` does, and `T: Send` is required; the
+// SAFETY: a `PinnedBuf<T>` owns its elements as a `Vec<T>` does, and `T: Send` is required. The
 // region's other parts are `Send` by themselves.
 unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
 // SAFETY: `&PinnedBuf<T>` gives `&[T]`, and `T: Sync` is required; recording uses through `&self`
@@ -143,8 +142,8 @@ impl<T: Pod> PinnedBuf<T> {
         self.len == 0
     }
 
-    /// The address of the first element, for foreign code that takes raw pointers. Tell the buffer
-    /// of such use with [`Stream::foreign`](crate::Stream::foreign).
+    /// The address of the first element, for foreign code that takes raw pointers. Report such use
+    /// to the buffer with [`Stream::foreign`](crate::Stream::foreign).
     #[must_use]
     pub fn as_ptr(&self) -> *const T {
         self.region.ptr().as_ptr().cast::<T>()
@@ -154,8 +153,8 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ForkedProcess`], or the error of a copy that failed; the contents are then not
-    /// given out, and a later call asks again.
+    /// [`ErrorKind::ForkedProcess`], or the error of a copy that failed. The contents are then not
+    /// given out, and a later call queries the copy again.
     pub fn read(&self) -> Result<&[T]> {
         self.as_slice().read()
     }
@@ -221,7 +220,7 @@ impl<T: Pod> PinnedBuf<T> {
 }
 
 impl PinnedBuf<u8> {
-    /// The block, with its uses, that would go back to its owner.
+    /// The block with its uses, instead of giving it back to its owner.
     #[cfg(feature = "capi")]
     pub(crate) fn into_block(self) -> BlockRef {
         let mut region = ManuallyDrop::new(self.region);
@@ -229,7 +228,7 @@ impl PinnedBuf<u8> {
         unsafe { ManuallyDrop::take(&mut region.block) }
     }
 
-    /// A part of the buffer, to be used by whoever shares it; see
+    /// A part of the buffer, for callers that share the buffer; see
     /// [`wait_until_idle`](Self::wait_until_idle).
     pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'_> {
         self.region.operand(part, access)
@@ -252,12 +251,12 @@ impl<T: Pod> fmt::Debug for PinnedBuf<T> {
     }
 }
 
-/// Page-locked memory that a batch names, without its type: whose uses to record.
+/// Page-locked memory that a batch names, without its type: where to record its uses.
 #[derive(Clone, Copy)]
 pub(crate) struct PinnedBytes<'a>(&'a PinnedRegion);
 
 impl<'a> PinnedBytes<'a> {
-    /// Bytes `ptr .. ptr + bytes`, which lie in it, counted from the start of the block.
+    /// Bytes `ptr .. ptr + bytes`, counted from the start of the block. They must lie in it.
     #[inline]
     pub(crate) fn range(&self, ptr: *const u8, bytes: usize) -> Range<usize> {
         let start = ptr.addr() - self.0.ptr().as_ptr().addr();
@@ -276,7 +275,8 @@ impl<'a> PinnedBytes<'a> {
         Operand { context, hazards: self.hazards(), range: self.range(ptr, bytes), access }
     }
 
-    /// The parts of that range that a copy each may cover, in bytes from its start.
+    /// Splits that range at the seams, into parts that one copy each may cover. In bytes from the
+    /// start of the range.
     pub(crate) fn parts(
         &self,
         ptr: *const u8,
@@ -288,7 +288,7 @@ impl<'a> PinnedBytes<'a> {
         parts.map(move |part| part.start - start..part.end - start)
     }
 
-    /// Whether that range has several parts.
+    /// Whether that range has more than one part.
     #[inline]
     pub(crate) fn crosses_seam(&self, ptr: *const u8, bytes: usize) -> bool {
         self.0.block.crosses_seam(&self.range(ptr, bytes))
@@ -310,7 +310,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
-    /// The exclusive view goes in: what comes out is used as it was.
+    /// Consumes the exclusive view, so the result is used exclusively too.
     pub(crate) fn into_bytes(self) -> PinnedBytes<'a> {
         PinnedBytes(self.region)
     }
@@ -325,7 +325,7 @@ pub struct PinnedSlice<'a, T: Pod> {
 
 /// An exclusive view of a part of a [`PinnedBuf`].
 pub struct PinnedSliceMut<'a, T: Pod> {
-    /// Shared by views of disjoint ranges, which are exclusive each.
+    /// Several views share it. Their ranges are disjoint, and each view is exclusive.
     region: &'a PinnedRegion,
     range: Range<usize>,
     element: PhantomData<&'a mut [T]>,
@@ -387,10 +387,10 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     }
 
     fn settled(&self) -> &'a [T] {
-        // SAFETY: the elements lie in the region (`range` was resolved against its length), whose
-        // bytes are initialised, are valid for any `T: Pod`, and are aligned for `T`
-        // (`PinnedBuf::new`). No device write to them is pending (the caller settled the range),
-        // and none can be enqueued while 'a, which borrows the buffer, lives.
+        // SAFETY: the elements lie in the region, since `range` was resolved against its length.
+        // The region's bytes are initialised, valid for any `T: Pod`, and aligned for `T`
+        // (`PinnedBuf::new`). No device write to them is pending, since the caller settled the
+        // range. None can be enqueued while 'a, which borrows the buffer, lives.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.range.len()) }
     }
 }
@@ -414,7 +414,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
     }
 
-    /// The same view, for a shorter time.
+    /// The same view, borrowed for a shorter time.
     #[must_use]
     pub fn reborrow(&mut self) -> PinnedSliceMut<'_, T> {
         PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
@@ -430,7 +430,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })
     }
 
-    /// Two views that are exclusive each: the elements before `middle`, and those from there on.
+    /// Two exclusive views: the elements before `middle`, and those from `middle` on.
     ///
     /// # Errors
     ///
@@ -442,14 +442,14 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         Ok((part(first), part(second)))
     }
 
-    /// The same view, shared.
+    /// A shared view of the same elements.
     #[must_use]
     pub fn as_slice(&self) -> PinnedSlice<'_, T> {
         PinnedSlice { region: self.region, range: self.range.clone(), element: PhantomData }
     }
 
-    /// The elements, to write, for as long as the view was borrowed. Blocks as
-    /// [`PinnedBuf::write`].
+    /// The elements, to write, for as long as the view was borrowed. Blocks until every pending
+    /// device use of them is complete.
     ///
     /// # Errors
     ///
@@ -474,8 +474,8 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     }
 
     fn settled(mut self) -> &'a mut [T] {
-        // SAFETY: as for `PinnedSlice::settled`; moreover no device use of the elements is pending
-        // at all, and the view borrows the buffer exclusively for 'a, so that nobody else has them.
+        // SAFETY: as for `PinnedSlice::settled`. Moreover, no device use of the elements is pending
+        // at all. The view borrows the buffer exclusively for 'a, so nobody else has them.
         unsafe { std::slice::from_raw_parts_mut(self.as_mut_ptr(), self.range.len()) }
     }
 }

@@ -4,7 +4,7 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// `len` elements of `T` in bytes.
+/// The size of `len` elements of `T`, in bytes.
 pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| {
         Error::new(
@@ -16,12 +16,13 @@ pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize
     })
 }
 
-/// The bytes of a range of elements that lies in a buffer.
+/// A range of elements of a buffer, in bytes.
 pub(crate) fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
     range.start * size_of::<T>()..range.end * size_of::<T>()
 }
 
-/// The elements of a buffer that `range` names in a view of its elements `view`.
+/// The elements of a buffer that `range` names in a view. The view has the elements `view` of the
+/// buffer.
 pub(crate) fn within(
     operation: &'static str,
     range: impl RangeBounds<usize>,

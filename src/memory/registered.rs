@@ -1,16 +1,16 @@
-//! Memory of the user's own, page-locked where it lies: copies from and to it are as fast, as
+//! The user's own memory, page-locked where it lies. Copies from and to it are as fast, as
 //! asynchronous and as well tracked as those of a [`PinnedBuf`].
 //!
 //! ```text
-//!   Device::register(owner)           a Registered: has the owner until into_inner, or drop
-//!   Device::with_registered(slice)    a view, while a closure runs: the memory is only borrowed
+//!   Device::register(owner)           a Registered, which keeps the owner until into_inner or drop
+//!   Device::with_registered(slice)    a view while a closure runs: the memory is only borrowed
 //! ```
 //!
 //! # Invariants
 //!
-//! * An owner is alone with its memory again, or drops, only when the [`Registration`] has ended.
-//! * Memory that is borrowed could be had back by forgetting whatever guards it (soundness rule 2).
-//!   So nobody gets a guard: the buffer is a local of the function that runs the closure.
+//! * The owner gets its memory back, or drops, only when the [`Registration`] has ended.
+//! * A guard of borrowed memory could be forgotten, and the memory would be usable again (soundness
+//!   rule 2). So nobody gets a guard: the buffer is a local of the function that runs the closure.
 
 use std::fmt;
 use std::ops::{Deref, RangeBounds};
@@ -25,7 +25,8 @@ use super::{Operand, Tracked, TrackedMut, sealed};
 use crate::device::Device;
 use crate::error::{Error, Result};
 
-/// Owns memory that [`Device::register`] can page-lock. Implemented for `Vec<T>` and `Box<[T]>`.
+/// An owner of memory that [`Device::register`] can page-lock. `Vec<T>` and `Box<[T]>` implement
+/// it.
 ///
 /// ```
 /// # use pinlane::{Device, HostMemory};
@@ -35,7 +36,7 @@ use crate::error::{Error, Result};
 /// // SAFETY: a mapping belongs to the process, not to a thread.
 /// unsafe impl Send for Mapping {}
 ///
-/// // SAFETY: the mapping stays where it is until `drop` unmaps it, and nobody else has the address.
+/// // SAFETY: the mapping stays in place until `drop` unmaps it, and nobody else has the address.
 /// unsafe impl HostMemory for Mapping {
 ///     type Element = u8;
 ///     fn elements(&mut self) -> &mut [u8] {
@@ -65,21 +66,21 @@ use crate::error::{Error, Result};
 ///
 /// # Safety
 ///
-/// Until the value is dropped or borrowed again, and also when it is moved, the slice that
-/// [`elements`](Self::elements) gave
+/// The following holds for the slice that [`elements`](Self::elements) gave, until the value is
+/// dropped or borrowed again, and also when the value is moved:
 ///
-/// * stays where it is, mapped, readable and writable; it is no part of the value itself;
-/// * is accessed by nobody else, in this process or another.
+/// * The slice stays where it is: mapped, readable and writable. It is no part of the value itself.
+/// * Nobody else accesses it, in this process or another.
 pub unsafe trait HostMemory: Send + 'static {
-    /// What the memory holds.
+    /// The type of the elements in the memory.
     type Element: Pod;
 
-    /// All of the memory. Called once, when it is registered.
+    /// All of the memory. Called once, when the memory is registered.
     fn elements(&mut self) -> &mut [Self::Element];
 }
 
-// SAFETY: the elements are on the heap, where they stay until the vector is used or dropped; the
-// vector owns them alone.
+// SAFETY: the elements are on the heap, where they stay until the vector is used or dropped. The
+// vector alone owns them.
 unsafe impl<T: Pod + Send> HostMemory for Vec<T> {
     type Element = T;
 
@@ -97,12 +98,12 @@ unsafe impl<T: Pod + Send> HostMemory for Box<[T]> {
     }
 }
 
-/// A call that was given a value and could not do its work: the value, back, and why. `?` makes an
-/// [`Error`] of it.
+/// A call took a value and failed: this is the value, and the error. `?` turns it into an
+/// [`Error`].
 pub struct Refused<V> {
-    /// What the call was given.
+    /// The value that the call was given.
     pub value: V,
-    /// Why it failed.
+    /// Why the call failed.
     pub error: Error,
 }
 
@@ -126,13 +127,13 @@ impl<V> fmt::Debug for Refused<V> {
 
 impl<V> std::error::Error for Refused<V> {}
 
-/// Page-locked memory of the user's own, from [`Device::register`]. A [`PinnedBuf`], with the same
-/// copies, views and waits, that came from somewhere else.
+/// The user's own memory, page-locked by [`Device::register`]. It has the copies, views and waits
+/// of a [`PinnedBuf`].
 ///
 /// Dropping it blocks until the device is done with the memory and the runtime has unregistered it
-/// (`cudaHostUnregister`), and then drops the owner; in a host function another thread does that.
-/// If the device cannot say whether it is done, the owner leaks, and [`Device::quarantined_bytes`]
-/// counts it.
+/// (`cudaHostUnregister`). Then the owner is dropped. In a host function another thread does all of
+/// that. If nobody can know whether the device is done, the owner leaks, and
+/// [`Device::quarantined_bytes`] counts it.
 pub struct Registered<O: HostMemory> {
     buffer: PinnedBuf<O::Element>,
     registration: Arc<Registration<O>>,
@@ -140,23 +141,25 @@ pub struct Registered<O: HostMemory> {
 
 impl Device {
     /// Page-locks memory that exists already, for all devices of the process (`cudaHostRegister`).
-    /// Blocks: it takes about as long as allocating page-locked memory of that size does. No
-    /// elements are no work.
+    /// Blocks for about as long as an allocation of page-locked memory of that size. For memory of
+    /// zero bytes it returns at once.
     ///
     /// # Errors
     ///
-    /// All give the owner back. [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the
-    /// memory is page-locked already, and for memory that cannot be: shared mappings of files;
-    /// [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function.
+    /// Every error gives the owner back:
+    ///
+    /// * [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the memory is page-locked
+    ///   already, or cannot be page-locked: shared mappings of files;
+    /// * [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
+    /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
+    /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function.
     pub fn register<O: HostMemory>(&self, owner: O) -> Result<Registered<O>, Refused<O>> {
-        // Boxed, so that moving the owner from here on touches nothing of it: a `Box<[T]>` that
-        // moves claims to be the only way to its elements.
+        // Boxed, so that the owner does not move from here on. A `Box<[T]>` that moves claims to be
+        // the only access to its elements.
         let mut owner = Box::new(owner);
         let elements = NonNull::from(owner.elements());
-        // SAFETY: the slice is readable and writable, and stays so for as long as the owner is left
-        // alone (`HostMemory`), which it is until the memory is unregistered, or for ever.
+        // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
+        // (`HostMemory`). Nobody does until the memory is unregistered, or for ever.
         match unsafe { page_lock(self.context(), "Device::register", elements) } {
             Ok(()) => {
                 let registration = Registration::new(self.context(), elements, owner, false);
@@ -166,9 +169,9 @@ impl Device {
         }
     }
 
-    /// Page-locks a slice while `work` runs, which gets it as a view for copies. Blocks to
-    /// page-lock it, as [`register`](Self::register), and at the end, also when `work` panics,
-    /// until the device is done with the slice.
+    /// Page-locks a slice while `work` runs. `work` gets the slice as a view for copies. The call
+    /// blocks to page-lock the slice, as [`register`](Self::register) does. At the end, also when
+    /// `work` panics, it blocks until the device is done with the slice.
     ///
     /// ```
     /// # use pinlane::Device;
@@ -182,16 +185,16 @@ impl Device {
     ///
     /// # Aborts
     ///
-    /// If a copy may still be under way and every way to wait for it fails, also because the device
-    /// is lost: the device may still write to the slice, and when this function returns the slice
-    /// belongs to the caller again. Memory that must survive the loss of a device goes to
-    /// [`register`](Self::register), which keeps it.
+    /// Aborts the process if a copy may still be under way and every way to wait for it fails, for
+    /// example because the device is lost. The device may then still write to the slice, and on
+    /// return the slice would belong to the caller again. If memory must survive the loss of a
+    /// device, give it to [`register`](Self::register), which keeps it.
     ///
     /// # Errors
     ///
-    /// As for [`register`](Self::register): `work` was not called. When the runtime does not
-    /// unregister the slice, `work` was called and its result is dropped; the slice can be used,
-    /// but not be registered again.
+    /// The errors of [`register`](Self::register); `work` was then not called. If the runtime fails
+    /// to unregister the slice, `work` was called and its result is dropped. The slice can then be
+    /// used, but not be registered again.
     pub fn with_registered<T: Pod, R>(
         &self,
         slice: &mut [T],
@@ -199,9 +202,9 @@ impl Device {
     ) -> Result<R> {
         const OPERATION: &str = "Device::with_registered";
         let elements = NonNull::from(slice);
-        // SAFETY: the slice is borrowed until this function returns, or unwinds. Before that the
-        // registration ends, here or by the buffer's drop; what cannot be unregistered is an error,
-        // and nothing uses it.
+        // SAFETY: the slice is borrowed until this function returns or unwinds. Before that the
+        // registration ends, here or by the buffer's drop. If the slice cannot be unregistered, the
+        // call fails, and nothing uses the slice.
         unsafe { page_lock(self.context(), OPERATION, elements) }?;
         let registration = Registration::new(self.context(), elements, Box::new(()), true);
         let mut buffer = registration.buffer(elements.len());
@@ -213,14 +216,14 @@ impl Device {
 
 #[cfg(feature = "capi")]
 impl PinnedBuf<u8> {
-    /// Page-locks memory that a caller of the C interface lends, until the end of what is returned.
+    /// Page-locks memory that a caller of the C interface lends, until [`Lent::end`] succeeds.
     ///
     /// # Safety
     ///
-    /// * `bytes` from `ptr` on are readable and writable, and stay so until [`Lent::end`] has
-    ///   succeeded; until then they are accessed through the buffer only.
+    /// * `bytes` bytes from `ptr` on are readable and writable, and stay so until [`Lent::end`] has
+    ///   succeeded. Until then they are accessed only through the buffer.
     /// * They are initialised before the host reads them through the buffer.
-    /// * The buffer is not dropped before.
+    /// * The buffer is not dropped before [`Lent::end`] has succeeded.
     pub(crate) unsafe fn register_raw(
         operation: &'static str,
         device: &Device,
@@ -241,8 +244,8 @@ pub(crate) struct Lent(Arc<Registration<()>>);
 
 #[cfg(feature = "capi")]
 impl Lent {
-    /// Blocks until the device is done with the memory, and unregisters it. Called once nobody uses
-    /// the buffer any more. If it fails all is as it was.
+    /// Blocks until the device is done with the memory, and unregisters it. Called when nobody uses
+    /// the buffer any more. A failure changes nothing.
     pub(crate) fn end(&self, operation: &'static str) -> Result<()> {
         self.0.give_back(operation)
     }
@@ -253,11 +256,13 @@ impl<O: HostMemory> Registered<O> {
     ///
     /// # Errors
     ///
-    /// All give the buffer back, registered as it was. The error of an operation that could not be
-    /// waited for; [`DeviceLost`](crate::ErrorKind::DeviceLost);
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function; what
-    /// `cudaHostUnregister` reports.
+    /// Every error gives the buffer back, still registered:
+    ///
+    /// * the error of an operation that could not be waited for;
+    /// * [`DeviceLost`](crate::ErrorKind::DeviceLost);
+    /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
+    /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function;
+    /// * what `cudaHostUnregister` reports.
     pub fn into_inner(self) -> Result<O, Refused<Self>> {
         match self.registration.give_back("Registered::into_inner") {
             Ok(owner) => Ok(owner),
@@ -302,8 +307,8 @@ impl<O: HostMemory> Registered<O> {
     }
 }
 
-/// All that a buffer does without being changed. There is no `DerefMut`: with it the buffer could
-/// be swapped for another one, and parted from its owner.
+/// The methods of a buffer that take `&self`. There is no `DerefMut`: it would allow swapping the
+/// buffer for another one, which would separate it from its owner.
 impl<O: HostMemory> Deref for Registered<O> {
     type Target = PinnedBuf<O::Element>;
 
@@ -359,7 +364,7 @@ mod tests {
         stream.fill(&mut gpu, 9).expect("no faults");
         let mut memory = vec![1u8; 100];
         let ptr = NonNull::from(&mut memory[..]).cast();
-        // SAFETY: the vector outlives the loan and is not touched before that has ended, below.
+        // SAFETY: the vector outlives the loan, and is not touched before the loan ends, below.
         let registered = unsafe { PinnedBuf::register_raw("test", &device, ptr, 100) };
         let (mut buffer, lent) = registered.expect("no faults");
         stream.download(&gpu, &mut buffer).expect("no faults");

@@ -7,22 +7,23 @@
 //!   every use complete --> unregistered --> the owner is free
 //!      | the device cannot say
 //!      v
-//!   owned: the owner leaks, counted as quarantined.  Lent: the borrow never ends, the process does
+//!   owned: the owner leaks, counted as quarantined
+//!   lent:  the borrow never ends; the process does
 //! ```
 //!
 //! # Invariants
 //!
 //! * The owner is not touched before every recorded use is complete and the runtime has
-//!   unregistered the memory. This is the one drop of a buffer that waits: `cudaHostUnregister`
-//!   does anyway.
-//! * Whatever goes wrong leaks the owner: it is kept in a `ManuallyDrop` and taken out at the very
+//!   unregistered the memory. This is the only drop of a buffer that waits. `cudaHostUnregister`
+//!   waits anyway.
+//! * Whatever goes wrong leaks the owner. It is kept in a `ManuallyDrop` and taken out at the very
 //!   end.
-//! * A forked child keeps its copy of the memory, which is its program's and not ours to take away:
-//!   no `MADV_DONTFORK`, or a child that reads its own `Vec` would die of it. No copy is torn by
-//!   that where the kernel copies page-locked pages inside `fork`, as Linux does since 5.9; older
-//!   ones may give the parent's next write a page that the device does not read, whoever
-//!   page-locked the memory.
-//! * No lock is held while a device is waited for, the runtime called, or an owner dropped.
+//! * A forked child keeps its copy of the memory. The memory belongs to the program, so there is no
+//!   `MADV_DONTFORK`: a child that reads its own `Vec` would die of it. No copy is torn by that if
+//!   the kernel copies page-locked pages inside `fork`, as Linux does since 5.9. Older kernels may
+//!   give the parent's next write a page that the device does not read, whoever page-locked the
+//!   memory.
+//! * No lock is held while the crate waits for a device, calls the runtime, or drops an owner.
 
 use std::io::Write;
 use std::mem::ManuallyDrop;
@@ -41,7 +42,7 @@ use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::{call_user, is_exiting, on_ordinary_thread};
 use crate::sync::Mutex;
 
-/// Page-locks elements for all devices of the process. No elements are no work.
+/// Page-locks elements for all devices of the process. Zero bytes return at once.
 ///
 /// # Safety
 ///
@@ -74,12 +75,12 @@ fn not_page_locked(
     let (kind, remedy) = match code {
         CudaCode::HOST_MEMORY_ALREADY_REGISTERED => (
             ErrorKind::InvalidValue,
-            "some of them are page-locked already: register memory once, and use what that gave until \
-             it is dropped",
+            "some of them are page-locked already: register memory only once, and use the buffer \
+             that you got until it is dropped",
         ),
         CudaCode::INVALID_VALUE => (
             ErrorKind::InvalidValue,
-            "map files with MAP_PRIVATE, not MAP_SHARED, readable and writable; or copy the data into \
+            "map files readable and writable with MAP_PRIVATE, not MAP_SHARED, or copy the data to \
              a buffer of a pool",
         ),
         CudaCode::MEMORY_ALLOCATION => (
@@ -92,28 +93,28 @@ fn not_page_locked(
     Error::new(kind, operation, what, remedy).with_code(code)
 }
 
-/// Memory that is page-locked, who owns it, and who uses it.
+/// Page-locked memory, its owner and its uses.
 pub(super) struct Registration<O> {
     context: Arc<Context>,
     block: Block,
-    /// Taken when the registration ends. What is not taken leaks.
+    /// Taken when the registration ends. An owner that is not taken leaks.
     owner: Mutex<Option<ManuallyDrop<Box<O>>>>,
-    /// The memory is somebody else's, who gets it back whatever happens.
+    /// Whether the memory belongs to a caller, who gets it back whatever happens.
     lent: bool,
     me: Weak<Self>,
 }
 
-/// Why memory is not free to be used otherwise.
+/// Why the registration could not end.
 enum Failure {
-    /// A device may still access it.
+    /// A device may still access the memory.
     InUse(Error),
-    /// No device does any more, but it is page-locked.
+    /// No device accesses the memory any more, but it is still page-locked.
     Locked(Error),
 }
 
 impl<O: Send + 'static> Registration<O> {
-    /// `elements` have been page-locked. They belong to `owner`, or to somebody else if they are
-    /// `lent`.
+    /// The caller has page-locked `elements`. They belong to `owner` or, if `lent`, to a caller of
+    /// the crate.
     pub(super) fn new<T>(
         context: &Arc<Context>,
         elements: NonNull<[T]>,
@@ -134,12 +135,12 @@ impl<O: Send + 'static> Registration<O> {
         })
     }
 
-    /// The buffer whose drop ends the registration. Called once.
+    /// The buffer whose drop ends the registration. Must be called once only.
     pub(super) fn buffer<T: Pod>(self: &Arc<Self>, len: usize) -> PinnedBuf<T> {
         let _ = Arc::into_raw(self.clone());
-        // SAFETY: the descriptor lives as long as the registration, which the reference just leaked
-        // keeps alive until `reclaim` takes it back; this is the only `BlockRef` to it, being made
-        // once.
+        // SAFETY: the descriptor lives as long as the registration. The reference that was just
+        // leaked keeps that alive until `reclaim` takes it back. This is the only `BlockRef` to it,
+        // because the function is called once.
         let block = unsafe { BlockRef::new(NonNull::from(&self.block)) };
         PinnedBuf::new(PinnedRegion::new(block), len)
     }
@@ -151,7 +152,7 @@ impl<O: Send + 'static> Registration<O> {
             return Ok(());
         }
         let driver = self.context.driver(operation).map_err(|error| {
-            // What the device does is done to the parent's memory, not to a forked child's.
+            // The device works on the parent's memory, not on that of a forked child.
             if self.context.is_current() { Failure::InUse(error) } else { Failure::Locked(error) }
         })?;
         let mut result = Ok(());
@@ -159,16 +160,16 @@ impl<O: Send + 'static> Registration<O> {
             result = result.and(finish(&user, operation).map_err(Failure::InUse));
         }
         result?;
-        // SAFETY: every use has been recorded and is complete, and whoever ends the registration
-        // has the block alone, so that no more can come.
+        // SAFETY: every use has been recorded and is complete. Whoever ends the registration has
+        // the block alone, so no further use can come.
         unsafe { driver.host_unregister(self.block.ptr()) }.map_err(|code| {
             let what = format_args!("unregistering {bytes} bytes");
             Failure::Locked(self.context.error(code, "cudaHostUnregister", what))
         })
     }
 
-    /// Ends the registration, which has not ended, and gives the owner back. If that fails, all is
-    /// as it was.
+    /// Ends the registration, which must not have ended, and gives the owner back. A failure
+    /// changes nothing.
     pub(super) fn give_back(&self, operation: &'static str) -> Result<O> {
         match self.unlock(operation) {
             Ok(()) => {
@@ -179,7 +180,7 @@ impl<O: Send + 'static> Registration<O> {
         }
     }
 
-    /// Ends the registration for good, unless it has ended. `Err` only if the memory is lent.
+    /// Ends the registration for good, unless it has ended before. Fails only for lent memory.
     pub(super) fn end(&self, operation: &'static str) -> Result<()> {
         let Some(owner) = self.owner.lock().take() else { return Ok(()) };
         match self.unlock(operation) {
@@ -206,20 +207,21 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
         if !self.context.is_current() {
             return None;
         }
-        // SAFETY: `buffer` leaked a reference for the block, which comes back once.
+        // SAFETY: `buffer` leaked one reference for the block, and the block comes back once.
         let me = unsafe { Arc::from_raw(self.me.as_ptr()) };
         let registration = me.clone();
         on_ordinary_thread(move || {
-            // The error of lent memory's end is lost when somebody unwinds.
+            // Only lent memory fails here, and only while a panic unwinds: nobody could get the
+            // error.
             let _ = registration.end("Registered::drop");
         });
         Some(me)
     }
 }
 
-/// Blocks until an operation is complete, by every way there is to know: its event, its stream, and
-/// asking again and again. An error is never taken to mean that: copies that were enqueued before
-/// go on when a device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
+/// Blocks until an operation is complete. Tries every way to know: its event, its stream, and
+/// repeated queries. An error never counts as completion: copies that were enqueued before go on
+/// when a device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
 fn finish(user: &Use, operation: &'static str) -> Result<()> {
     const PAUSE: Duration = Duration::from_micros(100);
     let (stream, position) = (&user.stream, user.fence.position);
@@ -236,21 +238,21 @@ fn finish(user: &Use, operation: &'static str) -> Result<()> {
     }
 }
 
-/// The end of a borrow that cannot end: a device may write to the memory at any time, and nothing
-/// that happens after it came back would be defined. A process that is ending anyway ends in peace;
-/// any other aborts.
+/// Ends the process, because a borrow cannot end: a device may write to the memory at any time, so
+/// giving it back would be undefined behaviour. A process that is already ending is left to end;
+/// this thread then waits. Any other process aborts.
 #[cold]
 fn end_process(block: &Block, error: &Error) -> ! {
     while is_exiting() {
         std::thread::park();
     }
     let (bytes, ptr) = (block.bytes(), block.ptr());
-    // Not `eprintln`, which panics if there is nobody to read it.
+    // Not `eprintln`, which panics if nobody reads it.
     let _ = writeln!(
         std::io::stderr(),
-        "pinlane: the device may still use {bytes} borrowed bytes at {ptr:p}, and cannot be waited for \
-         ({error}); their owner must not get them back: aborting. Memory that must survive the loss of a \
-         device belongs to Device::register or to a pool"
+        "pinlane: aborting. The device may still use {bytes} borrowed bytes at {ptr:p} and cannot \
+         be waited for ({error}), so their owner must not get them back. Use Device::register or \
+         a pool for memory that must survive the loss of a device"
     );
     std::process::abort()
 }

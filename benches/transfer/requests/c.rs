@@ -5,7 +5,7 @@ use std::ptr::{null, null_mut};
 use super::super::common::c::*;
 use super::BYTES;
 
-/// The shared buffer, and what is copied to.
+/// The shared buffer, the two destinations, and what they are made from.
 pub struct Requests {
     device: Handle,
     pool: Handle,
@@ -15,7 +15,7 @@ pub struct Requests {
 
 impl Requests {
     pub fn new() -> Self {
-        // SAFETY: `made` passes the address of a variable; no options are the defaults.
+        // SAFETY: `made` passes the address of a variable. Null options mean the defaults.
         unsafe {
             let device = made(|out| pinlane_device_open_or_emulated(out));
             let pool = made(|out| pinlane_pool_create(device, null(), out));

@@ -1,7 +1,7 @@
-//! A server's requests: each has two streams of its own, reads a buffer that all share, and ends.
+//! Requests of a server. Each has two streams of its own, reads a buffer that all share, and ends.
 //!
-//! Nobody ever waits for these streams. A buffer that remembered them all would slow down for ever
-//! and keep them alive.
+//! Nobody ever waits for these streams. If the buffer remembered them all, it would keep them alive
+//! and get slower with each request.
 
 #[cfg(feature = "capi")]
 mod c;
@@ -15,11 +15,11 @@ use super::common::figures::{Figure, Report};
 
 const BYTES: usize = 4096;
 
-const REQUEST: &str = "two fresh streams, a copy of 4 KiB from one shared page-locked buffer on each, and \
-                       their end; mean of the last tenth of so many requests";
+const REQUEST: &str = "two fresh streams, a copy of 4 KiB on each from one shared page-locked \
+    buffer, and their end; mean of the last tenth of the requests";
 const STREAMS: &str = "streams of the device that exist at that point, the crate's own among them";
 const HELD: &str =
-    "one copy of 4 KiB from one shared page-locked buffer on each of so many live streams; mean";
+    "one copy of 4 KiB from one shared page-locked buffer on each of the live streams; mean";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let counts: &[usize] = if bench.quick { &[1000] } else { &[1000, 10_000, 100_000] };
@@ -37,7 +37,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The shared buffer, and what is copied to.
+/// The shared buffer, and the two destinations.
 fn ends(bench: &Bench) -> Result<(PinnedBuf<u8>, [DeviceBuf<u8>; 2])> {
     let gpus = [bench.device_memory(BYTES)?, bench.device_memory(BYTES)?];
     Ok((bench.pool()?.alloc_zeroed(BYTES)?, gpus))
@@ -68,7 +68,7 @@ fn fresh(bench: &Bench, report: &mut Report, counts: &[usize]) -> Result<()> {
     Ok(())
 }
 
-/// The same requests by calls of the C interface.
+/// The same requests through the C interface.
 #[cfg(feature = "capi")]
 fn fresh_from_c(report: &mut Report, counts: &[usize]) {
     let requests = c::Requests::new();

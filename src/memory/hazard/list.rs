@@ -1,4 +1,4 @@
-//! The uses of one buffer, as plain data: no lock and no driver.
+//! The uses of one buffer as plain data, without a lock and without a driver.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::timeline::{Fence, Timeline};
 
-/// How many uses a buffer keeps before it looks which of them it still needs.
+/// How many uses a buffer keeps before it checks which of them it still needs.
 pub(super) const TIDY_ABOVE: usize = 16;
 
 /// What an operation does with the bytes it names.
@@ -43,9 +43,10 @@ impl Use {
         self.range.start < range.end && range.start < self.range.end
     }
 
-    /// Makes this use stand for another one too, if it is of the same stream and access and the
-    /// completion of one of the two implies the other's. Takes its parts, since to make a use
-    /// counts its stream: thousands of them that several threads note at once would meet there.
+    /// Makes this use stand for a second one too, if both have the same stream and access and the
+    /// completion of one implies that of the other. The second use comes in parts because making a
+    /// `Use` counts a reference to its stream: several threads that note thousands of uses would
+    /// contend for that counter.
     fn absorb(
         &mut self,
         stream: &Timeline,
@@ -67,7 +68,7 @@ impl Use {
     }
 }
 
-/// A list of uses that takes no memory for up to four.
+/// A list of uses that allocates nothing for up to four of them.
 #[derive(Default)]
 pub(crate) struct Few {
     places: [Option<Use>; 4],
@@ -75,7 +76,7 @@ pub(crate) struct Few {
 }
 
 impl Few {
-    /// Makes one use stand for `new` if it can, and adds it otherwise.
+    /// Makes a use that is in the list stand for `new` if possible, and adds `new` otherwise.
     pub(super) fn absorb_or_push(&mut self, new: &Use) {
         if !self.places.iter_mut().flatten().any(|old| old.absorb_use(new)) {
             self.push(new.clone());
@@ -110,13 +111,13 @@ impl IntoIterator for Few {
     }
 }
 
-/// The uses that a buffer knows of. Reads and writes are apart, so that one of thousands of readers
-/// looks at the writes only.
+/// The uses that a buffer knows of. Reads and writes are in separate lists, so that one of
+/// thousands of readers checks the writes only.
 #[derive(Default)]
 pub(super) struct List {
     reads: Vec<Use>,
     writes: Vec<Use>,
-    /// How many uses were left when the list was last tidied.
+    /// How many uses were left after the list was last tidied.
     left: usize,
 }
 
@@ -133,13 +134,13 @@ impl List {
         self.writes.iter().chain(&self.reads)
     }
 
-    /// Whether the list has doubled since it was last tidied. So each use pays for tidying about
-    /// one other, however many there are.
+    /// Whether the list has doubled since it was last tidied. So each new use pays for tidying
+    /// about one other use, however long the list is.
     pub(super) fn is_long(&self) -> bool {
         self.len() >= (2 * self.left).max(TIDY_ABOVE)
     }
 
-    /// Notes how many uses tidying has left, and keeps memory for about as many.
+    /// Notes how many uses are left after tidying, and shrinks the memory to about as many.
     pub(super) fn is_tidy(&mut self) {
         self.left = self.len();
         for uses in [&mut self.reads, &mut self.writes] {
@@ -147,7 +148,7 @@ impl List {
         }
     }
 
-    /// Makes one of the last few uses stand for another one, if it is of the same stream and bytes.
+    /// Makes one of the last few uses stand for the given one, if it has the same stream and bytes.
     #[inline]
     pub(super) fn absorb(
         &mut self,
@@ -173,7 +174,7 @@ impl List {
         }
     }
 
-    /// The uses that are not known to be complete and conflict with an access to `range`.
+    /// The uses that conflict with an access to `range` and are not known to be complete.
     pub(super) fn conflicts(
         &self,
         range: &Range<usize>,
@@ -184,7 +185,7 @@ impl List {
         uses.filter(move |old| old.overlaps(range) && !old.is_retired())
     }
 
-    /// Takes out what `is_gone` names.
+    /// Takes out the uses for which `is_gone` is true.
     pub(super) fn extract(&mut self, is_gone: impl Fn(&Use) -> bool) -> Few {
         let mut gone = Few::default();
         self.writes.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
@@ -192,11 +193,11 @@ impl List {
         gone
     }
 
-    /// Leaves one use a stream and access, and one more for each that was fenced at the same moment
-    /// as that one.
+    /// Leaves one use for each stream and access, and one more for each use that was fenced at the
+    /// same moment as that one.
     pub(super) fn merge(&mut self) {
         for uses in [&mut self.reads, &mut self.writes] {
-            // So that the first use of a stream covers the most.
+            // The first use of each stream then covers the most.
             uses.sort_by_key(|user| Reverse(user.fence.covers));
             let mut first = HashMap::new();
             let mut merged = 0;

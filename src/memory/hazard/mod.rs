@@ -1,27 +1,29 @@
 //! Who uses a buffer, on which stream, and until when.
 //!
 //! Every buffer, pinned or device, owns a [`Hazards`]: the asynchronous operations that may still
-//! touch it, each a [`Use`] = (stream, position, byte range, read or write). From it follow all the
-//! waits of the crate: the host waits before it touches bytes that the device still uses, and a
-//! stream waits for another stream's conflicting use. Two uses conflict when their ranges overlap
-//! and one of them writes.
+//! touch it. Each is a [`Use`]: a stream, a position, a byte range, and read or write. All waits of
+//! the crate follow from these lists: the host waits before it touches bytes that the device still
+//! uses, and a stream waits for conflicting uses of other streams. Two uses conflict if their
+//! ranges overlap and one of them writes.
 //!
 //! # Invariants
 //!
 //! * A use is recorded for **every** operation that may have reached the device, also after an
 //!   error.
-//! * A use leaves the list only when its position is complete, and is dropped without the lock: it
-//!   may be the last owner of its stream. Uses may be merged, but only into one that covers them
-//!   all: same stream, same access, the hull of the ranges, and a position whose completion implies
-//!   theirs ([`Fence`]). A later position alone is no proof: two threads that fence at once may get
-//!   their positions in the other order than their events.
-//! * Or when a write on the same device that waited for it covers its range
-//!   ([`supersede`](Hazards::supersede)). A use of another device stays: should the writing device
-//!   be lost, nobody would know when the other one is done.
+//! * A use leaves the list in one of three ways:
+//!   * Its position is complete.
+//!   * It is merged into a use that covers it: same stream, same access, the hull of the ranges,
+//!     and a position whose completion implies that of both ([`Fence`]). A later position alone is
+//!     no proof: two threads that fence at once may get their positions in another order than
+//!     their events.
+//!   * A write on the same device waited for it and covers its range
+//!     ([`supersede`](Hazards::supersede)). A use of another device stays. If the writing device
+//!     were lost, nobody would know when the other device is done.
+//! * A use is dropped without the lock, because it may be the last owner of its stream.
 //! * The list is bounded by what is pending: see [`tidy`](Hazards::tidy).
-//! * `users` tells, without the lock, whether the list is empty, or of one stream only: an idle
-//!   buffer costs one load, and so does one whose uses are all on the stream that asks, which is
-//!   FIFO.
+//! * `users` says, without the lock, whether the list is empty or has uses of one stream only. So
+//!   an idle buffer costs one load, and so does a buffer that is used on one stream only: that
+//!   stream is FIFO.
 //!
 //! Recording takes `&self`, because two threads may upload from one buffer at once. Conflicting
 //! uses cannot race: a writing operation needs `&mut` on its buffer in Rust, and an exclusive
@@ -42,13 +44,13 @@ use crate::timeline::{Fence, Timeline};
 pub(crate) use list::{Access, Use};
 use list::{Few, List, TIDY_ABOVE};
 
-/// In place of one stream; no object has this address.
+/// Stands for more than one stream. No object has this address.
 const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
 
 #[derive(Default)]
 pub(crate) struct Hazards {
-    /// Null while there are no uses; the stream, while all are on one; [`SEVERAL`] otherwise. Only
-    /// compared: the uses keep the stream alive.
+    /// Null while there are no uses; the stream, while all uses are on one; [`SEVERAL`] otherwise.
+    /// The pointer is only compared. The uses keep the stream alive.
     users: AtomicPtr<Timeline>,
     uses: Mutex<List>,
 }
@@ -58,7 +60,7 @@ impl Hazards {
         self.uses.lock()
     }
 
-    /// Notes an operation. Its conflicts have been waited for, by the host or on the device.
+    /// Records an operation. The host or its stream has waited for the uses that conflict with it.
     pub(crate) fn note(
         &self,
         stream: &Arc<Timeline>,
@@ -85,8 +87,8 @@ impl Hazards {
     }
 
     /// Makes the list as short as what is pending. Forgets what is known to be complete, and merges
-    /// the uses of each stream. If there are still many streams, it asks each once; so streams that
-    /// nobody waits for are forgotten too, and dropped ones end.
+    /// the uses of each stream. If many streams are left, it queries each of them once. So streams
+    /// that nobody waits for are forgotten too, and dropped streams end.
     #[cold]
     fn tidy(&self) {
         self.forget(Use::is_retired);
@@ -103,9 +105,9 @@ impl Hazards {
         uses.is_tidy();
     }
 
-    /// Forgets the uses on other streams of the same device that lie in `range`. A write of it on
-    /// `stream` has been noted whose fence lies behind a wait for them: whoever conflicts with them
-    /// conflicts with it.
+    /// Forgets the uses that lie in `range` and are on other streams of the same device. The caller
+    /// has recorded a write of `range` on `stream`, and that stream waited for those uses first. So
+    /// whatever conflicts with them conflicts with the write.
     pub(crate) fn supersede(&self, stream: &Arc<Timeline>, range: &Range<usize>) {
         if self.users.load(Ordering::Relaxed) != SEVERAL {
             return;
@@ -117,7 +119,7 @@ impl Hazards {
         self.count_user(stream, &self.lock());
     }
 
-    /// Under the lock; `uses` are what it guards, and `stream` is one of them or about to be.
+    /// Called under the lock, which guards `uses`. `stream` has a use among them, or is about to.
     fn count_user(&self, stream: &Arc<Timeline>, uses: &List) {
         let pointer = Arc::as_ptr(stream).cast_mut();
         if self.users.load(Ordering::Relaxed) != pointer {
@@ -126,7 +128,7 @@ impl Hazards {
         }
     }
 
-    /// The pending uses on other streams that work on `stream` must be ordered after: none, unless
+    /// The pending uses on other streams that work on `stream` must wait for. There are none unless
     /// the buffer [is used elsewhere](Self::is_used_elsewhere).
     pub(crate) fn conflicts(&self, range: &Range<usize>, access: Access, stream: &Timeline) -> Few {
         let mut pending = Few::default();
@@ -136,14 +138,14 @@ impl Hazards {
         let few = uses.len() <= TIDY_ABOVE;
         drop(uses);
         if few && pending.is_empty() {
-            // So that one that is alone in using it need not ask again.
+            // If the stream is alone in using the buffer, it need not check again.
             self.forget(Use::is_retired);
         }
         pending
     }
 
-    /// Blocks until every use on other streams is complete that work on `stream` must be ordered
-    /// after, and only then reports the first failure.
+    /// Blocks until the uses on other streams that work on `stream` must wait for are complete.
+    /// Only then reports the first failure.
     pub(crate) fn wait_elsewhere(
         &self,
         range: &Range<usize>,
@@ -174,14 +176,14 @@ impl Hazards {
         result
     }
 
-    /// The uses that `range` would have to wait for. Makes no driver call.
+    /// The uses that an access to `range` would have to wait for. Makes no driver call.
     pub(crate) fn pending(&self, range: &Range<usize>, access: Access) -> Few {
         let mut pending = Few::default();
         self.lock().conflicts(range, access).for_each(|old| pending.absorb_or_push(old));
         pending
     }
 
-    /// Whether there are no uses, as far as is known without looking. One load.
+    /// Whether no uses are recorded. Some that are may be complete. One load.
     #[inline]
     pub(crate) fn is_idle(&self) -> bool {
         self.users.load(Ordering::Acquire).is_null()
@@ -193,7 +195,7 @@ impl Hazards {
         !users.is_null() && !std::ptr::eq(users, stream)
     }
 
-    /// Whether all uses are known to be complete; those that are leave the list. Makes no driver
+    /// Whether all uses are known to be complete. Those that are leave the list. Makes no driver
     /// call.
     #[inline]
     pub(crate) fn all_complete(&self) -> bool {
@@ -203,7 +205,8 @@ impl Hazards {
         self.is_idle()
     }
 
-    /// The stream of some use, complete or not; `None` if there are no uses. Makes no driver call.
+    /// The stream of any one use, complete or not. `None` if there are no uses. Makes no driver
+    /// call.
     pub(crate) fn a_stream(&self) -> Option<Arc<Timeline>> {
         if self.is_idle() {
             return None;
@@ -219,7 +222,8 @@ impl Hazards {
         self.lock().iter().find(|old| !old.is_complete()).map(|old| Arc::clone(&old.stream))
     }
 
-    /// Drops the uses that `is_gone` names, without the lock; the list keeps its memory.
+    /// Removes the uses for which `is_gone` is true, and drops them without the lock. The list
+    /// keeps its memory.
     fn forget(&self, is_gone: impl Fn(&Use) -> bool) {
         let mut uses = self.lock();
         let gone = uses.extract(is_gone);
@@ -230,7 +234,7 @@ impl Hazards {
         drop(gone);
     }
 
-    /// Everything that is still pending, when the buffer goes away.
+    /// All uses that are still pending, when the buffer goes away.
     pub(crate) fn take_pending(&mut self) -> Vec<Use> {
         self.users = AtomicPtr::default();
         let uses = std::mem::take(self.uses.get_mut());
@@ -238,7 +242,7 @@ impl Hazards {
     }
 }
 
-/// Blocks until every use is complete, and only then reports the first failure.
+/// Blocks until every use is complete. Only then reports the first failure.
 fn wait_for_all(uses: &Few) -> Result<()> {
     let mut result = Ok(());
     for pending in uses.iter() {
@@ -248,7 +252,7 @@ fn wait_for_all(uses: &Few) -> Result<()> {
     result
 }
 
-/// Whether every use is complete; a failure outweighs a use that is pending. Does not block.
+/// Whether every use is complete. A failure counts more than a pending use. Does not block.
 fn poll_all(uses: &Few) -> Result<Poll> {
     let mut result = Ok(Poll::Done);
     for pending in uses.iter() {

@@ -22,8 +22,8 @@ fn positions(hazards: &Hazards) -> Vec<u64> {
     positions
 }
 
-/// Two threads have read the buffer, each fenced before it saw the other's position: whoever waits
-/// must wait for both events, for the one with the later position may be the earlier one.
+/// Two threads have read the buffer, and each fenced before it saw the position of the other. A
+/// wait must wait for both events: the event with the later position may be the earlier one.
 #[test]
 fn uses_fenced_at_once_are_not_merged() {
     let (hazards, stream) = (Hazards::default(), stream());
@@ -57,7 +57,7 @@ fn a_full_list_is_merged_but_for_uses_fenced_at_once() {
     }
 }
 
-/// As the pool uses it: the same list for one buffer after another.
+/// The pool uses the same list for one buffer after another.
 #[test]
 fn a_list_is_idle_again_when_all_is_complete() {
     let (hazards, stream, other) = (Hazards::default(), stream(), stream());
@@ -91,8 +91,7 @@ fn note_work(hazards: &Hazards, stream: &Arc<Timeline>, access: Access) {
     hazards.note(stream, submission.fence, &(0..8), access);
 }
 
-/// Whoever waits for the second device's write would learn nothing of the first device's if the
-/// second one is lost.
+/// If the second device is lost, a wait for its write says nothing about the uses of the first one.
 #[test]
 fn a_write_stands_for_earlier_uses_on_its_own_device_only() {
     let emulator = Emulator::builder().devices(2).build();
@@ -111,7 +110,7 @@ fn a_write_stands_for_earlier_uses_on_its_own_device_only() {
     assert!(is_known(&elsewhere) && is_known(&b) && !is_known(&a));
 }
 
-/// A buffer that every request uses on streams of its own, for which nobody ever waits.
+/// Each request uses the buffer on streams of its own, and nobody ever waits for those.
 #[test]
 fn streams_that_are_gone_are_forgotten() {
     let device = Device::emulated().expect("no faults");
