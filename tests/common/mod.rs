@@ -3,10 +3,11 @@
 //! `PINLANE_TEST_DEVICE` chooses: `emulated` (the default), or `cuda` for the real GPUs. A suite
 //! that is asked for a GPU and finds none fails; it is never skipped.
 
-#![allow(dead_code, unused_imports)] // every suite uses a part
+#![allow(dead_code)] // every suite uses a part
 
-#[allow(unused_imports)] // one suite uses them
-pub mod program;
+pub mod executor;
+pub mod process;
+pub mod support;
 
 use std::sync::Arc;
 

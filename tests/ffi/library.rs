@@ -1,10 +1,9 @@
-//! The static library, built by a Cargo of its own, and what a program links beside it.
+//! The static library, and what a program links beside it.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use serde_json::Value;
+use crate::artifacts;
 
 pub struct Library {
     /// `libpinlane.a`.
@@ -19,46 +18,26 @@ pub fn get() -> &'static Library {
     LIBRARY.get_or_init(build)
 }
 
-/// In a folder of its own, since Cargo may hold the lock of the usual one, and would build the
-/// library anew whenever its crate type changes. Settings such as `PINLANE_CUDA` and `RUSTFLAGS`
-/// are inherited.
+/// From the crate as it is compiled for these tests, instead of compiling it again as the static
+/// library that users get. `ffi-examples/CMakeLists.txt` builds that one.
 fn build() -> Library {
-    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ffi");
-    let output = Command::new(env!("CARGO"))
-        .args(["rustc", "--lib", "--crate-type=staticlib", "--features=capi"])
-        .args(["--locked", "--quiet", "--message-format=json", "--target-dir"])
-        .arg(&target)
-        .args(["--", "--print=native-static-libs"])
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .stderr(Stdio::inherit())
-        .output()
-        .expect("cargo starts");
-    let messages: Vec<Value> = String::from_utf8_lossy(&output.stdout)
-        .lines()
-        .filter_map(|line| serde_json::from_str(line).ok())
-        .collect();
-    let rendered = || messages.iter().filter_map(|message| message["message"]["rendered"].as_str());
-    assert!(output.status.success(), "no library\n{}", rendered().collect::<String>());
-
-    let archive = strings(&messages, "compiler-artifact", "filenames")
-        .find(|file| file.ends_with("libpinlane.a"))
-        .expect("Cargo names the archive that it built");
-    let folders = strings(&messages, "build-script-executed", "linked_paths")
-        .map(|path| format!("-L{}", path.strip_prefix("native=").unwrap_or(path)));
-    // rustc says it in a note, which Cargo repeats when there was nothing to do.
-    let libraries = rendered()
-        .find_map(|text| text.split_once("native-static-libs:"))
-        .map(|(_, libraries)| libraries.split_whitespace().map(str::to_owned))
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let source = folder.join("static_library.rs");
+    std::fs::write(&source, "extern crate pinlane;\n").expect("the tests' folder can be written");
+    let archive = folder.join("libpinlane.a");
+    let artifacts = artifacts::get();
+    let mut rustc = artifacts.rustc(&["pinlane"]);
+    rustc.args(["--crate-name", "pinlane_static", "--crate-type", "staticlib"]);
+    rustc.args(["--print", "native-static-libs", "-o"]).arg(&archive).arg(&source);
+    rustc.args(&artifacts.link_folders);
+    let output = rustc.output().expect("rustc starts");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "no library\n{said}");
+    let libraries = said
+        .split_once("native-static-libs:")
+        .map(|(_, rest)| rest.lines().next().unwrap_or_default())
+        .map(|libraries| libraries.split_whitespace().map(str::to_owned))
         .expect("rustc names the libraries that the archive needs");
-    Library { archive: archive.into(), link_arguments: folders.chain(libraries).collect() }
-}
-
-/// The strings in the list `member` of Cargo's messages of one kind.
-fn strings<'a>(messages: &'a [Value], reason: &str, member: &str) -> impl Iterator<Item = &'a str> {
-    messages
-        .iter()
-        .filter(move |message| message["reason"] == reason)
-        .filter_map(move |message| message[member].as_array())
-        .flatten()
-        .filter_map(Value::as_str)
+    let link_arguments = artifacts.link_folders.iter().cloned().chain(libraries).collect();
+    Library { archive, link_arguments }
 }

@@ -2,6 +2,9 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | `page_locked` | what every origin of page-locked memory needs of the runtime; on a GPU, too |
+//! | `allocator` | `Vec` and `Box` in the pool's memory |
+//! | `events`, `stats` | what a pool tells `tracing`, JSON and Prometheus |
 //! | `state_machine` | random programs keep the pool's promises, step by step |
 //! | `faults` | whichever driver call fails, and when: no panic, no hang, nothing lost |
 //! | `budget` | who waits is served, in order; who cannot be is told why |
@@ -14,17 +17,19 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[allow(dead_code)] // shared with the soundness tests
-#[path = "../soundness/support.rs"]
-mod support;
 
+#[cfg(feature = "allocator-api2")]
+mod allocator;
 mod budget;
-mod executor;
+#[cfg(feature = "tracing")]
+mod events;
 mod faults;
 mod giving_back;
 mod growth;
+mod page_locked;
 mod program;
 mod state_machine;
+mod stats;
 mod stress;
 mod wakers;
 
@@ -32,6 +37,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use common::{executor, support};
 use pinlane::driver::emulated::Emulator;
 use pinlane::{PinnedPool, PoolStats};
 

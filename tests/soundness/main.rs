@@ -35,5 +35,6 @@ mod host_functions;
 mod lifetimes;
 mod order;
 mod process;
-mod support;
 mod threads;
+
+use common::support;

@@ -2,7 +2,6 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -12,50 +11,12 @@ use pinlane::driver::emulated::{Execution, Fault};
 use pinlane::driver::{Call, cuda_runtime};
 use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, PoolStats};
 
+use crate::common::process::{in_a_forked_child, is_alone};
 use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
-
-const CHILD: &str = "PINLANE_TEST_FORKS";
-
-/// Whether this process may fork: it is one that runs the calling test only. Starts one that is, if
-/// it is not. What other tests' threads hold at the fork would stay held in the child for ever.
-fn in_a_process_of_its_own(test: &str) -> bool {
-    if std::env::var_os(CHILD).is_some() {
-        return true;
-    }
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new(program);
-    let run = command.args([test, "--exact", "--test-threads=1"]).env(CHILD, "1").output().unwrap();
-    let output = String::from_utf8_lossy(&run.stdout);
-    assert!(run.status.success() && output.contains("1 passed"), "{output}{run:?}");
-    false
-}
-
-/// Runs `check` in a forked child. It gives the number of the first thing that is wrong, 0 for
-/// none.
-fn in_a_forked_child(check: impl FnOnce() -> i32) {
-    // SAFETY: the child runs `check`, which takes no lock that another thread of this process may
-    // have held at the fork (other than the C library's, which survive it), and leaves by `_exit`.
-    let child = unsafe { libc::fork() };
-    assert!(child >= 0, "fork failed");
-    if child == 0 {
-        // SAFETY: no preconditions: a child that hangs is killed, and seen by its parent.
-        unsafe { libc::alarm(20) };
-        let verdict = std::panic::catch_unwind(std::panic::AssertUnwindSafe(check));
-        // SAFETY: no preconditions.
-        unsafe { libc::_exit(verdict.unwrap_or(100)) };
-    }
-    let mut status = 0;
-    // SAFETY: `status` is a live `int` for the call to write.
-    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
-    assert!(libc::WIFEXITED(status), "the child hung or crashed: status {status:#x}");
-    assert_eq!(libc::WEXITSTATUS(status), 0, "this check failed in the child");
-}
 
 #[test]
 fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
-    if !in_a_process_of_its_own(
-        "process::rule_14_a_forked_child_is_refused_everything_and_drops_quietly",
-    ) {
+    if !is_alone(module_path!(), "rule_14_a_forked_child_is_refused_everything_and_drops_quietly") {
         return;
     }
     let rig = Rig::new(Execution::Lazy, 0, 2);
@@ -120,7 +81,7 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
 /// A child may be forked while other threads hold the pool's lock: its drops must not wait for it.
 #[test]
 fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
-    if !in_a_process_of_its_own("process::rule_14_drops_in_a_forked_child_wait_for_no_lock") {
+    if !is_alone(module_path!(), "rule_14_drops_in_a_forked_child_wait_for_no_lock") {
         return;
     }
     let rig = Rig::new(Execution::Eager, 0, 8);
@@ -150,7 +111,7 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
 /// ever.
 #[test]
 fn rule_14_a_future_of_the_parent_ends_in_a_forked_child() {
-    if !in_a_process_of_its_own("process::rule_14_a_future_of_the_parent_ends_in_a_forked_child") {
+    if !is_alone(module_path!(), "rule_14_a_future_of_the_parent_ends_in_a_forked_child") {
         return;
     }
     let rig = Rig::new(Execution::Eager, 0, 1);
@@ -224,9 +185,7 @@ fn is_woken(rig: &Rig) {
 /// A device that the child opened itself is as good as its parent's was.
 #[test]
 fn rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own() {
-    if !in_a_process_of_its_own(
-        "process::rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own",
-    ) {
+    if !is_alone(module_path!(), "rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own") {
         return;
     }
     let await_one = || {
@@ -242,7 +201,7 @@ fn rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own() {
 /// The C library's handlers do not run where a program forks without its help.
 #[test]
 fn rule_14_a_child_of_a_bare_system_call_is_refused_too() {
-    if !in_a_process_of_its_own("process::rule_14_a_child_of_a_bare_system_call_is_refused_too") {
+    if !is_alone(module_path!(), "rule_14_a_child_of_a_bare_system_call_is_refused_too") {
         return;
     }
     let rig = Rig::new(Execution::Eager, 0, 1);
@@ -294,9 +253,7 @@ mod forbidden {
 
     #[test]
     fn a_thread_that_could_not_be_started_is_tried_again() {
-        if !in_a_process_of_its_own(
-            "process::forbidden::a_thread_that_could_not_be_started_is_tried_again",
-        ) {
+        if !is_alone(module_path!(), "a_thread_that_could_not_be_started_is_tried_again") {
             return;
         }
         let rig = Rig::new(Execution::Eager, 0, 1);
@@ -321,7 +278,7 @@ mod forbidden {
 
     #[test]
     fn the_pool_goes_on_without_membarrier() {
-        if !in_a_process_of_its_own("process::forbidden::the_pool_goes_on_without_membarrier") {
+        if !is_alone(module_path!(), "the_pool_goes_on_without_membarrier") {
             return;
         }
         let rig = Rig::new(Execution::Eager, 0, 64);

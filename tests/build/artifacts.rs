@@ -1,0 +1,102 @@
+//! The crate as the running build has compiled it, for tests that compile against it.
+//!
+//! The tests ask Cargo to build what is built already: in the same folder, with the same profile
+//! and features, it has nothing to do and says where everything is.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+pub struct Artifacts {
+    /// The crate and those that it depends on.
+    libraries: Vec<PathBuf>,
+    /// The folder that they lie in.
+    dependencies: PathBuf,
+    /// The folders of system libraries, as arguments of a linker.
+    pub link_folders: Vec<String>,
+}
+
+pub fn get() -> &'static Artifacts {
+    static ARTIFACTS: OnceLock<Artifacts> = OnceLock::new();
+    ARTIFACTS.get_or_init(find)
+}
+
+impl Artifacts {
+    /// A compiler of Rust that knows these crates. It runs in the project's folder.
+    pub fn rustc(&self, crates: &[&str]) -> Command {
+        let mut command = Command::new(rustc());
+        command.args(["--edition", "2024"]);
+        for name in crates {
+            let library = self.library(name);
+            command.arg("--extern").arg(named(&format!("{name}="), library));
+        }
+        command.arg("-L").arg(named("dependency=", &self.dependencies));
+        let flags = std::env::var("RUSTFLAGS").unwrap_or_default();
+        command.args(flags.split_whitespace()).current_dir(env!("CARGO_MANIFEST_DIR"));
+        command
+    }
+
+    fn library(&self, name: &str) -> &Path {
+        let start = format!("lib{name}-");
+        let is_meant = |file: &&PathBuf| {
+            file.file_name().is_some_and(|name| name.to_string_lossy().starts_with(&start))
+        };
+        self.libraries.iter().find(is_meant).expect("Cargo names the library")
+    }
+}
+
+pub fn rustc() -> OsString {
+    std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
+}
+
+fn named(name: &str, path: &Path) -> OsString {
+    let mut argument = OsString::from(name);
+    argument.push(path);
+    argument
+}
+
+fn find() -> Artifacts {
+    // target/[TRIPLE/]PROFILE/deps/PROGRAM
+    let program = std::env::current_exe().expect("this program");
+    let dependencies = program.parent().expect("the folder deps");
+    let profile = dependencies.parent().expect("the folder of the profile");
+    let mut target = profile.parent().expect("the folder of the target");
+
+    let mut command = Command::new(env!("CARGO"));
+    command.args(["test", "--no-run", "--test", "build", "--locked", "--message-format=json"]);
+    match profile.file_name().and_then(|name| name.to_str()).expect("the profile's name") {
+        "debug" => {}
+        name => drop(command.args(["--profile", name])),
+    }
+    if !target.join("CACHEDIR.TAG").is_file() {
+        command.arg("--target").arg(target.file_name().expect("a triple"));
+        target = target.parent().expect("the folder of all targets");
+    }
+    command.args(["--no-default-features", "--features", &features()]);
+    command.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
+    let output = command.stderr(Stdio::inherit()).output().expect("cargo starts");
+    assert!(output.status.success(), "{command:?} failed");
+
+    // Strings in Cargo's messages: files of libraries, and folders of the build script.
+    let text = String::from_utf8_lossy(&output.stdout);
+    let libraries = text.split('"').filter(|string| string.ends_with(".rlib"));
+    let folders = text.split('"').filter_map(|string| string.strip_prefix("native="));
+    Artifacts {
+        libraries: libraries.map(PathBuf::from).collect(),
+        dependencies: dependencies.to_owned(),
+        link_folders: folders.map(|folder| format!("-L{folder}")).collect(),
+    }
+}
+
+fn features() -> String {
+    let all = [
+        ("default", cfg!(feature = "default")),
+        ("cuda", cfg!(feature = "cuda")),
+        ("emulated", cfg!(feature = "emulated")),
+        ("capi", cfg!(feature = "capi")),
+        ("allocator-api2", cfg!(feature = "allocator-api2")),
+        ("tracing", cfg!(feature = "tracing")),
+    ];
+    all.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect::<Vec<_>>().join(",")
+}

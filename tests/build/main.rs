@@ -1,0 +1,34 @@
+//! What is built, and what must not build.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `search` | where a CUDA toolkit is found, and which one is refused |
+//! | `script`, `broken` | the build script itself: on targets and toolkits that it refuses |
+//! | `dependencies` | which features need bindgen, cbindgen and cc |
+//! | `ui` | what must not compile does not, and the compiler says why |
+//! | `ffi` | the C and C++ interfaces, from outside |
+//! | `architecture` | the layers of the crate |
+//! | `readme` | the README's programs are those of the examples |
+
+mod architecture;
+#[cfg(feature = "emulated")]
+mod artifacts;
+#[cfg(feature = "cuda")]
+mod broken;
+mod dependencies;
+#[cfg(all(feature = "capi", feature = "emulated"))]
+#[path = "../ffi/mod.rs"]
+mod ffi;
+mod readme;
+mod script;
+mod search;
+#[cfg(feature = "emulated")]
+mod ui;
+
+// The build script's own files, which name each other from the root.
+#[path = "../../build/failure.rs"]
+mod failure;
+#[path = "../../build/libclang.rs"]
+mod libclang;
+#[path = "../../build/toolkit.rs"]
+mod toolkit;

@@ -1,0 +1,21 @@
+//! Copies, on the emulated device: against plain models, with every call made to fail, by many
+//! threads.
+//!
+//! | module | what it shows |
+//! |---|---|
+//! | `staging` | slices and batches, pageable and page-locked |
+//! | `files` | ranges of files, to devices and to page-locked memory |
+//! | `registered` | memory of the user's own comes back only when the device is done with it |
+//! | `prefetch` | the pipeline of batches |
+//! | `load_safetensors` | the example, as its users run it |
+
+#![cfg(feature = "emulated")]
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod files;
+mod load_safetensors;
+mod prefetch;
+mod registered;
+mod staging;

@@ -1,0 +1,65 @@
+//! Page-locked memory of several registrations: no copy spans two of them.
+
+use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::{
+    CudaCode, PinnedPool, PinnedPoolBuilder,
+    batch::{Download, Route, Upload},
+};
+
+use super::support::{ByRoute, assert_nothing_is_left, bytes, contents, device, views};
+
+const PART: usize = 8 << 20;
+
+#[test]
+fn entries_on_a_seam_are_split() {
+    for execution in [Execution::Eager, Execution::Lazy] {
+        let emulator = Emulator::builder().execution(execution).build();
+        check(&emulator, |pool| pool.registration_bytes(PART));
+        // Parts that nobody asked for.
+        let refusing =
+            Emulator::builder().page_lock_limit(2 * PART - 1, CudaCode::MEMORY_ALLOCATION);
+        check(&refusing.execution(execution).build(), |pool| pool);
+    }
+}
+
+fn check(emulator: &Emulator, options: fn(PinnedPoolBuilder) -> PinnedPoolBuilder) {
+    let device = device(emulator);
+    let stream = device.stream().unwrap();
+    let pool = options(PinnedPool::builder(&device)).build().unwrap();
+    let source = bytes(6000, 1);
+    let mut host = pool.alloc::<u8>(2 * PART + 9000).unwrap();
+    // Before a seam, on one, behind it, at its very place, and neighbours that would be one copy.
+    let places = [PART - 900..PART - 1, PART - 1..PART + 700, PART + 700..PART + 701];
+    let others = [2 * PART - 3000..2 * PART, 2 * PART..2 * PART + 500];
+    let places: Vec<_> = places.into_iter().chain(others).collect();
+    let mut end = 0;
+    let on_device: Vec<_> = places
+        .iter()
+        .map(|place| {
+            end += place.len();
+            end - place.len()..end
+        })
+        .collect();
+    for path in [Route::Copies, Route::BatchCall, Route::Kernel] {
+        let whole = host.write().unwrap();
+        for (place, part) in places.iter().zip(&on_device) {
+            whole[place.clone()].copy_from_slice(&source[part.clone()][..place.len()]);
+        }
+        let mut gpu = device.alloc::<u8>(end).unwrap();
+        let items = views(&mut gpu, on_device.iter().cloned()).into_iter().zip(&places);
+        let items = items.map(|(dst, place)| Upload::new(host.slice(place.clone()).unwrap(), dst));
+        let mut items = items.collect::<Vec<_>>();
+        stream.upload_batch_by(path, &mut items).unwrap();
+        assert!(contents(&device, &gpu) == source[..end], "{path}");
+        host.write().unwrap().fill(0);
+        let dst = host.slice_mut(PART - 2000..PART - 2000 + end).unwrap();
+        let mut items = [Download::new(&gpu, dst)];
+        stream.download_batch_by(path, &mut items).unwrap();
+        let host = host.read().unwrap();
+        assert!(host[PART - 2000..][..end] == source[..end], "{path}");
+        assert!(host[..PART - 2000].iter().all(|&byte| byte == 0));
+        assert!(host[PART - 2000 + end..].iter().all(|&byte| byte == 0));
+    }
+    drop((host, pool, stream, device));
+    assert_nothing_is_left(emulator);
+}

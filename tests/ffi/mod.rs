@@ -1,0 +1,300 @@
+//! The C and C++ interfaces from outside: the headers by themselves, and the programs of
+//! `ffi-examples` linked with the static library, as a user would build them.
+//!
+//! The programs run on the emulated device. What needs a GPU is compiled where there is a toolkit,
+//! and must say that it needs one where there is none.
+
+mod compiler;
+mod library;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use compiler::{Compiler, Language};
+
+const C_STANDARDS: [&str; 4] = ["c99", "c11", "c17", "c2x"];
+const CPP_STANDARDS: [&str; 4] = ["c++11", "c++14", "c++17", "c++20"];
+const PROGRAMS: u32 = 300;
+
+fn project(path: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+}
+
+fn headers() -> Vec<PathBuf> {
+    ["include/pinlane", "include/pinlane/cpp"]
+        .into_iter()
+        .flat_map(|folder| fs::read_dir(project(folder)).expect("a folder of headers"))
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.is_file())
+        .collect()
+}
+
+fn c_header() -> String {
+    fs::read_to_string(project("include/pinlane/pinlane.h")).expect("the C header")
+}
+
+/// Compiles a program of `ffi-examples` or `tests/ffi`, runs it, and gives what it prints.
+fn run(language: Language, standard: &str, source: &str, arguments: &[&str]) -> String {
+    let program = Compiler::of(language).link(standard, &project(source), library::get());
+    let output = program.run(arguments);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{source} ({standard}): {}\n{text}{errors}", output.status);
+    text
+}
+
+/// A file for a program that writes and removes one.
+fn scratch_file(name: &str) -> String {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+    file.to_str().expect("UTF-8").to_owned()
+}
+
+#[test]
+fn the_checked_in_c_header_is_what_src_capi_says() {
+    let generated = fs::read_to_string(env!("PINLANE_GENERATED_HEADER")).expect("as build.rs says");
+    assert!(generated == c_header(), "run scripts/update-header, and look at what has changed");
+}
+
+#[test]
+fn the_c_header_compiles_alone_as_c_and_as_cpp() {
+    let source = "#include <pinlane/pinlane.h>\n\
+                  #include <pinlane/pinlane.h>\n\
+                  int main(void) {\n\
+                    pinlane_emulator_options a = PINLANE_EMULATOR_OPTIONS_INIT;\n\
+                    pinlane_stream_options b = PINLANE_STREAM_OPTIONS_INIT;\n\
+                    pinlane_pool_options c = PINLANE_POOL_OPTIONS_INIT;\n\
+                    pinlane_pool_stats d = PINLANE_POOL_STATS_INIT;\n\
+                    pinlane_batch_options e = PINLANE_BATCH_OPTIONS_INIT;\n\
+                    pinlane_plan f = PINLANE_PLAN_INIT;\n\
+                    pinlane_staging_options g = PINLANE_STAGING_OPTIONS_INIT;\n\
+                    pinlane_copy_team_options h = PINLANE_COPY_TEAM_OPTIONS_INIT;\n\
+                    return !(a.size == sizeof a && b.size == sizeof b && c.size == sizeof c &&\n\
+                             d.size == sizeof d && e.size == sizeof e && f.size == sizeof f &&\n\
+                             g.size == sizeof g && h.size == sizeof h && PINLANE_VERSION >= 0);\n\
+                  }\n";
+    for (language, standards) in [(Language::C, C_STANDARDS), (Language::Cpp, CPP_STANDARDS)] {
+        for compiler in Compiler::all(language) {
+            for standard in standards {
+                compiler.check(standard, source, &[]).unwrap_or_else(|errors| panic!("{errors}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn every_cpp_header_compiles_alone_with_and_without_exceptions_and_rtti() {
+    for compiler in Compiler::all(Language::Cpp) {
+        for header in headers().iter().filter(|path| path.extension().unwrap() == "hpp") {
+            let source = format!("#include \"{}\"\nint main() {{}}\n", header.display());
+            for (standard, flags) in [
+                ("c++17", &[][..]),
+                ("c++20", &[][..]),
+                ("c++17", &["-fno-exceptions"][..]),
+                ("c++17", &["-fno-rtti"][..]),
+            ] {
+                compiler
+                    .check(standard, &source, flags)
+                    .unwrap_or_else(|errors| panic!("{errors}"));
+            }
+        }
+    }
+}
+
+#[test]
+fn headers_define_no_macros_of_other_names() {
+    for header in headers() {
+        let text = fs::read_to_string(&header).expect("a header");
+        for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("#define ")) {
+            assert!(line.starts_with("PINLANE_"), "{}: #define {line}", header.display());
+        }
+    }
+}
+
+#[test]
+fn the_library_exports_what_the_header_declares_and_no_more() {
+    let library = library::get();
+    let output = Command::new("nm").args(["-g", "--defined-only"]).arg(&library.archive).output();
+    let output = output.expect("nm of the binutils starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let exported: BTreeSet<&str> = text
+        .lines()
+        .filter_map(|line| line.split_whitespace().nth(2))
+        .filter(|name| name.starts_with("pinlane_"))
+        // cuda/kernels.h: between our own objects only.
+        .filter(|name| !name.starts_with("pinlane_launch_"))
+        .collect();
+
+    let header = c_header();
+    // Outside of comments, a name that begins a parameter list is a function's.
+    let declared: BTreeSet<&str> = header
+        .lines()
+        .filter(|line| line.starts_with(|first: char| first.is_ascii_lowercase()))
+        .filter_map(|line| line.split_once('(')?.0.split([' ', '*']).next_back())
+        .filter(|name| name.starts_with("pinlane_"))
+        .collect();
+    assert!(declared.len() > 40, "the header was understood: {declared:?}");
+    assert_eq!(exported, declared);
+}
+
+#[test]
+fn the_examples_in_c_run() {
+    let text = run(Language::C, "c99", "ffi-examples/c/shortest.c", &[]);
+    assert_eq!(text, "the last byte is 7\n");
+    for standard in C_STANDARDS {
+        let text = run(Language::C, standard, "ffi-examples/c/roundtrip.c", &[]);
+        assert!(text.contains("bit for bit"), "{text}");
+        let file = scratch_file(&format!("checkpoint-{standard}"));
+        let text = run(Language::C, standard, "ffi-examples/c/checkpoint.c", &[&file]);
+        assert!(text.contains("bit for bit"), "{text}");
+    }
+}
+
+#[test]
+fn the_c_interface_keeps_its_promises() {
+    for standard in ["c11", "c2x"] {
+        for program in ["abi", "pool", "transfer"] {
+            let program = format!("ffi-examples/c/{program}.c");
+            let text = run(Language::C, standard, &program, &[]);
+            assert!(text.contains(", 0 failed"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn the_examples_in_cpp_run() {
+    let text = run(Language::Cpp, "c++17", "ffi-examples/cpp/shortest.cpp", &[]);
+    assert_eq!(text, "the sum is 524288\n");
+    for standard in ["c++17", "c++20"] {
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/roundtrip.cpp", &[]);
+        assert!(text.contains("bit for bit"), "{text}");
+        let file = scratch_file(&format!("checkpoint-{standard}"));
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/checkpoint.cpp", &[&file]);
+        assert!(text.contains("bit for bit"), "{text}");
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/pipeline.cpp", &[]);
+        assert!(text.contains("24 batches"), "{text}");
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/pmr.cpp", &[]);
+        assert!(text.starts_with("300000 samples"), "{text}");
+    }
+}
+
+#[test]
+fn the_cpp_types_keep_their_promises() {
+    for standard in ["c++17", "c++20"] {
+        let text = run(Language::Cpp, standard, "tests/ffi/types.cpp", &[]);
+        assert!(text.contains(", 0 failed"), "{text}");
+    }
+}
+
+#[test]
+fn cpp_programs_that_must_not_compile_do_not() {
+    let compiler = Compiler::of(Language::Cpp);
+    let compile = |line: &str| {
+        let source = format!(
+            "#include <pinlane/pinlane.hpp>\n\
+             void f(const pinlane::device& device, const pinlane::stream& stream,\n\
+                    pinlane::pinned_buffer<float>& host, pinlane::device_buffer<float>& gpu,\n\
+                    const pinlane::device_buffer<float>& read_only,\n\
+                    pinlane::device_buffer<double>& doubles,\n\
+                    std::vector<float>& values, const std::vector<float>& constants) {{\n\
+               stream.upload(host, gpu); stream.upload(constants, gpu); {line};\n\
+               stream.upload_batch(std::vector<pinlane::upload_item>{{{{values, gpu}}}});\n\
+               std::vector<pinlane::upload_item> items;\n\
+               items.emplace_back(pinlane::span(values.data(), 1), gpu.slice(0, 1));\n\
+               items.emplace_back(host.slice(0, 1), gpu.address());\n\
+               (void)pinlane::download_item(gpu.slice(0, 1), pinlane::span(values.data(), 1));\n\
+               (void)device; (void)read_only; (void)doubles;\n\
+             }}\nint main() {{}}\n"
+        );
+        compiler.check("c++17", &source, &["-Wno-unused-variable"])
+    };
+    compile("").expect("what surrounds each line compiles");
+    for line in [
+        "pinlane::stream s(0)",
+        "pinlane::stream s(nullptr)",
+        "pinlane::stream_ref s(0)",
+        "pinlane::stream_ref s = nullptr",
+        "(void)pinlane::stream::from_native_handle(device, 2)",
+        "(void)pinlane::stream::from_native_handle(device, nullptr)",
+        "pinlane::device copy = device",
+        "pinlane::pinned_buffer<float> copy = host",
+        "pinlane::pinned_buffer<std::string> strings",
+        "pinlane::device_buffer<const float> constants",
+        "stream.upload(host, doubles)",
+        "stream.upload(host, read_only)",
+        "stream.upload(gpu, gpu)",
+        "stream.upload(host, host)",
+        "stream.upload(values, doubles)",
+        "stream.upload(values, read_only)",
+        "stream.upload(values, host)",
+        "stream.upload(std::vector<std::string>(), gpu)",
+        "stream.download(gpu, constants)",
+        "stream.download(doubles, values)",
+        "auto ticket = stream.download(gpu, values)",
+        "stream.download_from(gpu.address(), constants)",
+        "(void)pinlane::upload_item(values, doubles)",
+        "(void)pinlane::upload_item(values, read_only)",
+        "(void)pinlane::upload_item(host, host)",
+        "(void)pinlane::download_item(gpu, constants)",
+        "(void)pinlane::download_item(doubles, values)",
+        "(void)pinlane::copy_item(gpu, doubles)",
+        "(void)pinlane::copy_item(gpu, read_only)",
+        "(void)pinlane::file_range(0, read_only)",
+        "(void)pinlane::upload_item(std::vector<float>(values), gpu)",
+        "(void)pinlane::upload_item(values, pinlane::device_buffer<float>())",
+        "(void)pinlane::upload_item(pinlane::pinned_buffer<float>(), gpu)",
+        "(void)pinlane::download_item(gpu, std::vector<float>(values))",
+        "(void)pinlane::download_item(pinlane::device_buffer<float>(), values)",
+        "(void)pinlane::copy_item(pinlane::device_buffer<float>(), gpu)",
+        "(void)pinlane::copy_item(gpu, pinlane::device_buffer<float>())",
+        "(void)pinlane::file_range(0, pinlane::device_buffer<float>())",
+        "std::vector<pinlane::upload_item>().emplace_back(std::vector<float>(values), gpu)",
+        "stream.upload_batch(std::vector<pinlane::download_item>())",
+        "stream.download_batch(values)",
+        "stream.fill(read_only, 1.0f)",
+        "stream.checksum(gpu, doubles)",
+        "const auto& shared = host; (void)shared.write()",
+        "host.read()[0] = 1.0f",
+        "pinlane::pinned_resource resource = device",
+        "host.read()",
+    ] {
+        assert!(compile(line).is_err(), "compiles: {line}");
+    }
+}
+
+#[test]
+fn random_programs_agree_with_plain_vectors_eager() {
+    random_programs("eager");
+}
+
+#[test]
+fn random_programs_agree_with_plain_vectors_lazy() {
+    random_programs("lazy");
+}
+
+fn random_programs(mode: &str) {
+    let count = PROGRAMS.to_string();
+    let source = "ffi-examples/cpp/random_programs.cpp";
+    let text = run(Language::Cpp, "c++17", source, &[&count, "1", mode]);
+    assert!(text.starts_with(&format!("{count} programs")), "{text}");
+}
+
+#[test]
+#[cfg(pinlane_cuda)]
+fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
+    let has_gpu = !pinlane::Device::available().is_empty();
+    for name in ["kernel", "cuda_rules"] {
+        let source = project(&format!("ffi-examples/cpp/{name}.cu"));
+        let program = Compiler::nvcc(library::get()).link("c++17", &source, library::get());
+        let output = program.run(&[]);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if has_gpu {
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(output.status.success(), "{name}: {}\n{text}{errors}", output.status);
+        } else {
+            assert_eq!(output.status.code(), Some(3), "{errors}");
+            assert!(errors.contains("needs a GPU"), "{errors}");
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The events of a pool, in a process of their own: it has one subscriber for all threads.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use pinlane::driver::Call;
+use pinlane::driver::emulated::{Execution, Fault};
+use pinlane::{CudaCode, ErrorKind, PinnedPool};
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Level, Metadata, Subscriber};
+
+use crate::common::process::is_alone;
+use crate::support::{BLOCK, LEN, Rig, eventually, watched};
+
+/// The fields of an event, its message among them.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    level: String,
+    fields: BTreeMap<String, String>,
+}
+
+impl Visit for Seen {
+    fn record_debug(&mut self, field: &Field, value: &dyn Debug) {
+        self.fields.insert(field.name().into(), format!("{value:?}"));
+    }
+}
+
+/// Notes the pool's events, and looks at a pool at each: it would hang if the pool were locked.
+#[derive(Default)]
+struct Watch {
+    pool: Mutex<Option<PinnedPool>>,
+    seen: Mutex<Vec<Seen>>,
+    panics: Mutex<bool>,
+}
+
+impl Watch {
+    fn seen(&self, message: &str) -> Vec<Seen> {
+        let all = self.seen.lock().unwrap();
+        all.iter().filter(|event| event.fields["message"] == message).cloned().collect()
+    }
+}
+
+struct Handle(Arc<Watch>);
+
+impl Subscriber for Handle {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "pinlane::pool"
+    }
+
+    fn event(&self, event: &Event<'_>) {
+        let pool = self.0.pool.lock().unwrap().clone();
+        if let Some(pool) = pool {
+            let _ = pool.stats();
+        }
+        let level = event.metadata().level().to_string();
+        let mut seen = Seen { level, fields: BTreeMap::new() };
+        event.record(&mut seen);
+        self.0.seen.lock().unwrap().push(seen);
+        if *self.0.panics.lock().unwrap() {
+            panic!("on purpose");
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn events_arrive_with_nothing_locked_and_may_panic() {
+    if !is_alone(module_path!(), "events_arrive_with_nothing_locked_and_may_panic") {
+        return;
+    }
+    watched(|| {
+        let watch = Arc::new(Watch::default());
+        tracing::subscriber::set_global_default(Handle(watch.clone())).unwrap();
+        for panics in [false, true] {
+            *watch.panics.lock().unwrap() = panics;
+            watch.seen.lock().unwrap().clear();
+            one_of_each(&watch);
+        }
+    });
+}
+
+fn one_of_each(watch: &Watch) {
+    let rig = Rig::new(Execution::Lazy, 0, 1);
+    *watch.pool.lock().unwrap() = Some(rig.pool.clone());
+    let level = |seen: &[Seen]| seen[0].level.clone();
+    let number = |seen: &Seen, field: &str| seen.fields[field].parse::<usize>().unwrap();
+
+    let (host, mut gpu) = (rig.host(1), rig.gpu());
+    eventually("growth is told", || watch.seen("page-locked").len() == 1);
+    let grew = watch.seen("page-locked");
+    assert_eq!(level(&grew), Level::DEBUG.to_string());
+    assert_eq!((number(&grew[0], "bytes"), number(&grew[0], "block_bytes")), (BLOCK, BLOCK));
+    assert_eq!(grew[0].fields["not_registered"], "false");
+
+    assert_eq!(rig.pool.alloc::<u32>(LEN).unwrap_err().kind(), ErrorKind::BudgetExhausted);
+    let timeout = Duration::from_millis(1);
+    let late = rig.pool.alloc_timeout::<u32>(LEN, timeout).unwrap_err();
+    assert_eq!(late.kind(), ErrorKind::TimedOut);
+    let huge = rig.pool.alloc::<u32>(2 * LEN).unwrap_err();
+    assert_eq!(huge.kind(), ErrorKind::BudgetExhausted);
+    let failed = watch.seen("no block");
+    assert_eq!(level(&failed), Level::WARN.to_string());
+    let sizes: Vec<usize> = failed.iter().map(|event| number(event, "block_bytes")).collect();
+    assert_eq!(sizes, [BLOCK, BLOCK, 2 * BLOCK]);
+    assert_eq!(failed[1].fields["error"], late.to_string());
+
+    drop(host);
+    // Whoever is served before the pool has found that there is no room has not waited.
+    let patience = Duration::from_secs(30);
+    eventually("a wait is told", || {
+        let host = rig.host(1);
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| rig.pool.alloc_timeout::<u32>(LEN, patience));
+            eventually("it waits", || rig.pool.stats().waiting == 1);
+            thread::yield_now();
+            drop(host);
+            drop(waiting.join().unwrap().unwrap());
+        });
+        !watch.seen("waited for room").is_empty()
+    });
+    let waited = watch.seen("waited for room");
+    assert_eq!((waited.len(), number(&waited[0], "block_bytes")), (1, BLOCK));
+    let _ = number(&waited[0], "micros");
+    assert_eq!(rig.pool.stats().waits.count, 1);
+
+    assert_eq!(rig.pool.trim().unwrap(), BLOCK);
+    assert_eq!(number(&watch.seen("given back")[0], "bytes"), BLOCK);
+
+    let host = rig.host(1);
+    rig.stall(&rig.stream);
+    rig.stream.upload(&host, &mut gpu).unwrap();
+    drop(host);
+    for call in [Call::EventQuery, Call::EventSynchronize] {
+        rig.emulator.inject(Fault::forever(call, CudaCode::UNKNOWN));
+    }
+    let spent = rig.pool.alloc::<u32>(LEN).unwrap_err();
+    assert_eq!(spent.kind(), ErrorKind::BudgetExhausted);
+    let lost = watch.seen("quarantined: the device cannot say if it is done");
+    assert_eq!((level(&lost), number(&lost[0], "bytes")), (Level::ERROR.to_string(), BLOCK));
+    rig.assert_no_misuse();
+}

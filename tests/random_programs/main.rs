@@ -1,0 +1,229 @@
+//! Copy correctness: random programs agree with a plain sequential model, whatever the schedule,
+//! and whatever goes wrong around them.
+//!
+//! `PROPTEST_CASES` sets how many programs each test runs; `scripts/soak` runs many.
+
+#![cfg(feature = "emulated")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod program;
+
+use std::time::{Duration, Instant};
+
+use common::{Target, devices_of, emulator, target};
+use pinlane::driver::Call;
+use pinlane::driver::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::{CudaCode, Device};
+use program::{Family, Machine, Op, Setup, Watch, program};
+use proptest::prelude::*;
+use proptest::test_runner::Config;
+
+fn config() -> Config {
+    Config { failure_persistence: None, max_shrink_iters: 20_000, ..Config::default() }
+}
+
+fn setup(devices: Vec<Device>, emulator: &Emulator) -> Setup {
+    Setup {
+        devices,
+        scale: 1,
+        budget: 8192,
+        default_streams: false,
+        faulty: false,
+        emulator: Some(emulator.clone()),
+    }
+}
+
+/// Runs a program on a fresh emulated machine and looks for what it left behind.
+fn run_emulated(
+    watch: &Watch,
+    execution: Execution,
+    seed: u64,
+    change: fn(&mut Setup),
+    program: Vec<Op>,
+) {
+    watch.run(program.clone(), move || {
+        let emulator = emulator(execution, seed);
+        let mut setup = setup(devices_of(&emulator), &emulator);
+        change(&mut setup);
+        let mut machine = Machine::new(setup).expect("no faults");
+        machine.run(&program);
+        let leaks = machine.has_forgotten();
+        drop(machine);
+        assert_eq!(emulator.findings(), [], "the emulated device saw a misuse");
+        // A thread of the pool's, or one that was woken, may be the last to drop something.
+        let end = Instant::now() + Duration::from_secs(10);
+        let is_left = |emulator: &Emulator| {
+            let usage = emulator.usage();
+            let others = (usage.host_bytes, usage.streams, usage.events);
+            usage.device_bytes != 0 || !leaks && others != (0, 0, 0)
+        };
+        while is_left(&emulator) && Instant::now() < end {
+            std::thread::yield_now();
+        }
+        assert!(!is_left(&emulator), "leaked: {:?}", emulator.usage());
+    });
+}
+
+/// Runs a program while calls fail, or a device. What a call that failed was to write is
+/// unspecified, and so are the leaks; everything else must hold, nothing may hang, and the device
+/// must see no misuse.
+fn run_in_trouble(
+    watch: &Watch,
+    execution: Execution,
+    seed: u64,
+    faults: Vec<Fault>,
+    program: Vec<Op>,
+) {
+    watch.run((faults.clone(), program.clone()), move || {
+        let emulator = emulator(execution, seed);
+        let mut setup = setup(devices_of(&emulator), &emulator);
+        faults.iter().for_each(|&fault| emulator.inject(fault));
+        setup.faulty = !faults.is_empty();
+        setup.default_streams = seed % 2 == 1;
+        if let Ok(mut machine) = Machine::new(setup) {
+            machine.run(&program);
+        }
+        assert_eq!(emulator.findings(), [], "the emulated device saw a misuse");
+    });
+}
+
+/// At most two: there are three ways to wait for a device, and if all fail at the end of a borrow
+/// the process has to abort.
+fn faults() -> impl Strategy<Value = Vec<Fault>> {
+    prop::collection::vec(fault(), 1..3)
+}
+
+fn fault() -> impl Strategy<Value = Fault> {
+    let call = prop::sample::select(&Call::ALL[..]);
+    let code = prop_oneof![
+        4 => Just(CudaCode::UNKNOWN),
+        2 => Just(CudaCode::MEMORY_ALLOCATION),
+        1 => Just(CudaCode::ILLEGAL_ADDRESS),
+        1 => Just(CudaCode::CUDART_UNLOADING),
+    ];
+    let repeat = prop_oneof![3 => Just(Repeat::Once), 1 => Just(Repeat::Forever)];
+    (call, 1..40u64, code, repeat).prop_map(|(call, nth, code, repeat)| Fault {
+        call,
+        nth,
+        code,
+        repeat,
+    })
+}
+
+fn with_default_streams(setup: &mut Setup) {
+    setup.default_streams = true;
+}
+
+/// So little that tasks have to wait for it.
+fn with_little_memory(setup: &mut Setup) {
+    setup.budget = 4096;
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn programs_agree_with_the_model_eagerly(seed: u64, program in program(Family::Plain, 1)) {
+        static WATCH: Watch = Watch::new("programs_agree_with_the_model_eagerly");
+        run_emulated(&WATCH, Execution::Eager, seed, |_| (), program);
+    }
+
+    #[test]
+    fn programs_survive_faults_eagerly(
+        seed: u64,
+        faults in faults(),
+        program in program(Family::Plain, 1),
+    ) {
+        static WATCH: Watch = Watch::new("programs_survive_faults_eagerly");
+        run_in_trouble(&WATCH, Execution::Eager, seed, faults, program);
+    }
+
+    #[test]
+    fn default_streams_eagerly(seed: u64, program in program(Family::DefaultStreams, 1)) {
+        static WATCH: Watch = Watch::new("default_streams_eagerly");
+        run_emulated(&WATCH, Execution::Eager, seed, with_default_streams, program);
+    }
+
+    #[test]
+    fn wakers_eagerly(seed: u64, program in program(Family::Wakers, 1)) {
+        static WATCH: Watch = Watch::new("wakers_eagerly");
+        run_emulated(&WATCH, Execution::Eager, seed, with_little_memory, program);
+    }
+
+    #[test]
+    fn lost_devices_eagerly(seed: u64, program in program(Family::LostDevices, 1)) {
+        static WATCH: Watch = Watch::new("lost_devices_eagerly");
+        run_in_trouble(&WATCH, Execution::Eager, seed, vec![], program);
+    }
+
+    #[test]
+    fn unloading_eagerly(seed: u64, program in program(Family::Unloading, 1)) {
+        static WATCH: Watch = Watch::new("unloading_eagerly");
+        run_in_trouble(&WATCH, Execution::Eager, seed, vec![], program);
+    }
+
+    #[test]
+    fn programs_agree_with_the_model_lazily(seed: u64, program in program(Family::Plain, 1)) {
+        static WATCH: Watch = Watch::new("programs_agree_with_the_model_lazily");
+        run_emulated(&WATCH, Execution::Lazy, seed, |_| (), program);
+    }
+
+    #[test]
+    fn programs_survive_faults_lazily(
+        seed: u64,
+        faults in faults(),
+        program in program(Family::Plain, 1),
+    ) {
+        static WATCH: Watch = Watch::new("programs_survive_faults_lazily");
+        run_in_trouble(&WATCH, Execution::Lazy, seed, faults, program);
+    }
+
+    #[test]
+    fn default_streams_lazily(seed: u64, program in program(Family::DefaultStreams, 1)) {
+        static WATCH: Watch = Watch::new("default_streams_lazily");
+        run_emulated(&WATCH, Execution::Lazy, seed, with_default_streams, program);
+    }
+
+    #[test]
+    fn wakers_lazily(seed: u64, program in program(Family::Wakers, 1)) {
+        static WATCH: Watch = Watch::new("wakers_lazily");
+        run_emulated(&WATCH, Execution::Lazy, seed, with_little_memory, program);
+    }
+
+    #[test]
+    fn lost_devices_lazily(seed: u64, program in program(Family::LostDevices, 1)) {
+        static WATCH: Watch = Watch::new("lost_devices_lazily");
+        run_in_trouble(&WATCH, Execution::Lazy, seed, vec![], program);
+    }
+
+    #[test]
+    fn unloading_lazily(seed: u64, program in program(Family::Unloading, 1)) {
+        static WATCH: Watch = Watch::new("unloading_lazily");
+        run_in_trouble(&WATCH, Execution::Lazy, seed, vec![], program);
+    }
+
+    /// The same programs on the device that the suite is run for, larger on a real one, so that
+    /// copies take long enough to be caught in flight.
+    #[test]
+    fn programs_agree_with_the_model_on_the_chosen_device(
+        default_streams: bool,
+        program in program(Family::Plain, 64),
+    ) {
+        static WATCH: Watch = Watch::new("programs_agree_with_the_model_on_the_chosen_device");
+        let devices = match target() {
+            Target::Emulated => vec![Device::emulated().expect("it always opens")],
+            Target::Cuda => {
+                let found = Device::available();
+                assert!(!found.is_empty(), "PINLANE_TEST_DEVICE=cuda needs a GPU");
+                let open = |number| Device::open(number).expect("it was found");
+                (0..found.len().min(2) as i32).map(open).collect()
+            }
+        };
+        WATCH.run(program.clone(), move || {
+            let (scale, budget, faulty, emulator) = (64, 8192, false, None);
+            let setup = Setup { devices, scale, budget, default_streams, faulty, emulator };
+            Machine::new(setup).expect("no faults").run(&program);
+        });
+    }
+}
