@@ -24,133 +24,24 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use crate::error::CudaCode;
-
-mod batch;
 mod call;
 #[cfg(pinlane_cuda)]
-pub(crate) mod cuda;
+mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod kernels;
+mod linked;
 pub mod reference;
+mod types;
 
-pub use batch::{BatchCopy, BatchKind};
 pub use call::Call;
-pub use kernels::{Item, Kernels, MAX_PATTERN, Mover};
-
-/// The driver of the CUDA runtime, if this build has it. Makes no CUDA call.
-#[must_use]
-pub fn cuda_runtime() -> Option<Arc<dyn Driver>> {
-    #[cfg(pinlane_cuda)]
-    return Some(cuda::CudaDriver::instance());
-    #[cfg(not(pinlane_cuda))]
-    None
-}
-
-/// What a driver call gives: a value, or the code of the CUDA runtime.
-pub type DriverResult<T> = Result<T, CudaCode>;
-
-/// A device's number, counted from 0 (`int device` in CUDA).
-pub type Ordinal = i32;
-
-/// An address in device memory. Never dereferenced on the host.
-pub type DevicePtr = u64;
-
-/// A stream: its handle (`cudaStream_t` as a number) and the device that it belongs to.
-///
-/// The device matters for the default streams, whose handle means "of the current device", and for
-/// kernel launches, which CUDA binds to the current device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RawStream {
-    /// The device that the stream belongs to.
-    pub device: Ordinal,
-    /// The `cudaStream_t`, as a number.
-    pub handle: usize,
-}
-
-impl RawStream {
-    /// The handle of the legacy default stream (`cudaStreamLegacy`).
-    pub const LEGACY: usize = 1;
-    /// The handle of the per-thread default stream (`cudaStreamPerThread`).
-    pub const PER_THREAD: usize = 2;
-
-    /// Whether the handle names a default stream, which means "of the current device" to CUDA.
-    #[must_use]
-    pub fn is_default(self) -> bool {
-        self.handle <= Self::PER_THREAD
-    }
-}
-
-/// An event: its handle (`cudaEvent_t` as a number) and the device that it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RawEvent {
-    /// The device that was current when the event was created.
-    pub device: Ordinal,
-    /// The `cudaEvent_t`, as a number.
-    pub handle: usize,
-}
-
-/// The answer of a query that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// All the work asked about is complete, and its effects are visible to the calling thread.
-    Done,
-    /// Some of it is not (`cudaErrorNotReady`).
-    NotReady,
-}
-
-/// Whether a stream is part of a graph capture (`cudaStreamCaptureStatus`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Capture {
-    /// Not capturing.
-    None,
-    /// Capturing: work is recorded into a graph, not executed.
-    Active,
-    /// The capture has failed, but has not been ended.
-    Invalidated,
-}
-
-/// Device attributes that the crate asks for (`cudaDeviceAttr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attribute {
-    /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
-    MemoryPoolsSupported,
-    /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
-    /// where the system knows no such thing. A runtime older than 12.2 refuses the question.
-    HostNumaNode,
-    /// `cudaDevAttrUnifiedAddressing`: one address space for the host and all devices.
-    UnifiedAddressing,
-    /// `cudaDevAttrCanUseHostPointerForRegisteredMem`: registered memory has, on the device, the
-    /// address that it has on the host.
-    CanUseHostPointerForRegisteredMem,
-}
-
-/// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostFlags {
-    /// Page-locked for every device of the process, not only for the one it was allocated on.
-    pub portable: bool,
-    /// Mapped into the address space of the devices.
-    pub mapped: bool,
-    /// Write-combined: faster for the device to read over some links, very slow for the CPU to
-    /// read. Only for allocation.
-    pub write_combined: bool,
-}
-
-/// How an owned stream behaves (`cudaStreamCreateWithPriority`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamFlags {
-    /// Synchronizes with the legacy default stream. Off means `cudaStreamNonBlocking`.
-    pub blocking: bool,
-    /// Lower numbers run first; 0 is the default priority. Clamped by the runtime to its range.
-    pub priority: i32,
-}
-
-/// A function for the runtime to call when a stream gets to it (`cudaHostFn_t`).
-pub type HostFunction = unsafe extern "C" fn(*mut c_void);
+pub use kernels::Kernels;
+pub use linked::cuda_runtime;
+pub use types::{
+    Attribute, BatchCopy, BatchKind, Capture, DevicePtr, DriverResult, HostFlags, HostFunction,
+    Item, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+};
 
 /// A CUDA runtime.
 ///

@@ -9,12 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::event::Event;
-use super::{Marks, Timeline};
+use super::{Marks, SWEEP_ABOVE, Timeline};
 use crate::driver::{Driver, DriverResult, Poll};
 use crate::error::{CudaCode, Result};
-
-/// How many positions may be pending before a submission looks which are complete.
-pub(super) const SWEEP_ABOVE: u64 = 256;
 
 impl Timeline {
     /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs

@@ -120,6 +120,9 @@ pub(crate) struct Timeline {
     after: Mutex<VecDeque<(u64, Fence)>>,
 }
 
+/// How many positions may be pending before a submission looks which of them are complete.
+const SWEEP_ABOVE: u64 = 256;
+
 /// How many other streams a stream remembers to have waited for; forgetting costs another wait.
 const REMEMBERED: usize = 8;
 
@@ -148,7 +151,7 @@ impl Timeline {
             retired: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             open: AtomicU64::new(0),
-            next_sweep: AtomicU64::new(advance::SWEEP_ABOVE / 2),
+            next_sweep: AtomicU64::new(SWEEP_ABOVE / 2),
             moving: AtomicU64::new(0),
             waited: AtomicU64::new(0),
         })

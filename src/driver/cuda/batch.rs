@@ -13,9 +13,8 @@ use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use super::call_with_device;
 use super::convert::stream_of;
-use super::thread::call;
+use super::thread::{call, call_with_device};
 use crate::driver::{BatchCopy, DriverResult, RawStream};
 use crate::error::CudaCode;
 use crate::sys;

@@ -17,7 +17,7 @@
 
 use std::sync::OnceLock;
 
-use crate::driver::{DriverResult, Ordinal};
+use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 use crate::sys;
 
@@ -38,11 +38,28 @@ pub(super) fn call(f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()
 /// As [`call`], but never on another thread, for the per-thread default stream: its handle would
 /// name another stream there. If the slot held an error and the call fails too, the slot then holds
 /// the newer error; CUDA has no way to put the older one back.
-pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
+fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
     result(match LastError::peek() {
         LastError::None => run_and_clear(f),
         LastError::OfThread | LastError::OfProcess => f(),
     })
+}
+
+/// A call that names a stream, and is bound to the current device only if that is a default stream.
+pub(super) fn call_on(
+    stream: RawStream,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    if stream.is_default() { call_with_device(stream, f) } else { call(f) }
+}
+
+/// A call that names a stream and needs the stream's device to be current.
+pub(super) fn call_with_device(
+    stream: RawStream,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    let f = || on_device(stream.device, f);
+    if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
 }
 
 /// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked;

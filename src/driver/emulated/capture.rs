@@ -6,10 +6,10 @@
 //! CUDA documents, and kill the capture.
 
 use super::finding::FindingKind;
-use super::host_memory::HostUse;
-use super::machine::Machine;
+use super::machine::{Capturing, Machine};
 use super::operation::{Action, Position};
 use super::slots::Key;
+use super::thread::this_thread;
 use crate::driver::{Call, Capture, DriverResult};
 use crate::error::CudaCode;
 
@@ -20,16 +20,6 @@ const MERGE: CudaCode = CudaCode(902);
 const UNMATCHED: CudaCode = CudaCode(903);
 const ISOLATION: CudaCode = CudaCode(905);
 const WRONG_THREAD: CudaCode = CudaCode(908);
-
-/// A capture under way.
-#[derive(Debug)]
-pub(super) struct Capturing {
-    origin: Key,
-    thread: u64,
-    operations: usize,
-    invalidated: bool,
-    held: Vec<(HostUse, u64)>,
-}
 
 impl Machine {
     /// Starts a capture in global mode.
@@ -43,7 +33,7 @@ impl Machine {
         }
         let capture = self.captures.insert(Capturing {
             origin: key,
-            thread: super::host_thread::this_thread(),
+            thread: this_thread(),
             operations: 0,
             invalidated: false,
             held: Vec::new(),
@@ -60,7 +50,7 @@ impl Machine {
         if state.origin != key {
             return Err(UNMATCHED);
         }
-        if state.thread != super::host_thread::this_thread() {
+        if state.thread != this_thread() {
             return Err(WRONG_THREAD);
         }
         let state = self.drop_capture(capture);

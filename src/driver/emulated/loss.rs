@@ -13,8 +13,7 @@
 //! | released | goes on, as if the event had come | succeed |
 //! | held | goes on only if what it waits for does | a query or a wait reports the loss of the other device |
 
-use super::Execution;
-use super::machine::Machine;
+use super::machine::{Execution, Machine};
 use super::operation::Operation;
 use crate::driver::{Call, DevicePtr, Ordinal};
 use crate::error::CudaCode;

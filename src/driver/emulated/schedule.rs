@@ -9,8 +9,7 @@
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
 //! and a stream is on the path at most once.
 
-use super::Execution;
-use super::machine::Machine;
+use super::machine::{Execution, Machine};
 use super::operation::{Action, Position};
 use super::slots::Key;
 use crate::driver::{DriverResult, Poll};
