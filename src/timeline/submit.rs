@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::event::Event;
 use super::marks::{Fence, Mark};
-use super::{Exposure, Target, Timeline};
+use super::{Exposure, Timeline};
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::Result;
 
@@ -158,7 +158,11 @@ impl Timeline {
 
     /// Records an event behind all that has been pushed: a position of its own, for no operation.
     /// The caller has just [opened](Self::open) the stream.
-    pub(super) fn fence(&self, driver: &dyn Driver, operation: &'static str) -> Option<Target> {
+    pub(super) fn fence(
+        &self,
+        driver: &dyn Driver,
+        operation: &'static str,
+    ) -> Option<(Fence, Arc<Event>)> {
         let event = self.take_event(driver).ok()?;
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
@@ -167,6 +171,6 @@ impl Timeline {
         // query of an event recorded in it would end it.
         self.open(operation).ok()?;
         let position = self.push(Mark { covers, done: false, event: Some(event.clone()) });
-        Some(Target::Event(Fence { position, covers }, event))
+        Some((Fence { position, covers }, event))
     }
 }
