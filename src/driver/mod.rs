@@ -9,15 +9,15 @@
 //!
 //! * **The caller's state is left alone.** The current device of the calling thread and its
 //!   last-error slot (`cudaPeekAtLastError`) are after every call what they were before it.
-//! * **Captures are left alone.** No method invalidates a graph capture that another thread has
-//!   under way, except by naming a capturing stream.
-//! * **A stream is FIFO**; streams are unordered among each other but for events and for the rules
-//!   of the default streams (CUDA Runtime API, "Stream synchronization behavior").
+//! * **Captures are left alone.** No method invalidates a graph capture of another thread, unless
+//!   it names a capturing stream.
+//! * **A stream is FIFO.** Only events and the rules of the default streams order one stream after
+//!   another (CUDA Runtime API, "Stream synchronization behavior").
 //! * **Threads.** Every method may be called from any thread at any time, unless its own
 //!   preconditions say otherwise.
 //! * **Failure.** `Err` carries the runtime's code, unknown numbers included. As in CUDA, a call
-//!   may return the error of earlier asynchronous work, so that an `Err` is no proof that nothing
-//!   was enqueued.
+//!   may return the error of earlier asynchronous work: an `Err` does not prove that nothing was
+//!   enqueued.
 //!
 //! This module is public so that conformance tests can drive both implementations; it is not
 //! covered by the crate's semantic versioning.
@@ -58,7 +58,7 @@ pub use types::{
 ///   bytes, and stays valid until [`host_free`](Driver::host_free);
 /// * the invariants of the [module](self) hold.
 ///
-/// The terms that the preconditions below use:
+/// Terms of the preconditions below:
 ///
 /// * **live stream / event**: created by this driver (or a default stream, or a foreign handle of
 ///   the same CUDA runtime) and not destroyed;
@@ -179,7 +179,7 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     ///
     /// The legacy stream is refused with [`CudaCode::INVALID_VALUE`]; a capturing stream with
     /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], and its capture goes on; a driver that is too old
-    /// with [`CudaCode::NOT_SUPPORTED`]. A batch without a byte to copy is no operation, on any
+    /// with [`CudaCode::NOT_SUPPORTED`]. A batch of no bytes does nothing, on any
     /// stream.
     ///
     /// # Safety

@@ -73,7 +73,7 @@ pub enum Attribute {
     /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
     MemoryPoolsSupported,
     /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
-    /// where the system knows no such thing. A runtime older than 12.2 refuses the question.
+    /// if the system has none. A runtime older than 12.2 returns an error.
     HostNumaNode,
     /// `cudaDevAttrUnifiedAddressing`: one address space for the host and all devices.
     UnifiedAddressing,

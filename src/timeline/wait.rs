@@ -9,19 +9,19 @@ use super::marks::Fence;
 use crate::driver::Poll;
 use crate::error::{CudaCode, Result};
 
-/// How many other streams a stream remembers to have waited for; forgetting costs another wait.
+/// How many other streams a stream remembers having waited for. Forgetting one costs another wait.
 const REMEMBERED: usize = 8;
 
-/// What there is to wait for at a pending position.
+/// What to wait for at a pending position.
 enum Target {
     /// This event, which is that of this fence.
     Event(Fence, Arc<Event>),
-    /// No event can be had. Everything pushed below this position is complete when the stream is.
+    /// The stream. When it is idle, everything pushed below this position is complete.
     Stream(u64),
 }
 
 impl Timeline {
-    /// What there is to wait for at `position`; `None` if it is complete. `host` says that the host
+    /// What to wait for at `position`; `None` if it is complete. `host` says that the host
     /// waits, which may also wait for the stream.
     fn target(&self, position: u64, operation: &'static str, host: bool) -> Result<Option<Target>> {
         if self.is_retired(position) {
@@ -35,8 +35,8 @@ impl Timeline {
             if let Some((fence, event)) = marks.event_for(position) {
                 return Ok(Some(Target::Event(fence, event)));
             }
-            // Nothing lies behind it: the stream itself tells, without another event. Nobody else
-            // can enqueue there what takes long, but by this crate and at this moment.
+            // Nothing lies behind it, so the stream will do, without another event. Only calls of
+            // this crate on other threads, at this moment, could make that wait longer.
             if host && self.is_private() && position + 1 == marks.end() {
                 return Ok(Some(Target::Stream(marks.end())));
             }
@@ -104,8 +104,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Makes later work of this stream wait, on the device, for `position` of `producer`. Once is
-    /// enough.
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`. A wait
+    /// that is known to be there already is not repeated.
     pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
         if std::ptr::eq(self, producer) || self.is_after(producer, position) {
             return Ok(());
@@ -123,7 +123,7 @@ impl Timeline {
                 self.remember(producer, fence);
                 Ok(())
             }
-            // There is no event to wait on; the host waits instead.
+            // Without an event the host waits.
             Some(Target::Stream(_)) => producer.wait(position),
         }
     }

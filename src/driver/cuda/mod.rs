@@ -1,7 +1,7 @@
 //! The real runtime: each method of [`Driver`] is one call of the CUDA runtime.
 //!
-//! Nothing is decided, cached or retried here, but for what [`batch`] says of itself. What
-//! surrounds a call keeps the invariants of the seam, by way of [`thread`]:
+//! Nothing is decided, cached or retried here, except in [`batch`]. The wrappers of [`thread`] keep
+//! the seam's invariants:
 //!
 //! * The caller's last error is left as it was, by every method.
 //! * The current device is compared, and set and restored where it differs, where CUDA binds a call
@@ -11,8 +11,8 @@
 //! * Calls that CUDA lists as potentially unsafe during a capture run in relaxed capture mode.
 //! * Output parameters are read only after success; without a driver CUDA leaves them unwritten.
 //!
-//! A thread that has not chosen a device has device 0, and CUDA may initialise that device when
-//! such a thread calls, whichever device the call is about.
+//! A thread that has not chosen a device has device 0. CUDA may initialise device 0 when such a
+//! thread calls, even if the call is about another device.
 
 mod batch;
 mod convert;

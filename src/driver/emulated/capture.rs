@@ -1,9 +1,9 @@
 //! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
 //!
 //! A capturing stream's operations are counted instead of run, and the page-locked memory that they
-//! name is held until the capture ends. The graph itself is not kept: nothing here replays one.
-//! What is modelled is what goes wrong: the calls that a capture forbids fail with the code that
-//! CUDA documents, and kill the capture.
+//! name is held until the capture ends. There is no graph, and nothing replays one. The model is of
+//! what goes wrong: the calls that a capture forbids fail with the code that CUDA documents, and
+//! invalidate the capture.
 
 use super::finding::FindingKind;
 use super::machine::{Capturing, Machine};
@@ -143,8 +143,8 @@ impl Machine {
         }
     }
 
-    /// The same for what the driver's contract forbids: to allocate or free device memory, and to
-    /// copy pageable memory.
+    /// As [`refuse_capturing`](Self::refuse_capturing), and a finding: for calls that the driver's
+    /// contract forbids on a capturing stream.
     pub(super) fn refuse_in_capture(&mut self, call: Call, key: Key) -> DriverResult<()> {
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             let message = format!("{call:?} on {}, which is capturing", self.describe(key));

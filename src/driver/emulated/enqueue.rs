@@ -173,8 +173,8 @@ impl Machine {
         }
     }
 
-    /// Makes use of the freedom that CUDA has with an operation that has not run: the contents of
-    /// what it writes are indeterminate, and what it reads must stay as it is.
+    /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
+    /// what it is to read is hashed, since it must not change.
     fn disturb(&mut self, action: &mut Action) {
         for host in action.host_uses_mut() {
             if !self.is_settled(host) {
@@ -194,8 +194,8 @@ impl Machine {
         }
     }
 
-    /// Whether no operation that is pending may rightly touch the range in a conflicting way: one
-    /// that names it, or a host function, of which nobody knows what it touches.
+    /// Whether no pending operation may touch the range in a conflicting way. Such an operation names
+    /// the range, or is a host function, which may touch anything.
     pub(super) fn is_settled(&self, host: &HostUse) -> bool {
         let other = if host.access == Access::Read { Access::Write } else { Access::Read };
         self.host_functions == 0 && !self.host.is_pending(host.ptr, host.bytes, other)

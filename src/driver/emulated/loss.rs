@@ -1,4 +1,4 @@
-//! Devices that are lost, and what becomes of those that wait for them.
+//! Devices that are lost, and the streams of other devices that wait for them.
 //!
 //! Every call on a lost device fails with the code that it was lost with (rules 28 and 30), and
 //! nothing new reaches it. When the driver unloads, all devices are lost at once. What was enqueued

@@ -1,6 +1,6 @@
-//! The state of the emulated machine, and what enqueueing means.
+//! The state of the emulated machine.
 //!
-//! A [`Machine`] is plain data under one lock; no code of the user ever runs under it. A stream is
+//! A [`Machine`] is plain data under one lock. User code never runs under that lock. A stream is
 //! a queue and two counters:
 //!
 //! ```text
@@ -13,8 +13,8 @@
 //!   is complete when the stream's counter has got there, and stays so: the counter only grows, and
 //!   a stream that is gone has drained (rules 12 and 14).
 //! * An operation waits for positions that were enqueued before it, so that waits form no cycle.
-//! * The rules of the default streams (10, 11, 15) are such waits too, added when an operation is
-//!   enqueued; [`Machine::implicit_waits`] is all there is to them.
+//! * The rules of the default streams (10, 11, 15) are such waits too. `Machine::implicit_waits`
+//!   adds them when an operation is enqueued.
 //! * The backlog lists the streams whose queue is not empty.
 
 use std::collections::VecDeque;
@@ -85,9 +85,9 @@ pub(super) struct Machine {
     pub(super) backlog: Vec<Key>,
     /// Host functions that are enqueued and have not returned.
     pub(super) host_functions: usize,
-    /// Those whose turn has come, for the host thread to call.
+    /// Host functions whose turn has come, for the host thread to call.
     pub(super) host_ready: VecDeque<(Key, HostCall)>,
-    /// Where the others stand, in lazy mode: the host thread waits for them, as nobody else may.
+    /// In lazy mode, the positions of the others: the host thread waits for them.
     pub(super) host_targets: Vec<Position>,
     pub(super) host_thread: bool,
     pub(super) shutdown: bool,
@@ -107,10 +107,10 @@ pub(super) struct Device {
     pub(super) lost: Option<CudaCode>,
     pub(super) legacy: Key,
     pub(super) per_thread: PerThread,
-    /// The devices whose memory this one's kernels may access. All of it is memory of a pool, to
-    /// which `cudaMemPoolSetAccess` is the only key.
+    /// The devices whose memory this one's kernels may access, by `cudaMemPoolSetAccess`: all memory
+    /// comes from a pool.
     pub(super) peers: Vec<Ordinal>,
-    /// Time that busy kernels have taken, all of it imagined.
+    /// Time that busy kernels would have taken.
     pub(super) busy_nanoseconds: u64,
 }
 

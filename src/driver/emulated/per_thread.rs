@@ -1,9 +1,9 @@
 //! The per-thread default streams of a device (rule 11).
 //!
 //! A stream is made when its thread first names it, and destroyed when the thread has ended and the
-//! stream has drained. Nobody is told when a thread ends, so a new stream looks for those of ended
-//! threads, once in as many streams as there are: a program that starts a thread a request has at
-//! most a few more streams than threads.
+//! stream has drained. Nothing reports the end of a thread. So whenever the number of streams has
+//! doubled, those of ended threads are looked for: a program that starts a thread for each request
+//! has at most a few more streams than threads.
 
 use std::collections::HashMap;
 use std::sync::Weak;
@@ -11,7 +11,7 @@ use std::sync::Weak;
 use super::slots::Key;
 use super::thread::{alive, this_thread};
 
-/// So few are not worth a look.
+/// The number of streams at which those of ended threads are first looked for.
 const FEW: usize = 16;
 
 #[derive(Debug, Default)]

@@ -1,4 +1,4 @@
-//! The lock around the machine, who sleeps on it, and who wakes them.
+//! The lock around the machine, the threads that sleep on it, and who wakes them.
 //!
 //! One mutex holds everything. Two kinds of threads sleep:
 //!
@@ -40,7 +40,7 @@ impl Shared {
         self.machine.lock()
     }
 
-    /// Runs `work` on the machine and wakes whom that concerns.
+    /// Runs `work` on the machine and wakes those who wait for what it did.
     #[inline]
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
         let mut machine = self.lock();
@@ -57,7 +57,7 @@ impl Shared {
         result
     }
 
-    /// Wakes whom the last steps concern, while the lock is still held.
+    /// Wakes those who wait for what was done, while the lock is still held.
     fn wake(&self, machine: &mut Machine) {
         if std::mem::take(&mut machine.changed) && machine.waiters > 0 {
             self.changed.notify_all();
@@ -100,7 +100,7 @@ impl Shared {
                 return None;
             }
             let next = machine.next_host_call();
-            // This thread is the one that looks after host functions, and has just done so.
+            // That flag is for this thread, which has just looked.
             machine.host_work = false;
             self.wake(&mut machine);
             if next.is_some() {
