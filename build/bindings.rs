@@ -1,6 +1,6 @@
 //! The headers of the CUDA runtime and of our kernels, as Rust: `OUT_DIR/cudart.rs`.
 //!
-//! Only what `src/driver/cuda.rs` uses is let through, so that this list is the crate's whole
+//! Only what `src/driver/cuda` uses is let through, so that this list is the crate's whole
 //! dependency on the runtime.
 
 use std::panic::{self, AssertUnwindSafe};

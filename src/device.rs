@@ -23,7 +23,7 @@ pub(crate) struct DeviceInner {
     context: Arc<Context>,
     /// Device memory is allocated in the order of this stream, which nothing else ever delays.
     allocations: Arc<Timeline>,
-    /// Device memory is freed in the order of this one, which waits for the memory's users.
+    /// Device memory is freed in the order of this stream, which waits for the memory's users.
     frees: Arc<Timeline>,
     /// For copies of pageable memory and for batches. Made when the first one comes.
     engine: OnceLock<Engine>,
@@ -65,9 +65,9 @@ pub struct DeviceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// Not allocated by anybody.
+    /// Bytes that nobody has allocated.
     pub free: usize,
-    /// In all.
+    /// All bytes of the device.
     pub total: usize,
 }
 
@@ -133,8 +133,8 @@ impl Device {
             .collect()
     }
 
-    /// A new emulated machine's only device: real copies in real stream order, without a GPU. Build
-    /// an [`Emulator`] for several devices, lazy execution or injected faults.
+    /// An emulated device, on a new machine of its own: real copies in real stream order, without a
+    /// GPU. Build an [`Emulator`] for several devices, lazy execution or injected faults.
     ///
     /// # Errors
     ///
@@ -173,7 +173,9 @@ impl Device {
         let pools = context
             .driver("Device::open")?
             .attribute(ordinal, Attribute::MemoryPoolsSupported)
-            .map_err(|code| context.error(code, "cudaDeviceGetAttribute", "asking for pools"))?;
+            .map_err(|code| {
+                context.error(code, "cudaDeviceGetAttribute", "asking for memory pools")
+            })?;
         if pools == 0 {
             return Err(Error::new(
                 ErrorKind::Unsupported,
@@ -218,17 +220,17 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// Bytes of device memory, and of memory given to [`register`](Self::register), that could not
-    /// be proven unused when their buffer was dropped, because the device failed, and that are
-    /// therefore never freed.
+    /// Bytes that are never freed because the device failed: when their buffer was dropped, its last
+    /// use could not be proven complete. Counts device memory, and memory given to
+    /// [`register`](Self::register).
     #[must_use]
     pub fn quarantined_bytes(&self) -> usize {
         self.inner.context.quarantined()
     }
 
-    /// How many streams of the device exist that this crate created: those that somebody has, those
-    /// that work of a live buffer was enqueued on and that it may still wait for, and a few of the
-    /// crate's own.
+    /// How many streams this crate has created on the device and not destroyed yet: those that the
+    /// program holds, those that a live buffer may still have to wait for, and a few of the crate's
+    /// own.
     #[must_use]
     pub fn live_streams(&self) -> usize {
         self.inner.context.live_streams()

@@ -1,10 +1,9 @@
 //! What went wrong, in which call, and what to do about it.
 //!
-//! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so that a
-//! `Result` costs the hot path nothing, and it carries four things: a [`kind`](Error::kind) to
-//! match on, the [CUDA code](Error::cuda_code) if the CUDA runtime was involved, the
-//! [operation](Error::operation) that failed, and a message that names sizes, devices and the
-//! remedy.
+//! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so a `Result`
+//! costs the hot path nothing. It carries a [`kind`](Error::kind) to match on, the
+//! [CUDA code](Error::cuda_code) if the runtime reported one, the [operation](Error::operation) that
+//! failed, and a message that names sizes, devices and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -22,15 +21,15 @@ pub enum ErrorKind {
     LengthMismatch,
     /// A range does not lie inside its buffer.
     OutOfRange,
-    /// The device still uses the buffer; only the `try_*` functions say so instead of waiting.
+    /// The device still uses the buffer. Only the `try_*` functions return this; others wait.
     NotReady,
-    /// The pool's budget is spent and nothing in flight could be waited for.
+    /// The pool's budget is spent, and no block is in flight that could be waited for.
     BudgetExhausted,
     /// What was waited for did not happen in time.
     TimedOut,
-    /// The machine has no more page-locked memory to give.
+    /// The system cannot page-lock more memory.
     OutOfHostMemory,
-    /// The device has no more memory to give.
+    /// The device is out of memory.
     OutOfDeviceMemory,
     /// No usable device: no toolkit at build time, no driver, no GPU, or no GPU of that number.
     NoDevice,
@@ -40,7 +39,7 @@ pub enum ErrorKind {
     WrongDevice,
     /// The per-thread default stream was used from a thread other than the one that opened it.
     WrongThread,
-    /// The stream is being captured into a graph; pooled copies refuse that.
+    /// The stream is being captured into a graph, where pooled copies are not allowed.
     StreamCapturing,
     /// The process is a forked child of the one that opened the device.
     ForkedProcess,
@@ -55,7 +54,7 @@ pub enum ErrorKind {
     Panic,
     /// A file could not be opened or read, or ended early.
     Io,
-    /// The caller's own code, which made a batch to be copied, failed; what it gave is the error's
+    /// The program's own code that produces batches for prefetching failed. Its error is the
     /// source.
     Producer,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
@@ -166,8 +165,8 @@ struct Inner {
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
-/// What was found. An answer that callers ask for again and again, such as [`ErrorKind::NotReady`],
-/// costs no text: that is made when somebody reads it.
+/// What went wrong, in words. Some errors are made often and seldom read, such as
+/// [`ErrorKind::NotReady`]: their text is made when it is read.
 #[derive(Clone)]
 pub(crate) enum Context {
     Known(&'static str),
@@ -237,8 +236,8 @@ impl Error {
         self
     }
 
-    /// The same error, for a code of the CUDA runtime that this crate knows more about than
-    /// [`cuda`](Self::cuda) does.
+    /// The same error, with the code of the CUDA runtime behind it. For errors whose kind and remedy
+    /// are more precise than those that [`cuda`](Self::cuda) finds for the code.
     #[cold]
     pub(crate) fn with_code(mut self, code: CudaCode) -> Self {
         self.0.cuda = Some(code);
@@ -296,7 +295,7 @@ fn classify(code: CudaCode) -> (ErrorKind, &'static str) {
             "CUDA calls are forbidden inside a host function: hand the work to another thread",
         ),
         CudaCode::NOT_SUPPORTED => {
-            (ErrorKind::Unsupported, "check the device's attributes before relying on this feature")
+            (ErrorKind::Unsupported, "use a device and a driver that support this call")
         }
         code if code.is_sticky() => (
             ErrorKind::DeviceLost,

@@ -16,8 +16,8 @@ use crate::timeline::Timeline;
 
 /// A queue of device work, executed in order. Cheap to clone; all clones are the same stream.
 ///
-/// Streams are independent of each other, but a buffer that is used on several is ordered by the
-/// crate. Dropping the last clone returns at once; work already enqueued is executed.
+/// Streams are independent of each other. If a buffer is used on several, the crate orders the uses.
+/// Dropping the last clone returns at once; work already enqueued is executed.
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) timeline: Arc<Timeline>,
@@ -31,8 +31,8 @@ pub struct StreamOptions {
     /// Lower numbers run first, 0 is the default; clamped to the device's range
     /// (`cudaDeviceGetStreamPriorityRange`).
     pub priority: i32,
-    /// Whether the stream waits for the legacy default stream and that stream for it. Off by
-    /// default (`cudaStreamNonBlocking`).
+    /// Whether this stream and the legacy default stream wait for each other. Off by default
+    /// (`cudaStreamNonBlocking`).
     pub blocking: bool,
 }
 
@@ -70,8 +70,8 @@ impl Device {
         self.stream_of(adopt_stream(self.context(), RawStream::PER_THREAD))
     }
 
-    /// Borrows a `cudaStream_t` of somebody else. 0 and 1 are the legacy default stream, 2 is the
-    /// per-thread default stream of the calling thread.
+    /// Borrows a `cudaStream_t` that other code owns. 0 and 1 are the legacy default stream, 2 is the
+    /// calling thread's default stream.
     ///
     /// # Safety
     ///
@@ -99,8 +99,8 @@ impl Stream {
         self.timeline.raw().device
     }
 
-    /// The `cudaStream_t`, for foreign code. Enqueue there only work that this crate need not know
-    /// about, or tell it with [`foreign`](Self::foreign).
+    /// The `cudaStream_t`, for foreign code. This crate does not see what is enqueued there: tell it
+    /// with [`foreign`](Self::foreign) if that uses its buffers.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.timeline.expose();
@@ -130,7 +130,7 @@ impl Stream {
     }
 
     /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Does not
-    /// block. Buffers need no such call: their uses are ordered without it.
+    /// block. Not needed for buffers: their uses are always ordered.
     ///
     /// # Errors
     ///
@@ -175,9 +175,8 @@ impl Stream {
             unsafe { driver.launch_host(raw, call_once::<F>, data) }
         })?;
         if submission.value.is_err() {
-            // The error may be that of earlier work, and the call be enqueued all the same: what
-            // the function owns is reclaimed (soundness rule 8), the call's share of the slot is
-            // not.
+            // The error may be that of earlier work, with the call enqueued all the same. So the
+            // function is dropped here (soundness rule 8), and the call's share of the slot leaks.
             drop(take(&slot));
         }
         submission.value.map_err(|code| {
@@ -200,17 +199,17 @@ impl Stream {
             return Err(Error::new(
                 ErrorKind::InvalidValue,
                 "Stream::busy",
-                format!("{duration:?} is too long"),
-                "keep a stream busy for at most 10 s a call",
+                format!("{duration:?} is longer than 10 s"),
+                "call it with at most 10 s, several times if need be",
             ));
         }
         let submission = self.timeline.submit("Stream::busy", |driver, raw| {
             // SAFETY: the stream is live (`submit`).
             unsafe { driver.busy(raw, duration.as_nanos() as u64) }
         })?;
-        submission
-            .value
-            .map_err(|code| self.timeline.context().error(code, "Stream::busy", "launching"))?;
+        submission.value.map_err(|code| {
+            self.timeline.context().error(code, "Stream::busy", "launching a kernel that spins")
+        })?;
         submission.fenced?;
         Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
@@ -230,8 +229,8 @@ unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
     // SAFETY: by the precondition the pointer is one share of the slot, handed over here.
     let slot = unsafe { Arc::from_raw(data.cast_const().cast::<Slot<F>>()) };
     let Some(function) = take(&slot) else { return };
-    // Unwinding into the runtime's C frames would be undefined, so a panic ends here. What it
-    // carries may own buffers and streams too.
+    // A panic ends here: unwinding into the C frames of the runtime is undefined. Its payload may
+    // own buffers and streams too.
     as_host_function(|| {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
             discard_panic(payload);

@@ -1,11 +1,11 @@
-//! A claim to know when one asynchronous operation is complete.
+//! Tickets: how to learn that an asynchronous operation is complete.
 //!
 //! A [`Ticket`] only observes. Dropping, forgetting or cancelling it changes nothing about the
-//! operation or the buffers (soundness rules 2 and 3), which keep track of themselves.
+//! operation or the buffers, which keep track of themselves (soundness rules 2 and 3).
 //!
-//! Awaiting costs the device nothing: no host function is enqueued. One thread of the process,
-//! started at the first `.await` that finds its operation pending, queries the events of all
-//! awaited tickets. It calls no waker itself ([`wakers`]), so that no task can hold up the others.
+//! Awaiting costs the device nothing: no host function is enqueued. One thread of the process
+//! queries the events of all awaited tickets; the first `.await` that finds its operation pending
+//! starts it. It leaves the calling of wakers to others ([`wakers`]), so no task can hold it up.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -27,10 +27,10 @@ use crate::wakers;
 /// Knows when an asynchronous operation is complete: [`wait`](Self::wait),
 /// [`is_done`](Self::is_done) or `.await`.
 ///
-/// Copies of at most 64 KiB share events: the ticket of one may say that it is pending until up to
-/// seven more of those, enqueued right behind it on the same stream, are complete too, and any that
-/// other threads enqueue there at the same moment. Nothing else delays a ticket, but for what other
-/// threads enqueue at the very moment of the [`wait`](Self::wait) for a stream's last operation.
+/// Copies of at most 64 KiB share events. Such a copy may count as pending until up to seven more of
+/// them, enqueued right behind it on the same stream, are complete too, and those that other threads
+/// enqueue there at the same moment. A [`wait`](Self::wait) for a stream's last operation may also
+/// wait for what other threads enqueue there at that moment. Nothing else delays a ticket.
 #[derive(Clone)]
 pub struct Ticket {
     /// `None` for an operation that had nothing to do.
@@ -103,14 +103,14 @@ impl Future for Ticket {
 
 type Watched = (Ticket, Waker);
 
-/// The thread that watches awaited tickets, by the way to it; `None` before it is first needed, and
-/// while no thread can be had.
+/// The channel to the thread that watches awaited tickets. `None` until it is first needed, and as
+/// long as no thread can be started.
 type Watcher = Mutex<Option<Sender<Watched>>>;
 
 /// Wakes `waker` once `ticket` is no longer pending.
 fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
     static WATCHER: PerProcess<Watcher> = PerProcess::new();
-    // The waker, which may be dropped here, is not under the lock.
+    // Outside the lock, because a failed send drops the waker here.
     let watcher = watcher(WATCHER.get()).map_err(|error| no_watcher(&error))?;
     watcher.send((ticket, waker)).map_err(|_| no_watcher(&"it has ended"))
 }
@@ -137,7 +137,7 @@ fn no_watcher(why: &dyn fmt::Display) -> Error {
     )
 }
 
-/// Ends never: the sender is in a static.
+/// Runs as long as the process: the sender is in a static.
 fn watch_all(incoming: &Receiver<Watched>) {
     const SHORTEST: Duration = Duration::from_micros(5);
     const LONGEST: Duration = Duration::from_micros(200);
@@ -161,8 +161,8 @@ fn watch_all(incoming: &Receiver<Watched>) {
     }
 }
 
-/// The awaited tickets, by stream and position: each is asked for once a round and wakes a task
-/// once, however often that task has polled it.
+/// The awaited tickets, by stream and position. Each is queried once a round and wakes a task once,
+/// however often the task has polled it.
 #[derive(Default)]
 struct Watchlist(HashMap<(usize, u64), (Ticket, Vec<Waker>)>);
 
@@ -170,7 +170,7 @@ impl Watchlist {
     fn add(&mut self, (ticket, waker): Watched) {
         let Some((stream, position)) = ticket.at() else { return };
         let key = (std::ptr::from_ref(stream).addr(), position);
-        // The ticket keeps its stream alive, so that no other stream can have the address.
+        // The ticket keeps its stream alive, so no other stream has this address.
         let (_, known) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
         if known.iter().any(|known| known.will_wake(&waker)) {
             wakers::discard(waker);
@@ -179,7 +179,7 @@ impl Watchlist {
         }
     }
 
-    /// Whether there were any.
+    /// Wakes the tasks of tickets that are no longer pending. False if there were none.
     fn wake_those_done(&mut self) -> bool {
         let before = self.0.len();
         self.0.retain(|_, (ticket, known)| {

@@ -1,34 +1,7 @@
 //! The kernels of the crate, as a driver launches them. What each computes is defined in
 //! [`reference`](super::reference).
 
-use super::{DevicePtr, DriverResult, RawStream};
-
-/// What [`Kernels::move_items`] is to copy, 24 bytes, laid out as `pinlane_item` in
-/// `cuda/kernels.h`.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
-pub struct Item {
-    /// The address of the first byte.
-    pub src: u64,
-    /// The address where it goes.
-    pub dst: u64,
-    /// The length in bytes; 0 is allowed.
-    pub bytes: u64,
-}
-
-/// Where the items of one [`Kernels::move_items`] lie. It decides how the kernel is launched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Mover {
-    /// Sources in page-locked host memory, destinations in device memory.
-    Up,
-    /// Sources in device memory, destinations in page-locked host memory.
-    Down,
-    /// Sources and destinations in device memory.
-    OnDevice,
-}
-
-/// The longest pattern of [`Kernels::fill`], in bytes.
-pub const MAX_PATTERN: usize = 64;
+use super::types::{DevicePtr, DriverResult, Mover, RawStream};
 
 /// The part of a [`Driver`](super::Driver) that is this crate's own device code.
 ///
@@ -43,7 +16,7 @@ pub unsafe trait Kernels {
     ///
     /// * `stream` is live.
     /// * `dst .. dst + bytes` lies in one device allocation and is valid until retired.
-    /// * `pattern` has 1 to [`MAX_PATTERN`] bytes.
+    /// * `pattern` has 1 to [`MAX_PATTERN`](super::MAX_PATTERN) bytes.
     unsafe fn fill(
         &self,
         stream: RawStream,
@@ -80,7 +53,7 @@ pub unsafe trait Kernels {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `items` is the address of `count` [`Item`]s, aligned to 8, in device memory or in one
+    /// * `items` is the address of `count` [`Item`](super::Item)s, aligned to 8, in device memory or in one
     ///   page-locked block, valid until retired. Those in host memory are complete when the call is
     ///   made.
     /// * Every source and every destination lies in the memory that `mover` says: in one device

@@ -9,148 +9,39 @@
 //!
 //! * **The caller's state is left alone.** The current device of the calling thread and its
 //!   last-error slot (`cudaPeekAtLastError`) are after every call what they were before it.
-//! * **Captures are left alone.** No method invalidates a graph capture that another thread has
-//!   under way, except by naming a capturing stream.
-//! * **A stream is FIFO**; streams are unordered among each other but for events and for the rules
-//!   of the default streams (CUDA Runtime API, "Stream synchronization behavior").
+//! * **Captures are left alone.** No method invalidates a graph capture of another thread, unless
+//!   it names a capturing stream.
+//! * **A stream is FIFO.** Only events and the rules of the default streams order one stream after
+//!   another (CUDA Runtime API, "Stream synchronization behavior").
 //! * **Threads.** Every method may be called from any thread at any time, unless its own
 //!   preconditions say otherwise.
 //! * **Failure.** `Err` carries the runtime's code, unknown numbers included. As in CUDA, a call
-//!   may return the error of earlier asynchronous work, so that an `Err` is no proof that nothing
-//!   was enqueued.
+//!   may return the error of earlier asynchronous work: an `Err` does not prove that nothing was
+//!   enqueued.
 //!
 //! This module is public so that conformance tests can drive both implementations; it is not
 //! covered by the crate's semantic versioning.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
-use crate::error::CudaCode;
-
-mod batch;
 mod call;
 #[cfg(pinlane_cuda)]
-pub(crate) mod cuda;
+mod cuda;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod kernels;
+mod linked;
 pub mod reference;
+mod types;
 
-pub use batch::{BatchCopy, BatchKind};
 pub use call::Call;
-pub use kernels::{Item, Kernels, MAX_PATTERN, Mover};
-
-/// The driver of the CUDA runtime, if this build has it. Makes no CUDA call.
-#[must_use]
-pub fn cuda_runtime() -> Option<Arc<dyn Driver>> {
-    #[cfg(pinlane_cuda)]
-    return Some(cuda::CudaDriver::instance());
-    #[cfg(not(pinlane_cuda))]
-    None
-}
-
-/// What a driver call gives: a value, or the code of the CUDA runtime.
-pub type DriverResult<T> = Result<T, CudaCode>;
-
-/// A device's number, counted from 0 (`int device` in CUDA).
-pub type Ordinal = i32;
-
-/// An address in device memory. Never dereferenced on the host.
-pub type DevicePtr = u64;
-
-/// A stream: its handle (`cudaStream_t` as a number) and the device that it belongs to.
-///
-/// The device matters for the default streams, whose handle means "of the current device", and for
-/// kernel launches, which CUDA binds to the current device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RawStream {
-    /// The device that the stream belongs to.
-    pub device: Ordinal,
-    /// The `cudaStream_t`, as a number.
-    pub handle: usize,
-}
-
-impl RawStream {
-    /// The handle of the legacy default stream (`cudaStreamLegacy`).
-    pub const LEGACY: usize = 1;
-    /// The handle of the per-thread default stream (`cudaStreamPerThread`).
-    pub const PER_THREAD: usize = 2;
-
-    /// Whether the handle names a default stream, which means "of the current device" to CUDA.
-    #[must_use]
-    pub fn is_default(self) -> bool {
-        self.handle <= Self::PER_THREAD
-    }
-}
-
-/// An event: its handle (`cudaEvent_t` as a number) and the device that it belongs to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RawEvent {
-    /// The device that was current when the event was created.
-    pub device: Ordinal,
-    /// The `cudaEvent_t`, as a number.
-    pub handle: usize,
-}
-
-/// The answer of a query that did not fail.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Poll {
-    /// All the work asked about is complete, and its effects are visible to the calling thread.
-    Done,
-    /// Some of it is not (`cudaErrorNotReady`).
-    NotReady,
-}
-
-/// Whether a stream is part of a graph capture (`cudaStreamCaptureStatus`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Capture {
-    /// Not capturing.
-    None,
-    /// Capturing: work is recorded into a graph, not executed.
-    Active,
-    /// The capture has failed, but has not been ended.
-    Invalidated,
-}
-
-/// Device attributes that the crate asks for (`cudaDeviceAttr`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Attribute {
-    /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
-    MemoryPoolsSupported,
-    /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
-    /// where the system knows no such thing. A runtime older than 12.2 refuses the question.
-    HostNumaNode,
-    /// `cudaDevAttrUnifiedAddressing`: one address space for the host and all devices.
-    UnifiedAddressing,
-    /// `cudaDevAttrCanUseHostPointerForRegisteredMem`: registered memory has, on the device, the
-    /// address that it has on the host.
-    CanUseHostPointerForRegisteredMem,
-}
-
-/// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct HostFlags {
-    /// Page-locked for every device of the process, not only for the one it was allocated on.
-    pub portable: bool,
-    /// Mapped into the address space of the devices.
-    pub mapped: bool,
-    /// Write-combined: faster for the device to read over some links, very slow for the CPU to
-    /// read. Only for allocation.
-    pub write_combined: bool,
-}
-
-/// How an owned stream behaves (`cudaStreamCreateWithPriority`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamFlags {
-    /// Synchronizes with the legacy default stream. Off means `cudaStreamNonBlocking`.
-    pub blocking: bool,
-    /// Lower numbers run first; 0 is the default priority. Clamped by the runtime to its range.
-    pub priority: i32,
-}
-
-/// A function for the runtime to call when a stream gets to it (`cudaHostFn_t`).
-pub type HostFunction = unsafe extern "C" fn(*mut c_void);
+pub use kernels::Kernels;
+pub use linked::cuda_runtime;
+pub use types::{
+    Attribute, BatchCopy, BatchKind, Capture, DevicePtr, DriverResult, HostFlags, HostFunction,
+    Item, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+};
 
 /// A CUDA runtime.
 ///
@@ -167,7 +58,7 @@ pub type HostFunction = unsafe extern "C" fn(*mut c_void);
 ///   bytes, and stays valid until [`host_free`](Driver::host_free);
 /// * the invariants of the [module](self) hold.
 ///
-/// The terms that the preconditions below use:
+/// Terms of the preconditions below:
 ///
 /// * **live stream / event**: created by this driver (or a default stream, or a foreign handle of
 ///   the same CUDA runtime) and not destroyed;
@@ -288,7 +179,7 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     ///
     /// The legacy stream is refused with [`CudaCode::INVALID_VALUE`]; a capturing stream with
     /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], and its capture goes on; a driver that is too old
-    /// with [`CudaCode::NOT_SUPPORTED`]. A batch without a byte to copy is no operation, on any
+    /// with [`CudaCode::NOT_SUPPORTED`]. A batch of no bytes does nothing, on any
     /// stream.
     ///
     /// # Safety

@@ -1,36 +1,33 @@
 //! Finding out how far a stream has got, with few questions.
 //!
 //! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
-//! 1.25 us, 0.13 us while it is pending), so nobody asks position by position. Completion is
-//! monotone along a stream but for events of one moment, and a wrong guess costs a query, never a
-//! wrong answer: only what a completed event covers is retired.
+//! 1.25 us; of a pending one, 0.13 us), so positions are not asked about one by one. Along a stream
+//! completion is monotone, except between events recorded at the same moment. A wrong guess costs a
+//! query, never a wrong answer: only what a completed event covers is retired.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::event::Event;
-use super::{Marks, Timeline};
+use super::{Marks, SWEEP_ABOVE, Timeline};
 use crate::driver::{Driver, DriverResult, Poll};
 use crate::error::{CudaCode, Result};
 
-/// How many positions may be pending before a submission looks which are complete.
-pub(super) const SWEEP_ABOVE: u64 = 256;
-
 impl Timeline {
     /// Retires what is complete. Does not block. A stream that is stuck at its oldest event costs
-    /// one query, otherwise their number is logarithmic in what is pending: steps of doubling
-    /// length from the oldest event up to one that is pending, then bisection.
+    /// one query. Otherwise the number of queries is logarithmic in what is pending: steps of
+    /// doubling length from the oldest event up to a pending one, then bisection.
     ///
-    /// If all events are complete the open group gets one and is asked about too, on a private
-    /// stream. An exposed stream may be captured at any moment, so here only its events are asked;
-    /// what has none there gets one for the next time, and the device is asked whether it is lost.
-    /// Where nobody may ask, in a host function or a forked child, nothing is learnt.
+    /// If all events are complete, the open group comes next. On a private stream it gets an event,
+    /// which is asked about. An exposed stream may be captured at any moment: there the group gets an
+    /// event for the next time, and a question that is allowed in a capture shows whether the device
+    /// is lost. In a host function or a forked child, where no call is allowed, nothing happens.
     ///
     /// # Errors
     ///
-    /// The device cannot say.
+    /// What `cudaEventQuery`, `cudaStreamQuery` or `cudaStreamIsCapturing` reports.
     pub(crate) fn advance(&self) -> Result<()> {
-        // What others submit meanwhile is not looked at, so that this ends.
+        // What others submit meanwhile is not looked at, so the loop ends.
         let mut limit = self.recorded.load(Ordering::Acquire);
         if self.retired.load(Ordering::Acquire) >= limit {
             return Ok(());
@@ -82,9 +79,8 @@ impl Timeline {
         Ok(())
     }
 
-    /// Finds out whether `position` is complete, by one question at most. Records nothing: where
-    /// there is no event yet, the stream is asked, if nobody else can enqueue there. Errors are
-    /// left for whoever waits.
+    /// Finds out whether `position` is complete, by at most one query. Records nothing: without an
+    /// event, it asks a private stream, and no other. Errors are left to whoever waits.
     pub(crate) fn look(&self, position: u64) {
         let Ok(driver) = self.context.driver("Timeline::look") else { return };
         let (event, end) = {
@@ -108,15 +104,15 @@ impl Timeline {
         }
     }
 
-    /// Once in a while, as `position` has been pushed: retires the older half of the pending
-    /// positions if it is complete, with one query. Errors are left for whoever waits.
+    /// Called when `position` has been pushed. Once in a while it retires the older half of the
+    /// pending positions, if that is complete, with one query. Errors are left to whoever waits.
     ///
-    /// The next sweep comes after half as many submissions as are pending, and after `SWEEP_ABOVE /
-    /// 2` at least: that many share the cost, and the list holds at most a few times what is really
-    /// pending.
+    /// The next sweep comes after half as many submissions as are pending, but at least `SWEEP_ABOVE
+    /// / 2`. So many submissions share its cost, and the list stays within a few times of what is
+    /// really pending.
     #[inline]
     pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
-        // Two threads may both find it time; the second query is not worth a read-modify-write.
+        // Two threads may sweep at once; that is cheaper than a read-modify-write.
         if position >= self.next_sweep.load(Ordering::Relaxed) {
             self.sweep_now(driver, position);
         }

@@ -1,15 +1,14 @@
 //! A stream as the crate sees it: a handle, and positions on it that can be waited for.
 //!
-//! Every asynchronous operation gets the next **position** of its stream. "Who uses this buffer?"
-//! is then answered by a pair (stream, position), which is small, is never overwritten by another
-//! stream (soundness rule 6), and stays meaningful when the event that told of it has long been
-//! used again.
+//! Every asynchronous operation gets the next **position** of its stream. A use of a buffer is a
+//! pair (stream, position). It is small, no other stream overwrites it (soundness rule 6), and it
+//! stays valid when its event is recorded again for other work.
 //!
-//! An operation is *fenced*: an event is recorded right behind it. Small copies on a
-//! [sealed](Exposure) stream share one, because recording an event costs a good part of what such a
-//! copy costs: they form a *group*, and the eighth brings the event. On a blocking stream the
-//! legacy stream could come between two of them, and the first would be known to be complete only
-//! when the legacy stream is done.
+//! An operation is *fenced*: an event is recorded right behind it. Recording an event costs a good
+//! part of what a small copy costs, so small copies on a [sealed](Exposure) stream share one: they
+//! form a *group*, and the eighth brings the event. Copies on a blocking stream form no groups: work
+//! of the legacy stream could come between two of them, and the first would then count as pending
+//! until that work is done.
 //!
 //! ```text
 //!   position      0      1      2      3      4      5      6
@@ -21,26 +20,26 @@
 //! # Invariants
 //!
 //! * **Covers.** A mark's `covers` is how many positions had been pushed *before its own event was
-//!   recorded*, or, in a group, before its operation was enqueued; and a position is pushed only
-//!   when its enqueue has returned. A stream is FIFO, so when the event, or the operation, is
-//!   complete, so are all those positions. Two threads may submit at once; nothing is assumed about
-//!   who comes first, and so a position says nothing about the one before it, unless it covers it.
-//! * **Every pending position can be waited for.** By its own event; or by the first later one that
-//!   covers it; or, if nothing lies behind it on a private stream, by that stream; or by an event
-//!   that whoever waits records there and then, a position of its own without an operation; or, if
-//!   that fails, by the whole stream (soundness rule 7).
-//! * **A group is small.** Behind a position and up to its event there are at most seven small
-//!   copies, and those that other threads enqueue at the same moment. Whatever may take longer,
-//!   another operation or a wait for another stream, closes the open group first.
-//! * **No event joins a capture.** An event is recorded without asking only while the stream is
-//!   private. [`expose`](Timeline::expose) closes the open group before the handle is out. What is
-//!   still open then (it was called in a host function, or the record failed) is recorded only on a
-//!   stream that is not capturing before and after; an event for which that does not hold is never
-//!   asked about and never used again.
-//! * **Retired.** `retired` only grows, and is stored (release) after the query or wait that proved
+//!   recorded*, or, in a group, before its operation was enqueued. A position is pushed only when
+//!   its enqueue has returned. A stream is FIFO, so when the event, or the operation, is complete,
+//!   all those positions are. Two threads may submit at once, in any order: a position says nothing
+//!   about the one before it, unless it covers it.
+//! * **Every pending position can be waited for.** By the first of these that there is: its own
+//!   event; the next event that covers it; on a private stream with nothing behind the position, the
+//!   stream; a new event, which the waiter records at once, as a position without an operation; the
+//!   whole stream (soundness rule 7).
+//! * **A group is small.** Between a position and its event lie at most seven small copies, and
+//!   those that other threads enqueue at the same moment. Anything that may take longer, another
+//!   operation or a wait for another stream, closes the open group first.
+//! * **No event joins a capture.** Only on a private stream is an event recorded without asking
+//!   whether the stream is captured. [`expose`](Timeline::expose) closes the open group before it
+//!   gives the handle out. That can fail (in a host function, or if the record fails). Then the
+//!   group's event is recorded later, and only counts if the stream was not capturing before and
+//!   after; otherwise the event is dropped without a query.
+//! * **Retired.** `retired` only grows. It is stored (release) after the query or wait that proved
 //!   it.
-//! * **No driver call under the lock.** The mutex guards the list of marks and is held for a few
-//!   instructions.
+//! * **No driver call under the lock.** The mutex guards the list of marks, for a few instructions
+//!   at a time.
 //! * **Events are not recycled under a waiter.** A mark's event is shared by `Arc`; it is recorded
 //!   again only when nobody else holds it.
 //!
@@ -52,6 +51,7 @@ mod marks;
 mod submit;
 #[cfg(all(test, feature = "emulated"))]
 mod tests;
+mod wait;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -59,8 +59,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::ThreadId;
 
 use crate::context::Context;
-use crate::driver::{Capture, Driver, Poll, RawStream};
-use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::driver::{Capture, Driver, RawStream};
+use crate::error::{Error, ErrorKind, Result};
 use crate::process::on_ordinary_thread;
 use crate::sync::{Mutex, MutexGuard};
 use event::Event;
@@ -79,17 +79,15 @@ pub(crate) enum Origin {
     PerThread(ThreadId),
 }
 
-/// What may hold up work on a stream besides what this crate enqueues there, from the least to the
-/// most.
+/// What may hold up work on a stream, besides what this crate enqueues there. In ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Exposure {
     /// Nothing.
     Sealed,
-    /// What others enqueue on the stream itself: somebody has its handle.
+    /// Work that others enqueue on the stream: code outside this crate has the handle.
     Shared,
-    /// Also work of other streams. A blocking stream and the per-thread default stream wait for the
-    /// legacy stream, and that one for them, without anybody saying so; a borrowed stream may be
-    /// such a one.
+    /// Also work of other streams. A blocking stream and the per-thread default stream wait
+    /// implicitly for the legacy stream, and that one for them; a borrowed stream may be such a one.
     Bound,
 }
 
@@ -97,39 +95,30 @@ pub(crate) struct Timeline {
     context: Arc<Context>,
     raw: RawStream,
     origin: Origin,
-    /// Somebody else has the handle, and so the stream may be captured.
+    /// Code outside this crate has the handle, and may capture the stream.
     exposed: AtomicBool,
     marks: Mutex<Marks<Arc<Event>>>,
-    /// What the marks say, for those who ask without the lock: the first pending position, the next
-    /// one, and how many may have no event. Stored under the lock, by [`publish`](Self::publish).
+    /// Copies of what the marks say, for readers without the lock: the first pending position, the
+    /// next one, and how many may have no event. [`publish`](Self::publish) stores them under the
+    /// lock.
     retired: AtomicU64,
     recorded: AtomicU64,
     open: AtomicU64,
     /// The position at which it is time to look for completed ones.
     next_sweep: AtomicU64,
-    /// Tells this stream from every other that there is or was.
+    /// Unique among all streams of the process, past ones included.
     id: u64,
-    /// If it is the next position: all that is pending here is moving data, behind nothing that may
-    /// take long.
+    /// Equal to the next position if everything that is pending here is copies that are being made.
     moving: AtomicU64,
-    /// One more than the position that was next when this stream was last made to wait for another
-    /// one.
+    /// One more than the next position at the moment when this stream was last made to wait for
+    /// another stream.
     waited: AtomicU64,
-    /// What later work here is ordered after already: of the stream of that number, what the fence
-    /// says.
+    /// Fences of other streams, by the stream's `id`, that later work here is known to wait for.
     after: Mutex<VecDeque<(u64, Fence)>>,
 }
 
-/// How many other streams a stream remembers to have waited for; forgetting costs another wait.
-const REMEMBERED: usize = 8;
-
-/// What there is to wait for at a pending position.
-enum Target {
-    /// This event, which is that of this fence.
-    Event(Fence, Arc<Event>),
-    /// No event can be had. Everything pushed below this position is complete when the stream is.
-    Stream(u64),
-}
+/// How many positions may be pending before a submission looks which of them are complete.
+const SWEEP_ABOVE: u64 = 256;
 
 impl Timeline {
     pub(crate) fn new(context: Arc<Context>, raw: RawStream, origin: Origin) -> Arc<Self> {
@@ -148,7 +137,7 @@ impl Timeline {
             retired: AtomicU64::new(0),
             recorded: AtomicU64::new(0),
             open: AtomicU64::new(0),
-            next_sweep: AtomicU64::new(advance::SWEEP_ABOVE / 2),
+            next_sweep: AtomicU64::new(SWEEP_ABOVE / 2),
             moving: AtomicU64::new(0),
             waited: AtomicU64::new(0),
         })
@@ -171,8 +160,8 @@ impl Timeline {
         if self.context.driver("Stream::as_raw").is_err() {
             return;
         }
-        // A small copy pushed before this look at the list is seen here; one pushed after it sees
-        // that the stream is exposed, and closes the group itself.
+        // A small copy pushed before this look is seen here. One pushed later sees that the stream
+        // is exposed, and closes the group itself.
         let open = !self.lock().open().is_empty();
         if open {
             self.close_group("Stream::as_raw");
@@ -259,8 +248,8 @@ impl Timeline {
         self.recorded.load(Ordering::Acquire)
     }
 
-    /// Whether what is pending here, if anything, is copies that are being made right now, and what
-    /// comes next waits for no other stream. Only of a sealed stream can that be said.
+    /// Whether everything that is pending here is copies that are being made right now, and later
+    /// work waits for no other stream. Never true of a stream that is not sealed.
     pub(crate) fn is_moving(&self) -> bool {
         let recorded = self.recorded();
         self.exposure() == Exposure::Sealed
@@ -269,7 +258,7 @@ impl Timeline {
                 || self.moving.load(Ordering::Relaxed) == recorded)
     }
 
-    /// Notes that all positions below `below` are complete, or copies right behind those that are.
+    /// Notes that all positions below `below` are complete, or are copies right behind such.
     pub(crate) fn note_moving(&self, below: u64) {
         self.moving.store(below, Ordering::Relaxed);
     }
@@ -306,152 +295,6 @@ impl Timeline {
     pub(crate) fn is_complete(&self, position: u64) -> bool {
         self.is_retired(position) || self.lock().is_done(position)
     }
-
-    /// What there is to wait for at `position`; `None` if it is complete.
-    fn target(&self, position: u64, operation: &'static str) -> Result<Option<Target>> {
-        self.target_for(position, operation, true)
-    }
-
-    /// `host` says that the host waits, and may wait for the stream as well.
-    fn target_for(
-        &self,
-        position: u64,
-        operation: &'static str,
-        host: bool,
-    ) -> Result<Option<Target>> {
-        if self.is_retired(position) {
-            return Ok(None);
-        }
-        {
-            let marks = self.lock();
-            if marks.is_done(position) {
-                return Ok(None);
-            }
-            if let Some((fence, event)) = marks.event_for(position) {
-                return Ok(Some(Target::Event(fence, event)));
-            }
-            // Nothing lies behind it: the stream itself tells, without another event. Nobody else
-            // can enqueue there what takes long, but by this crate and at this moment.
-            if host && self.is_private() && position + 1 == marks.end() {
-                return Ok(Some(Target::Stream(marks.end())));
-            }
-        }
-        if let Some(fence) = self.fence(self.open(operation)?, operation) {
-            return Ok(Some(fence));
-        }
-        // The whole stream must not be asked while it is captured either.
-        self.open(operation)?;
-        Ok(Some(Target::Stream(self.recorded.load(Ordering::Acquire))))
-    }
-
-    /// Notes that what `target` names is complete.
-    fn reached(&self, target: &Target) {
-        match *target {
-            Target::Event(fence, _) => self.complete(fence.position),
-            Target::Stream(below) => self.retire(below),
-        }
-    }
-
-    /// Whether `position` is complete. Does not block; three answers: done, pending, failed.
-    pub(crate) fn poll(&self, position: u64) -> Result<Poll> {
-        let driver = self.context.driver("Ticket::is_done")?;
-        let Some(target) = self.target_for(position, "Ticket::is_done", false)? else {
-            return Ok(Poll::Done);
-        };
-        let (call, answer) = match &target {
-            Target::Event(_, event) => {
-                // SAFETY: an `Event` is live as long as it exists.
-                ("cudaEventQuery", unsafe { driver.event_query(event.raw()) })
-            }
-            Target::Stream(_) => {
-                // SAFETY: the stream is live.
-                ("cudaStreamQuery", unsafe { driver.stream_query(self.raw) })
-            }
-        };
-        match answer {
-            Ok(Poll::Done) => {
-                self.reached(&target);
-                Ok(Poll::Done)
-            }
-            Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
-            Err(code) => {
-                Err(self.context.error(code, call, "asking whether an operation is complete"))
-            }
-        }
-    }
-
-    /// Blocks until `position` is complete.
-    pub(crate) fn wait(&self, position: u64) -> Result<()> {
-        let driver = self.context.driver("Ticket::wait")?;
-        let Some(target) = self.target(position, "Ticket::wait")? else { return Ok(()) };
-        let (call, answer) = match &target {
-            Target::Event(_, event) => {
-                // SAFETY: an `Event` is live as long as it exists.
-                ("cudaEventSynchronize", unsafe { driver.event_synchronize(event.raw()) })
-            }
-            Target::Stream(_) => {
-                // SAFETY: the stream is live.
-                ("cudaStreamSynchronize", unsafe { driver.stream_synchronize(self.raw) })
-            }
-        };
-        answer.map_err(|code| self.context.error(code, call, "waiting for an operation"))?;
-        self.reached(&target);
-        Ok(())
-    }
-
-    /// Makes later work of this stream wait, on the device, for `position` of `producer`. Once is
-    /// enough.
-    pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
-        if std::ptr::eq(self, producer) || self.is_after(producer, position) {
-            return Ok(());
-        }
-        const CALL: &str = "cudaStreamWaitEvent";
-        match producer.target_for(position, CALL, false)? {
-            None => Ok(()),
-            Some(Target::Event(fence, event)) => {
-                let driver = self.context.driver(CALL)?;
-                self.close_group(CALL);
-                // SAFETY: the stream and the event are live.
-                unsafe { driver.stream_wait_event(self.raw, event.raw()) }
-                    .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
-                self.waited.store(self.recorded() + 1, Ordering::Relaxed);
-                self.remember(producer, fence);
-                Ok(())
-            }
-            // There is no event to wait on; the host waits instead.
-            Some(Target::Stream(_)) => producer.wait(position),
-        }
-    }
-
-    /// Whether later work here is known to be ordered after `position` of `producer`.
-    fn is_after(&self, producer: &Timeline, position: u64) -> bool {
-        let after = self.after.lock();
-        after.iter().any(|(id, fence)| *id == producer.id && fence.implies(position))
-    }
-
-    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, waits
-    /// for it.
-    fn remember(&self, producer: &Timeline, fence: Fence) {
-        let mut after = self.after.lock();
-        after.retain(|(id, _)| *id != producer.id);
-        if after.len() == REMEMBERED {
-            after.pop_front();
-        }
-        after.push_back((producer.id, fence));
-    }
-
-    /// Blocks until everything submitted before the call is complete.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let driver = self.context.driver("Stream::synchronize")?;
-        self.check_thread("Stream::synchronize")?;
-        let recorded = self.recorded.load(Ordering::Acquire);
-        // SAFETY: the stream is live.
-        unsafe { driver.stream_synchronize(self.raw) }.map_err(|code| {
-            self.context.error(code, "cudaStreamSynchronize", "waiting for the stream")
-        })?;
-        self.retire(recorded);
-        Ok(())
-    }
 }
 
 impl Drop for Timeline {
@@ -460,7 +303,7 @@ impl Drop for Timeline {
         let owned = matches!(self.origin, Origin::Owned { .. });
         let marks = std::mem::take(self.marks.get_mut());
         on_ordinary_thread(move || {
-            // Here, so that one thread releases all events if it takes a thread at all.
+            // Inside, so that one thread, if a thread is needed, destroys all events.
             drop(marks);
             if let Some(driver) = context.releaser().filter(|_| owned) {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work

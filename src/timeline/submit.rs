@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::event::Event;
 use super::marks::{Fence, Mark};
-use super::{Exposure, Target, Timeline};
+use super::{Exposure, Timeline};
 use crate::driver::{Driver, DriverResult, RawStream};
 use crate::error::Result;
 
@@ -34,8 +34,8 @@ impl Fencing {
 /// What became of a submission that reached the driver.
 #[must_use]
 pub(crate) struct Submission<R> {
-    /// To be recorded as a use of every buffer named, whatever the results below say: a call that
-    /// fails may still have enqueued something.
+    /// To be recorded as a use of every buffer named, whatever the results below are: a call that
+    /// fails may have enqueued something.
     pub(crate) fence: Fence,
     /// What the enqueuing call gave.
     pub(crate) value: DriverResult<R>,
@@ -97,8 +97,8 @@ impl Timeline {
         operation: &'static str,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     ) -> Result<Submission<R>> {
-        // The event is taken before anything is enqueued, so that running out of events cannot
-        // leave an operation without one (soundness rule 7).
+        // Before the enqueue: a lack of events must not leave an operation without one (soundness
+        // rule 7).
         let event = self.take_event(driver)?;
         let value = enqueue(driver, self.raw);
         let covers = self.recorded.load(Ordering::Acquire);
@@ -113,7 +113,9 @@ impl Timeline {
                     Err(self.context.error(
                         record,
                         "cudaEventRecord",
-                        format_args!("{operation}: the copy was enqueued but cannot be tracked"),
+                        format_args!(
+                            "{operation}: the operation was enqueued but cannot be tracked"
+                        ),
                     )),
                 ),
             },
@@ -126,8 +128,8 @@ impl Timeline {
     fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
         {
             let idle = &mut self.lock().idle;
-            // The one used last is the likeliest to be in a cache. One that somebody still waits on
-            // goes to the other end.
+            // The last one used is the likeliest to be cached. One that somebody still waits on goes
+            // to the other end.
             for _ in 0..idle.len().min(4) {
                 match idle.pop_back() {
                     Some(event) if Arc::strong_count(&event) == 1 => return Ok(event),
@@ -140,13 +142,13 @@ impl Timeline {
             self.context.error(
                 code,
                 "cudaEventCreateWithFlags",
-                "creating the event that tracks a copy",
+                "creating the event that tracks an operation",
             )
         })
     }
 
-    /// Gives the open group its event, if there is one and the stream can be recorded on. Should it
-    /// fail, a later event covers the group.
+    /// Gives the open group, if there is one, its event. If that fails, a later event covers the
+    /// group.
     #[inline]
     pub(super) fn close_group(&self, operation: &'static str) {
         if self.open.load(Ordering::Relaxed) > 0
@@ -158,15 +160,19 @@ impl Timeline {
 
     /// Records an event behind all that has been pushed: a position of its own, for no operation.
     /// The caller has just [opened](Self::open) the stream.
-    pub(super) fn fence(&self, driver: &dyn Driver, operation: &'static str) -> Option<Target> {
+    pub(super) fn fence(
+        &self,
+        driver: &dyn Driver,
+        operation: &'static str,
+    ) -> Option<(Fence, Arc<Event>)> {
         let event = self.take_event(driver).ok()?;
         let covers = self.recorded.load(Ordering::Acquire);
         // SAFETY: the event is live and of this stream's device (`take_event`); the stream is live.
         unsafe { driver.event_record(event.raw(), self.raw) }.ok()?;
-        // Somebody may have got the handle since the caller asked, and have begun a capture. A
-        // query of an event recorded in it would end it.
+        // Since the caller opened the stream, other code may have got its handle and begun a
+        // capture. A query of an event recorded in a capture invalidates it.
         self.open(operation).ok()?;
         let position = self.push(Mark { covers, done: false, event: Some(event.clone()) });
-        Some(Target::Event(Fence { position, covers }, event))
+        Some((Fence { position, covers }, event))
     }
 }

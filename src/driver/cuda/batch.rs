@@ -1,21 +1,20 @@
 //! Batches of copies: `cuMemcpyBatchAsync`, found at run time.
 //!
-//! The runtime's `cudaMemcpyBatchAsync` came with CUDA 12.8 and changed its signature with 13.0, so
-//! that a program linked to it runs with one of them and starts with none that is older. The
-//! driver's function has versions that stay: the one of 12.8 is asked for by number and declared
-//! here, so that the toolkit of the build does not matter.
+//! The runtime's `cudaMemcpyBatchAsync` came with CUDA 12.8 and changed its signature with 13.0. A
+//! program linked to it works with one of the two, and does not start with an older runtime. The
+//! driver's function keeps all its versions: this file declares the one of 12.8 and asks for it by
+//! number, so the toolkit of the build does not matter.
 //!
-//! It is a call of the driver, not of the runtime: it does not make a thread's device current that
-//! has made no call yet.
+//! The function belongs to the driver API. Unlike a runtime call, it makes no device current on a
+//! thread that has made no call yet.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::mem::transmute;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
 
-use super::call_with_device;
 use super::convert::stream_of;
-use super::thread::call;
+use super::thread::{call, call_with_device};
 use crate::driver::{BatchCopy, DriverResult, RawStream};
 use crate::error::CudaCode;
 use crate::sys;
@@ -23,12 +22,11 @@ use crate::sys;
 /// The version of CUDA whose signature [`CopyBatch`] is.
 const VERSION: c_int = 12_080;
 
-/// `CUresult`; its codes are those of `cudaError`, number by number, as far as these calls give
-/// them.
+/// `CUresult`. The codes that these calls give are the same numbers in `cudaError`.
 type Code = c_uint;
 
-/// What the call gives where no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
-/// `CUDA_ERROR_INVALID_CONTEXT`. Either way nothing was enqueued.
+/// What the call gives if no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
+/// `CUDA_ERROR_INVALID_CONTEXT`. Nothing was enqueued then.
 const PERHAPS_NO_CONTEXT: [Code; 2] = [1, 201];
 
 /// `CU_MEMCPY_SRC_ACCESS_ORDER_STREAM`
@@ -173,8 +171,8 @@ pub(super) unsafe fn copy(stream: RawStream, copies: &[BatchCopy]) -> DriverResu
         };
         match enqueue() {
             code if PERHAPS_NO_CONTEXT.contains(&code) => {
-                // Any call of the runtime would make the device current here: nothing of the
-                // caller's is. SAFETY: takes a number and checks it.
+                // No device was current, so there is nothing to set back; any runtime call would
+                // have made one current too. SAFETY: takes a number and checks it.
                 match unsafe { sys::cudaSetDevice(stream.device) } {
                     sys::cudaError::cudaSuccess => sys::cudaError(enqueue()),
                     code => code,

@@ -1,7 +1,8 @@
 //! The launchers of `cuda/kernels.h`.
 
+use super::CudaDriver;
 use super::convert::{Address, stream_of};
-use super::{CudaDriver, call_with_device};
+use super::thread::call_with_device;
 use crate::driver::{DevicePtr, DriverResult, Kernels, Mover, RawStream};
 use crate::sys;
 

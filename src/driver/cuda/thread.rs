@@ -17,7 +17,7 @@
 
 use std::sync::OnceLock;
 
-use crate::driver::{DriverResult, Ordinal};
+use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 use crate::sys;
 
@@ -38,20 +38,36 @@ pub(super) fn call(f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()
 /// As [`call`], but never on another thread, for the per-thread default stream: its handle would
 /// name another stream there. If the slot held an error and the call fails too, the slot then holds
 /// the newer error; CUDA has no way to put the older one back.
-pub(super) fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
+fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
     result(match LastError::peek() {
         LastError::None => run_and_clear(f),
         LastError::OfThread | LastError::OfProcess => f(),
     })
 }
 
+/// A call that names a stream. Only a default stream depends on the current device.
+pub(super) fn call_on(
+    stream: RawStream,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    if stream.is_default() { call_with_device(stream, f) } else { call(f) }
+}
+
+/// A call that names a stream and needs the stream's device to be current.
+pub(super) fn call_with_device(
+    stream: RawStream,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    let f = || on_device(stream.device, f);
+    if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
+}
+
 /// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked;
 /// if the device is current already, that costs one comparison.
 ///
-/// The answer is that of `f`, also where the old device or mode cannot be set back: what `f` has
-/// made or enqueued is there, and an error would have nobody release it or wait for it. Only a
-/// context that is corrupted, or a runtime that unloads, refuses that; the next call says so
-/// itself.
+/// Gives what `f` gave, even if the old device cannot be set back: what `f` made or enqueued is
+/// there, and an error would keep the caller from releasing it or waiting for it. Setting back fails
+/// only in a corrupted context or while the runtime unloads, and the next call reports that itself.
 pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     if there_is_one_device() {
         return f();
@@ -88,8 +104,8 @@ fn there_is_one_device() -> bool {
     })
 }
 
-/// Runs `f` with captures of other threads out of danger: calls that CUDA lists as potentially
-/// unsafe would otherwise fail, and invalidate any capture in global mode.
+/// Runs `f` in relaxed capture mode. Otherwise a call that CUDA lists as potentially unsafe fails
+/// while any thread captures in global mode, and invalidates that capture.
 pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     let mut mode = sys::cudaStreamCaptureMode::cudaStreamCaptureModeRelaxed;
     // SAFETY: `mode` is live and holds a mode; the call swaps it with the thread's.
@@ -103,9 +119,8 @@ pub(super) fn relaxed(f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     code
 }
 
-/// Sets back what a call needed otherwise. A failure is kept out of the last-error slot, unless the
-/// slot holds an error already, which is whose it is: the caller's, or that of a call that has
-/// failed and is cleared with it.
+/// Sets back what was changed for a call. A failure is cleared from the last-error slot, unless the
+/// slot held an error before: the caller's, or that of the call, which is cleared later.
 fn set_back(restore: impl FnOnce() -> sys::cudaError) {
     // SAFETY: no preconditions.
     let was_empty = unsafe { sys::cudaPeekAtLastError() } == SUCCESS;

@@ -1,15 +1,15 @@
 //! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
 //!
 //! A capturing stream's operations are counted instead of run, and the page-locked memory that they
-//! name is held until the capture ends. The graph itself is not kept: nothing here replays one.
-//! What is modelled is what goes wrong: the calls that a capture forbids fail with the code that
-//! CUDA documents, and kill the capture.
+//! name is held until the capture ends. There is no graph, and nothing replays one. The model is of
+//! what goes wrong: the calls that a capture forbids fail with the code that CUDA documents, and
+//! invalidate the capture.
 
 use super::finding::FindingKind;
-use super::host_memory::HostUse;
-use super::machine::Machine;
+use super::machine::{Capturing, Machine};
 use super::operation::{Action, Position};
 use super::slots::Key;
+use super::thread::this_thread;
 use crate::driver::{Call, Capture, DriverResult};
 use crate::error::CudaCode;
 
@@ -20,16 +20,6 @@ const MERGE: CudaCode = CudaCode(902);
 const UNMATCHED: CudaCode = CudaCode(903);
 const ISOLATION: CudaCode = CudaCode(905);
 const WRONG_THREAD: CudaCode = CudaCode(908);
-
-/// A capture under way.
-#[derive(Debug)]
-pub(super) struct Capturing {
-    origin: Key,
-    thread: u64,
-    operations: usize,
-    invalidated: bool,
-    held: Vec<(HostUse, u64)>,
-}
 
 impl Machine {
     /// Starts a capture in global mode.
@@ -43,7 +33,7 @@ impl Machine {
         }
         let capture = self.captures.insert(Capturing {
             origin: key,
-            thread: super::host_thread::this_thread(),
+            thread: this_thread(),
             operations: 0,
             invalidated: false,
             held: Vec::new(),
@@ -60,7 +50,7 @@ impl Machine {
         if state.origin != key {
             return Err(UNMATCHED);
         }
-        if state.thread != super::host_thread::this_thread() {
+        if state.thread != this_thread() {
             return Err(WRONG_THREAD);
         }
         let state = self.drop_capture(capture);
@@ -153,8 +143,8 @@ impl Machine {
         }
     }
 
-    /// The same for what the driver's contract forbids: to allocate or free device memory, and to
-    /// copy pageable memory.
+    /// As [`refuse_capturing`](Self::refuse_capturing), and a finding: for calls that the driver's
+    /// contract forbids on a capturing stream.
     pub(super) fn refuse_in_capture(&mut self, call: Call, key: Key) -> DriverResult<()> {
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             let message = format!("{call:?} on {}, which is capturing", self.describe(key));

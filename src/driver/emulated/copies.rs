@@ -13,12 +13,12 @@
 //! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
 //! that blocks.
 
-use super::Emulator;
-use super::driver::Runtime;
+use super::emulator::Emulator;
 use super::finding::FindingKind;
 use super::host_memory::{Access, Cover, HostMemory, HostPtr, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
+use super::runtime::Runtime;
 use super::slots::Key;
 use crate::driver::{BatchCopy, BatchKind, Call, DevicePtr, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;

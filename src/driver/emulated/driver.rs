@@ -3,7 +3,6 @@
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use super::copies::bad_copy;
 use super::finding::FindingKind;
@@ -11,93 +10,12 @@ use super::host_memory::{Access, HostPtr, Refusal, Removal};
 use super::host_thread;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Transfer};
-use super::runtime::Shared;
-use super::slots::Key;
+use super::runtime::{Runtime, refuse_in_host_function};
 use crate::driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
     HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
-
-/// What all handles on one emulator share; the host thread ends with it.
-#[derive(Debug)]
-pub(super) struct Runtime {
-    pub(super) shared: Arc<Shared>,
-}
-
-impl Drop for Runtime {
-    fn drop(&mut self) {
-        self.shared.with(|machine| {
-            machine.shutdown = true;
-            machine.host_work = true;
-        });
-    }
-}
-
-/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
-/// every one does.
-fn refuse_in_host_function(machine: &mut Machine, call: Call) -> DriverResult<()> {
-    if host_thread::in_host_function() {
-        let message = format!("{call:?} was called from inside a host function");
-        let kind = FindingKind::CallInHostFunction;
-        return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
-    }
-    Ok(())
-}
-
-impl Runtime {
-    #[inline]
-    fn call<R>(
-        &self,
-        call: Call,
-        device: Ordinal,
-        work: impl FnOnce(&mut Machine) -> DriverResult<R>,
-    ) -> DriverResult<R> {
-        self.shared.with(|machine| {
-            refuse_in_host_function(machine, call)?;
-            machine.enter(call, device)?;
-            work(machine)
-        })
-    }
-
-    #[inline]
-    pub(super) fn on_stream<R>(
-        &self,
-        call: Call,
-        stream: RawStream,
-        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
-    ) -> DriverResult<R> {
-        self.call(call, stream.device, |machine| {
-            let key = machine.resolve(call, stream)?;
-            work(machine, key)
-        })
-    }
-
-    fn on_event<R>(
-        &self,
-        call: Call,
-        event: RawEvent,
-        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
-    ) -> DriverResult<R> {
-        self.call(call, event.device, |machine| {
-            let key = machine.resolve_event(call, event)?;
-            work(machine, key)
-        })
-    }
-
-    /// Enqueues an operation on `size` bytes or items; none is no operation.
-    #[inline]
-    pub(super) fn enqueue(
-        &self,
-        stream: RawStream,
-        size: usize,
-        action: Action,
-    ) -> DriverResult<()> {
-        self.on_stream(action.call(), stream, |machine, key| {
-            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
-        })
-    }
-}
 
 /// What a removal from the registry of host memory means to the caller.
 fn removed(

@@ -19,8 +19,8 @@ use crate::error::CudaCode;
 
 const PAGE: usize = 4096;
 
-/// What the emulated machine has for page-locked memory. The real one may promise any amount, and
-/// kill the process when it is touched.
+/// How much memory the emulated machine can page-lock. A real system may promise more than it has,
+/// and kill the process that touches it.
 const MACHINE: usize = 64 << 30;
 
 /// A pointer that an operation carries until it runs.
@@ -50,9 +50,9 @@ pub(super) struct HostUse {
     pub(super) ptr: HostPtr,
     pub(super) bytes: usize,
     pub(super) access: Access,
-    /// In no page-locked block: nobody but the caller knows how long it stays.
+    /// In no page-locked block: only the caller knows how long it stays valid.
     pub(super) pageable: bool,
-    /// Of what is read: its contents when the operation was enqueued, where they may not change.
+    /// For a read: a hash of the contents at the call, if they must not change.
     pub(super) fingerprint: Option<u64>,
 }
 
@@ -204,7 +204,7 @@ impl HostMemory {
         Ok(Removal::Clean)
     }
 
-    /// Adds a range that the caller owns. False if it overlaps another block.
+    /// Adds a range of the caller. False if it overlaps another block.
     pub(super) fn register(&mut self, device: Ordinal, ptr: NonNull<u8>, bytes: usize) -> bool {
         let start = ptr.as_ptr().addr();
         let before = self.blocks.range(..start.saturating_add(bytes)).next_back();

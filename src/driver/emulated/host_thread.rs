@@ -6,47 +6,19 @@
 //! thread ends when the last handle on the emulator is gone; functions whose turn has not come by
 //! then are never called, like those of a lost device.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 
 use super::machine::Machine;
 use super::operation::HostCall;
 use super::runtime::Shared;
 use super::schedule::Progress;
 use super::slots::Key;
+use super::thread::as_host_function;
 use crate::driver::DriverResult;
 use crate::error::CudaCode;
 
 /// `cudaErrorOperatingSystem`
 const OPERATING_SYSTEM: CudaCode = CudaCode(304);
-
-thread_local! {
-    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
-    static THREAD: u64 = {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        NEXT.fetch_add(1, Ordering::Relaxed)
-    };
-    static ALIVE: Arc<()> = Arc::new(());
-}
-
-/// Whether the calling thread is inside a host function of some emulator.
-#[inline]
-pub(super) fn in_host_function() -> bool {
-    IN_HOST_FUNCTION.get()
-}
-
-/// A number that no other thread of the process ever has.
-pub(super) fn this_thread() -> u64 {
-    // A call from the destructor of another thread-local may come after this one is gone. All such
-    // calls count as made by one thread, which has ended anyhow.
-    THREAD.try_with(|&thread| thread).unwrap_or(u64::MAX)
-}
-
-/// Dies with the calling thread; dead from the start if the thread is ending.
-pub(super) fn alive() -> Weak<()> {
-    ALIVE.try_with(Arc::downgrade).unwrap_or_default()
-}
 
 /// Starts the thread, unless it runs.
 pub(super) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResult<()> {
@@ -64,12 +36,10 @@ pub(super) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResul
 fn serve(shared: &Shared) {
     let mut returned = None;
     while let Some((stream, call)) = shared.next_host_call(returned.take()) {
-        IN_HOST_FUNCTION.set(true);
         // SAFETY: `Driver::launch_host` is told that the function may be called once with this
         // pointer on any thread; the operation was taken off its queue for this call. It is called
         // with nothing locked.
-        unsafe { (call.function)(call.data) };
-        IN_HOST_FUNCTION.set(false);
+        as_host_function(|| unsafe { (call.function)(call.data) });
         returned = Some(stream);
     }
 }

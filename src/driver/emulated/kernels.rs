@@ -1,10 +1,10 @@
 //! The kernels' launches on the emulated machine, and what kernels may touch.
 
 use super::device_memory::Violation;
-use super::driver::Runtime;
 use super::host_memory::{Access, HostMemory, HostPtr, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Pattern};
+use super::runtime::Runtime;
 use crate::driver::{Call, DevicePtr, DriverResult, Item, Kernels, Mover, Ordinal, RawStream};
 use crate::error::CudaCode;
 

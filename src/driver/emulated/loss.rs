@@ -1,4 +1,4 @@
-//! Devices that are lost, and what becomes of those that wait for them.
+//! Devices that are lost, and the streams of other devices that wait for them.
 //!
 //! Every call on a lost device fails with the code that it was lost with (rules 28 and 30), and
 //! nothing new reaches it. When the driver unloads, all devices are lost at once. What was enqueued
@@ -13,8 +13,7 @@
 //! | released | goes on, as if the event had come | succeed |
 //! | held | goes on only if what it waits for does | a query or a wait reports the loss of the other device |
 
-use super::Execution;
-use super::machine::Machine;
+use super::machine::{Execution, Machine};
 use super::operation::Operation;
 use crate::driver::{Call, DevicePtr, Ordinal};
 use crate::error::CudaCode;

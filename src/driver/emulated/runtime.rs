@@ -1,4 +1,4 @@
-//! The lock around the machine, who sleeps on it, and who wakes them.
+//! The lock around the machine, the threads that sleep on it, and who wakes them.
 //!
 //! One mutex holds everything. Two kinds of threads sleep:
 //!
@@ -9,11 +9,16 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
+use std::sync::Arc;
+
+use super::finding::FindingKind;
 use super::machine::Machine;
-use super::operation::{HostCall, Position};
+use super::operation::{Action, HostCall, Position};
 use super::schedule::Progress;
 use super::slots::Key;
-use crate::driver::{DriverResult, Ordinal};
+use super::thread::in_host_function;
+use crate::driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
+use crate::error::CudaCode;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The machine and its sleepers.
@@ -35,7 +40,7 @@ impl Shared {
         self.machine.lock()
     }
 
-    /// Runs `work` on the machine and wakes whom that concerns.
+    /// Runs `work` on the machine and wakes those who wait for what it did.
     #[inline]
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
         let mut machine = self.lock();
@@ -52,7 +57,7 @@ impl Shared {
         result
     }
 
-    /// Wakes whom the last steps concern, while the lock is still held.
+    /// Wakes those who wait for what was done, while the lock is still held.
     fn wake(&self, machine: &mut Machine) {
         if std::mem::take(&mut machine.changed) && machine.waiters > 0 {
             self.changed.notify_all();
@@ -95,7 +100,7 @@ impl Shared {
                 return None;
             }
             let next = machine.next_host_call();
-            // This thread is the one that looks after host functions, and has just done so.
+            // That flag is for this thread, which has just looked.
             machine.host_work = false;
             self.wake(&mut machine);
             if next.is_some() {
@@ -103,5 +108,85 @@ impl Shared {
             }
             machine = self.host_work.wait(machine);
         }
+    }
+}
+
+/// What all handles on one emulator share; the host thread ends with it.
+#[derive(Debug)]
+pub(super) struct Runtime {
+    pub(super) shared: Arc<Shared>,
+}
+
+impl Drop for Runtime {
+    fn drop(&mut self) {
+        self.shared.with(|machine| {
+            machine.shutdown = true;
+            machine.host_work = true;
+        });
+    }
+}
+
+/// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
+/// every one does.
+pub(super) fn refuse_in_host_function(machine: &mut Machine, call: Call) -> DriverResult<()> {
+    if in_host_function() {
+        let message = format!("{call:?} was called from inside a host function");
+        let kind = FindingKind::CallInHostFunction;
+        return Err(machine.misuse(kind, message, CudaCode::NOT_PERMITTED));
+    }
+    Ok(())
+}
+
+impl Runtime {
+    #[inline]
+    pub(super) fn call<R>(
+        &self,
+        call: Call,
+        device: Ordinal,
+        work: impl FnOnce(&mut Machine) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.shared.with(|machine| {
+            refuse_in_host_function(machine, call)?;
+            machine.enter(call, device)?;
+            work(machine)
+        })
+    }
+
+    #[inline]
+    pub(super) fn on_stream<R>(
+        &self,
+        call: Call,
+        stream: RawStream,
+        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.call(call, stream.device, |machine| {
+            let key = machine.resolve(call, stream)?;
+            work(machine, key)
+        })
+    }
+
+    pub(super) fn on_event<R>(
+        &self,
+        call: Call,
+        event: RawEvent,
+        work: impl FnOnce(&mut Machine, Key) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        self.call(call, event.device, |machine| {
+            let key = machine.resolve_event(call, event)?;
+            work(machine, key)
+        })
+    }
+
+    /// Enqueues an operation on `size` bytes or items; none is no operation.
+    #[inline]
+    pub(super) fn enqueue(
+        &self,
+        stream: RawStream,
+        size: usize,
+        action: Action,
+    ) -> DriverResult<()> {
+        self.on_stream(action.call(), stream, |machine, key| {
+            if size == 0 { Ok(()) } else { machine.submit(key, Vec::new(), action) }
+        })
     }
 }

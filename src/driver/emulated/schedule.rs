@@ -9,8 +9,7 @@
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
 //! and a stream is on the path at most once.
 
-use super::Execution;
-use super::machine::Machine;
+use super::machine::{Execution, Machine};
 use super::operation::{Action, Position};
 use super::slots::Key;
 use crate::driver::{DriverResult, Poll};
@@ -77,8 +76,8 @@ impl Machine {
         self.drive(target)
     }
 
-    /// What a query answers. In lazy mode it denies for a while, then makes the progress it needs,
-    /// so that a program which polls ends.
+    /// What a query answers. In lazy mode it says "not ready" for a while and then makes the progress
+    /// that it needs, so a program that polls comes to an end.
     pub(super) fn poll(&mut self, target: Position, patience: &mut u8) -> DriverResult<Poll> {
         if self.is_complete(target) {
             return Ok(Poll::Done);
@@ -137,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// Time passes for a lost device: some of what was enqueued there goes on. Nobody waits for it.
+    /// Time passes for a lost device: some of the work that was enqueued there runs.
     pub(super) fn drift(&mut self) {
         let is_lost = |key: &Key| {
             let stream = self.streams.get(*key);

@@ -15,8 +15,13 @@ mod copies;
 mod loss;
 mod per_thread;
 
+use super::machine::Machine;
 use super::*;
-use crate::driver::{Capture, DevicePtr, HostFlags, Poll, RawEvent, StreamFlags};
+use crate::driver::{
+    Call, Capture, DevicePtr, Driver, DriverResult, HostFlags, Ordinal, Poll, RawEvent, RawStream,
+    StreamFlags,
+};
+use crate::error::CudaCode;
 
 const BYTES: usize = 64;
 

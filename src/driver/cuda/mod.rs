@@ -1,7 +1,7 @@
 //! The real runtime: each method of [`Driver`] is one call of the CUDA runtime.
 //!
-//! Nothing is decided, cached or retried here, but for what [`batch`] says of itself. What
-//! surrounds a call keeps the invariants of the seam, by way of [`thread`]:
+//! Nothing is decided, cached or retried here, except in [`batch`]. The wrappers of [`thread`] keep
+//! the seam's invariants:
 //!
 //! * The caller's last error is left as it was, by every method.
 //! * The current device is compared, and set and restored where it differs, where CUDA binds a call
@@ -11,8 +11,8 @@
 //! * Calls that CUDA lists as potentially unsafe during a capture run in relaxed capture mode.
 //! * Output parameters are read only after success; without a driver CUDA leaves them unwritten.
 //!
-//! A thread that has not chosen a device has device 0, and CUDA may initialise that device when
-//! such a thread calls, whichever device the call is about.
+//! A thread that has not chosen a device has device 0. CUDA may initialise device 0 when such a
+//! thread calls, even if the call is about another device.
 
 mod batch;
 mod convert;
@@ -26,7 +26,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, OnceLock};
 
 use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
-use self::thread::{call, call_here, on_device, relaxed};
+use self::thread::{call, call_on, call_with_device, on_device, relaxed};
 use super::{
     Attribute, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags,
     HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
@@ -46,20 +46,6 @@ impl CudaDriver {
         static INSTANCE: OnceLock<Arc<dyn Driver>> = OnceLock::new();
         INSTANCE.get_or_init(|| Arc::new(CudaDriver(()))).clone()
     }
-}
-
-/// A call that names a stream, and is bound to the current device only if that is a default stream.
-fn call_on(stream: RawStream, f: impl FnOnce() -> sys::cudaError + Send) -> DriverResult<()> {
-    if stream.is_default() { call_with_device(stream, f) } else { call(f) }
-}
-
-/// A call that names a stream and needs the stream's device to be current.
-fn call_with_device(
-    stream: RawStream,
-    f: impl FnOnce() -> sys::cudaError + Send,
-) -> DriverResult<()> {
-    let f = || on_device(stream.device, f);
-    if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
 }
 
 /// Turns "not ready" from an error into an answer.

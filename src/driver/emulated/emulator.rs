@@ -1,0 +1,257 @@
+//! The public side of the emulated device: how a test builds a machine and looks into it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::device_memory::MAX_DEVICES;
+use super::fault::Fault;
+use super::finding::Finding;
+use super::machine::{Execution, Machine, Usage};
+use super::runtime::{Runtime, Shared};
+use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
+use crate::error::CudaCode;
+
+/// An emulated machine. Clones are handles on the same one.
+#[derive(Clone)]
+pub struct Emulator {
+    pub(super) runtime: Arc<Runtime>,
+    execution: Execution,
+    seed: u64,
+}
+
+/// How an [`Emulator`] is to be.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is built before `build`"]
+pub struct Builder {
+    devices: usize,
+    memory_bytes: usize,
+    execution: Execution,
+    seed: u64,
+    batches: bool,
+    page_lock_limit: Option<(usize, CudaCode)>,
+    faults: Vec<Fault>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            devices: 1,
+            memory_bytes: 4 << 30,
+            execution: Execution::Eager,
+            seed: 0,
+            batches: true,
+            page_lock_limit: None,
+            faults: Vec::new(),
+        }
+    }
+}
+
+impl Builder {
+    /// How many devices; 1 unless said, at least 1 and at most 256.
+    pub fn devices(mut self, devices: usize) -> Self {
+        self.devices = devices.clamp(1, MAX_DEVICES);
+        self
+    }
+
+    /// The memory of each device in bytes; 4 GiB unless said. It takes real memory only as far as
+    /// it is allocated.
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// When operations run; [`Execution::Eager`] unless said.
+    pub fn execution(mut self, execution: Execution) -> Self {
+        self.execution = execution;
+        self
+    }
+
+    /// The seed of every choice that the emulator makes; 0 unless said.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether the machine makes [batches](Driver::copy_batch) of copies, as drivers of CUDA 12.8
+    /// and later do; it does unless said.
+    pub fn batches(mut self, batches: bool) -> Self {
+        self.batches = batches;
+        self
+    }
+
+    /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and
+    /// the error that a larger one gets. Not limited unless said. Drivers from R580 on refuse 512
+    /// GiB, Linux 6.11 to 6.13 more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
+    pub fn page_lock_limit(mut self, bytes: usize, code: CudaCode) -> Self {
+        self.page_lock_limit = Some((bytes, code));
+        self
+    }
+
+    /// Adds a fault, as [`Emulator::inject`] does.
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+
+    /// Builds the machine.
+    #[must_use]
+    pub fn build(self) -> Emulator {
+        let mut machine = Machine::new(self.devices, self.memory_bytes, self.execution, self.seed);
+        machine.batches = self.batches;
+        machine.host.largest_call = self.page_lock_limit;
+        self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
+        Emulator {
+            runtime: Arc::new(Runtime { shared: Arc::new(Shared::new(machine)) }),
+            execution: self.execution,
+            seed: self.seed,
+        }
+    }
+}
+
+impl Emulator {
+    /// A machine with one device that runs everything at once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts to say how the machine is to be.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The machine as a driver. All of them are the same machine.
+    #[must_use]
+    pub fn driver(&self) -> Arc<dyn Driver> {
+        Arc::clone(&self.runtime) as Arc<dyn Driver>
+    }
+
+    /// When operations run.
+    #[must_use]
+    pub fn execution(&self) -> Execution {
+        self.execution
+    }
+
+    /// The seed that the machine was built with.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// Makes a call to come fail.
+    pub fn inject(&self, fault: Fault) {
+        self.with(|machine| machine.faults.inject(fault));
+    }
+
+    /// Forgets all faults that have not struck, and ends those that last.
+    pub fn clear_faults(&self) {
+        self.with(|machine| machine.faults.clear());
+    }
+
+    /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never
+    /// runs. Streams of other devices that wait for its events go on, or never do; the seed
+    /// decides. [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn lose_device(&self, device: Ordinal, code: CudaCode) -> DriverResult<()> {
+        self.with(|machine| {
+            machine.device(device)?;
+            machine.lose(device, code);
+            Ok(())
+        })
+    }
+
+    /// How many calls of a kind were made, those that failed included.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.with(|machine| machine.faults.calls(call))
+    }
+
+    /// The misuses seen so far, the first thousand of them.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.with(|machine| machine.findings.list())
+    }
+
+    /// What is allocated and pending now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.with(|machine| machine.usage())
+    }
+
+    /// Starts a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] for the legacy stream, 401 if the stream is
+    /// capturing, [`CudaCode::INVALID_RESOURCE_HANDLE`] if it is not live.
+    pub fn begin_capture(&self, stream: RawStream) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("begin_capture", stream)?;
+            machine.begin_capture(key)
+        })
+    }
+
+    /// Ends a capture, on the thread that began it, and says how many operations it recorded. The
+    /// graph is not kept.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::STREAM_CAPTURE_INVALIDATED`] if a forbidden call has killed the capture, 401 if
+    /// the stream is not capturing, 903 if the capture began on another stream, 908 on another
+    /// thread.
+    pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
+        self.with(|machine| {
+            let key = machine.resolve("end_capture", stream)?;
+            machine.end_capture(key)
+        })
+    }
+
+    /// Makes a stream stuck: none of its operations starts until it is [released](Self::release).
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if the stream is not live.
+    pub fn stall(&self, stream: RawStream) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("stall", stream)?;
+            machine.streams.get_mut(key).expect("just resolved").stalled = true;
+            Ok(())
+        })
+    }
+
+    /// Lets a stalled stream go on.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if the stream is not live.
+    pub fn release(&self, stream: RawStream) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("release", stream)?;
+            machine.release(key);
+            Ok(())
+        })
+    }
+
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
+        self.runtime.shared.with(work)
+    }
+}
+
+impl Default for Emulator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Emulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Emulator")
+            .field("execution", &self.execution)
+            .field("seed", &self.seed)
+            .field("usage", &self.usage())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,241 @@
+//! What calls do to the machine: find streams and events by their handles, and enqueue.
+
+use std::fmt;
+
+use super::finding::FindingKind;
+use super::host_memory::{Access, HostMemory, HostUse};
+use super::machine::{EVENT_TAG, Event, Execution, Machine, STREAM_TAG, Stream};
+use super::operation::{Action, Operation, Position};
+use super::rng;
+use super::slots::Key;
+use crate::driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
+use crate::error::CudaCode;
+
+impl Machine {
+    /// What every call does first: count, find the device, and fail if it is lost or told to.
+    #[inline]
+    pub(super) fn enter(&mut self, call: Call, device: Ordinal) -> DriverResult<()> {
+        let fault = self.faults.count(call);
+        let lost = self.device(device)?.lost;
+        let unloads = fault == Err(CudaCode::CUDART_UNLOADING);
+        if let Some(code) = lost.filter(|_| !unloads) {
+            return Err(self.refuse(code));
+        }
+        fault.inspect_err(|&code| {
+            if unloads || code.is_sticky() {
+                self.lose(device, code);
+            }
+        })
+    }
+
+    pub(super) fn stream_create(&mut self, device: Ordinal, blocking: bool) -> RawStream {
+        let key = self.streams.insert(Stream::new(device, blocking));
+        RawStream { device, handle: key.to_handle(STREAM_TAG) }
+    }
+
+    /// The stream that a handle names on this thread (rule 11).
+    #[inline]
+    pub(super) fn resolve(
+        &mut self,
+        call: impl fmt::Debug,
+        stream: RawStream,
+    ) -> DriverResult<Key> {
+        if stream.handle <= RawStream::LEGACY {
+            return Ok(self.device(stream.device)?.legacy);
+        }
+        if stream.handle == RawStream::PER_THREAD {
+            self.device(stream.device)?;
+            return Ok(self.per_thread(stream.device));
+        }
+        match Key::from_handle(stream.handle, STREAM_TAG)
+            .and_then(|key| Some((key, self.streams.get(key)?)))
+        {
+            Some((key, found)) if !found.destroyed && found.device == stream.device => Ok(key),
+            _ => {
+                let message = format!("{call:?} names {stream:?}, which is no live stream");
+                Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE))
+            }
+        }
+    }
+
+    /// The calling thread's default stream on a device.
+    fn per_thread(&mut self, device: Ordinal) -> Key {
+        let per_thread = &mut self.devices[device as usize].per_thread;
+        if let Some(stream) = per_thread.find() {
+            return stream;
+        }
+        if per_thread.is_crowded() {
+            let streams = &self.streams;
+            let busy = |key| streams.get(key).is_some_and(|stream| !stream.queue.is_empty());
+            let orphans = per_thread.take_orphans(busy);
+            orphans.into_iter().for_each(|stream| self.stream_destroy(stream));
+        }
+        let stream = self.streams.insert(Stream::new(device, true));
+        self.devices[device as usize].per_thread.insert(stream);
+        stream
+    }
+
+    /// Returns at once; what is enqueued drains (rule 12).
+    pub(super) fn stream_destroy(&mut self, key: Key) {
+        if let Some(capture) = self.streams.get(key).and_then(|stream| stream.capture) {
+            self.drop_capture(capture);
+        }
+        if let Some(stream) = self.streams.get_mut(key) {
+            stream.destroyed = true;
+            if stream.queue.is_empty() {
+                self.streams.remove(key);
+            }
+        }
+    }
+
+    pub(super) fn event_create(&mut self, device: Ordinal, timing: bool) -> RawEvent {
+        let key = self.events.insert(Event {
+            device,
+            timing,
+            snapshot: None,
+            stamp: None,
+            captured: None,
+            patience: 0,
+        });
+        RawEvent { device, handle: key.to_handle(EVENT_TAG) }
+    }
+
+    pub(super) fn resolve_event(&mut self, call: Call, event: RawEvent) -> DriverResult<Key> {
+        match Key::from_handle(event.handle, EVENT_TAG)
+            .and_then(|key| Some((key, self.events.get(key)?)))
+        {
+            Some((key, found)) if found.device == event.device => Ok(key),
+            _ => {
+                let message = format!("{call:?} names {event:?}, which is no live event");
+                Err(self.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE))
+            }
+        }
+    }
+
+    /// Enqueues an operation; runs it at once in eager mode, if nothing is ahead of it.
+    #[inline]
+    pub(super) fn submit(
+        &mut self,
+        key: Key,
+        mut waits: Vec<Position>,
+        action: Action,
+    ) -> DriverResult<()> {
+        if !self.captures.is_empty() && self.capture(key, &action)? {
+            return Ok(());
+        }
+        self.implicit_waits(key, &mut waits);
+        waits.retain(|&position| !self.is_complete(position));
+        let id = self.next_operation();
+        let stream = self.streams.get_mut(key).expect("resolved by the caller");
+        stream.enqueued += 1;
+        let idle = stream.queue.is_empty() && !stream.stalled && waits.is_empty();
+        let position = Position { stream: key, count: stream.enqueued };
+        if let Action::Mark { event } = action {
+            self.snapshot(event, position);
+        }
+        if idle && self.execution == Execution::Eager && !matches!(action, Action::HostFunction(_))
+        {
+            // Nobody can wait for this position yet, so that no other stream becomes ready by it.
+            if self.execute(key, action) {
+                self.streams.get_mut(key).expect("still there").completed += 1;
+            }
+            return Ok(());
+        }
+        self.push(key, Operation { id, waits, action });
+        Ok(())
+    }
+
+    pub(super) fn next_operation(&mut self) -> u64 {
+        self.operations += 1;
+        self.operations
+    }
+
+    #[cold]
+    fn push(&mut self, key: Key, mut operation: Operation) {
+        self.disturb(&mut operation.action);
+        for host in operation.action.host_uses() {
+            self.host.begin_use(host, operation.id);
+        }
+        let is_host_function = matches!(operation.action, Action::HostFunction(_));
+        let stream = self.streams.get_mut(key).expect("resolved by the caller");
+        if stream.queue.is_empty() {
+            self.backlog.push(key);
+        }
+        stream.queue.push_back(operation);
+        if is_host_function {
+            let target = Position { stream: key, count: stream.enqueued };
+            self.host_functions += 1;
+            match self.execution {
+                Execution::Eager => self.pump(),
+                Execution::Lazy => self.host_targets.push(target),
+            }
+            self.host_work = true;
+        }
+    }
+
+    /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
+    /// what it is to read is hashed, since it must not change.
+    fn disturb(&mut self, action: &mut Action) {
+        for host in action.host_uses_mut() {
+            if !self.is_settled(host) {
+                continue;
+            }
+            let (ptr, bytes) = (host.ptr, host.bytes);
+            if host.access == Access::Read {
+                // SAFETY: the caller has checked that the range is page-locked, or says that it is
+                // valid; and the host does not write to what an operation reads until that is
+                // retired.
+                let contents = unsafe { HostMemory::bytes(ptr, bytes) };
+                host.fingerprint = Some(rng::fingerprint(contents));
+            } else {
+                // SAFETY: the same; and the host does not access what an operation writes at all.
+                unsafe { self.host.poison(ptr, bytes) };
+            }
+        }
+    }
+
+    /// Whether no pending operation may touch the range in a conflicting way. Such an operation names
+    /// the range, or is a host function, which may touch anything.
+    pub(super) fn is_settled(&self, host: &HostUse) -> bool {
+        let other = if host.access == Access::Read { Access::Write } else { Access::Read };
+        self.host_functions == 0 && !self.host.is_pending(host.ptr, host.bytes, other)
+    }
+
+    /// The rules of the legacy default stream: its operations wait for all earlier work of the
+    /// device's blocking streams, and theirs for its; non-blocking streams are exempt.
+    #[inline]
+    fn implicit_waits(&mut self, key: Key, waits: &mut Vec<Position>) {
+        if self.backlog.is_empty() {
+            return;
+        }
+        let stream = self.streams.get(key).expect("resolved by the caller");
+        if !stream.blocking {
+            return;
+        }
+        let legacy = self.devices[stream.device as usize].legacy;
+        if key == legacy {
+            self.device_waits(stream.device, waits);
+        } else {
+            waits.push(self.tail(legacy));
+        }
+    }
+
+    /// All work enqueued so far on the legacy stream and the blocking streams of a device.
+    pub(super) fn device_waits(&self, device: Ordinal, waits: &mut Vec<Position>) {
+        for &key in &self.backlog {
+            let Some(stream) = self.streams.get(key) else { continue };
+            if stream.blocking && stream.device == device {
+                waits.push(Position { stream: key, count: stream.enqueued });
+            }
+        }
+    }
+
+    fn snapshot(&mut self, event: Key, position: Position) {
+        if let Some(event) = self.events.get_mut(event) {
+            event.snapshot = Some(position);
+            event.stamp = None;
+            event.captured = None;
+            event.patience = 0;
+        }
+    }
+}

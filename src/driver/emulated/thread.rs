@@ -1,0 +1,39 @@
+//! What the emulated runtime knows of the thread that calls it.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+thread_local! {
+    static IN_HOST_FUNCTION: Cell<bool> = const { Cell::new(false) };
+    static THREAD: u64 = {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        NEXT.fetch_add(1, Ordering::Relaxed)
+    };
+    static ALIVE: Arc<()> = Arc::new(());
+}
+
+/// Whether the calling thread is inside a host function of some emulator.
+#[inline]
+pub(super) fn in_host_function() -> bool {
+    IN_HOST_FUNCTION.get()
+}
+
+/// Calls `function`, and marks the thread meanwhile.
+pub(super) fn as_host_function(function: impl FnOnce()) {
+    IN_HOST_FUNCTION.set(true);
+    function();
+    IN_HOST_FUNCTION.set(false);
+}
+
+/// A number that no other thread of the process ever has.
+pub(super) fn this_thread() -> u64 {
+    // A call from the destructor of another thread-local may come after this one is gone. All such
+    // calls count as made by one thread, which has ended anyhow.
+    THREAD.try_with(|&thread| thread).unwrap_or(u64::MAX)
+}
+
+/// Dies with the calling thread; dead from the start if the thread is ending.
+pub(super) fn alive() -> Weak<()> {
+    ALIVE.try_with(Arc::downgrade).unwrap_or_default()
+}

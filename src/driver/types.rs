@@ -1,0 +1,157 @@
+//! What the calls of a driver take and give.
+
+use std::ffi::c_void;
+
+use crate::error::CudaCode;
+
+/// What a driver call gives: a value, or the code of the CUDA runtime.
+pub type DriverResult<T> = Result<T, CudaCode>;
+
+/// A device's number, counted from 0 (`int device` in CUDA).
+pub type Ordinal = i32;
+
+/// An address in device memory. Never dereferenced on the host.
+pub type DevicePtr = u64;
+
+/// A stream: its handle (`cudaStream_t` as a number) and the device that it belongs to.
+///
+/// The device matters for the default streams, whose handle means "of the current device", and for
+/// kernel launches, which CUDA binds to the current device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawStream {
+    /// The device that the stream belongs to.
+    pub device: Ordinal,
+    /// The `cudaStream_t`, as a number.
+    pub handle: usize,
+}
+
+impl RawStream {
+    /// The handle of the legacy default stream (`cudaStreamLegacy`).
+    pub const LEGACY: usize = 1;
+    /// The handle of the per-thread default stream (`cudaStreamPerThread`).
+    pub const PER_THREAD: usize = 2;
+
+    /// Whether the handle names a default stream, which means "of the current device" to CUDA.
+    #[must_use]
+    pub fn is_default(self) -> bool {
+        self.handle <= Self::PER_THREAD
+    }
+}
+
+/// An event: its handle (`cudaEvent_t` as a number) and the device that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RawEvent {
+    /// The device that was current when the event was created.
+    pub device: Ordinal,
+    /// The `cudaEvent_t`, as a number.
+    pub handle: usize,
+}
+
+/// The answer of a query that did not fail.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Poll {
+    /// All the work asked about is complete, and its effects are visible to the calling thread.
+    Done,
+    /// Some of it is not (`cudaErrorNotReady`).
+    NotReady,
+}
+
+/// Whether a stream is part of a graph capture (`cudaStreamCaptureStatus`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Capture {
+    /// Not capturing.
+    None,
+    /// Capturing: work is recorded into a graph, not executed.
+    Active,
+    /// The capture has failed, but has not been ended.
+    Invalidated,
+}
+
+/// Device attributes that the crate asks for (`cudaDeviceAttr`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attribute {
+    /// `cudaDevAttrMemoryPoolsSupported`: whether `cudaMallocAsync` works.
+    MemoryPoolsSupported,
+    /// `cudaDevAttrHostNumaId`: the NUMA node of the host that is closest to the device, or -1
+    /// if the system has none. A runtime older than 12.2 returns an error.
+    HostNumaNode,
+    /// `cudaDevAttrUnifiedAddressing`: one address space for the host and all devices.
+    UnifiedAddressing,
+    /// `cudaDevAttrCanUseHostPointerForRegisteredMem`: registered memory has, on the device, the
+    /// address that it has on the host.
+    CanUseHostPointerForRegisteredMem,
+}
+
+/// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HostFlags {
+    /// Page-locked for every device of the process, not only for the one it was allocated on.
+    pub portable: bool,
+    /// Mapped into the address space of the devices.
+    pub mapped: bool,
+    /// Write-combined: faster for the device to read over some links, very slow for the CPU to
+    /// read. Only for allocation.
+    pub write_combined: bool,
+}
+
+/// How an owned stream behaves (`cudaStreamCreateWithPriority`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StreamFlags {
+    /// Synchronizes with the legacy default stream. Off means `cudaStreamNonBlocking`.
+    pub blocking: bool,
+    /// Lower numbers run first; 0 is the default priority. Clamped by the runtime to its range.
+    pub priority: i32,
+}
+
+/// A function for the runtime to call when a stream gets to it (`cudaHostFn_t`).
+pub type HostFunction = unsafe extern "C" fn(*mut c_void);
+
+/// One copy of a [batch](super::Driver::copy_batch). Both addresses are plain numbers, as CUDA
+/// takes them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchCopy {
+    /// Where the bytes go.
+    pub dst: u64,
+    /// Where they come from.
+    pub src: u64,
+    /// How many; 0 is allowed and copies nothing.
+    pub bytes: usize,
+}
+
+/// From which memory to which all copies of a batch go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BatchKind {
+    /// From page-locked host memory to the device.
+    H2D,
+    /// From the device to page-locked host memory.
+    D2H,
+    /// Within the device.
+    D2D,
+}
+
+/// What [`Kernels::move_items`](super::Kernels::move_items) is to copy, 24 bytes, laid out as `pinlane_item` in
+/// `cuda/kernels.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Item {
+    /// The address of the first byte.
+    pub src: u64,
+    /// The address where it goes.
+    pub dst: u64,
+    /// The length in bytes; 0 is allowed.
+    pub bytes: u64,
+}
+
+/// Where the items of one [`Kernels::move_items`](super::Kernels::move_items) lie. It decides how the kernel is launched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mover {
+    /// Sources in page-locked host memory, destinations in device memory.
+    Up,
+    /// Sources in device memory, destinations in page-locked host memory.
+    Down,
+    /// Sources and destinations in device memory.
+    OnDevice,
+}
+
+/// The longest pattern of [`Kernels::fill`](super::Kernels::fill), in bytes.
+pub const MAX_PATTERN: usize = 64;

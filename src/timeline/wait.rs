@@ -1,0 +1,160 @@
+//! Asking and waiting for positions.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::Timeline;
+use super::event::Event;
+use super::marks::Fence;
+use crate::driver::Poll;
+use crate::error::{CudaCode, Result};
+
+/// How many other streams a stream remembers having waited for. Forgetting one costs another wait.
+const REMEMBERED: usize = 8;
+
+/// What to wait for at a pending position.
+enum Target {
+    /// This event, which is that of this fence.
+    Event(Fence, Arc<Event>),
+    /// The stream. When it is idle, everything pushed below this position is complete.
+    Stream(u64),
+}
+
+impl Timeline {
+    /// What to wait for at `position`; `None` if it is complete. `host` says that the host
+    /// waits, which may also wait for the stream.
+    fn target(&self, position: u64, operation: &'static str, host: bool) -> Result<Option<Target>> {
+        if self.is_retired(position) {
+            return Ok(None);
+        }
+        {
+            let marks = self.lock();
+            if marks.is_done(position) {
+                return Ok(None);
+            }
+            if let Some((fence, event)) = marks.event_for(position) {
+                return Ok(Some(Target::Event(fence, event)));
+            }
+            // Nothing lies behind it, so the stream will do, without another event. Only calls of
+            // this crate on other threads, at this moment, could make that wait longer.
+            if host && self.is_private() && position + 1 == marks.end() {
+                return Ok(Some(Target::Stream(marks.end())));
+            }
+        }
+        if let Some((fence, event)) = self.fence(self.open(operation)?, operation) {
+            return Ok(Some(Target::Event(fence, event)));
+        }
+        // The whole stream must not be asked while it is captured either.
+        self.open(operation)?;
+        Ok(Some(Target::Stream(self.recorded.load(Ordering::Acquire))))
+    }
+
+    /// Notes that what `target` names is complete.
+    fn reached(&self, target: &Target) {
+        match *target {
+            Target::Event(fence, _) => self.complete(fence.position),
+            Target::Stream(below) => self.retire(below),
+        }
+    }
+
+    /// Whether `position` is complete. Does not block; three answers: done, pending, failed.
+    pub(crate) fn poll(&self, position: u64) -> Result<Poll> {
+        let driver = self.context.driver("Ticket::is_done")?;
+        let Some(target) = self.target(position, "Ticket::is_done", false)? else {
+            return Ok(Poll::Done);
+        };
+        let (call, answer) = match &target {
+            Target::Event(_, event) => {
+                // SAFETY: an `Event` is live as long as it exists.
+                ("cudaEventQuery", unsafe { driver.event_query(event.raw()) })
+            }
+            Target::Stream(_) => {
+                // SAFETY: the stream is live.
+                ("cudaStreamQuery", unsafe { driver.stream_query(self.raw) })
+            }
+        };
+        match answer {
+            Ok(Poll::Done) => {
+                self.reached(&target);
+                Ok(Poll::Done)
+            }
+            Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
+            Err(code) => {
+                Err(self.context.error(code, call, "asking whether an operation is complete"))
+            }
+        }
+    }
+
+    /// Blocks until `position` is complete.
+    pub(crate) fn wait(&self, position: u64) -> Result<()> {
+        let driver = self.context.driver("Ticket::wait")?;
+        let Some(target) = self.target(position, "Ticket::wait", true)? else { return Ok(()) };
+        let (call, answer) = match &target {
+            Target::Event(_, event) => {
+                // SAFETY: an `Event` is live as long as it exists.
+                ("cudaEventSynchronize", unsafe { driver.event_synchronize(event.raw()) })
+            }
+            Target::Stream(_) => {
+                // SAFETY: the stream is live.
+                ("cudaStreamSynchronize", unsafe { driver.stream_synchronize(self.raw) })
+            }
+        };
+        answer.map_err(|code| self.context.error(code, call, "waiting for an operation"))?;
+        self.reached(&target);
+        Ok(())
+    }
+
+    /// Makes later work of this stream wait, on the device, for `position` of `producer`. A wait
+    /// that is known to be there already is not repeated.
+    pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
+        if std::ptr::eq(self, producer) || self.is_after(producer, position) {
+            return Ok(());
+        }
+        const CALL: &str = "cudaStreamWaitEvent";
+        match producer.target(position, CALL, false)? {
+            None => Ok(()),
+            Some(Target::Event(fence, event)) => {
+                let driver = self.context.driver(CALL)?;
+                self.close_group(CALL);
+                // SAFETY: the stream and the event are live.
+                unsafe { driver.stream_wait_event(self.raw, event.raw()) }
+                    .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
+                self.waited.store(self.recorded() + 1, Ordering::Relaxed);
+                self.remember(producer, fence);
+                Ok(())
+            }
+            // Without an event the host waits.
+            Some(Target::Stream(_)) => producer.wait(position),
+        }
+    }
+
+    /// Whether later work here is known to be ordered after `position` of `producer`.
+    fn is_after(&self, producer: &Timeline, position: u64) -> bool {
+        let after = self.after.lock();
+        after.iter().any(|(id, fence)| *id == producer.id && fence.implies(position))
+    }
+
+    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, waits
+    /// for it.
+    fn remember(&self, producer: &Timeline, fence: Fence) {
+        let mut after = self.after.lock();
+        after.retain(|(id, _)| *id != producer.id);
+        if after.len() == REMEMBERED {
+            after.pop_front();
+        }
+        after.push_back((producer.id, fence));
+    }
+
+    /// Blocks until everything submitted before the call is complete.
+    pub(crate) fn synchronize(&self) -> Result<()> {
+        let driver = self.context.driver("Stream::synchronize")?;
+        self.check_thread("Stream::synchronize")?;
+        let recorded = self.recorded.load(Ordering::Acquire);
+        // SAFETY: the stream is live.
+        unsafe { driver.stream_synchronize(self.raw) }.map_err(|code| {
+            self.context.error(code, "cudaStreamSynchronize", "waiting for the stream")
+        })?;
+        self.retire(recorded);
+        Ok(())
+    }
+}
