@@ -1,14 +1,14 @@
-/* What the programs that check the C interface share: counting what holds and what does not. */
+/* The check macros of the tests in C. They count checks and failures. */
 
-#ifndef PINLANE_EXAMPLES_CHECK_H
-#define PINLANE_EXAMPLES_CHECK_H
+#ifndef PINLANE_TESTS_CHECK_H
+#define PINLANE_TESTS_CHECK_H
 
 #include <pinlane/pinlane.h>
 
 #include <stdio.h>
 #include <string.h>
 
-/* Programs are compiled against these layouts: they change only with a new function. */
+/* Programs are compiled against these layouts: a struct may only grow, and no member may move. */
 #define MEMBER(type, member, offset)                                                               \
   _Static_assert(offsetof(type, member) == (offset), #type "." #member)
 
