@@ -27,7 +27,7 @@ static void versions_and_names(void) {
   EXPECT(ordinal == 1);
 }
 
-/* Calls every function that takes handles with ones that are none, of the given kinds. */
+/* Calls every function that takes handles with these, which are not valid. */
 static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *stream,
                     pinlane_buffer *buffer, pinlane_device_buffer *gpu, pinlane_ticket *ticket) {
   void *const untouched = &rig;
@@ -123,7 +123,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_download_batch(stream, NULL, 0, NULL, t));
   REFUSED(INVALID_HANDLE, pinlane_copy_batch(stream, NULL, 0, t));
   REFUSED(INVALID_HANDLE, pinlane_upload_file(s, (void *)gpu, 0, name, 1, t));
-  if (gpu != NULL) { /* NULL is no buffer there, and the address is needed */
+  if (gpu != NULL) { /* a NULL buffer means: the side is named by its address */
     const pinlane_copy copy = {.src = name, .bytes = 1, .device_buffer = gpu};
     const pinlane_device_copy between = {.src = name, .bytes = 1, .dst_buffer = gpu};
     REFUSED(INVALID_HANDLE, pinlane_upload_batch(s, &copy, 1, NULL, t));
@@ -151,12 +151,12 @@ static void no_handles(void) {
   refuses((void *)rig.pool, (void *)rig.stream, (void *)rig.buffer, (void *)rig.gpu,
           (void *)rig.ticket, (void *)rig.device);
 
-  /* An address, as of an object that somebody else allocated. */
+  /* The address of a variable. */
   long long local = 0;
   refuses((void *)&local, (void *)&local, (void *)&local, (void *)&local, (void *)&local,
           (void *)&local);
 
-  /* Freed, while all that they were made from still lives. */
+  /* Freed, while everything that they were made from is alive. */
   struct rig live = rig;
   set_up();
   struct rig stale = rig;
@@ -164,7 +164,7 @@ static void no_handles(void) {
   rig = live;
   refuses(stale.device, stale.pool, stale.stream, stale.buffer, stale.gpu, stale.ticket);
 
-  /* Freed twice; the second time is harmless, also for whoever got the slot meanwhile. */
+  /* Freed twice. The second time is refused, also if the slot has a new object. */
   set_up();
   REFUSED(INVALID_HANDLE, pinlane_device_free(stale.device));
   REFUSED(INVALID_HANDLE, pinlane_pool_free(stale.pool));
@@ -198,7 +198,7 @@ static void bad_outputs(void) {
   REFUSED(INVALID_VALUE, pinlane_buffer_read(rig.buffer, NULL));
   REFUSED(INVALID_VALUE, pinlane_device_buffer_alloc(rig.device, 1, NULL));
 
-  /* Misaligned, and as it was afterwards. */
+  /* Misaligned outputs are refused and not written. */
   _Alignas(16) char raw[32], before[32];
   memset(raw, 0x5a, sizeof raw);
   memcpy(before, raw, sizeof raw);
@@ -272,7 +272,7 @@ static void bad_ranges(void) {
   REFUSED(WRONG_DEVICE, pinlane_device_buffer_upload(s, rig.buffer, 0, rig.other_gpu, 0, 8, t));
   REFUSED(WRONG_DEVICE, pinlane_device_buffer_fill(rig.other_stream, rig.gpu, 0, 8, "x", 1, t));
 
-  /* Of another machine: nothing of it can be ordered with this one's. */
+  /* Objects of another machine cannot be ordered with this one's. */
   pinlane_device *elsewhere = NULL;
   pinlane_stream *foreign = NULL;
   OK(pinlane_emulator_create(NULL, &elsewhere, 1));

@@ -54,7 +54,7 @@ static void fill_copies(pinlane_copy *copies, int up) {
 
 static char expected(size_t i, size_t byte) { return rig.host[i * EACH + byte]; }
 
-/* What was uploaded from all places comes back to all places. */
+/* Uploads from all kinds of memory, downloads to all kinds, and compares. */
 static void round_trip(int32_t up, int32_t down) {
   static pinlane_copy copies[COPIES];
   pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
@@ -103,7 +103,7 @@ static void batches(void) {
   OK(pinlane_copy_batch(rig.stream, NULL, 0, NULL));
 }
 
-/* Refused, and nothing happens: as an upload and as a download. */
+/* Refused, as an upload and as a download. */
 #define REFUSED_UP(status, copies, count)                                                          \
   REFUSED(status, pinlane_upload_batch(rig.stream, copies, count, NULL, &ticket))
 #define REFUSED_DOWN(status, copies, count)                                                        \
@@ -131,7 +131,7 @@ static void bad_batches(void) {
   options.size++;
   REFUSED(INVALID_VALUE, pinlane_download_batch(s, &one, 1, &options, &ticket));
 
-  /* Sides that are named twice, not at all, or wrongly. */
+  /* Sides named twice, not at all, or wrongly. */
   pinlane_copy bad = one;
   bad.buffer = rig.pinned;
   REFUSED_UP(INVALID_VALUE, &bad, 1);
@@ -197,7 +197,7 @@ static void bad_batches(void) {
   options.path = PINLANE_PATH_PULL; /* kernels do not write to host memory */
   REFUSED(UNSUPPORTED, pinlane_download_batch(s, down, 2, &options, &ticket));
 
-  /* Of another machine. */
+  /* Buffers of another machine. */
   pinlane_device *elsewhere = NULL;
   pinlane_stream *foreign = NULL;
   OK(pinlane_emulator_create(NULL, &elsewhere, 1));
@@ -220,7 +220,7 @@ static void bad_batches(void) {
   EXPECT(ticket == NULL);
 }
 
-/* What a callback was told. */
+/* The state of the callback. */
 struct told {
   const pinlane_copy *copies;
   size_t calls, most;
@@ -247,14 +247,14 @@ static void downloads_that_tell(void) {
   OK(pinlane_download_batch_each(rig.stream, copies, COPIES, landed, &told));
   EXPECT(told.right && told.calls == COPIES);
 
-  /* Told no more after the tenth, but all are there. */
+  /* Not called again after the tenth, but all copies arrive. */
   memset(rig.back, 1, LARGE);
   told = (struct told){.copies = copies, .most = 10, .right = 1};
   OK(pinlane_download_batch_each(rig.stream, copies, COPIES, landed, &told));
   EXPECT(told.right && told.calls == 10);
   for (size_t i = 0; i < COPIES; i += 2) {
     if (memcmp(rig.back + i * EACH, rig.host + i * EACH, size_of(i)) != 0) {
-      EXPECT(!"all have landed");
+      EXPECT(!"all have arrived");
       break;
     }
   }

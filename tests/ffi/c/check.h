@@ -29,7 +29,9 @@ static inline void expect_status(const char *file, int line, const char *call,
   if (wanted != got) {
     fprintf(stderr, "  gave %s: %s\n", pinlane_status_name(got), pinlane_last_error());
   } else if (got != PINLANE_STATUS_OK) {
-    expect(file, line, "a failure has a message", pinlane_last_error()[0] != '\0');
+    const char *const message = pinlane_last_error();
+    expect(file, line, "a message begins with the function", strncmp(message, "pinlane_", 8) == 0);
+    expect(file, line, "a message names nothing of Rust", strstr(message, "::") == NULL);
   }
 }
 #define OK(call) expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_OK, (call))

@@ -67,7 +67,7 @@ static void memory_of_ones_own(void) {
   OK(pinlane_buffer_register(rig.device, NULL, 0, &buffer));
   OK(pinlane_buffer_free(buffer));
 
-  /* Out of the middle of an object, at an address that is aligned to nothing. */
+  /* A part of an object, at an unaligned address. */
   OK(pinlane_buffer_register(rig.device, memory + 1, LENT, &buffer));
   REFUSED(INVALID_VALUE, pinlane_buffer_register(rig.device, memory, BYTES, &again));
   EXPECT(pinlane_last_cuda_error() == 712 &&
@@ -121,7 +121,7 @@ static void tickets(void) {
   OK(pinlane_stream_synchronize(rig.other_stream));
 }
 
-/* Messages belong to their thread, and a handle is freed once, however many try at once. */
+/* Each thread has its own message. Of several threads that free a handle, one succeeds. */
 struct racer {
   pinlane_buffer *buffer;
   pinlane_status freed;
@@ -164,7 +164,7 @@ static void threads(void) {
   EXPECT(freed == 1);
 }
 
-/* A child is refused everything, whatever it had from its parent; freeing there leaks, quietly. */
+/* A forked child is refused every call. Freeing there succeeds and leaks. */
 static void forks(void) {
   void *memory = NULL;
   OK(pinlane_pool_allocate(rig.pool, BYTES, 1, &memory));
@@ -192,7 +192,7 @@ static void forks(void) {
   EXPECT(child > 0 && waitpid(child, &status, 0) == child);
   EXPECT(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   const void *data = NULL;
-  OK(pinlane_buffer_read(rig.buffer, &data)); /* the parent's is as it was */
+  OK(pinlane_buffer_read(rig.buffer, &data)); /* the parent can still use it */
   OK(pinlane_pool_deallocate(rig.pool, memory));
 }
 

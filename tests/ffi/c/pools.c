@@ -1,6 +1,5 @@
-/* What pools promise to C programs: options, budgets, waiting, giving back, and memory by address.
- *
- * C11, on a lazy emulated device, which makes "in flight" certain. */
+/* Pools: options, budgets, waiting, giving memory back, and memory by its address. C11, on a lazy
+ * emulated device: what nobody waits for is in flight for certain. */
 
 #include "check.h"
 
@@ -105,7 +104,7 @@ static void bad_options(void) {
 }
 
 static void options_are_obeyed(void) {
-  /* All zero but for the size, and none at all: half of the memory there is. */
+  /* Only the size set, and no options at all: both mean half of the memory. */
   const pinlane_pool_options none = PINLANE_POOL_OPTIONS_INIT;
   pinlane_pool *pool = pool_of(&none), *other = pool_of(NULL);
   EXPECT(stats_of(pool).max_bytes > PAGE);
@@ -228,11 +227,11 @@ static void memory_by_address(void) {
   OK(pinlane_pool_allocate(pool, PAGE, 1, &memory));
   memset(memory, 7, PAGE);
   EXPECT(stats_of(pool).live_bytes == PAGE);
-  OK(pinlane_pool_allocate(pool, 0, 1, &nothing)); /* as malloc: an address of its own */
+  OK(pinlane_pool_allocate(pool, 0, 1, &nothing)); /* as malloc: a distinct address */
   EXPECT(nothing != NULL && nothing != memory);
   OK(pinlane_pool_deallocate(pool, nothing));
 
-  /* Interior, another pool's, a buffer's, the program's, and none at all. */
+  /* Inside an allocation, of another pool, of a buffer, of the program, and no address at all. */
   REFUSED(INVALID_VALUE, pinlane_pool_deallocate(pool, (char *)memory + 1));
   REFUSED(INVALID_VALUE, pinlane_pool_deallocate(pool, (char *)memory + PAGE - 1));
   REFUSED(INVALID_HANDLE, pinlane_pool_deallocate(other, memory));
@@ -256,7 +255,7 @@ static void memory_by_address(void) {
     }
   }
 
-  /* Once, by any handle of the pool. */
+  /* Freed once, by any handle of the pool. */
   pinlane_pool *clone = NULL;
   int32_t same = -1;
   OK(pinlane_pool_clone(pool, &clone));
@@ -272,7 +271,7 @@ static void memory_by_address(void) {
   OK(pinlane_pool_free(other));
 }
 
-/* The caller's own work on raw memory, here what pinlane has on the stream. */
+/* The caller's own work on memory by address. Here pinlane enqueues it. */
 static void uses_of_memory(void) {
   pinlane_pool *pool = pool_with_budget(PAGE);
   pinlane_stream *stream = NULL, *foreign = NULL;
@@ -296,7 +295,7 @@ static void uses_of_memory(void) {
   EXPECT(again == memory && stats_of(pool).in_flight_bytes == 0 && stats_of(pool).waits == 1);
   OK(pinlane_pool_deallocate(pool, again));
 
-  /* Without a recorded use it is anybody's at once. */
+  /* Without a recorded use it is reused at once. */
   OK(pinlane_pool_allocate(pool, PAGE, 1, &memory));
   OK(pinlane_pool_deallocate(pool, memory));
   OK(pinlane_buffer_try_alloc(pool, PAGE, &buffer));

@@ -107,7 +107,7 @@ static void files(void) {
   if (temporary == NULL || fwrite(rig.host, LARGE, 1, temporary) != 1 || fflush(temporary) != 0) {
     abort();
   }
-  char path[32]; /* it has no other name */
+  char path[32]; /* the file has no other name */
   snprintf(path, sizeof path, "/proc/self/fd/%d", fileno(temporary));
   pinlane_file *file = NULL;
   uint64_t size = 0;
@@ -161,7 +161,7 @@ static void files(void) {
           pinlane_upload_file_ranges(s, file, (pinlane_file_range[]){ranges[0], ranges[0]}, 2, t));
   EXPECT(ticket == NULL);
 
-  /* Cut off after it was opened: a status, and no signal. */
+  /* Cut off after it was opened: a status, not a signal. */
   EXPECT(ftruncate(fileno(temporary), 10) == 0);
   REFUSED(OUT_OF_RANGE, pinlane_upload_file(s, file, 0, rig.raw, 11, t));
   OK(pinlane_upload_file(s, file, 0, rig.raw, 10, NULL));
@@ -169,7 +169,7 @@ static void files(void) {
   REFUSED(INVALID_HANDLE, pinlane_file_free(file));
   OK(pinlane_file_free(NULL));
 
-  /* Past the page cache, where the file system can. */
+  /* Past the page cache, if the file system supports that. */
   file = NULL;
   const pinlane_status direct = pinlane_file_open(path, PINLANE_FILE_DIRECT, &file);
   EXPECT(direct == PINLANE_STATUS_OK || direct == PINLANE_STATUS_UNSUPPORTED);

@@ -15,7 +15,7 @@
 
 namespace {
 
-/// A stream of the caller's, here one that pinlane made, lent as a raw handle.
+/// A function that takes any stream.
 std::uint32_t last_after_download(pinlane::stream_ref stream, const pinlane::pinned_pool& pool,
                                   const pinlane::device_buffer<std::uint32_t>& gpu) {
   auto host = pool.alloc<std::uint32_t>(gpu.size());
@@ -34,7 +34,7 @@ void streams_and_foreign_work(rig& rig) {
   const auto own = pinlane::stream::per_thread_default(rig.device);
   EXPECT(last_after_download(own, rig.pool, gpu) == 3);
 
-  // Work that is enqueued in `foreign` counts as a use, also if it ends by an exception.
+  // Work that is enqueued in `foreign` counts as a use, even if an exception ends it.
   auto host = rig.pool.alloc<std::uint32_t>(64);
   void* lent = nullptr;
   rig.stream.foreign([&](void* native) { lent = native; }, gpu, host).wait();
@@ -50,8 +50,7 @@ void streams_and_foreign_work(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
-/// A use is recorded whatever `launch` does with the buffer, and whatever other threads do
-/// meanwhile.
+/// The use is recorded, whatever `launch` and other threads do with the buffer.
 void foreign_work_is_never_lost(rig& rig) {
   auto gpu = rig.device.alloc<std::uint32_t>(64);
   auto host = rig.pool.alloc<std::uint32_t>(64);
@@ -61,7 +60,7 @@ void foreign_work_is_never_lost(rig& rig) {
   rig.stream.synchronize();
   EXPECT(elsewhere.try_write().has_value());
 
-  // Calls that conflict are refused before anything is enqueued, and until the use is recorded.
+  // Until the use is recorded, calls that conflict are refused.
   const auto& shared = elsewhere;
   std::uint32_t* const address = elsewhere.address();
   rig.stream.foreign(
@@ -99,7 +98,7 @@ struct ending {
   pinlane::pinned_buffer<std::uint32_t>& host;
 };
 
-/// A thread may end inside `foreign`: what it enqueued counts as a use.
+/// What a thread enqueued counts as a use if the thread ends inside `foreign`.
 void a_thread_ends_in_foreign_work(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(64);
   ending given{rig, host};
@@ -117,7 +116,7 @@ void a_thread_ends_in_foreign_work(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
-/// Cancellation waits until a callback has returned.
+/// Cancellation is deferred until a callback has returned.
 void a_thread_is_cancelled_in_a_callback(rig& rig) {
   auto gpu = rig.device.alloc<std::uint32_t>(4);
   std::vector<std::uint32_t> to(4);

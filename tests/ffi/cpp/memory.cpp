@@ -55,7 +55,7 @@ void pools(rig& rig) {
 }
 
 void memory_of_ones_own(rig& rig) {
-  const pinlane::stream stream(rig.device); // nobody has asked it anything
+  const pinlane::stream stream(rig.device); // nobody has waited for it yet
   std::vector<std::uint32_t> values(100, 5);
   auto gpu = rig.device.alloc<std::uint32_t>(100);
   stream.fill(gpu, 7u);
@@ -92,7 +92,7 @@ void containers(rig& rig) {
     }
     EXPECT(pool.stats().live_bytes >= 4000);
     const float* const data = samples.data();
-    moved = std::move(samples); // between equal resources it moves no element
+    moved = std::move(samples); // equal resources: no element moves
     EXPECT(moved.data() == data && moved[999] == 999.0f);
     std::pmr::vector<float> copied(&stranger);
     copied = std::move(moved);
@@ -116,7 +116,7 @@ void containers(rig& rig) {
   }
   EXPECT(refused);
 
-  // Freed with a use pending, the memory is used again only behind it.
+  // Freed with a pending use, the memory is reused only after that use.
   void* const memory = resource.allocate(std::size_t{1} << 20);
   rig.stream.busy(std::chrono::microseconds(1));
   resource.record_use(static_cast<char*>(memory) + 5, rig.stream);

@@ -60,7 +60,7 @@ void batches(rig& rig) {
   for (std::size_t i = 0; i < count; ++i) {
     pinned.write()[i] = static_cast<float>(i);
   }
-  // Two elements each: of page-locked memory, of pageable memory, to the program's own address.
+  // Two elements each: from page-locked and pageable memory, one to a bare address.
   const std::vector<float> odd = {100, 101}, own = {102, 103};
   std::vector<pinlane::upload_item> up;
   for (std::size_t i = 4; i < count; i += 2) {
@@ -121,7 +121,7 @@ void files(rig& rig) {
   EXPECT(thrown_by([] { (void)pinlane::file_reader::open_direct("/"); }) == PINLANE_STATUS_IO);
   EXPECT(thrown_by([] { (void)pinlane::file_reader().size_bytes(); }) ==
          PINLANE_STATUS_INVALID_HANDLE);
-  // This program itself is a file of some size.
+  // The program itself serves as the file.
   const auto file = pinlane::file_reader::open("/proc/self/exe");
   std::ifstream same("/proc/self/exe", std::ios::binary);
   std::vector<char> start(6000);

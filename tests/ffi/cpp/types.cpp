@@ -49,7 +49,7 @@ void ownership(rig& rig) {
   pinlane_buffer* const again = adopted.release();
   EXPECT(thrown_by([&] { (void)pinlane::pinned_buffer<std::uint64_t>::adopt(again); }) ==
          PINLANE_STATUS_LENGTH_MISMATCH);
-  EXPECT(pinlane_buffer_free(again) == PINLANE_STATUS_OK); // still the caller's
+  EXPECT(pinlane_buffer_free(again) == PINLANE_STATUS_OK); // adopt did not take it
 
   // Assigning frees what was there; going out of scope frees exactly once.
   auto first = rig.device.alloc<float>(4);
@@ -117,7 +117,7 @@ void waiting(rig& rig) {
   EXPECT(rig.pool.try_alloc<std::uint32_t>(100).has_value());
 }
 
-/// Sums through a plain function that knows nothing of pinlane.
+/// A plain function that does not know pinlane.
 std::uint32_t sum(const std::uint32_t* data, std::size_t size) {
   std::uint32_t result = 0;
   while (size-- > 0) {
@@ -140,10 +140,10 @@ void spans(rig& rig) {
 #endif
 }
 
-/// What a `pinlane_status` that was just returned is thrown as.
+/// The message of the exception for a status that was just returned.
 std::string message_of(pinlane_status status) { return pinlane::error(status).what(); }
 
-/// No form of a function leaves the message of an older failure.
+/// Every form of a function sets the message, so none shows that of an older failure.
 void every_status_sets_the_message(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(4);
   auto gpu = rig.device.alloc<std::uint32_t>(8);
@@ -174,7 +174,7 @@ void every_status_sets_the_message(rig& rig) {
   stream.synchronize();
 }
 
-/// After `main` the thread has no place for a message; then the status says what it means.
+/// After `main` there is no place for a message. The message then is what the status means.
 struct after_main {
   ~after_main() {
     std::size_t bytes = 0;
