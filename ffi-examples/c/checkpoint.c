@@ -1,8 +1,9 @@
-/* A small checkpoint goes from its file to the device and comes back, tensor by tensor: pinlane in C99.
+/* The tensors of a small checkpoint go from their file to the device and back, in C99.
  *
- *   file --one job of many ranges--> device --one batch--> ordinary memory, each tensor told of as it lands
+ *   file --one call, many ranges--> device --one batch--> pageable memory
  *
- * On a machine with a GPU it is GPU 0, elsewhere an emulated device. */
+ * A callback checks each tensor as soon as it has arrived. The device is GPU 0, or an emulated one
+ * where there is no GPU. */
 
 #include <pinlane/pinlane.h>
 
@@ -23,8 +24,8 @@ enum { TENSORS = 300, HEADER = 64 };
 /* Mostly small, as biases and norms are, and a few large ones. */
 static size_t tensor_bytes(size_t tensor) { return tensor % 50 == 0 ? 400000 : 64 + tensor * 4; }
 
-/* What lies in the file at some place. */
-static unsigned char byte_at(size_t place) { return (unsigned char)(place * 2654435761u >> 13); }
+/* The byte of the file at an offset. */
+static unsigned char byte_at(size_t offset) { return (unsigned char)(offset * 2654435761u >> 13); }
 
 static int write_file(const char *path, size_t bytes) {
   FILE *file = fopen(path, "wb");
@@ -32,19 +33,19 @@ static int write_file(const char *path, size_t bytes) {
     return 0;
   }
   int written = 1;
-  for (size_t place = 0; place < bytes; place++) {
-    written = written && fputc(byte_at(place), file) != EOF;
+  for (size_t offset = 0; offset < bytes; offset++) {
+    written = written && fputc(byte_at(offset), file) != EOF;
   }
   return fclose(file) == 0 && written;
 }
 
-/* What the callback is told, and what it makes of it. */
+/* The state of the callback. */
 struct arrivals {
   const size_t *starts;
   size_t count, wrong;
 };
 
-/* Called on the thread that downloads, while other tensors are on their way. */
+/* Runs on the thread that downloads, while other tensors are on their way. */
 static int32_t tensor_landed(void *user, size_t number, const void *data, size_t bytes) {
   struct arrivals *arrivals = user;
   const unsigned char *got = data;
@@ -54,7 +55,7 @@ static int32_t tensor_landed(void *user, size_t number, const void *data, size_t
   }
   arrivals->count++;
   arrivals->wrong += wrong;
-  return wrong != 0; /* no need to look at the others then */
+  return wrong != 0; /* not 0: do not call me for the others */
 }
 
 int main(int argc, char **argv) {
@@ -88,7 +89,7 @@ int main(int argc, char **argv) {
   CHECK(pinlane_device_buffer_alloc(device, bytes, &weights));
   CHECK(pinlane_file_open(path, 0, &file));
 
-  /* From the file, in its order, to the device, where the tensors lie back to front. */
+  /* From the file, in the order of the file. On the device the tensors lie in reverse order. */
   for (size_t i = 0; i < TENSORS; i++) {
     ranges[i].offset = starts[i];
     ranges[i].bytes = tensor_bytes(i);
@@ -97,16 +98,13 @@ int main(int argc, char **argv) {
   }
   CHECK(pinlane_upload_file_ranges(stream, file, ranges, TENSORS, NULL));
 
-  /* Back to ordinary memory: members that are not named here are zero. */
+  /* Back to pageable memory. Members that are not set here are zero. */
   for (size_t i = 0; i < TENSORS; i++) {
     copies[i].device_buffer = weights;
     copies[i].device_offset = ranges[i].device_offset;
     copies[i].dst = back + (starts[i] - HEADER);
     copies[i].bytes = tensor_bytes(i);
   }
-  pinlane_plan plan = PINLANE_PLAN_INIT;
-  char words[512];
-  CHECK(pinlane_plan_download(stream, copies, TENSORS, &plan, words, sizeof words, NULL));
   struct arrivals arrivals = {starts, 0, 0};
   CHECK(pinlane_download_batch_each(stream, copies, TENSORS, tensor_landed, &arrivals));
   if (arrivals.count != TENSORS || arrivals.wrong != 0) {
@@ -129,7 +127,6 @@ int main(int argc, char **argv) {
   }
 
   printf("%s: %d tensors, %zu bytes, from a file and back, bit for bit\n", name, TENSORS, bytes);
-  printf("%s\n", words);
   exit_code = 0;
 
 cleanup:

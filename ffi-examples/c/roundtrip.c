@@ -1,6 +1,5 @@
-/* Data goes to the device and back, bit for bit: pinlane in C99.
- *
- * On a machine with a GPU it is GPU 0, elsewhere an emulated device. */
+/* A first copy: data goes to the device and back, in C99. The device is GPU 0, or an emulated one
+ * where there is no GPU. */
 
 #include <pinlane/pinlane.h>
 
@@ -10,8 +9,8 @@
 
 enum { COUNT = 1 << 20, HEAD = 1000 };
 
-/* Statuses are handled in one place: a failed call prints its message and goes to the clean-up, where
- * freeing is right for every handle, since NULL is a no-op. */
+/* A call that fails prints its message and jumps to the clean-up. Freeing is right there for every
+ * handle: NULL is a no-op. */
 #define CHECK(call)                                                                                \
   do {                                                                                             \
     if ((call) != PINLANE_STATUS_OK) {                                                             \
@@ -20,7 +19,7 @@ enum { COUNT = 1 << 20, HEAD = 1000 };
     }                                                                                              \
   } while (0)
 
-/* What the buffer must hold after the trip. */
+/* What the buffer must hold in the end. */
 static uint32_t expected(size_t i) { return i < HEAD ? 7u : (uint32_t)i * 2654435761u; }
 
 int main(void) {
@@ -54,7 +53,7 @@ int main(void) {
     ((uint32_t *)data)[i] = (uint32_t)i * 2654435761u;
   }
 
-  /* None of these blocks; each runs behind the one before. */
+  /* None of these calls blocks. The device executes them in this order. */
   CHECK(pinlane_device_buffer_upload(stream, host, 0, gpu, 0, bytes, NULL));
   CHECK(
       pinlane_device_buffer_fill(stream, gpu, 0, HEAD * sizeof seven, &seven, sizeof seven, NULL));
@@ -62,7 +61,7 @@ int main(void) {
   CHECK(pinlane_device_buffer_download(stream, gpu, 0, host, 0, bytes, NULL));
   CHECK(pinlane_device_buffer_download(stream, gpu_sum, 0, sum, 0, sizeof(uint64_t), NULL));
 
-  /* Reading waits for the copies into that buffer. */
+  /* This waits for the copies into the buffer. */
   const void *result = NULL, *device_sum = NULL;
   CHECK(pinlane_buffer_read(host, &result));
   CHECK(pinlane_buffer_read(sum, &device_sum));

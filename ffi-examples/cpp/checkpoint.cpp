@@ -1,11 +1,10 @@
-// A small checkpoint goes from its file to the device and comes back, tensor by tensor: pinlane in
-// C++17.
+// The tensors of a small checkpoint go from their file to the device and back, in C++17.
 //
-//   file --one job of many ranges--> device --one batch--> ordinary memory, each tensor told of as
-//   it lands
-//        \--page-locked memory--one batch--> a second copy on the device
+//   file --one call, many ranges--> device --one batch--> pageable memory
+//   file --one read--> page-locked memory --one batch--> a second copy on the device
 //
-// On a machine with a GPU it is GPU 0, elsewhere an emulated device.
+// A callback checks each tensor as soon as it has arrived. The device is GPU 0, or an emulated one
+// where there is no GPU.
 
 #include <pinlane/pinlane.hpp>
 
@@ -25,7 +24,7 @@ constexpr std::size_t header_bytes = 64;
 /// Mostly small, as biases and norms are, and a few large ones.
 std::size_t elements_of(std::size_t tensor) { return tensor % 50 == 0 ? 100'000 : 16 + tensor; }
 
-/// What a tensor of the checkpoint holds.
+/// One element of a tensor.
 float element(std::size_t tensor, std::size_t index) {
   return static_cast<float>(tensor) + static_cast<float>(index % 1000) / 1000.0f;
 }
@@ -38,7 +37,7 @@ std::vector<float> elements(std::size_t tensor) {
   return values;
 }
 
-/// The file, which is removed in the end.
+/// The file. Its destructor removes it.
 struct checkpoint {
   std::string path;
 
@@ -65,7 +64,7 @@ int main(int argc, char** argv) try {
   const pinlane::stream stream(device);
   const auto file = pinlane::file_reader::open(saved.path);
 
-  // From the file to the device: every tensor has a buffer of its own.
+  // From the file to the device. Each tensor has its own buffer.
   std::vector<pinlane::device_buffer<float>> weights;
   std::vector<pinlane::file_range> ranges;
   std::uint64_t offset = header_bytes;
@@ -76,22 +75,21 @@ int main(int argc, char** argv) try {
   }
   stream.upload_file_ranges(file, ranges);
 
-  // Back to ordinary memory: tensors are looked at as they land.
+  // Back to pageable memory. Each tensor is checked as soon as it has arrived.
   std::vector<std::vector<float>> back(tensors);
   std::vector<pinlane::download_item> down;
   for (std::size_t tensor = 0; tensor < tensors; ++tensor) {
     back[tensor].resize(elements_of(tensor));
     down.emplace_back(weights[tensor], back[tensor]);
   }
-  const pinlane::plan plan = stream.plan_download(down);
   std::size_t right = 0;
   stream.download_batch_each(down, [&](std::size_t tensor, pinlane::span<const std::byte> bytes) {
     right +=
         bytes.size() == back[tensor].size() * sizeof(float) && back[tensor] == elements(tensor);
   });
 
-  // A second copy, by way of page-locked memory that the file is read into: all but the header at
-  // once.
+  // A second copy: one read of the whole file but its header, into page-locked memory, and one
+  // batch from there.
   const std::size_t total =
       (static_cast<std::size_t>(file.size_bytes()) - header_bytes) / sizeof(float);
   auto host = pool.alloc<float>(total);
@@ -101,12 +99,11 @@ int main(int argc, char** argv) try {
   std::size_t start = 0;
   for (std::size_t tensor = 0; tensor < tensors; start += elements_of(tensor++)) {
     const std::size_t size = elements_of(tensor);
-    up.emplace_back(host.slice(start, size),
-                    twin.slice(total - start - size, size)); // back to front
+    up.emplace_back(host.slice(start, size), twin.slice(total - start - size, size));
   }
   stream.upload_batch(up); // returns at once
 
-  // One slice at a time, from and to whatever has data() and size().
+  // Copies from and to whatever has data() and size().
   std::vector<float> last(elements_of(tensors - 1));
   stream.download(twin.slice(0, last.size()), last);
   right += last == elements(tensors - 1);
@@ -120,8 +117,8 @@ int main(int argc, char** argv) try {
     std::fprintf(stderr, "%zu of %zu are right\n", right, tensors + 2);
     return 1;
   }
-  std::printf("%s: %zu tensors, %zu bytes, from a file and back, bit for bit\n%s\n",
-              device.name().c_str(), tensors, total * sizeof(float), plan.text.c_str());
+  std::printf("%s: %zu tensors, %zu bytes, from a file and back, bit for bit\n",
+              device.name().c_str(), tensors, total * sizeof(float));
   return 0;
 } catch (const pinlane::error& error) {
   std::fprintf(stderr, "%s: %s\n", pinlane_status_name(error.status()), error.what());

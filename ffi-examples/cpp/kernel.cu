@@ -1,7 +1,7 @@
-// A kernel of your own, and memory and streams of your own, together with pinlane. Needs a GPU.
+// Your own kernel, streams and memory together with pinlane. Needs a GPU.
 //
-// nvcc links its own copy of the CUDA runtime into the program; the static library of pinlane
-// brings none, so both share that one.
+// nvcc links a CUDA runtime into the program. pinlane's static library brings none, so both use
+// that one.
 
 #include <pinlane/pinlane.hpp>
 
@@ -44,7 +44,7 @@ bool all(pinlane::span<const float> elements, float first, float step) {
   return true;
 }
 
-/// Your kernel on pinlane's buffers: no synchronisation, and none is missing.
+/// Your kernel on pinlane's buffers. It needs no synchronisation.
 bool own_kernel(const pinlane::device& device, const pinlane::pinned_pool& pool) {
   const pinlane::stream upload(device), compute(device);
   auto host = pool.alloc<float>(count);
@@ -63,7 +63,7 @@ bool own_kernel(const pinlane::device& device, const pinlane::pinned_pool& pool)
   return all(host.read(), 0, 3); // 2 x + x
 }
 
-/// Pinlane's buffers on your stream and in your copies, from memory that you allocated.
+/// pinlane's buffers with your stream, your copies and your device memory.
 bool own_stream_and_memory(const pinlane::device& device, const pinlane::pinned_pool& pool) {
   cudaStream_t mine = nullptr;
   float *x = nullptr, *y = nullptr;
@@ -76,7 +76,7 @@ bool own_stream_and_memory(const pinlane::device& device, const pinlane::pinned_
   {
     const auto stream = pinlane::stream::from_native_handle(device, mine);
     stream.upload_to(host, x);
-    stream.foreign( // a copy of your own, from page-locked memory of the pool
+    stream.foreign( // your own copy out of a pinned_buffer
         [&](void*) {
           check(
               cudaMemcpyAsync(y, host.address(), host.size_bytes(), cudaMemcpyHostToDevice, mine));

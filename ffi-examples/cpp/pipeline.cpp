@@ -1,10 +1,9 @@
-// Four streams and two devices, and no line that orders them: batches go to one device, on to the
-// other and back, while the next ones are already on their way.
+// A pipeline over four streams and two devices, without a line that orders them: the buffers do.
+// Several batches are on their way at once.
 //
-//   stream 0 .. 3:   upload -> copy to the other device -> fill half of it -> download
+//   upload -> copy to the second device -> fill half of it -> download
 //
-// The devices are emulated, unless this machine has GPUs. With one GPU the second device is the
-// first.
+// The devices are emulated where there is no GPU. With one GPU, both devices are that GPU.
 
 #include <pinlane/pinlane.hpp>
 
@@ -19,12 +18,12 @@ namespace {
 
 constexpr std::size_t batches = 24;
 constexpr std::size_t batch_size = 50'000;
-constexpr std::size_t depth = 4; // so many batches are on their way at once
+constexpr std::size_t depth = 4; // this many batches are on their way at once
 
-/// What batch `batch` holds at `index` before its trip.
+/// Element `index` of a batch, before its trip.
 std::uint64_t element(std::size_t batch, std::size_t index) { return batch << 32 | index; }
 
-/// All GPUs there are, or two emulated devices.
+/// All GPUs, or two emulated devices.
 std::vector<pinlane::device> open_devices() {
   std::vector<pinlane::device> devices;
   for (int ordinal = 0; ordinal < pinlane::device::count(); ++ordinal) {
@@ -33,7 +32,7 @@ std::vector<pinlane::device> open_devices() {
   return devices.empty() ? pinlane::device::emulated(2) : std::move(devices);
 }
 
-/// A batch on its way: `host` comes back with the first half sent round, and the second half zero.
+/// A batch on its way. When it is back, the second half of `host` is zero.
 struct in_flight {
   std::size_t batch;
   pinlane::pinned_buffer<std::uint64_t> host;
@@ -51,9 +50,9 @@ in_flight send(std::size_t batch, const pinlane::pinned_pool& pool, const pinlan
   constexpr std::size_t half = batch_size / 2;
   out.upload(host, here);
   out.copy(here, there);
-  back.fill(there.slice(half, half), 0u); // on another stream: waits, on the device, for the copy
+  back.fill(there.slice(half, half), 0u); // another stream: it waits, on the device, for the copy
   back.download(there, host);
-  return {batch, std::move(host)}; // `here` and `there` are freed behind their last use
+  return {batch, std::move(host)}; // `here` and `there` are freed after their last use
 }
 
 bool arrived(const in_flight& sent) {
@@ -83,7 +82,7 @@ int main() try {
   for (std::size_t batch = 0; batch < batches; ++batch) {
     if (window.size() == depth) {
       right = arrived(window.front()) && right;
-      window.pop_front(); // its block is the next batch's
+      window.pop_front(); // the next batch gets its block
     }
     window.push_back(send(batch, pool, first, second, outward[batch % 2], backward[batch / 2 % 2]));
   }

@@ -1,6 +1,5 @@
-// Standard containers in page-locked memory: a pool as a std::pmr::memory_resource.
-//
-// On a machine with a GPU it is GPU 0, elsewhere an emulated device.
+// Standard containers in page-locked memory: a pool as a std::pmr::memory_resource. The device is
+// GPU 0, or an emulated one where there is no GPU.
 
 #include <pinlane/pinlane.hpp>
 
@@ -13,7 +12,7 @@
 
 namespace {
 
-/// What a data loader collects: the samples of a batch, of any lengths, behind one another.
+/// A batch of a data loader: samples of any lengths, one after the other.
 struct batch {
   std::pmr::vector<float> samples;
   std::pmr::map<std::pmr::string, std::size_t> offsets;
@@ -44,8 +43,8 @@ int main() try {
     count = batch.samples.size();
     std::printf("%zu samples in %zu bytes of page-locked memory\n", count, pool.stats().live_bytes);
 
-    // What is in a container, a copy of your own can take from there at full speed. pinlane's own
-    // copies take buffers, which know when the device is done with them.
+    // Your own CUDA copies may read a container's memory at full speed. pinlane's copies take
+    // buffers, because a buffer knows when the device is done with it.
     auto host = pool.alloc<float>(count);
     std::copy(batch.samples.begin(), batch.samples.end(), host.write().begin());
     auto gpu = device.alloc<float>(count);
@@ -57,7 +56,7 @@ int main() try {
     }
   }
 
-  // Freed memory is kept for the next batch, until somebody wants it back.
+  // The pool keeps freed memory for the next batch, until it is trimmed.
   const std::size_t kept = pool.stats().cached_bytes, released = pool.trim();
   std::printf("%zu bytes were kept, %zu went back to the system\n", kept, released);
 

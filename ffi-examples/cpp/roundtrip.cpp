@@ -1,6 +1,5 @@
-// Data goes to the device and back, bit for bit: pinlane in C++17.
-//
-// On a machine with a GPU it is GPU 0, elsewhere an emulated device.
+// A first copy: data goes to the device and back, in C++17. The objects free themselves. The device
+// is GPU 0, or an emulated one where there is no GPU.
 
 #include <pinlane/pinlane.hpp>
 
@@ -23,7 +22,7 @@ int main() try {
   auto gpu = device.alloc<std::uint32_t>(count);
   std::copy(expected.begin(), expected.end(), host.write().begin());
 
-  // None of these blocks; each runs behind the one before.
+  // None of these calls blocks. The device executes them in this order.
   stream.upload(host, gpu);
   stream.fill(gpu.slice(0, 1000), 7u);
   stream.download(gpu, host);

@@ -3,21 +3,22 @@
  *
  * Conventions
  *
- * - A function returns a status; PINLANE_STATUS_OK is 0. Names in "Statuses" lack their prefix,
- *   PINLANE_STATUS_. The message of a failed call is in pinlane_last_error(), per thread.
- * - Arguments: what is acted on first, then inputs, then outputs. Outputs are written only on
- *   success. NULL, stale and foreign handles, and misaligned pointers, give a status.
- * - Handles are opaque and no pointers: do not dereference them. Each type has one function that
- *   frees it; NULL is then a no-op. Objects keep alive what they are made from, so that handles
- *   can be freed in any order.
- * - Sizes, offsets and lengths are in bytes. "Does not block" is about the host: work is enqueued,
- *   and executed in the order of its stream.
+ * - A function returns a status; PINLANE_STATUS_OK is 0. After "Statuses", names stand without
+ *   their prefix PINLANE_STATUS_. pinlane_last_error() gives the message of this thread's last
+ *   failed call.
+ * - Arguments: first what the function acts on, then inputs, then outputs. Outputs are written
+ *   only on success. A NULL, stale or foreign handle gives a status; so does a misaligned pointer.
+ * - Handles are opaque. They are not pointers: do not dereference them. Each type has one function
+ *   that frees its handles; freeing NULL is a no-op. An object keeps alive what it was made from,
+ *   so handles may be freed in any order.
+ * - Sizes, offsets and lengths are in bytes. "Does not block" speaks of the host: the call enqueues
+ *   work, which the device executes in the order of the stream.
  * - Any thread may call any function, unless its comment says otherwise.
- * - Streams cross as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
+ * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
  * - Arrays of copies are read before the call returns. Their destinations must not overlap.
- * - Rust's Prefetch has no form in C: it is made of closures and threads of Rust.
- * - Under "Safety" stands what pinlane cannot check.
+ * - Rust's Prefetch has no form in C: it consists of closures and threads of Rust.
+ * - "Safety" lists what pinlane cannot check.
  */
 
 #ifndef PINLANE_PINLANE_H
@@ -40,14 +41,41 @@
 #define PINLANE_POOL_OPTIONS_INIT \
   { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
 #define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_PATH_NONE, 0 }
-#define PINLANE_PLAN_INIT { sizeof(pinlane_plan), { 0, 0, 0, 0, 0, 0 }, { 0, 0, 0, 0, 0, 0 } }
 #define PINLANE_STAGING_OPTIONS_INIT \
   { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_COPY_TEAM_OPTIONS_INIT \
   { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_POOL_STATS_INIT \
-  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
+
+/**
+ * pinlane chooses the way.
+ */
+#define PINLANE_PATH_NONE 0
+
+/**
+ * One `cudaMemcpyAsync` for each run of adjacent copies. Best for long copies.
+ */
+#define PINLANE_PATH_COPIES 1
+
+/**
+ * One `cudaMemcpyBatchAsync` for many copies, if the driver has it (CUDA 12.8). Not on the legacy
+ * default stream.
+ */
+#define PINLANE_PATH_BATCH 2
+
+/**
+ * The copies cross packed together, in one copy; a kernel packs or unpacks them. For pageable
+ * memory.
+ */
+#define PINLANE_PATH_PACKED 3
+
+/**
+ * A kernel fetches the bytes from page-locked memory over the bus. Not for downloads.
+ */
+#define PINLANE_PATH_PULL 4
 
 /**
  * Emulated operations run as soon as they can.
@@ -55,13 +83,13 @@
 #define PINLANE_EXECUTION_EAGER 0
 
 /**
- * Emulated operations run only when somebody waits: the latest that CUDA allows.
+ * Emulated operations run only when somebody waits for them: as late as CUDA allows.
  */
 #define PINLANE_EXECUTION_LAZY 1
 
 /**
- * The file is read past the system's page cache (`O_DIRECT`): for files that are larger than
- * memory, or read once.
+ * The file is read past the system's page cache (`O_DIRECT`): for files larger than memory, or
+ * read once.
  */
 #define PINLANE_FILE_DIRECT 1
 
@@ -76,35 +104,8 @@
 #define PINLANE_ACCESS_READ 1
 
 /**
- * No path: none is forced, or there is nothing to copy.
- */
-#define PINLANE_PATH_NONE 0
-
-/**
- * One `cudaMemcpyAsync` for each run of copies that follow each other. Best for long ones.
- */
-#define PINLANE_PATH_COPIES 1
-
-/**
- * One `cudaMemcpyBatchAsync` for many, where the driver has it (CUDA 12.8). Not on the legacy
- * default stream.
- */
-#define PINLANE_PATH_BATCH 2
-
-/**
- * Packed together, they cross in one copy; a kernel takes them apart, or packs them. For ordinary
- * memory.
- */
-#define PINLANE_PATH_PACKED 3
-
-/**
- * A kernel fetches them out of page-locked memory over the bus. Not for downloads.
- */
-#define PINLANE_PATH_PULL 4
-
-/**
- * Memory is taken from the system with huge pages, on the device's NUMA node, touched by several
- * threads, and registered with CUDA. Where that is not possible the runtime allocates it.
+ * Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
+ * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it.
  */
 #define PINLANE_PAGE_LOCKING_REGISTER 0
 
@@ -114,28 +115,28 @@
 #define PINLANE_PAGE_LOCKING_ALLOCATE 1
 
 /**
- * Memory is mapped into the address space of the devices. With unified addressing it is anyhow.
+ * Memory is mapped into the address space of the devices. With unified addressing it always is.
  */
 #define PINLANE_POOL_MAPPED 1
 
 /**
- * Memory is write-combined: the CPU reads it many times slower, so that it is for buffers that the
- * host only writes, front to back. The runtime allocates it then.
+ * Memory is write-combined, and the CUDA runtime allocates it. The CPU reads such memory many
+ * times slower: it is for buffers that the host only writes, front to back.
  */
 #define PINLANE_POOL_WRITE_COMBINED 2
 
 /**
- * Threads keep no blocks for themselves: every allocation takes the pool's lock.
+ * Threads cache no blocks: every allocation takes the pool's lock.
  */
 #define PINLANE_POOL_NO_THREAD_CACHES 4
 
 /**
- * Every copy goes through the slots, however small.
+ * Every copy goes through the slots, even the smallest.
  */
 #define PINLANE_STAGING_NO_DIRECT 1
 
 /**
- * No upload is written past the cache.
+ * No upload is written to its slots past the cache.
  */
 #define PINLANE_STAGING_NO_STREAMING 2
 
@@ -145,58 +146,59 @@
 #define PINLANE_COPY_TEAM_ALONE 1
 
 /**
- * Threads sleep as soon as they have nothing to do.
+ * Threads sleep as soon as they have no work.
  */
 #define PINLANE_COPY_TEAM_NO_SPIN 2
 
 /**
- * The stream waits for the legacy default stream, and that stream for it.
+ * The stream waits for the legacy default stream, and that stream waits for it.
  */
 #define PINLANE_STREAM_BLOCKING 1
 
 /**
- * A buffer in page-locked memory, from a pool, or of the caller's own memory. Any thread may use
- * it, one at a time: a call that conflicts with another thread's at the same moment gets
- * `PINLANE_STATUS_BUSY`.
+ * A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
+ * work uses it. Any thread may use it, one at a time: a call that conflicts with another thread's
+ * at the same moment gets `PINLANE_STATUS_BUSY`.
  */
 typedef struct pinlane_buffer pinlane_buffer;
 
 /**
- * A device: a GPU, or an emulated one. Any thread may use it; freeing it does not end what was
- * made from it.
+ * A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
+ * it is freed.
  */
 typedef struct pinlane_device pinlane_device;
 
 /**
- * A buffer in the memory of a device. Any thread may use it, one at a time: a call that conflicts
- * with another thread's at the same moment gets `PINLANE_STATUS_BUSY`.
+ * A buffer in the memory of a device. It knows which work uses it, as a `pinlane_buffer` does. Any
+ * thread may use it, one at a time: a call that conflicts with another thread's at the same moment
+ * gets `PINLANE_STATUS_BUSY`.
  */
 typedef struct pinlane_device_buffer pinlane_device_buffer;
 
 /**
- * A file that is open for reading. Any thread may use it, also several at once.
+ * A file that is open for reading. Any thread may use it, several at once too.
  */
 typedef struct pinlane_file pinlane_file;
 
 /**
- * The caller's own work that is being enqueued; ended by `pinlane_foreign_end`.
+ * The caller's own work while it is being enqueued. `pinlane_foreign_end` ends it.
  */
 typedef struct pinlane_foreign pinlane_foreign;
 
 /**
- * A pool of page-locked host memory. Any thread may use it; freeing the handle does not end its
- * buffers.
+ * A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
+ * freed.
  */
 typedef struct pinlane_pool pinlane_pool;
 
 /**
- * A queue of device work, executed in order. Any thread may use it.
+ * A queue of device work, which is executed in order. Any thread may use it.
  */
 typedef struct pinlane_stream pinlane_stream;
 
 /**
- * Knows when one asynchronous operation is complete. Any thread may use it; freeing it changes
- * nothing about the operation.
+ * Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
+ * change the operation.
  */
 typedef struct pinlane_ticket pinlane_ticket;
 
@@ -209,9 +211,9 @@ typedef int32_t pinlane_status;
 /**
  * One copy of a batch, between host and device. Set all members that you do not use to 0.
  *
- * The host's side is ordinary memory, named by its address, or a part of a page-locked `buffer`.
+ * The host's side is pageable memory, named by its address, or a part of a page-locked `buffer`.
  * The device's side is the caller's own device memory, named by its address, or a part of a
- * `device_buffer`. The address of a side that is named by its buffer must be NULL.
+ * `device_buffer`. If a side is named by its buffer, its address must be NULL.
  */
 typedef struct {
   /**
@@ -223,11 +225,11 @@ typedef struct {
    */
   void *dst;
   /**
-   * How much is copied. If it is 0, both addresses may be NULL.
+   * How many bytes are copied. If 0, both addresses may be NULL.
    */
   size_t bytes;
   /**
-   * The buffer in page-locked memory that is the host's side, or NULL.
+   * The page-locked buffer that is the host's side, or NULL.
    */
   pinlane_buffer *buffer;
   /**
@@ -235,7 +237,7 @@ typedef struct {
    */
   size_t buffer_offset;
   /**
-   * The buffer in device memory that is the device's side, or NULL.
+   * The device buffer that is the device's side, or NULL.
    */
   pinlane_device_buffer *device_buffer;
   /**
@@ -253,7 +255,8 @@ typedef struct {
    */
   size_t size;
   /**
-   * `PINLANE_PATH_NONE`, so that the fastest way is taken, or one of `PINLANE_PATH_*`.
+   * `PINLANE_PATH_NONE`: pinlane chooses the way that should be fastest. Or another of
+   * `PINLANE_PATH_*`.
    */
   int32_t path;
   /**
@@ -263,18 +266,18 @@ typedef struct {
 } pinlane_batch_options;
 
 /**
- * Told of a copy that has landed: `user` as it was given, the number of the copy, and its `bytes`
- * bytes at `data`, which may be read until the function returns. It returns 0 to be told of the
- * next, too.
+ * Called when a copy has arrived, with `user` as it was given, the number of the copy, and its
+ * `bytes` bytes at `data`, which may be read until the function returns. It returns 0 to be called
+ * for further copies.
  *
- * It is called on the thread that made the call, must not unwind (by a C++ exception or
- * otherwise), and must not call pinlane.
+ * It runs on the thread that made the call. It must not unwind (by a C++ exception or otherwise),
+ * and must not call pinlane.
  */
 typedef int32_t (*pinlane_landed)(void *user, size_t number, const void *data, size_t bytes);
 
 /**
- * One copy of a batch, between device memory and device memory. Set all members that you do not
- * use to 0.
+ * One copy of a batch, from device memory to device memory. Set all members that you do not use to
+ * 0.
  *
  * A side is the caller's own memory of the stream's device, named by its address, or a part of a
  * buffer; its address must then be NULL.
@@ -289,7 +292,7 @@ typedef struct {
    */
   void *dst;
   /**
-   * How much is copied. If it is 0, both addresses may be NULL.
+   * How many bytes are copied. If 0, both addresses may be NULL.
    */
   size_t bytes;
   /**
@@ -301,7 +304,7 @@ typedef struct {
    */
   size_t src_offset;
   /**
-   * The buffer that is the destination, or NULL. It is the source of no copy of the batch.
+   * The buffer that is the destination, or NULL. No copy of the batch may have it as its source.
    */
   pinlane_device_buffer *dst_buffer;
   /**
@@ -319,7 +322,7 @@ typedef struct {
    */
   size_t size;
   /**
-   * Decides all that CUDA leaves open; the same seed gives the same run.
+   * Decides everything that CUDA leaves open. The same seed gives the same run.
    */
   uint64_t seed;
   /**
@@ -345,20 +348,20 @@ typedef struct {
    */
   uint64_t offset;
   /**
-   * How long it is.
+   * Its length.
    */
   size_t bytes;
   /**
-   * The caller's own device memory; NULL if it goes to `device_buffer`, or if there are no
-   * bytes.
+   * The destination in the caller's own device memory. NULL if it is `device_buffer`, or if
+   * there are no bytes.
    */
   void *dst;
   /**
-   * The buffer in device memory that it goes to, or NULL.
+   * The device buffer that is the destination, or NULL.
    */
   pinlane_device_buffer *device_buffer;
   /**
-   * Where in `device_buffer` it goes.
+   * Where in `device_buffer` the destination begins.
    */
   size_t device_offset;
 } pinlane_file_range;
@@ -372,7 +375,7 @@ typedef struct {
    */
   pinlane_buffer *buffer;
   /**
-   * The buffer in device memory, or NULL; one of the two is set.
+   * The buffer in device memory, or NULL. Exactly one of the two is set.
    */
   pinlane_device_buffer *device_buffer;
   /**
@@ -390,56 +393,7 @@ typedef struct {
 } pinlane_use;
 
 /**
- * The way that some copies of a batch take.
- */
-typedef struct {
-  /**
-   * One of `PINLANE_PATH_*`; `PINLANE_PATH_NONE` if there are no such copies.
-   */
-  int32_t path;
-  /**
-   * 0.
-   */
-  uint32_t reserved;
-  /**
-   * How long they should take, from the call until the data is there, in nanoseconds.
-   */
-  uint64_t predicted_ns;
-  /**
-   * How many copies there are that are not empty.
-   */
-  size_t copies;
-  /**
-   * How many they are when those that follow each other are merged.
-   */
-  size_t runs;
-  /**
-   * How many bytes they have.
-   */
-  size_t bytes;
-} pinlane_choice;
-
-/**
- * How a batch would be made. Initialise with `PINLANE_PLAN_INIT`. Copies of ordinary memory take
- * one way, those of page-locked memory another.
- */
-typedef struct {
-  /**
-   * `sizeof(pinlane_plan)`.
-   */
-  size_t size;
-  /**
-   * For the copies of ordinary memory.
-   */
-  pinlane_choice ordinary;
-  /**
-   * For those of page-locked memory.
-   */
-  pinlane_choice direct;
-} pinlane_plan;
-
-/**
- * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`; a member that is 0 stands for
+ * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
  * its default.
  */
 typedef struct {
@@ -448,28 +402,29 @@ typedef struct {
    */
   size_t size;
   /**
-   * The most that the pool may page-lock at a time, in bytes, a page of 4096 at least. By
-   * default half of the memory that the machine or the process's control groups allow, whichever
-   * is less.
+   * The budget: the most that the pool may page-lock at a time, in bytes; at least a page of
+   * 4096. By default half of the machine's memory, or of what the process's control groups allow
+   * if that is less.
    */
   size_t max_bytes;
   /**
-   * The most that one thread keeps for itself, in bytes of free blocks; never more than a 32nd
-   * of the budget. By default 8 MiB.
+   * The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
+   * budget. By default 8 MiB.
    */
   size_t thread_cache_bytes;
   /**
-   * What is left when memory is given back because of `high_watermark_bytes`; not above it.
+   * How many free bytes stay when memory is given back because of `high_watermark_bytes`; not
+   * above it.
    */
   size_t low_watermark_bytes;
   /**
-   * Memory is given back by itself when more bytes than this are free and shared by all threads.
-   * By default it is not.
+   * When more than this many bytes are free, caches of threads not counted, the pool gives
+   * memory back to the system. By default it does not.
    */
   size_t high_watermark_bytes;
   /**
-   * Memory is given back by itself once it has been free for that long, in microseconds. By
-   * default it is not.
+   * Memory that has been free for this many microseconds goes back to the system. By default it
+   * does not.
    */
   uint64_t idle_age_us;
   /**
@@ -477,7 +432,7 @@ typedef struct {
    */
   int32_t page_locking;
   /**
-   * How many threads touch new memory, at most. By default one a core, 16 at most.
+   * The most threads that touch new memory. By default one for each core, at most 16.
    */
   uint32_t growth_threads;
   /**
@@ -491,8 +446,8 @@ typedef struct {
 } pinlane_pool_options;
 
 /**
- * What a pool holds and has done; sizes are in bytes of blocks, times in nanoseconds. Initialise
- * with `PINLANE_POOL_STATS_INIT`.
+ * Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
+ * `PINLANE_POOL_STATS_INIT`.
  */
 typedef struct {
   /**
@@ -504,8 +459,8 @@ typedef struct {
    */
   size_t max_bytes;
   /**
-   * Page-locked now: live, cached, in flight and quarantined blocks, what is left over at the
-   * end of slabs, and memory that is being page-locked or given back at the moment.
+   * Page-locked now: live, cached, in-flight and quarantined blocks, the unused ends of slabs,
+   * and memory that is being page-locked or given back at this moment.
    */
   size_t committed_bytes;
   /**
@@ -517,28 +472,28 @@ typedef struct {
    */
   size_t live_bytes;
   /**
-   * Free, and ready to be used again.
+   * Free, and ready to be reused.
    */
   size_t cached_bytes;
   /**
-   * The part of `cached_bytes` that threads keep for themselves.
+   * The part of `cached_bytes` in the caches of threads.
    */
   size_t thread_bytes;
   /**
-   * Freed, but perhaps still used by a device.
+   * Freed, but a device may still use them.
    */
   size_t in_flight_bytes;
   /**
-   * Lost: it could not be proven that the device is done with them, or the system did not take
+   * Lost for good: nothing proved that the device is done with them, or the system did not take
    * them back.
    */
   size_t quarantined_bytes;
   /**
-   * Allocations served from free blocks.
+   * Allocations that reused a free block.
    */
   uint64_t hits;
   /**
-   * The part of `hits` that needed nothing but the thread's own blocks.
+   * The part of `hits` that the thread's own cache served.
    */
   uint64_t thread_hits;
   /**
@@ -550,7 +505,7 @@ typedef struct {
    */
   uint64_t growths;
   /**
-   * How long that took, all together.
+   * How long that took in total.
    */
   uint64_t growths_total_ns;
   /**
@@ -558,11 +513,11 @@ typedef struct {
    */
   uint64_t growths_longest_ns;
   /**
-   * Allocations that waited, because the budget did not allow new memory.
+   * Allocations that waited because the budget allowed no new memory.
    */
   uint64_t waits;
   /**
-   * How long they waited, all together.
+   * How long they waited in total.
    */
   uint64_t waits_total_ns;
   /**
@@ -574,11 +529,11 @@ typedef struct {
    */
   uint64_t trims;
   /**
-   * Growths for which registering failed, so that the runtime allocated the memory.
+   * Growths in which registering failed and the CUDA runtime allocated the memory.
    */
   uint64_t growths_not_registered;
   /**
-   * Growths for which the system refused huge pages.
+   * Growths in which the system refused huge pages.
    */
   uint64_t growths_small_pages;
   /**
@@ -586,7 +541,7 @@ typedef struct {
    */
   uint64_t growths_other_node;
   /**
-   * Threads that keep blocks.
+   * Threads that have a cache.
    */
   size_t threads;
   /**
@@ -596,7 +551,7 @@ typedef struct {
 } pinlane_pool_stats;
 
 /**
- * What a pool holds of one size of block; counts are in blocks.
+ * Statistics of one block size of a pool. Counts are in blocks.
  */
 typedef struct {
   /**
@@ -604,7 +559,7 @@ typedef struct {
    */
   size_t block_bytes;
   /**
-   * How many there are: live, cached, in flight and quarantined.
+   * All blocks: live, cached, in flight and quarantined.
    */
   size_t blocks;
   /**
@@ -612,15 +567,15 @@ typedef struct {
    */
   size_t live;
   /**
-   * Free, and ready to be used again.
+   * Free, and ready to be reused.
    */
   size_t cached;
   /**
-   * Freed, but perhaps still used by a device.
+   * Freed, but a device may still use them.
    */
   size_t in_flight;
   /**
-   * Lost: it could not be proven that the device is done with them.
+   * Lost for good: nothing proved that the device is done with them.
    */
   size_t quarantined;
   /**
@@ -630,8 +585,8 @@ typedef struct {
 } pinlane_class_stats;
 
 /**
- * The page-locked memory through which copies of ordinary memory go. Initialise with
- * `PINLANE_STAGING_OPTIONS_INIT`; a member that is 0 stands for its default.
+ * The page-locked memory through which copies of pageable memory go. Initialise with
+ * `PINLANE_STAGING_OPTIONS_INIT`. A member that is 0 stands for its default.
  */
 typedef struct {
   /**
@@ -639,22 +594,22 @@ typedef struct {
    */
   size_t size;
   /**
-   * The most page-locked memory for large copies, in bytes; small ones take up to half as much
-   * beside. By default 32 MiB, page-locked as it is needed.
+   * The most page-locked memory for large copies, in bytes. Small copies take up to half as much
+   * in addition. By default 32 MiB, page-locked as it is needed.
    */
   size_t ring_bytes;
   /**
-   * The largest portion that is given to the copy engine at once, in bytes: what a slot holds.
-   * By default 4 MiB.
+   * The size of a slot, in bytes: the largest portion that the copy engine gets at once. By
+   * default 4 MiB.
    */
   size_t slot_bytes;
   /**
-   * The first portion of a short upload, in bytes; a longer upload begins with a thirty-second
-   * part. Portions grow to an eighth of the copy, but a slot at most. By default 256 KiB.
+   * The first portion of a short upload, in bytes. A longer upload begins with a thirty-second
+   * of its length. Portions grow to an eighth of the copy, at most a slot. By default 256 KiB.
    */
   size_t first_bytes;
   /**
-   * The bytes that a thread copies at a time. By default 256 KiB.
+   * How many bytes a thread copies at a time. By default 256 KiB.
    */
   size_t unit_bytes;
   /**
@@ -678,8 +633,8 @@ typedef struct {
 } pinlane_staging_options;
 
 /**
- * The threads that help callers to copy ordinary memory. Initialise with
- * `PINLANE_COPY_TEAM_OPTIONS_INIT`; a member that is 0 stands for its default.
+ * The threads that help callers to copy pageable memory. Initialise with
+ * `PINLANE_COPY_TEAM_OPTIONS_INIT`. A member that is 0 stands for its default.
  */
 typedef struct {
   /**
@@ -687,25 +642,24 @@ typedef struct {
    */
   size_t size;
   /**
-   * The cores that the threads are pinned to, in turns, or NULL: the system chooses.
+   * The cores that the threads are pinned to, in turns; NULL: the system chooses.
    */
   const uint32_t *cores;
   /**
-   * How many `cores` there are.
+   * The number of `cores`.
    */
   size_t core_count;
   /**
-   * How long a thread without work spins before it sleeps, in microseconds. By default 200, at
-   * most 1000000.
+   * How long a thread without work spins before it sleeps, in microseconds; at most 1000000. By
+   * default 200.
    */
   uint64_t spin_us;
   /**
-   * How many threads there are to help callers, at most 256. By default one less than there are
-   * cores, 15 at most.
+   * The number of threads, at most 256. By default one less than the cores, at most 15.
    */
   uint32_t threads;
   /**
-   * How many of them copy memory; the others only read files. By default 7.
+   * How many of them copy memory. The others only read files. By default 7.
    */
   uint32_t copying;
   /**
@@ -747,7 +701,7 @@ typedef struct {
 #define PINLANE_STATUS_INVALID_VALUE 1
 
 /**
- * Two sides of a copy, or a pattern and its range, do not fit each other.
+ * The lengths of a copy's two sides, or of a pattern and its range, do not fit.
  */
 #define PINLANE_STATUS_LENGTH_MISMATCH 2
 
@@ -757,12 +711,12 @@ typedef struct {
 #define PINLANE_STATUS_OUT_OF_RANGE 3
 
 /**
- * The device still uses the buffer, or no block is free: only `try_` functions say so.
+ * The device still uses the buffer, or no block is free. Only `try_` functions say so.
  */
 #define PINLANE_STATUS_NOT_READY 4
 
 /**
- * The pool's budget is spent on buffers that are alive.
+ * Live buffers take the pool's whole budget.
  */
 #define PINLANE_STATUS_BUDGET_EXHAUSTED 5
 
@@ -792,7 +746,7 @@ typedef struct {
 #define PINLANE_STATUS_WRONG_DEVICE 10
 
 /**
- * The per-thread default stream was used on another thread than the one that opened it.
+ * The per-thread default stream was used on a thread that did not open it.
  */
 #define PINLANE_STATUS_WRONG_THREAD 11
 
@@ -812,12 +766,12 @@ typedef struct {
 #define PINLANE_STATUS_DEVICE_LOST 14
 
 /**
- * Another thread uses the buffer in a conflicting way at this moment.
+ * At this moment another thread uses the buffer in a way that conflicts.
  */
 #define PINLANE_STATUS_BUSY 15
 
 /**
- * A handle is NULL, stale, freed, or of another type.
+ * A handle is NULL, freed, of another type, or never was one.
  */
 #define PINLANE_STATUS_INVALID_HANDLE 16
 
@@ -827,12 +781,12 @@ typedef struct {
 #define PINLANE_STATUS_PANIC 17
 
 /**
- * Another failure that the CUDA runtime reported; see `pinlane_last_cuda_error`.
+ * Another failure that the CUDA runtime reported: see `pinlane_last_cuda_error`.
  */
 #define PINLANE_STATUS_CUDA 18
 
 /**
- * What was waited for did not happen in time.
+ * The call waited for as long as it was allowed to.
  */
 #define PINLANE_STATUS_TIMED_OUT 19
 
@@ -846,13 +800,14 @@ extern "C" {
 #endif // __cplusplus
 
 /**
- * Makes all `count` copies of `copies`, from host memory, ordinary or page-locked, to the stream's
- * device. Returns when ordinary memory may be reused; the ticket says when all has arrived.
- * Ordered on `stream`, and after conflicting uses of the buffers on other streams; the copies are
- * unordered among themselves, so that their destinations must not overlap. `options` may be NULL:
- * the way that should be fastest; `copies` may be NULL if `count` is 0; `ticket` may be NULL.
+ * Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
+ * device. Returns when pageable memory may be reused; the ticket tells when everything has
+ * arrived. Ordered on `stream`, and after conflicting uses of the buffers on other streams. The
+ * copies have no order among themselves, so their destinations must not overlap. `options` may be
+ * NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
+ * `ticket` may be NULL.
  *
- * With page-locked sources only, the call does not block; with ordinary ones it does, as
+ * Does not block if all sources are page-locked. With pageable ones it blocks as
  * `pinlane_upload_slice`.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
@@ -864,10 +819,9 @@ extern "C" {
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Host memory that is named by its address is readable, and nobody writes it until the call
- *   returns.
- * - Device memory that is named by its address is memory of the stream's device, and stays
- *   allocated until the copies are complete.
+ * - Host memory named by its address is readable, and nobody writes to it until the call returns.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `ticket` is NULL or points to a variable.
  */
@@ -878,21 +832,21 @@ pinlane_status pinlane_upload_batch(const pinlane_stream *stream,
                                     pinlane_ticket **ticket);
 
 /**
- * Makes all `count` copies of `copies`, from the stream's device to host memory, ordinary or
- * page-locked. Returns when all that goes to ordinary memory has arrived; the ticket says when the
- * rest has, and `pinlane_buffer_read` waits for it. Does not block if there are page-locked
- * destinations only. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options`
- * and `ticket` may be NULL; `copies` may be NULL if `count` is 0.
+ * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
+ * page-locked. Returns when everything for pageable memory has arrived. The ticket tells when the
+ * rest has; `pinlane_buffer_read` waits for it. Does not block if all destinations are
+ * page-locked. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
+ * `ticket` may be NULL; `copies` may be NULL if `count` is 0.
  *
  * Statuses: as for `pinlane_upload_batch`.
  *
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Host memory that is named by its address is writable, and nobody else accesses it until the
- *   call returns.
- * - Device memory that is named by its address is memory of the stream's device, and stays
- *   allocated until the copies are complete.
+ * - Host memory named by its address is writable, and nobody else accesses it until the call
+ *   returns.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `ticket` is NULL or points to a variable.
  */
@@ -903,21 +857,22 @@ pinlane_status pinlane_download_batch(const pinlane_stream *stream,
                                       pinlane_ticket **ticket);
 
 /**
- * As `pinlane_download_batch`, and calls `landed` for every copy as it lands, while others are
- * still on their way. Blocks until all have landed, also when `landed` has asked to be told no
- * more.
+ * As `pinlane_download_batch`, and calls `landed` for each copy as soon as it has arrived, while
+ * others are on their way. Blocks until all have arrived, even if `landed` asked not to be called
+ * again.
  *
- * Copies to one kind of memory land in their order; those to page-locked memory come first.
+ * Copies to pageable memory arrive in their order, and so do copies to page-locked memory, which
+ * come first.
  *
- * Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. Copies that
- * `landed` was called for have landed all the same.
+ * Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. If the call fails,
+ * the copies that `landed` was called for have arrived nevertheless.
  *
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Host memory that is named by its address is writable, and nobody else accesses it until the
- *   call returns, but `landed` as it is told.
- * - Device memory that is named by its address is memory of the stream's device.
+ * - Host memory named by its address is writable, and until the call returns nobody else accesses
+ *   it, except `landed` what it is called with.
+ * - Device memory named by its address is memory of the stream's device.
  * - `landed` may be called with `user`, and does not unwind.
  */
 pinlane_status pinlane_download_batch_each(const pinlane_stream *stream,
@@ -927,9 +882,9 @@ pinlane_status pinlane_download_batch_each(const pinlane_stream *stream,
                                            void *user);
 
 /**
- * Makes all `count` copies of `copies`, between device memory and device memory: of one device,
- * or, between buffers, of two, one of which `stream` belongs to. Does not block. Ordered as
- * `pinlane_upload_batch`; no destination may overlap another one or a source. `ticket` may be
+ * Makes all `count` copies of `copies`, from device memory to device memory: of one device or,
+ * between buffers, of two; `stream` belongs to one of them. Does not block. Ordered as
+ * `pinlane_upload_batch`. No destination may overlap another one or a source. `ticket` may be
  * NULL; `copies` may be NULL if `count` is 0.
  *
  * Statuses: as for `pinlane_upload_batch`.
@@ -937,8 +892,8 @@ pinlane_status pinlane_download_batch_each(const pinlane_stream *stream,
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
- * - Memory that is named by its address is memory of the stream's device, and stays allocated
- *   until the copies are complete.
+ * - Memory named by its address is memory of the stream's device, and stays allocated until the
+ *   copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_copy_batch(const pinlane_stream *stream,
@@ -947,10 +902,10 @@ pinlane_status pinlane_copy_batch(const pinlane_stream *stream,
                                   pinlane_ticket **ticket);
 
 /**
- * Allocates `bytes` of page-locked memory, aligned to 256 at least, and writes the buffer to
- * `buffer`, which the caller frees with `pinlane_buffer_free`. The contents are unspecified.
- * Blocks while it page-locks new memory, and, when the budget is spent, until the device is done
- * with a freed buffer.
+ * Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to
+ * `buffer`. The caller frees it with `pinlane_buffer_free`. The contents are unspecified. Blocks
+ * while it page-locks new memory and, when the budget is spent, until the device is done with a
+ * freed buffer.
  *
  * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
  * `INVALID_VALUE` if `buffer` is NULL or the size overflows.
@@ -976,7 +931,7 @@ pinlane_status pinlane_buffer_alloc_zeroed(const pinlane_pool *pool,
 
 /**
  * As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at
- * most 2 MiB. Status `INVALID_VALUE` for another.
+ * most 2 MiB. Status `INVALID_VALUE` for any other alignment.
  *
  * # Safety
  *
@@ -988,10 +943,10 @@ pinlane_status pinlane_buffer_alloc_aligned(const pinlane_pool *pool,
                                             pinlane_buffer **buffer);
 
 /**
- * As `pinlane_buffer_alloc`, but waits for whatever may make room, buffers that others free
- * included, for at most `microseconds`, and does not block longer. Requests are served in the
- * order in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger
- * than the budget.
+ * As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
+ * until there is room: also for buffers that other threads free. Requests are served in the order
+ * in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
+ * the budget.
  *
  * # Safety
  *
@@ -1003,8 +958,8 @@ pinlane_status pinlane_buffer_alloc_timeout(const pinlane_pool *pool,
                                             pinlane_buffer **buffer);
 
 /**
- * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: does not grow and
- * does not wait. Status `NOT_READY` if there is none of that size.
+ * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it page-locks
+ * nothing and does not wait. Status `NOT_READY` if no block of that size is free.
  *
  * # Safety
  *
@@ -1015,9 +970,9 @@ pinlane_status pinlane_buffer_try_alloc(const pinlane_pool *pool,
                                         pinlane_buffer **buffer);
 
 /**
- * Writes the address of the bytes to `data`, to be read. Blocks until every pending device write
+ * Writes the address of the bytes to `data`, for reading. Blocks until every pending device write
  * to the buffer is complete. The bytes may be read until the next call that lets the device write
- * the buffer, or that frees it.
+ * to the buffer or that frees it.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, or the error of a copy that failed;
  * `INVALID_VALUE` if `data` is NULL.
@@ -1030,9 +985,9 @@ pinlane_status pinlane_buffer_read(const pinlane_buffer *buffer,
                                    const void **data);
 
 /**
- * Writes the address of the bytes to `data`, to be written. Blocks until every pending device use
- * of the buffer is complete. The bytes may be written until the next call that lets the device use
- * the buffer, or that frees it.
+ * Writes the address of the bytes to `data`, for writing. Blocks until every pending device use of
+ * the buffer is complete. The bytes may be written until the next call that lets the device use
+ * the buffer or that frees it.
  *
  * Statuses: as for `pinlane_buffer_read`.
  *
@@ -1044,7 +999,7 @@ pinlane_status pinlane_buffer_write(pinlane_buffer *buffer,
                                     void **data);
 
 /**
- * As `pinlane_buffer_read`, but does not block: status `NOT_READY` where that would wait.
+ * As `pinlane_buffer_read`, but does not block: status `NOT_READY` if it would have to wait.
  *
  * # Safety
  *
@@ -1053,7 +1008,7 @@ pinlane_status pinlane_buffer_write(pinlane_buffer *buffer,
 pinlane_status pinlane_buffer_try_read(const pinlane_buffer *buffer, const void **data);
 
 /**
- * As `pinlane_buffer_write`, but does not block: status `NOT_READY` where that would wait.
+ * As `pinlane_buffer_write`, but does not block: status `NOT_READY` if it would have to wait.
  *
  * # Safety
  *
@@ -1062,9 +1017,9 @@ pinlane_status pinlane_buffer_try_read(const pinlane_buffer *buffer, const void 
 pinlane_status pinlane_buffer_try_write(pinlane_buffer *buffer, void **data);
 
 /**
- * Writes the address of the bytes to `data` without waiting, whoever uses the buffer, for the
- * caller's own CUDA calls. Tell the buffer of them with `pinlane_foreign_begin` or
- * `pinlane_buffer_record_use`; do not access the bytes on the host through this address.
+ * Writes the address of the bytes to `data`, for the caller's own CUDA calls, without waiting,
+ * even while other calls use the buffer. Order the CUDA calls with `pinlane_foreign_begin` or
+ * `pinlane_buffer_record_use`. The host must not access the bytes through this address.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `data` is NULL.
  *
@@ -1075,7 +1030,7 @@ pinlane_status pinlane_buffer_try_write(pinlane_buffer *buffer, void **data);
 pinlane_status pinlane_buffer_address(const pinlane_buffer *buffer, void **data);
 
 /**
- * Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
+ * Writes the buffer's size in bytes to `bytes`, even while other calls use the buffer.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
  *
@@ -1086,8 +1041,8 @@ pinlane_status pinlane_buffer_address(const pinlane_buffer *buffer, void **data)
 pinlane_status pinlane_buffer_size(const pinlane_buffer *buffer, size_t *bytes);
 
 /**
- * Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that
- * the caller's own work on it may be enqueued there. Does not block.
+ * Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
+ * caller's own work on the buffer may be enqueued on the stream. Does not block.
  *
  * Statuses: as for `pinlane_buffer_record_use`.
  */
@@ -1095,13 +1050,13 @@ pinlane_status pinlane_buffer_acquire(pinlane_buffer *buffer,
                                       const pinlane_stream *stream);
 
 /**
- * Tells the buffer that the caller's own CUDA calls on `stream` use it, for reading or writing:
- * whatever is on the stream now counts as a use, and everything later waits for it. Call it after
- * enqueuing that work, which `pinlane_buffer_acquire` ordered. For a `cudaStream_t`, borrow it
- * once with `pinlane_stream_borrow`. Does not block.
+ * Tells the buffer that the caller's own CUDA calls on `stream` read or write it. Everything on
+ * the stream now counts as a use, and later uses wait for it. Call it after that work is enqueued;
+ * call `pinlane_buffer_acquire` before. For a `cudaStream_t`, borrow it once with
+ * `pinlane_stream_borrow`. Does not block.
  *
  * With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
- * `pinlane_foreign_begin` instead, which keeps it from before the work is enqueued.
+ * `pinlane_foreign_begin` instead: it holds the buffer from before the work is enqueued.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
@@ -1111,21 +1066,22 @@ pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
- * used again only when the device is done with it. Only a buffer of the caller's own memory, from
- * `pinlane_buffer_register`, is waited for: when it is freed, the memory is the caller's again.
+ * reused only when the device is done with it. A buffer of the caller's own memory, from
+ * `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory is
+ * the caller's again.
  *
- * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For memory of the
- * caller's own also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host
- * function (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports when it is
- * to wait for the device or to unregister the memory. The buffer is then as it was: the memory is
- * still lent and page-locked, and the call may be made again. After `DEVICE_LOST` copies that were
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For the caller's own
+ * memory also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function
+ * (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports if it fails to wait
+ * for the device or to unregister the memory. The buffer is then as it was, the memory is still
+ * lent and page-locked, and the call may be made again. After `DEVICE_LOST`, copies that were
  * enqueued before may still run: keep the memory until the process ends.
  */
 pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
 
 /**
- * Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees
- * with `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
+ * Opens GPU number `ordinal`, counted from 0, and writes it to `device`. The caller frees it with
+ * `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
  *
  * Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if
  * `device` is NULL.
@@ -1138,9 +1094,8 @@ pinlane_status pinlane_device_open(int32_t ordinal,
                                    pinlane_device **device);
 
 /**
- * Opens GPU 0 where there is one and an emulated device where there is none, and writes it to
- * `device`, which the caller frees with `pinlane_device_free`. `pinlane_device_name` tells which
- * it is.
+ * Opens GPU 0 if there is one, else an emulated device, and writes it to `device`. The caller
+ * frees it with `pinlane_device_free`. `pinlane_device_name` tells which it is.
  *
  * Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
  *
@@ -1152,10 +1107,11 @@ pinlane_status pinlane_device_open_or_emulated(pinlane_device **device);
 
 /**
  * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
- * count]`; the caller frees each with `pinlane_device_free`. `options` may be NULL.
+ * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
  *
- * Statuses: `INVALID_VALUE` for NULL or misaligned `devices`, a `count` out of range, or options
- * of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated device.
+ * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
+ * options of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated
+ * device.
  *
  * # Safety
  *
@@ -1167,7 +1123,7 @@ pinlane_status pinlane_emulator_create(const pinlane_emulator_options *options,
                                        int32_t count);
 
 /**
- * Writes how many GPUs there are to `count`: 0 where there is no driver, or no CUDA in this build.
+ * Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.
  *
  * Statuses: `INVALID_VALUE` if `count` is NULL.
  *
@@ -1179,7 +1135,7 @@ pinlane_status pinlane_device_count(int32_t *count);
 
 /**
  * Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with
- * the terminating NUL, cut off if it does not fit.
+ * the terminating NUL. A longer name is cut off.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `buffer` is NULL or `capacity` is 0.
  *
@@ -1215,9 +1171,8 @@ pinlane_status pinlane_device_memory_info(const pinlane_device *device,
                                           size_t *total_bytes);
 
 /**
- * Writes how many streams of the device exist that pinlane created to `count`: those with handles,
- * those that work of a live buffer was enqueued on and that it may still wait for, and a few of
- * pinlane's own.
+ * Writes the number of the device's streams that pinlane created and that still exist to `count`:
+ * those with a handle, those that a live buffer may still wait for, and a few of pinlane's own.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
  *
@@ -1236,9 +1191,9 @@ pinlane_status pinlane_device_live_streams(const pinlane_device *device,
 pinlane_status pinlane_device_free(pinlane_device *device);
 
 /**
- * Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`, which the
- * caller frees with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait for
- * the device.
+ * Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`. The
+ * caller frees it with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait
+ * for the device.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_DEVICE_MEMORY`, `FORKED_PROCESS`; `INVALID_VALUE` if
  * `buffer` is NULL.
@@ -1252,10 +1207,10 @@ pinlane_status pinlane_device_buffer_alloc(const pinlane_device *device,
                                            pinlane_device_buffer **buffer);
 
 /**
- * Writes the device address of the buffer to `pointer`, whoever uses the buffer, for the caller's
- * own kernels. Order them behind the allocation and other uses, and tell the buffer of them, with
- * `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` and
- * `pinlane_device_buffer_record_use`. NULL for a buffer of 0 bytes.
+ * Writes the device address of the buffer to `pointer`, for the caller's own kernels, even while
+ * other calls use the buffer. NULL for a buffer of 0 bytes. Order the kernels with
+ * `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` before they are enqueued and
+ * `pinlane_device_buffer_record_use` afterwards.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `pointer` is NULL.
  *
@@ -1267,7 +1222,7 @@ pinlane_status pinlane_device_buffer_address(const pinlane_device_buffer *buffer
                                              void **pointer);
 
 /**
- * Writes the buffer's size in bytes to `bytes`, whoever uses the buffer.
+ * Writes the buffer's size in bytes to `bytes`, even while other calls use the buffer.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
  *
@@ -1278,8 +1233,8 @@ pinlane_status pinlane_device_buffer_address(const pinlane_device_buffer *buffer
 pinlane_status pinlane_device_buffer_size(const pinlane_device_buffer *buffer, size_t *bytes);
 
 /**
- * Makes later work of `stream` wait, on the device, for every pending use of the buffer, so that
- * the caller's own work on it may be enqueued there. Does not block.
+ * Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
+ * caller's own work on the buffer may be enqueued on the stream. Does not block.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
@@ -1288,10 +1243,9 @@ pinlane_status pinlane_device_buffer_acquire(pinlane_device_buffer *buffer,
                                              const pinlane_stream *stream);
 
 /**
- * Tells the buffer that the caller's own work on `stream` uses it, for reading or writing:
- * whatever is on the stream now counts as a use, and everything later waits for it. Call it after
- * enqueuing that work. Does not block. With `BUSY` the use is not recorded, as in
- * `pinlane_buffer_record_use`.
+ * Tells the buffer that the caller's own work on `stream` reads or writes it. Everything on the
+ * stream now counts as a use, and later uses wait for it. Call it after that work is enqueued.
+ * Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
@@ -1301,23 +1255,23 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
- * freed in stream order, behind its last use.
+ * freed in stream order, after its last use.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
 pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
 
 /**
- * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`, which the
- * caller frees with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening
- * a file does.
+ * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
+ * frees it with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a
+ * file does.
  *
- * A file that is written meanwhile may give old or new bytes, a range that is cut off a status,
- * and neither anything worse.
+ * If somebody writes to the file meanwhile, a read may give old or new bytes. If somebody cuts it
+ * off, a read beyond its end gives a status. Nothing worse happens.
  *
- * Statuses: `IO` if the file cannot be opened or is none; `UNSUPPORTED` where the file system has
- * no `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for unknown
- * flags.
+ * Statuses: `IO` if the file cannot be opened or is not a regular file; `UNSUPPORTED` if the file
+ * system has no `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for
+ * unknown flags.
  *
  * # Safety
  *
@@ -1329,7 +1283,7 @@ pinlane_status pinlane_file_open(const char *path,
                                  pinlane_file **file);
 
 /**
- * Writes how long the file is at present, in bytes, to `bytes`.
+ * Writes the present size of the file, in bytes, to `bytes`.
  *
  * Statuses: `INVALID_HANDLE`, `IO`; `INVALID_VALUE` if `bytes` is NULL.
  *
@@ -1340,8 +1294,9 @@ pinlane_status pinlane_file_open(const char *path,
 pinlane_status pinlane_file_size(const pinlane_file *file, uint64_t *bytes);
 
 /**
- * Fills `bytes` of `buffer`, from `buffer_offset` on, with those of the file from `offset` on.
- * Blocks until the device has no use of them pending, and until all is read, by several threads.
+ * Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Several
+ * threads read. Blocks until no device use of that part of the buffer is pending, and until
+ * everything is read.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file
  * or the buffer does not have: nothing was read. `IO` if the file ends early or cannot be read:
@@ -1362,7 +1317,7 @@ pinlane_status pinlane_file_free(pinlane_file *file);
 
 /**
  * Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until
- * they have been read; the ticket says when they have arrived. Ordered as `pinlane_upload_slice`.
+ * they are read; the ticket tells when they have arrived. Ordered as `pinlane_upload_slice`.
  * `device_pointer` may be NULL if `bytes` is 0; `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have:
@@ -1383,7 +1338,7 @@ pinlane_status pinlane_upload_file(const pinlane_stream *stream,
                                    pinlane_ticket **ticket);
 
 /**
- * As `pinlane_upload_file`, to `destination` from `destination_offset` on; also ordered after
+ * As `pinlane_upload_file`, to `destination` from `destination_offset` on. Also ordered after
  * conflicting uses of the buffer on other streams.
  *
  * Statuses: as for `pinlane_upload_file`; `BUSY`, `WRONG_DEVICE`.
@@ -1401,9 +1356,9 @@ pinlane_status pinlane_device_buffer_upload_file(const pinlane_stream *stream,
                                                  pinlane_ticket **ticket);
 
 /**
- * Copies `count` ranges of the file to device memory. They are one job: the device need not wait
- * between them. Best in the order of the file; destinations must not overlap. Blocks and is
- * ordered as `pinlane_upload_file`; the ticket is for all of them. `ranges` may be NULL if `count`
+ * Copies `count` ranges of the file to device memory, as one job: the device need not wait between
+ * them. It is fastest in the order of the file. Destinations must not overlap. Blocks and is
+ * ordered as `pinlane_upload_file`; the ticket is for all ranges. `ranges` may be NULL if `count`
  * is 0; `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_device_buffer_upload_file`; `INVALID_VALUE` if destinations overlap, a
@@ -1412,8 +1367,8 @@ pinlane_status pinlane_device_buffer_upload_file(const pinlane_stream *stream,
  * # Safety
  *
  * - `ranges` is NULL or points to an array of `count` elements.
- * - Device memory that is named by its address is memory of the stream's device, and stays
- *   allocated until the copies are complete.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
@@ -1423,15 +1378,15 @@ pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
                                           pinlane_ticket **ticket);
 
 /**
- * Begins to enqueue the caller's own work (a kernel, cuBLAS, NCCL, ...), which uses the `count`
- * buffers of `uses`, on `stream`: makes the stream wait for every pending use that conflicts, and
- * writes what ends it to `foreign`. Enqueue on the stream's `cudaStream_t`, or order into it, all
- * of that work, and call `pinlane_foreign_end`. Does not block. `uses` may be NULL if `count` is
- * 0.
+ * Begins the caller's own work (a kernel, cuBLAS, NCCL, ...) on `stream`, which uses the `count`
+ * buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes what
+ * `pinlane_foreign_end` takes to `foreign`. Enqueue all of the work on the stream's
+ * `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
+ * may be NULL if `count` is 0.
  *
- * The buffers are borrowed meanwhile: other calls that conflict get `BUSY`, on this thread too; a
- * buffer that is freed meanwhile is freed at the end. So a use is never lost. What is not ended
- * keeps them borrowed.
+ * Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too. A
+ * buffer that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
+ * ended keeps its buffers borrowed.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or
@@ -1448,14 +1403,14 @@ pinlane_status pinlane_foreign_begin(const pinlane_stream *stream,
                                      pinlane_foreign **foreign);
 
 /**
- * Ends what `pinlane_foreign_begin` began: what is on the stream now counts as a use of the
- * buffers, and everything later waits for it. Frees the handle; NULL is a no-op. Any thread may
- * call it. Does not block, unless the uses cannot be recorded: then it waits for the stream, and
- * if that fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
+ * Ends what `pinlane_foreign_begin` began: everything on the stream now counts as a use of the
+ * buffers, and later uses wait for it. Frees the handle; NULL is a no-op. Any thread may call it.
+ * Does not block, unless the uses cannot be recorded: then it waits for the stream, and if that
+ * fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`;
- * `INVALID_VALUE` if `ticket` is misaligned: it has not ended. `STREAM_CAPTURING`, `WRONG_THREAD`,
- * `CUDA`, `DEVICE_LOST`: it has.
+ * Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`,
+ * `INVALID_VALUE` if `ticket` is misaligned: the work has not ended. `STREAM_CAPTURING`,
+ * `WRONG_THREAD`, `CUDA`, `DEVICE_LOST`: it has ended.
  *
  * # Safety
  *
@@ -1465,57 +1420,12 @@ pinlane_status pinlane_foreign_end(pinlane_foreign *foreign,
                                    pinlane_ticket **ticket);
 
 /**
- * Writes what `pinlane_upload_batch` would do with these copies to `plan`, whose `size` member
- * must be set, and the same in words, with the cost of every other way, to `text`: at most
- * `capacity` bytes with the terminating NUL, cut off if it does not fit. `length` gets the length
- * of the whole text, without the NUL. `text` may be NULL if `capacity` is 0, and `length` may be
- * NULL. Enqueues nothing, and does not block.
+ * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
+ * `options` may be NULL: the defaults. Page-locks nothing yet.
  *
- * Statuses: those of `pinlane_upload_batch` about its arguments; `INVALID_VALUE` if `plan` is NULL
- * or its size is unknown.
- *
- * # Safety
- *
- * - `copies` is NULL or points to an array of `count` elements, which name memory as in
- *   `pinlane_upload_batch`.
- * - `plan` is NULL or points to a struct whose `size` member is set and right.
- * - `text` is NULL or points to `capacity` bytes.
- * - `length` is NULL or points to a variable.
- */
-pinlane_status pinlane_plan_upload(const pinlane_stream *stream,
-                                   const pinlane_copy *copies,
-                                   size_t count,
-                                   pinlane_plan *plan,
-                                   char *text,
-                                   size_t capacity,
-                                   size_t *length);
-
-/**
- * As `pinlane_plan_upload`, for `pinlane_download_batch`.
- *
- * # Safety
- *
- * - `copies` is NULL or points to an array of `count` elements, which name memory as in
- *   `pinlane_download_batch`.
- * - `plan` is NULL or points to a struct whose `size` member is set and right.
- * - `text` is NULL or points to `capacity` bytes.
- * - `length` is NULL or points to a variable.
- */
-pinlane_status pinlane_plan_download(const pinlane_stream *stream,
-                                     const pinlane_copy *copies,
-                                     size_t count,
-                                     pinlane_plan *plan,
-                                     char *text,
-                                     size_t capacity,
-                                     size_t *length);
-
-/**
- * Makes a pool for `device` and writes it to `pool`, which the caller frees with
- * `pinlane_pool_free`. `options` may be NULL: the defaults. Page-locks nothing yet.
- *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, for a budget of
- * less than a page, for watermarks of which the low one is the higher, or for options of an
- * unknown size, page-locking or flag.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, the budget is
+ * less than a page, the low watermark is above the high one, or for options of an unknown size,
+ * page-locking or flag.
  *
  * # Safety
  *
@@ -1527,8 +1437,8 @@ pinlane_status pinlane_pool_create(const pinlane_device *device,
                                    pinlane_pool **pool);
 
 /**
- * Writes another handle of the same pool to `clone`, which the caller frees with
- * `pinlane_pool_free`: for a part of a program that keeps the pool for itself. Does not block.
+ * Writes another handle of the same pool to `clone`. The caller frees it with `pinlane_pool_free`.
+ * It is for a part of a program that keeps the pool alive on its own. Does not block.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
  *
@@ -1536,10 +1446,11 @@ pinlane_status pinlane_pool_create(const pinlane_device *device,
  *
  * - `clone` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_clone(const pinlane_pool *pool, pinlane_pool **clone);
+pinlane_status pinlane_pool_clone(const pinlane_pool *pool,
+                                  pinlane_pool **clone);
 
 /**
- * Writes to `same` whether two handles are of one pool: 1 or 0.
+ * Writes 1 to `same` if both handles are of one pool, else 0.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
  *
@@ -1552,10 +1463,10 @@ pinlane_status pinlane_pool_is_same(const pinlane_pool *pool,
                                     int32_t *same);
 
 /**
- * Gives free memory back to the system until `keep_bytes` of it are left, and writes how many
- * bytes it was to `released_bytes`, which may be NULL. What was used last is kept; what other
- * threads keep goes too. Only memory all of whose blocks are free can be given back. Blocks while
- * the runtime releases it, which may wait for devices.
+ * Gives free memory back to the system until `keep_bytes` of it are left, and writes the number of
+ * bytes given back to `released_bytes`, which may be NULL. Keeps what was used last. Takes from
+ * the caches of all threads. Memory goes back only if all blocks of a slab are free. Blocks while
+ * the CUDA runtime releases it; the runtime may wait for devices.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function;
  * `INVALID_VALUE` if `released_bytes` is misaligned.
@@ -1569,24 +1480,24 @@ pinlane_status pinlane_pool_trim(const pinlane_pool *pool,
                                  size_t *released_bytes);
 
 /**
- * Frees the handle; NULL is a no-op. The memory is given back once the last handle of the pool and
- * the last buffer are freed and the device is done with all of it; whoever frees last waits for
- * that. What `pinlane_pool_allocate` gave and nobody gave back stays allocated for ever: its user
- * may still be there.
+ * Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
+ * freed, the memory goes back to the system; the call that frees last waits until the devices are
+ * done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated for
+ * ever: somebody may still use it.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
  */
 pinlane_status pinlane_pool_free(pinlane_pool *pool);
 
 /**
- * Allocates at least `bytes` of page-locked memory, at least 1, and writes its address to
- * `memory`: a multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it
- * back with `pinlane_pool_deallocate`; it belongs to the pool, and stays allocated for ever once
- * the pool's last handle is freed. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
+ * Allocates `bytes` of page-locked memory, at least 1, and writes the address to `memory`: a
+ * multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it back with
+ * `pinlane_pool_deallocate`, before the pool's last handle is freed: after that it stays allocated
+ * for ever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
  *
- * This is memory for allocators, such as `std::pmr`, and for libraries that want an address. It is
- * plain memory: nothing waits for a device that still uses it. A `pinlane_buffer` does that by
- * itself. A forked child does not have the memory, and must not touch it.
+ * This is for allocators, such as `std::pmr`, and for libraries that want an address. The memory
+ * is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does. A forked
+ * child does not have the memory, and must not touch it.
  *
  * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
  * `INVALID_VALUE` if `memory` is NULL, the size overflows, or for another `alignment`.
@@ -1601,13 +1512,13 @@ pinlane_status pinlane_pool_allocate(const pinlane_pool *pool,
                                      void **memory);
 
 /**
- * Gives back memory that `pinlane_pool_allocate` gave, by any handle of the same pool; NULL is a
- * no-op. Does not block. The memory may be used again at once: the caller's own work on devices
- * must be done with it, or have been told with `pinlane_pool_record_use`, which may still be at it
- * on another thread. In a forked child it does nothing.
+ * Gives back memory of `pinlane_pool_allocate`, by any handle of the same pool; NULL is a no-op.
+ * Does not block. The pool may reuse the memory at once: the caller's own device work on it must
+ * be complete, or recorded with `pinlane_pool_record_use`, which another thread may be running at
+ * this moment. In a forked child it does nothing.
  *
- * Statuses: `INVALID_HANDLE` also for memory that this pool did not give, or that was given back
- * already; `INVALID_VALUE` for an address inside of what it gave. In both nothing is freed.
+ * Statuses: `INVALID_HANDLE`, also for memory that is not of this pool or was given back already;
+ * `INVALID_VALUE` for an address inside an allocation. In both cases nothing is freed.
  *
  * # Safety
  *
@@ -1617,16 +1528,16 @@ pinlane_status pinlane_pool_deallocate(const pinlane_pool *pool,
                                        void *memory);
 
 /**
- * Tells the pool that the caller's own CUDA calls on `stream` use memory that
- * `pinlane_pool_allocate` gave: once it is given back, it is not used again before what is on the
- * stream now is done. `memory` is any address in it, and stands for all of it. Call it after
- * enqueuing that work. For a `cudaStream_t`, borrow it once with `pinlane_stream_borrow`. Does not
- * block.
+ * Tells the pool that the caller's own CUDA calls on `stream` use memory of
+ * `pinlane_pool_allocate`. After the memory is given back, the pool reuses it only when everything
+ * on the stream now is complete. `memory` is any address in the allocation, and stands for all of
+ * it. Call it after that work is enqueued. For a `cudaStream_t`, borrow it once with
+ * `pinlane_stream_borrow`. Does not block.
  *
- * The host may access the memory all the while: when that is sound is the caller's to know.
+ * The host may access the memory meanwhile: the caller must know when that is safe.
  *
  * Statuses: `INVALID_HANDLE`, also for memory that is not allocated from this pool; `BUSY` while
- * another thread does the same; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * another thread makes the same call; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
 pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
@@ -1634,8 +1545,8 @@ pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
                                        const pinlane_stream *stream);
 
 /**
- * Writes what the pool holds and has done to `stats`, whose `size` member must be set. Takes a
- * short lock. While other threads allocate or free, the parts need not add up.
+ * Writes the pool's statistics to `stats`, whose `size` member must be set. Takes a short lock.
+ * While other threads allocate or free, the parts need not add up.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stats` is NULL or its size is unknown.
  *
@@ -1646,10 +1557,9 @@ pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
 pinlane_status pinlane_pool_get_stats(const pinlane_pool *pool, pinlane_pool_stats *stats);
 
 /**
- * Writes what the pool holds, by size of block and the smallest first, to `classes[0 ..
- * capacity]`, and how many sizes there are to `count`. If that is more than `capacity`, the rest
- * was left out: call it with `classes` NULL and a capacity of 0 for the number, and again with as
- * much room. Takes a short lock.
+ * Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and
+ * the number of block sizes to `count`. If that is more than `capacity`, the rest is left out. To
+ * learn the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity`
  * is not 0.
@@ -1666,24 +1576,24 @@ pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
 
 /**
  * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
- * (`cudaHostRegister`), and writes a buffer of it to `buffer`: the same as a buffer from a pool,
- * for copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
- * page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is
- * 0.
+ * (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
+ * does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
+ * have any alignment, and be NULL if `bytes` is 0.
  *
- * The memory is lent until `pinlane_buffer_free` has returned `PINLANE_STATUS_OK`. That blocks
- * until the device is done with it and it is no longer page-locked; then it is the caller's to use
- * and to free.
+ * The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
+ * until the device is done with the memory, and unlocks its pages; then the caller may use and
+ * free it.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
- * function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot
- * be (shared mappings of files), if `memory` or `buffer` is NULL, or if the size overflows.
+ * function; `INVALID_VALUE` if a part of the memory is page-locked already or cannot be
+ * page-locked (a shared mapping of a file), if `memory` or `buffer` is NULL, or if the size
+ * overflows.
  *
  * # Safety
  *
  * - `buffer` is NULL or points to a variable.
- * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` has returned
- *   `PINLANE_STATUS_OK`, and until then nobody accesses them but through the buffer.
+ * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
+ *   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
  */
 pinlane_status pinlane_buffer_register(const pinlane_device *device,
                                        void *memory,
@@ -1691,14 +1601,15 @@ pinlane_status pinlane_buffer_register(const pinlane_device *device,
                                        pinlane_buffer **buffer);
 
 /**
- * Copies `bytes` of ordinary memory, from `src` on, to the caller's own device memory. Returns
- * when `src` may be reused; the ticket says when the data has arrived. Ordered on `stream`; other
- * work on the device memory is ordered by the caller. `src` and `device_pointer` may be NULL if
- * `bytes` is 0; `ticket` may be NULL.
+ * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
+ * when `src` may be reused; the ticket tells when the data has arrived. Ordered on `stream`; the
+ * caller orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes`
+ * is 0; `ticket` may be NULL.
  *
- * Small copies, of 64 KiB unless `pinlane_device_set_staging` says otherwise, do not block. Larger
- * ones go through page-locked slots, filled by several threads while the device copies: the call
- * first waits until the stream has come to it, and takes until nearly all is on the device.
+ * A small copy, of at most 64 KiB unless `pinlane_device_set_staging` says otherwise, does not
+ * block. A larger one goes through page-locked slots, which several threads fill while the device
+ * copies. The call first waits until the stream has reached it, and returns when nearly all of the
+ * data is on the device.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
  * `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
@@ -1719,8 +1630,8 @@ pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
                                     pinlane_ticket **ticket);
 
 /**
- * Copies `bytes` from the caller's own device memory to ordinary memory, from `dst` on, and
- * returns when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
+ * Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
+ * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
  *
  * Statuses: as for `pinlane_upload_slice`.
  *
@@ -1736,7 +1647,7 @@ pinlane_status pinlane_download_slice(const pinlane_stream *stream,
                                       size_t bytes);
 
 /**
- * As `pinlane_upload_slice`, to `destination` from `destination_offset` on; also ordered after
+ * As `pinlane_upload_slice`, to `destination` from `destination_offset` on. Also ordered after
  * conflicting uses of the buffer on other streams.
  *
  * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was
@@ -1755,7 +1666,7 @@ pinlane_status pinlane_device_buffer_upload_slice(const pinlane_stream *stream,
                                                   pinlane_ticket **ticket);
 
 /**
- * As `pinlane_download_slice`, from `source` from `source_offset` on; also ordered after
+ * As `pinlane_download_slice`, from `source` from `source_offset` on. Also ordered after
  * conflicting uses of the buffer on other streams.
  *
  * Statuses: as for `pinlane_device_buffer_upload_slice`.
@@ -1772,13 +1683,13 @@ pinlane_status pinlane_device_buffer_download_slice(const pinlane_stream *stream
                                                     size_t bytes);
 
 /**
- * Says how copies of ordinary memory are staged on `device`, for all handles of it. Call it right
- * after the device was opened: after the first such copy it is too late. Allocates nothing.
+ * Sets how copies of pageable memory are staged on `device`, for all its handles. Call it right
+ * after the device is opened: after the first such copy it fails. Allocates nothing.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `options` is NULL, of an
- * unknown size or flag, or if the sizes make no ring (a slot has at least 4096 bytes, the ring 2
- * to 4096 slots, the first portion and a unit at least 1024 bytes, the first portion at most those
- * of a slot), and after the first copy.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` after the first copy, if `options`
+ * is NULL or has an unknown size or flag, or if the sizes are out of range: a slot has at least
+ * 4096 bytes, the ring has 2 to 4096 slots, the first portion and a unit have at least 1024 bytes,
+ * and the first portion fits in a slot.
  *
  * # Safety
  *
@@ -1788,9 +1699,9 @@ pinlane_status pinlane_device_set_staging(const pinlane_device *device,
                                           const pinlane_staging_options *options);
 
 /**
- * Makes this the copy team of the process, which is shared by all devices. Copies that are under
- * way end with the former one. `options` may be NULL: the defaults. Threads start when the first
- * large copy wants help.
+ * Makes this the copy team of the process, which all devices share. Running copies end with the
+ * former team. `options` may be NULL: the defaults. Threads start when the first large copy needs
+ * them.
  *
  * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not
  * exist, for spinning longer than a second, or for options of an unknown size or flag.
@@ -1804,16 +1715,16 @@ pinlane_status pinlane_copy_team_install(const pinlane_copy_team_options *option
 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to
- * do. Empty if none has failed. Valid until the thread's next pinlane call. Never NULL. While the
- * thread is ending (in destructors of its own variables, or after `main`) it says what the status
- * means, and no more.
+ * do. Empty if none has failed. Never NULL. Valid until the thread's next pinlane call. While the
+ * thread ends (in destructors of thread-local variables, or after `main`) it only says what the
+ * status means.
  */
 const char *pinlane_last_error(void);
 
 /**
  * Makes `message` this thread's last message, as if a call had failed with `status`, and returns
- * `status`: for checks that a wrapper in another language makes itself. The text is copied. NULL:
- * what the status means.
+ * `status`. It is for wrappers in other languages that check something themselves. The text is
+ * copied. NULL stands for what the status means.
  *
  * # Safety
  *
@@ -1829,8 +1740,8 @@ pinlane_status pinlane_set_last_error(pinlane_status status,
 int32_t pinlane_last_cuda_error(void);
 
 /**
- * The name of a status, such as "PINLANE_STATUS_BUSY"; "PINLANE_STATUS_UNKNOWN" for a number that
- * is none. A constant string, never NULL.
+ * The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
+ * that is no status. A constant string, never NULL.
  */
 const char *pinlane_status_name(pinlane_status status);
 
@@ -1841,8 +1752,8 @@ const char *pinlane_status_name(pinlane_status status);
 uint32_t pinlane_version(void);
 
 /**
- * Creates a stream on `device` and writes it to `stream`, which the caller frees with
- * `pinlane_stream_free`. `options` may be NULL: non-blocking, of default priority.
+ * Creates a stream on `device` and writes it to `stream`. The caller frees it with
+ * `pinlane_stream_free`. `options` may be NULL: a non-blocking stream of default priority.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `INVALID_VALUE` if `stream` is NULL, or
  * for options of an unknown size or flag.
@@ -1857,12 +1768,12 @@ pinlane_status pinlane_stream_create(const pinlane_device *device,
                                      pinlane_stream **stream);
 
 /**
- * Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`, which the caller
- * frees with `pinlane_stream_free`; that does not destroy the CUDA stream. The values 0 and 1 are
- * the legacy default stream, 2 is the per-thread default stream of the calling thread, which no
- * other thread may then use (`WRONG_THREAD`).
+ * Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`. The caller frees
+ * it with `pinlane_stream_free`, which does not destroy the CUDA stream. The values 0 and 1 are
+ * the legacy default stream. 2 is the per-thread default stream of the calling thread; another
+ * thread that uses it gets `WRONG_THREAD`.
  *
- * The CUDA stream must outlive the handle and the work enqueued through it.
+ * The CUDA stream must outlive the handle and the work that is enqueued through it.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stream` is NULL.
  *
@@ -1887,7 +1798,7 @@ pinlane_status pinlane_stream_borrow(const pinlane_device *device,
 pinlane_status pinlane_stream_native(const pinlane_stream *stream, void **cuda_stream);
 
 /**
- * Blocks until everything enqueued on the stream before the call is complete.
+ * Blocks until everything that was enqueued on the stream before the call is complete.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
  * device.
@@ -1895,7 +1806,7 @@ pinlane_status pinlane_stream_native(const pinlane_stream *stream, void **cuda_s
 pinlane_status pinlane_stream_synchronize(const pinlane_stream *stream);
 
 /**
- * Writes a ticket for everything enqueued on the stream so far to `ticket`, which the caller frees
+ * Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
  * with `pinlane_ticket_free`. Does not block.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
@@ -1904,12 +1815,11 @@ pinlane_status pinlane_stream_synchronize(const pinlane_stream *stream);
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_record(const pinlane_stream *stream,
-                                     pinlane_ticket **ticket);
+pinlane_status pinlane_stream_record(const pinlane_stream *stream, pinlane_ticket **ticket);
 
 /**
  * Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
- * Buffers need no such call: their uses are ordered without it.
+ * Uses of buffers are ordered without it.
  *
  * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
@@ -1933,15 +1843,15 @@ pinlane_status pinlane_stream_busy(const pinlane_stream *stream,
                                    pinlane_ticket **ticket);
 
 /**
- * Frees the handle; NULL is a no-op. Returns at once: work already enqueued is executed, and
- * buffers that it uses stay safe.
+ * Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,
+ * and the buffers that it uses stay alive until then.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
  */
 pinlane_status pinlane_stream_free(pinlane_stream *stream);
 
 /**
- * Blocks until the operation is complete; its effects are then visible to the calling thread.
+ * Blocks until the operation is complete. Its effects are then visible to the calling thread.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, or the error of the operation or the device.
  */
@@ -1959,7 +1869,7 @@ pinlane_status pinlane_ticket_wait(const pinlane_ticket *ticket);
 pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *done);
 
 /**
- * Frees the handle; NULL is a no-op. The operation goes on.
+ * Frees the handle; NULL is a no-op. The operation continues.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a ticket.
  */
@@ -1967,8 +1877,8 @@ pinlane_status pinlane_ticket_free(pinlane_ticket *ticket);
 
 /**
  * Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
- * block; ordered on `stream`, and after device writes to the buffer on other streams. Other work
- * on the device memory is ordered by the caller. `ticket` may be NULL.
+ * block. Ordered on `stream`, and after device writes to the buffer on other streams; the caller
+ * orders other work on the device memory. `ticket` may be NULL.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
  * `FORKED_PROCESS`, `WRONG_THREAD`: nothing was enqueued; `INVALID_VALUE` if `device_pointer` is
@@ -1989,7 +1899,7 @@ pinlane_status pinlane_upload(const pinlane_stream *stream,
 
 /**
  * Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not
- * block; ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be
+ * block. Ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be
  * NULL.
  *
  * Statuses: as for `pinlane_upload`.
@@ -2009,7 +1919,7 @@ pinlane_status pinlane_download(const pinlane_stream *stream,
 
 /**
  * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
- * `destination_offset` on. Does not block; ordered on `stream`, and after conflicting uses of both
+ * `destination_offset` on. Does not block. Ordered on `stream`, and after conflicting uses of both
  * buffers on any stream. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload`.
@@ -2028,7 +1938,7 @@ pinlane_status pinlane_device_buffer_upload(const pinlane_stream *stream,
 
 /**
  * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
- * `destination_offset` on. Does not block; ordered as `pinlane_device_buffer_upload`.
+ * `destination_offset` on. Does not block. Ordered as `pinlane_device_buffer_upload`.
  * `pinlane_buffer_read` of the destination waits for the copy. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload`.
@@ -2046,8 +1956,8 @@ pinlane_status pinlane_device_buffer_download(const pinlane_stream *stream,
                                               pinlane_ticket **ticket);
 
 /**
- * Copies `bytes` between two device buffers, of one device or of two, one of which `stream`
- * belongs to. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ * Copies `bytes` between two device buffers, of one device or of two; `stream` belongs to one of
+ * them. Does not block. Ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if both are the same buffer.
  *
@@ -2065,9 +1975,8 @@ pinlane_status pinlane_device_buffer_copy(const pinlane_stream *stream,
 
 /**
  * Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from
- * `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused as soon as
- * the call returns. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be
- * NULL.
+ * `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused when the
+ * call returns. Does not block. Ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload`; `LENGTH_MISMATCH`; `INVALID_VALUE` if `pattern` is NULL;
  * `UNSUPPORTED` for patterns of more than 64 bytes.
@@ -2087,12 +1996,12 @@ pinlane_status pinlane_device_buffer_fill(const pinlane_stream *stream,
 
 /**
  * Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum`
- * from `sum_offset` on, a multiple of 8; both on the stream's device. It equals `pinlane_checksum`
- * of the same bytes. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be
- * NULL.
+ * from `sum_offset` on, a multiple of 8. Both buffers are on the stream's device. The result
+ * equals `pinlane_checksum` of the same bytes. Does not block. Ordered as
+ * `pinlane_device_buffer_upload`. `ticket` may be NULL.
  *
- * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is no multiple of 8, or both
- * are the same buffer.
+ * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is not a multiple of 8, or
+ * both are the same buffer.
  *
  * # Safety
  *

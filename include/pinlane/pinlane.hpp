@@ -1,40 +1,43 @@
-/// @file pinlane for C++17 and later: owning types, elements instead of bytes, exceptions instead
-/// of statuses. Header-only, over pinlane.h; needs no header of CUDA.
+/// @file
+/// pinlane for C++17 and later: owning types, elements instead of bytes, exceptions instead of
+/// statuses. Header-only, over pinlane.h. Needs no header of CUDA.
 ///
 /// @code
 ///   pinlane::device device = pinlane::device::open_or_emulated();
 ///   pinlane::pinned_pool pool(device);
 ///   pinlane::stream stream(device);
 ///
-///   auto host = pool.alloc<float>(n);                  // page-locked std::copy(data, data + n,
-///   host.write().begin());   // waits, if the device still uses the block auto gpu =
-///   device.alloc<float>(n); stream.upload(host, gpu);                          // returns at once
-///   stream.download(gpu.slice(0, 8), host.slice(8, 8)); float first = host.read()[8];
-///   // waits for that copy, not for the stream
+///   auto host = pool.alloc<float>(n);                // page-locked
+///   std::copy(data, data + n, host.write().begin()); // write() waits if a device uses the block
+///   auto gpu = device.alloc<float>(n);
+///   stream.upload(host, gpu);                        // returns at once
+///   stream.download(gpu.slice(0, 8), host.slice(8, 8));
+///   float first = host.read()[8];                    // waits for that copy, not for the stream
 ///
-///   std::vector<float> values(n);                      // ordinary memory
-///   stream.download(gpu, values);                      // returns when they are there
-///   std::vector<pinlane::upload_item> items;           // many at once, by one call
+///   std::vector<float> values(n);                    // pageable memory
+///   stream.download(gpu, values);                    // returns when the values have arrived
+///   std::vector<pinlane::upload_item> items;         // many copies by one call
 ///   for (auto& layer : layers) items.emplace_back(layer.weights, layer.gpu);
 ///   stream.upload_batch(items);
 /// @endcode
 ///
-/// - **Ownership.** The types that own are move-only and free in their destructor, which neither
-///   blocks nor throws; a buffer may be destroyed in the middle of a copy. Objects keep alive what
-///   they are made from, so the order of destruction is free. `get()` lends the handle of the C
-///   interface, `release()` gives it up, and an explicit constructor takes one over.
+/// - **Ownership.** The owning types are move-only. Their destructors free and never throw; a
+///   buffer may be destroyed in the middle of a copy. A destructor blocks only for registered
+///   memory, and for the last owner of a pool or of its buffers. Objects keep alive what they were
+///   made from, so they may be destroyed in any order. `get()` lends the handle of the C interface,
+///   `release()` gives it up, and an explicit constructor takes one over.
 /// - **Empty objects.** A default-constructed or moved-from object is empty: `get()` is NULL, and
 ///   calls on it fail with `PINLANE_STATUS_INVALID_HANDLE`.
-/// - **Errors.** A call that fails throws `pinlane::error`. The calls of a hot path have a form
-///   whose first argument is `std::nothrow`, which returns the status instead and never throws.
-///   With `-fno-exceptions` a failure of a throwing form prints its message and aborts.
+/// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,
+///   whose first argument is `std::nothrow`. It returns the status and never throws. With
+///   `-fno-exceptions` the throwing form prints its message and aborts.
 /// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. With
-///   cpp/cuda_resource.hpp, which is not included here, it is a resource of libcu++ too.
-/// - **Threads.** As in pinlane.h: any thread may call anything; a buffer is used by one thread at
-///   a time.
+///   cpp/cuda_resource.hpp, which this header does not include, it is a resource of libcu++ too.
+/// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a
+///   buffer.
 ///
-/// Sizes and offsets are in elements unless a name says bytes. What a function does is told here;
-/// all the statuses it can give are listed in pinlane.h, by the C function of the same name.
+/// Sizes and offsets are in elements unless a name says bytes. pinlane.h lists the statuses of each
+/// call, at the C function of the same name.
 
 #ifndef PINLANE_PINLANE_HPP
 #define PINLANE_PINLANE_HPP

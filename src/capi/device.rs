@@ -2,31 +2,23 @@
 
 use std::ffi::c_char;
 
-use super::handle::{self, Handle};
-use super::pointer::{self, Out};
-use super::status::{boundary, pinlane_status};
-use super::table::Table;
+use super::handle::{self, handle_type};
+use super::pointer::{self, Out, check_flags, layout};
+use super::status::{boundary, pinlane_status, refused};
 use crate::device::Device;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{ErrorKind, Result};
 
-/// A device: a GPU, or an emulated one. Any thread may use it; freeing it does not end what was
-/// made from it.
+/// A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
+/// it is freed.
 pub struct pinlane_device {
     _opaque: [u8; 0],
 }
 
-impl Handle for pinlane_device {
-    type Object = Device;
-    const NAME: &'static str = "device";
-    fn table() -> &'static Table<Device> {
-        static TABLE: Table<Device> = Table::new(1, true);
-        &TABLE
-    }
-}
+handle_type!(pinlane_device: Device, "device", table 1, shared: true);
 
 /// Emulated operations run as soon as they can.
 pub const PINLANE_EXECUTION_EAGER: i32 = 0;
-/// Emulated operations run only when somebody waits: the latest that CUDA allows.
+/// Emulated operations run only when somebody waits for them: as late as CUDA allows.
 pub const PINLANE_EXECUTION_LAZY: i32 = 1;
 
 /// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
@@ -35,7 +27,7 @@ pub const PINLANE_EXECUTION_LAZY: i32 = 1;
 pub struct pinlane_emulator_options {
     /// `sizeof(pinlane_emulator_options)`.
     pub size: usize,
-    /// Decides all that CUDA leaves open; the same seed gives the same run.
+    /// Decides everything that CUDA leaves open. The same seed gives the same run.
     pub seed: u64,
     /// Memory of each device, in bytes.
     pub memory_bytes: usize,
@@ -45,14 +37,10 @@ pub struct pinlane_emulator_options {
     pub flags: u32,
 }
 
-const _: () = {
-    assert!(size_of::<pinlane_emulator_options>() == 32);
-    assert!(std::mem::offset_of!(pinlane_emulator_options, size) == 0);
-    assert!(std::mem::offset_of!(pinlane_emulator_options, execution) == 24);
-};
+layout!(pinlane_emulator_options: 32; size 0, execution 24);
 
-/// Opens GPU number `ordinal`, counted from 0, and writes it to `device`, which the caller frees
-/// with `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
+/// Opens GPU number `ordinal`, counted from 0, and writes it to `device`. The caller frees it with
+/// `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
 ///
 /// Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if
 /// `device` is NULL.
@@ -65,19 +53,16 @@ pub unsafe extern "C" fn pinlane_device_open(
     ordinal: i32,
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_open";
-        handle::check_process(OPERATION)?;
-        // SAFETY: the caller's precondition on `device`.
-        let out = unsafe { Out::new(OPERATION, "device", device) }?;
-        out.set(handle::create(Device::open(ordinal)?));
-        Ok(())
+    // SAFETY: the caller's precondition on `device`.
+    let device = unsafe { Out::new("device", device) };
+    device.create("pinlane_device_open", || {
+        handle::check_process()?;
+        Device::open(ordinal)
     })
 }
 
-/// Opens GPU 0 where there is one and an emulated device where there is none, and writes it to
-/// `device`, which the caller frees with `pinlane_device_free`. `pinlane_device_name` tells which
-/// it is.
+/// Opens GPU 0 if there is one, else an emulated device, and writes it to `device`. The caller
+/// frees it with `pinlane_device_free`. `pinlane_device_name` tells which it is.
 ///
 /// Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
 ///
@@ -88,25 +73,23 @@ pub unsafe extern "C" fn pinlane_device_open(
 pub unsafe extern "C" fn pinlane_device_open_or_emulated(
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_open_or_emulated";
-        handle::check_process(OPERATION)?;
-        // SAFETY: the caller's precondition on `device`.
-        let out = unsafe { Out::new(OPERATION, "device", device) }?;
+    // SAFETY: the caller's precondition on `device`.
+    let device = unsafe { Out::new("device", device) };
+    device.create("pinlane_device_open_or_emulated", || {
+        handle::check_process()?;
         #[cfg(feature = "emulated")]
-        let opened = Device::open_or_emulated()?;
+        return Device::open_or_emulated();
         #[cfg(not(feature = "emulated"))]
-        let opened = Device::open(0)?;
-        out.set(handle::create(opened));
-        Ok(())
+        Device::open(0)
     })
 }
 
 /// Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
-/// count]`; the caller frees each with `pinlane_device_free`. `options` may be NULL.
+/// count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
 ///
-/// Statuses: `INVALID_VALUE` for NULL or misaligned `devices`, a `count` out of range, or options
-/// of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated device.
+/// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
+/// options of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated
+/// device.
 ///
 /// # Safety
 ///
@@ -118,29 +101,21 @@ pub unsafe extern "C" fn pinlane_emulator_create(
     devices: *mut *mut pinlane_device,
     count: i32,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_emulator_create";
-        handle::check_process(OPERATION)?;
-        // SAFETY: the caller's precondition on `devices`; the array has at least one element.
-        unsafe { Out::new(OPERATION, "devices", devices) }?;
+    boundary("pinlane_emulator_create", || {
+        handle::check_process()?;
+        // SAFETY: the caller's precondition on `devices`, an array of at least one element.
+        unsafe { Out::new("devices", devices) }.check()?;
         if !(1..=64).contains(&count) {
-            return Err(Error::new(
-                ErrorKind::InvalidValue,
-                OPERATION,
-                format!("a machine with {count} devices"),
-                "ask for 1 to 64",
-            ));
+            let context = format!("a machine with {count} devices");
+            return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
         }
-        let options = if options.is_null() {
-            None
-        } else {
-            // SAFETY: the caller's precondition on `options`.
-            let options = unsafe { sized_input(OPERATION, options) }?;
-            check_flags(OPERATION, options.flags, 0)?;
-            check_execution(OPERATION, options.execution)?;
-            Some(options)
-        };
-        for (index, device) in emulate(OPERATION, options, count)?.into_iter().enumerate() {
+        // SAFETY: the caller's precondition on `options`.
+        let options = unsafe { pointer::options(options) }?;
+        if let Some(options) = &options {
+            check_flags(options.flags, 0)?;
+            check_execution(options.execution)?;
+        }
+        for (index, device) in emulate(options, count)?.into_iter().enumerate() {
             // SAFETY: the array has `count` elements, and there are `count` devices.
             unsafe { devices.add(index).write(handle::create(device)) };
         }
@@ -148,26 +123,20 @@ pub unsafe extern "C" fn pinlane_emulator_create(
     })
 }
 
-fn check_execution(operation: &'static str, execution: i32) -> Result<()> {
+fn check_execution(execution: i32) -> Result<()> {
     if matches!(execution, PINLANE_EXECUTION_EAGER | PINLANE_EXECUTION_LAZY) {
         return Ok(());
     }
-    Err(Error::new(
+    Err(refused(
         ErrorKind::InvalidValue,
-        operation,
-        format!("{execution} is no execution mode"),
+        format!("unknown execution {execution}"),
         "use PINLANE_EXECUTION_EAGER or PINLANE_EXECUTION_LAZY",
     ))
 }
 
 #[cfg(feature = "emulated")]
-fn emulate(
-    operation: &'static str,
-    options: Option<pinlane_emulator_options>,
-    count: i32,
-) -> Result<Vec<Device>> {
+fn emulate(options: Option<pinlane_emulator_options>, count: i32) -> Result<Vec<Device>> {
     use crate::driver::emulated::{Emulator, Execution};
-    let _ = operation;
     let mut builder = Emulator::builder().devices(count as usize);
     if let Some(options) = options {
         let lazy = options.execution == PINLANE_EXECUTION_LAZY;
@@ -181,20 +150,15 @@ fn emulate(
 }
 
 #[cfg(not(feature = "emulated"))]
-fn emulate(
-    operation: &'static str,
-    _options: Option<pinlane_emulator_options>,
-    _count: i32,
-) -> Result<Vec<Device>> {
-    Err(Error::new(
+fn emulate(_options: Option<pinlane_emulator_options>, _count: i32) -> Result<Vec<Device>> {
+    Err(refused(
         ErrorKind::Unsupported,
-        operation,
         "this build has no emulated device",
         "build pinlane with the feature emulated",
     ))
 }
 
-/// Writes how many GPUs there are to `count`: 0 where there is no driver, or no CUDA in this build.
+/// Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.
 ///
 /// Statuses: `INVALID_VALUE` if `count` is NULL.
 ///
@@ -203,16 +167,13 @@ fn emulate(
 /// - `count` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_count(count: *mut i32) -> pinlane_status {
-    boundary(|| {
-        // SAFETY: the caller's precondition on `count`.
-        let out = unsafe { Out::new("pinlane_device_count", "count", count) }?;
-        out.set(Device::available().len() as i32);
-        Ok(())
-    })
+    // SAFETY: the caller's precondition on `count`.
+    let count = unsafe { Out::new("count", count) };
+    count.give("pinlane_device_count", || Ok(Device::available().len() as i32))
 }
 
 /// Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with
-/// the terminating NUL, cut off if it does not fit.
+/// the terminating NUL. A longer name is cut off.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `buffer` is NULL or `capacity` is 0.
 ///
@@ -225,11 +186,10 @@ pub unsafe extern "C" fn pinlane_device_name(
     buffer: *mut c_char,
     capacity: usize,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_name";
-        let device = handle::get(OPERATION, device)?;
+    boundary("pinlane_device_name", || {
+        let device = handle::get(device)?;
         if buffer.is_null() || capacity == 0 {
-            return Err(pointer::null(OPERATION, "buffer, or its capacity,"));
+            return Err(pointer::null("buffer, or its capacity,"));
         }
         let name = &device.name().as_bytes()[..device.name().len().min(capacity - 1)];
         // SAFETY: `buffer` has `capacity` bytes, of which at most `capacity - 1` and a NUL are
@@ -254,13 +214,9 @@ pub unsafe extern "C" fn pinlane_device_ordinal(
     device: *const pinlane_device,
     ordinal: *mut i32,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_ordinal";
-        let device = handle::get(OPERATION, device)?;
-        // SAFETY: the caller's precondition on `ordinal`.
-        unsafe { Out::new(OPERATION, "ordinal", ordinal) }?.set(device.ordinal());
-        Ok(())
-    })
+    // SAFETY: the caller's precondition on `ordinal`.
+    let ordinal = unsafe { Out::new("ordinal", ordinal) };
+    ordinal.give("pinlane_device_ordinal", || Ok(handle::get(device)?.ordinal()))
 }
 
 /// Writes the device's free and total memory, in bytes.
@@ -277,13 +233,12 @@ pub unsafe extern "C" fn pinlane_device_memory_info(
     free_bytes: *mut usize,
     total_bytes: *mut usize,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_memory_info";
-        let device = handle::get(OPERATION, device)?;
+    boundary("pinlane_device_memory_info", || {
+        let device = handle::get(device)?;
         // SAFETY: the caller's precondition on `free_bytes`.
-        let free = unsafe { Out::new(OPERATION, "free_bytes", free_bytes) }?;
+        let free = unsafe { Out::new("free_bytes", free_bytes) }.check()?;
         // SAFETY: the caller's precondition on `total_bytes`.
-        let total = unsafe { Out::new(OPERATION, "total_bytes", total_bytes) }?;
+        let total = unsafe { Out::new("total_bytes", total_bytes) }.check()?;
         let info = device.memory_info()?;
         free.set(info.free);
         total.set(info.total);
@@ -291,9 +246,8 @@ pub unsafe extern "C" fn pinlane_device_memory_info(
     })
 }
 
-/// Writes how many streams of the device exist that pinlane created to `count`: those with handles,
-/// those that work of a live buffer was enqueued on and that it may still wait for, and a few of
-/// pinlane's own.
+/// Writes the number of the device's streams that pinlane created and that still exist to `count`:
+/// those with a handle, those that a live buffer may still wait for, and a few of pinlane's own.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
 ///
@@ -305,13 +259,9 @@ pub unsafe extern "C" fn pinlane_device_live_streams(
     device: *const pinlane_device,
     count: *mut usize,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_live_streams";
-        let device = handle::get(OPERATION, device)?;
-        // SAFETY: the caller's precondition on `count`.
-        unsafe { Out::new(OPERATION, "count", count) }?.set(device.live_streams());
-        Ok(())
-    })
+    // SAFETY: the caller's precondition on `count`.
+    let count = unsafe { Out::new("count", count) };
+    count.give("pinlane_device_live_streams", || Ok(handle::get(device)?.live_streams()))
 }
 
 /// Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
@@ -319,38 +269,5 @@ pub unsafe extern "C" fn pinlane_device_live_streams(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_device_free(device: *mut pinlane_device) -> pinlane_status {
-    boundary(|| handle::free("pinlane_device_free", device))
-}
-
-/// Reads an options struct whose first member, its size, must be the one that this library knows.
-///
-/// # Safety
-///
-/// - `options` is misaligned (an error), or points to a struct that is as large as its `size` says.
-pub(super) unsafe fn sized_input<T: Copy>(operation: &'static str, options: *const T) -> Result<T> {
-    // SAFETY: `size` is the first member of every options struct, so a struct of any size has it.
-    let given = unsafe { pointer::input(operation, "options", options.cast::<usize>()) }?;
-    if given != size_of::<T>() {
-        return Err(Error::new(
-            ErrorKind::InvalidValue,
-            operation,
-            format!("options of {given} bytes, not {}", size_of::<T>()),
-            "initialise options with their _INIT macro, and use the header of this library",
-        ));
-    }
-    // SAFETY: the struct is as large as `T`.
-    unsafe { pointer::input(operation, "options", options) }
-}
-
-/// Unknown flags are refused: a newer program may mean something by them.
-pub(super) fn check_flags(operation: &'static str, flags: u32, known: u32) -> Result<()> {
-    if flags & !known == 0 {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::InvalidValue,
-        operation,
-        format!("unknown flags {:#x}", flags & !known),
-        "use the flags that the header of this library names",
-    ))
+    boundary("pinlane_device_free", || handle::free(device))
 }

@@ -1,4 +1,4 @@
-//! The caller's own work on buffers, from before it is enqueued until it is recorded.
+//! The caller's own work on buffers: from before it is enqueued until its use is recorded.
 //!
 //! ```text
 //!   begin    the buffers are borrowed, and the stream waits for their pending uses
@@ -8,38 +8,31 @@
 //!
 //! # Invariants
 //!
-//! * Between begin and end nobody else gets the buffers in a conflicting way, so that nobody can do
-//!   what the use, once recorded, would have had to be ordered with.
-//! * A buffer is given back when its use is recorded, or known to be complete; otherwise it stays
+//! * Between begin and end, no other call gets the buffers in a way that conflicts. So nothing can
+//!   happen that the use, once recorded, would have had to be ordered with.
+//! * A buffer is given back when its use is recorded or known to be complete. Otherwise it stays
 //!   borrowed for ever.
 
 use super::buffer::{HostBuffer, pinlane_buffer};
 use super::device_buffer::pinlane_device_buffer;
-use super::handle::{self, Handle};
-use super::pointer::{self, Out};
-use super::status::{boundary, pinlane_status};
+use super::handle::{self, handle_type};
+use super::pointer::{self, Out, layout};
+use super::status::{boundary, pinlane_status, refused};
 use super::stream::pinlane_stream;
-use super::table::{Alone, Shared, Table};
-use super::ticket::{TicketOut, pinlane_ticket};
-use crate::error::{Error, ErrorKind, Result};
+use super::table::{Alone, Shared};
+use super::ticket::pinlane_ticket;
+use crate::error::{ErrorKind, Result};
 use crate::memory::sealed::{Sealed, SealedMut};
 use crate::memory::{DeviceBuf, Operand};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
-/// The caller's own work that is being enqueued; ended by `pinlane_foreign_end`.
+/// The caller's own work while it is being enqueued. `pinlane_foreign_end` ends it.
 pub struct pinlane_foreign {
     _opaque: [u8; 0],
 }
 
-impl Handle for pinlane_foreign {
-    type Object = Foreign;
-    const NAME: &'static str = "foreign work";
-    fn table() -> &'static Table<Foreign> {
-        static TABLE: Table<Foreign> = Table::new(8, false);
-        &TABLE
-    }
-}
+handle_type!(pinlane_foreign: Foreign, "foreign work", table 8, shared: false);
 
 /// The work may read and write the buffer.
 pub const PINLANE_ACCESS_WRITE: i32 = 0;
@@ -52,7 +45,7 @@ pub const PINLANE_ACCESS_READ: i32 = 1;
 pub struct pinlane_use {
     /// The buffer in page-locked memory, or NULL.
     pub buffer: *mut pinlane_buffer,
-    /// The buffer in device memory, or NULL; one of the two is set.
+    /// The buffer in device memory, or NULL. Exactly one of the two is set.
     pub device_buffer: *mut pinlane_device_buffer,
     /// `PINLANE_ACCESS_WRITE` or `PINLANE_ACCESS_READ`.
     pub access: i32,
@@ -62,12 +55,9 @@ pub struct pinlane_use {
     pub reserved: u64,
 }
 
-const _: () = {
-    assert!(size_of::<pinlane_use>() == 32);
-    assert!(std::mem::offset_of!(pinlane_use, access) == 16);
-    assert!(std::mem::offset_of!(pinlane_use, reserved) == 24);
-};
+layout!(pinlane_use: 32; access 16, reserved 24);
 
+/// Foreign work between begin and end.
 pub struct Foreign {
     stream: Stream,
     held: Vec<Held>,
@@ -81,13 +71,13 @@ enum Held {
 }
 
 impl Held {
-    fn new(operation: &'static str, named: &pinlane_use) -> Result<Self> {
+    fn new(named: &pinlane_use) -> Result<Self> {
         let (host, device) = (named.buffer, named.device_buffer);
         Ok(match (host.is_null(), named.access == PINLANE_ACCESS_READ) {
-            (false, true) => Held::Reads(handle::get(operation, host)?.counted()),
-            (false, false) => Held::Writes(handle::get_mut(operation, host)?),
-            (true, true) => Held::ReadsOnDevice(handle::get(operation, device)?.counted()),
-            (true, false) => Held::WritesOnDevice(handle::get_mut(operation, device)?),
+            (false, true) => Held::Reads(handle::get(host)?.counted()),
+            (false, false) => Held::Writes(handle::get_mut(host)?),
+            (true, true) => Held::ReadsOnDevice(handle::get(device)?.counted()),
+            (true, false) => Held::WritesOnDevice(handle::get_mut(device)?),
         })
     }
 
@@ -102,19 +92,19 @@ impl Held {
 }
 
 impl Foreign {
-    fn begin(operation: &'static str, stream: &Stream, uses: &[pinlane_use]) -> Result<Self> {
-        let uses = each_once(operation, uses)?;
-        let held = uses.iter().map(|named| Held::new(operation, named));
-        let mut held: Vec<Held> = held.collect::<Result<_>>()?;
+    fn begin(stream: &Stream, uses: &[pinlane_use]) -> Result<Self> {
+        let uses = each_once(uses)?;
+        let mut held: Vec<Held> = uses.iter().map(Held::new).collect::<Result<_>>()?;
         let operands: Vec<Operand<'_>> = held.iter_mut().map(Held::operand).collect();
-        stream.begin_foreign(operation, &operands)?;
+        stream.begin_foreign("pinlane_foreign_begin", &operands)?;
         Ok(Foreign { stream: stream.clone(), held })
     }
 
-    /// Called once. Where the uses cannot be recorded, the stream is waited for.
-    fn end(&mut self, operation: &'static str) -> Result<Ticket> {
+    /// Called once. If the uses cannot be recorded, waits for the stream; if that fails too, the
+    /// buffers are never given back.
+    fn end(&mut self) -> Result<Ticket> {
         let operands: Vec<Operand<'_>> = self.held.iter_mut().map(Held::operand).collect();
-        let (recorded, ticket) = self.stream.end_foreign(operation, &operands);
+        let (recorded, ticket) = self.stream.end_foreign("pinlane_foreign_end", &operands);
         if !recorded && self.stream.synchronize().is_err() {
             std::mem::forget(std::mem::take(&mut self.held));
         }
@@ -122,36 +112,35 @@ impl Foreign {
     }
 }
 
-/// The buffers that are named, each once: written if any of its names says so.
-fn each_once(operation: &'static str, uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
+/// Each buffer of `uses` once: written if one of its uses writes it.
+fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
     for (number, named) in uses.iter().enumerate() {
         let one = named.buffer.is_null() != named.device_buffer.is_null();
         let access = matches!(named.access, PINLANE_ACCESS_WRITE | PINLANE_ACCESS_READ);
         if !one || !access || named.flags != 0 || named.reserved != 0 {
-            return Err(Error::new(
+            return Err(refused(
                 ErrorKind::InvalidValue,
-                operation,
-                format!("use {number} is not one buffer, to be read or written"),
+                format!("use {number} does not name one buffer and how it is used"),
                 "set buffer or device_buffer, access to PINLANE_ACCESS_*, and all else to 0",
             ));
         }
     }
     let mut uses = uses.to_vec();
-    // Writing comes first.
+    // Writing sorts before reading, so it is kept.
     uses.sort_unstable_by_key(|named| (named.buffer, named.device_buffer, named.access));
     uses.dedup_by_key(|named| (named.buffer, named.device_buffer));
     Ok(uses)
 }
 
-/// Begins to enqueue the caller's own work (a kernel, cuBLAS, NCCL, ...), which uses the `count`
-/// buffers of `uses`, on `stream`: makes the stream wait for every pending use that conflicts, and
-/// writes what ends it to `foreign`. Enqueue on the stream's `cudaStream_t`, or order into it, all
-/// of that work, and call `pinlane_foreign_end`. Does not block. `uses` may be NULL if `count` is
-/// 0.
+/// Begins the caller's own work (a kernel, cuBLAS, NCCL, ...) on `stream`, which uses the `count`
+/// buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes what
+/// `pinlane_foreign_end` takes to `foreign`. Enqueue all of the work on the stream's
+/// `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
+/// may be NULL if `count` is 0.
 ///
-/// The buffers are borrowed meanwhile: other calls that conflict get `BUSY`, on this thread too; a
-/// buffer that is freed meanwhile is freed at the end. So a use is never lost. What is not ended
-/// keeps them borrowed.
+/// Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too. A
+/// buffer that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
+/// ended keeps its buffers borrowed.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or
@@ -168,26 +157,23 @@ pub unsafe extern "C" fn pinlane_foreign_begin(
     count: usize,
     foreign: *mut *mut pinlane_foreign,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_foreign_begin";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `foreign`.
-        let out = unsafe { Out::new(OPERATION, "foreign", foreign) }?;
+    // SAFETY: the caller's precondition on `foreign`.
+    let foreign = unsafe { Out::new("foreign", foreign) };
+    foreign.create("pinlane_foreign_begin", || {
+        let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `uses`.
-        let uses = unsafe { pointer::inputs(OPERATION, "uses", uses, count) }?;
-        out.set(handle::create(Foreign::begin(OPERATION, &stream, uses)?));
-        Ok(())
+        Foreign::begin(&stream, unsafe { pointer::inputs("uses", uses, count) }?)
     })
 }
 
-/// Ends what `pinlane_foreign_begin` began: what is on the stream now counts as a use of the
-/// buffers, and everything later waits for it. Frees the handle; NULL is a no-op. Any thread may
-/// call it. Does not block, unless the uses cannot be recorded: then it waits for the stream, and
-/// if that fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
+/// Ends what `pinlane_foreign_begin` began: everything on the stream now counts as a use of the
+/// buffers, and later uses wait for it. Frees the handle; NULL is a no-op. Any thread may call it.
+/// Does not block, unless the uses cannot be recorded: then it waits for the stream, and if that
+/// fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`;
-/// `INVALID_VALUE` if `ticket` is misaligned: it has not ended. `STREAM_CAPTURING`, `WRONG_THREAD`,
-/// `CUDA`, `DEVICE_LOST`: it has.
+/// Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`,
+/// `INVALID_VALUE` if `ticket` is misaligned: the work has not ended. `STREAM_CAPTURING`,
+/// `WRONG_THREAD`, `CUDA`, `DEVICE_LOST`: it has ended.
 ///
 /// # Safety
 ///
@@ -197,17 +183,19 @@ pub unsafe extern "C" fn pinlane_foreign_end(
     foreign: *mut pinlane_foreign,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_foreign_end";
+    boundary("pinlane_foreign_end", || {
         if foreign.is_null() {
             return Ok(());
         }
-        let mut foreign = handle::get_mut(OPERATION, foreign)?;
+        let mut foreign = handle::get_mut(foreign)?;
         // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        let ended = foreign.end(OPERATION);
+        let out = unsafe { Out::new("ticket", ticket) }.optional()?;
+        let ended = foreign.end();
         foreign.remove();
-        out.set(ended?);
+        let ticket = ended?;
+        if let Some(out) = out {
+            out.set(handle::create(ticket));
+        }
         Ok(())
     })
 }

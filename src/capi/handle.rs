@@ -1,8 +1,8 @@
 //! Handles: what C programs hold instead of pointers.
 //!
-//! A handle looks like a pointer and is none. It is looked up in its type's [table](super::table),
-//! which finds what a pointer could not: that it was freed, belongs to another type, or never was a
-//! handle.
+//! A handle looks like a pointer but is a number. It is looked up in the [table](super::table) of
+//! its type. The look-up finds what a pointer could not show: that the handle was freed, belongs to
+//! another type, or never was one.
 //!
 //! ```text
 //!   bit 63       56 55                    32 31                     0
@@ -11,25 +11,44 @@
 //!
 //! # Invariants
 //!
-//! * The tag is not 0 and has its top bit set: no handle is NULL, and none is an address that a
-//!   program can have on the platforms in use (user addresses end below bit 56).
-//! * A freed handle stays invalid for ever: its slot's generation has grown, and is never used
-//!   again.
+//! * The tag has its top bit set. So no handle is NULL, and none equals an address that a program
+//!   can have on the supported platforms: user addresses end below bit 56.
+//! * A freed handle stays invalid for ever: the generation of its slot has grown, and no generation
+//!   is used twice.
 
 use std::sync::OnceLock;
 
+use super::status::refused;
 use super::table::{Alone, Entry, Inside, Miss, Table};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::Process;
 use crate::sync::Apart;
 
-/// An opaque type of the C interface, and the Rust object that its handles stand for. Each C type
-/// has one kind of ownership: its `pinlane_*_free` is the only way to end it.
+/// An opaque type of the C interface, and the Rust object that its handles stand for. The handle
+/// owns the object: it lives until the type's `pinlane_*_free` is called, and no longer than the
+/// calls that use it then.
 pub(super) trait Handle: Sized + 'static {
     type Object: Send + Sync + 'static;
     const NAME: &'static str;
     fn table() -> &'static Table<Self::Object>;
 }
+
+/// Makes an opaque C type a handle of a Rust type. `shared` says how calls on other threads are
+/// known: see [`Table::new`].
+macro_rules! handle_type {
+    ($handle:ty: $object:ty, $name:literal, table $number:literal, shared: $shared:literal) => {
+        impl $crate::capi::handle::Handle for $handle {
+            type Object = $object;
+            const NAME: &'static str = $name;
+            fn table() -> &'static $crate::capi::table::Table<$object> {
+                use $crate::capi::table::Table;
+                static TABLE: Table<$object> = Table::new($number, $shared);
+                &TABLE
+            }
+        }
+    };
+}
+pub(super) use handle_type;
 
 #[inline(always)]
 fn encode<H: Handle>(entry: Entry) -> *mut H {
@@ -40,31 +59,28 @@ fn encode<H: Handle>(entry: Entry) -> *mut H {
 
 /// The entry that a handle names, if it has its type's tag.
 #[inline(always)]
-fn decode<H: Handle>(handle: *const H) -> Option<Entry> {
+fn decode<H: Handle>(handle: *const H) -> Result<Entry, Miss> {
     let value = handle.addr() as u64;
     let tagged = value >> 56 == (0x80 | u64::from(H::table().number()));
     let (generation, index) = ((value >> 32) as u32 & 0x00ff_ffff, value as u32);
-    tagged.then_some(Entry { index, generation })
+    if tagged { Ok(Entry { index, generation }) } else { Err(Miss::Invalid) }
 }
 
-/// The process that made the first handle. In a forked child some threads' calls stand still for
-/// ever, perhaps with a lock, so nobody looks (soundness rule 14).
+/// The process that made the first handle. In a forked child, other threads' calls stand still for
+/// ever, perhaps inside a lock, so the tables are not touched there (soundness rule 14).
 static PROCESS: Apart<OnceLock<Process>> = Apart(OnceLock::new());
 
-/// Fails in a child of the process that first used pinlane. Whatever makes a first handle asks.
+/// Fails in a forked child of the process that first used pinlane. Every function that can make a
+/// first handle calls it.
 #[inline(always)]
-pub(super) fn check_process(operation: &'static str) -> Result<()> {
-    if PROCESS.get_or_init(Process::current).is_current() {
-        return Ok(());
-    }
-    Err(forked(operation))
+pub(super) fn check_process() -> Result<()> {
+    if PROCESS.get_or_init(Process::current).is_current() { Ok(()) } else { Err(forked()) }
 }
 
 #[cold]
-fn forked(operation: &'static str) -> Error {
-    Error::new(
+fn forked() -> Error {
+    refused(
         ErrorKind::ForkedProcess,
-        operation,
         "this process was forked after pinlane was first used",
         "use pinlane in the parent only, or exec a new program in the child",
     )
@@ -76,91 +92,64 @@ pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
     create_noted(object, [0; 2])
 }
 
-/// As [`create`], with numbers that [`notes`] gives.
+/// As [`create`], with numbers that [`notes`] returns.
 #[inline(always)]
 pub(super) fn create_noted<H: Handle>(object: H::Object, notes: [usize; 2]) -> *mut H {
     encode(H::table().insert(object, notes))
 }
 
-// What is on the way of every call is inlined always: passed through memory, what `get` gives costs
-// as much again as the look-up.
+// `get` is always inlined: to pass its result through memory costs as much as the look-up.
 
-/// The object of a handle, shared with other calls. It stays alive while what is returned does,
-/// even if another thread frees the handle meanwhile.
+/// The object of a handle, shared with other calls. It stays alive as long as the result does, even
+/// if another thread frees the handle meanwhile.
 #[inline(always)]
-pub(super) fn get<H: Handle>(
-    operation: &'static str,
-    handle: *const H,
-) -> Result<Inside<H::Object>> {
-    check_process(operation)?;
-    let found = decode(handle).ok_or(Miss::Invalid).and_then(|entry| H::table().enter(entry));
-    found.map_err(|miss| missed(miss, operation, handle))
+pub(super) fn get<H: Handle>(handle: *const H) -> Result<Inside<H::Object>> {
+    check_process()?;
+    decode(handle).and_then(|entry| H::table().enter(entry)).map_err(|miss| missed(miss, handle))
 }
 
-/// The object of a handle, for this call alone. Not for types whose objects many threads use at
-/// once.
+/// The object of a handle, for this call alone. Not for types that are `shared`.
 #[inline]
-pub(super) fn get_mut<H: Handle>(
-    operation: &'static str,
-    handle: *const H,
-) -> Result<Alone<H::Object>> {
-    check_process(operation)?;
-    let entry = decode(handle).ok_or(Miss::Invalid);
-    let found = entry.and_then(|entry| H::table().enter_exclusive(entry));
-    found.map_err(|miss| missed(miss, operation, handle))
+pub(super) fn get_mut<H: Handle>(handle: *const H) -> Result<Alone<H::Object>> {
+    check_process()?;
+    let found = decode(handle).and_then(|entry| H::table().enter_exclusive(entry));
+    found.map_err(|miss| missed(miss, handle))
 }
 
-/// The numbers that a handle was made with, whoever uses its object.
+/// The numbers that a handle was made with, whatever other calls do with its object.
 #[inline]
-pub(super) fn notes<H: Handle>(operation: &'static str, handle: *const H) -> Result<[usize; 2]> {
-    check_process(operation)?;
+pub(super) fn notes<H: Handle>(handle: *const H) -> Result<[usize; 2]> {
+    check_process()?;
     let found = decode(handle).and_then(|entry| H::table().notes(entry));
-    found.ok_or_else(|| missed(Miss::Invalid, operation, handle))
+    found.map_err(|miss| missed(miss, handle))
 }
 
-/// Ends a handle; NULL is none, which is fine. In a forked child it leaks instead. The object drops
-/// when the last call that uses it returns.
+/// Frees a handle; NULL is a no-op. The object drops when the last call that uses it returns. In a
+/// forked child nothing happens: the object leaks there.
 #[inline]
-pub(super) fn free<H: Handle>(operation: &'static str, handle: *mut H) -> Result<()> {
-    if handle.is_null() || check_process(operation).is_err() {
+pub(super) fn free<H: Handle>(handle: *mut H) -> Result<()> {
+    if handle.is_null() || check_process().is_err() {
         return Ok(());
     }
-    let entry = decode(handle).ok_or(Miss::Invalid);
-    let freed = entry.and_then(|entry| H::table().remove(entry));
-    freed.map_err(|miss| missed(miss, operation, handle))
+    decode(handle).and_then(|entry| H::table().remove(entry)).map_err(|miss| missed(miss, handle))
 }
 
 #[cold]
-fn missed<H: Handle>(miss: Miss, operation: &'static str, handle: *const H) -> Error {
-    match miss {
-        Miss::Invalid => invalid(operation, handle),
-        Miss::Busy => busy(operation),
+fn missed<H: Handle>(miss: Miss, handle: *const H) -> Error {
+    if miss == Miss::Busy {
+        return refused(
+            ErrorKind::Busy,
+            format!("another thread uses the {} at this moment", H::NAME),
+            "let one thread at a time use a buffer, or hold a lock of your own",
+        );
     }
-}
-
-#[cold]
-fn busy(operation: &'static str) -> Error {
-    Error::new(
-        ErrorKind::Busy,
-        operation,
-        "another thread uses the buffer at this moment",
-        "let one thread at a time use a buffer, or hold a lock of your own",
-    )
-}
-
-#[cold]
-fn invalid<H: Handle>(operation: &'static str, handle: *const H) -> Error {
     let context = if handle.is_null() {
         format!("the {} is NULL", H::NAME)
     } else {
-        format!("{handle:p} is no {}: freed already, or never one", H::NAME)
+        format!("{handle:p} is not a {}: it was freed, or never was one", H::NAME)
     };
-    Error::new(
-        ErrorKind::InvalidHandle,
-        operation,
-        context,
-        "pass a handle that pinlane gave out and that has not been freed",
-    )
+    let remedy = "pass a handle that pinlane gave out and that has not been freed";
+    refused(ErrorKind::InvalidHandle, context, remedy)
 }
 
 #[cfg(test)]

@@ -1,67 +1,143 @@
-//! What C passes by pointer: outputs, structs and arrays, checked before any work.
+//! What C passes by pointer: outputs, structs and arrays. All are checked before any work is done.
 
 use std::ptr::NonNull;
 
+use super::handle::{self, Handle};
+use super::status::{boundary, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
 
-/// An output parameter: checked before any work, written only on success.
-pub(super) struct Out<T>(NonNull<T>);
+/// An output parameter as C passes it, not checked yet. It is written only if the call succeeds.
+pub(super) struct Out<T> {
+    name: &'static str,
+    pointer: *mut T,
+}
 
 impl<T> Out<T> {
     /// # Safety
     ///
-    /// * `pointer` is NULL, misaligned (both are errors), or valid for writing a `T` until the call
+    /// * `pointer` is NULL, misaligned (both are found), or valid for writing a `T` until the call
     ///   returns.
-    pub(super) unsafe fn new(operation: &'static str, name: &str, pointer: *mut T) -> Result<Self> {
-        check_pointer(operation, name, pointer)?;
-        NonNull::new(pointer).map(Out).ok_or_else(|| null(operation, name))
+    #[inline(always)]
+    pub(super) const unsafe fn new(name: &'static str, pointer: *mut T) -> Self {
+        Out { name, pointer }
     }
 
-    /// As [`new`](Self::new), for an output that the caller may not want.
-    ///
-    /// # Safety
-    ///
-    /// * As for [`new`](Self::new).
-    pub(super) unsafe fn optional(
-        operation: &'static str,
-        name: &str,
-        pointer: *mut T,
-    ) -> Result<Option<Self>> {
-        check_pointer(operation, name, pointer)?;
-        Ok(NonNull::new(pointer).map(Out))
+    /// The output, or an error if it is NULL or misaligned.
+    #[inline(always)]
+    pub(super) fn check(self) -> Result<Checked<T>> {
+        self.optional()?.ok_or_else(|| null(self.name))
     }
 
+    /// The output, if the caller wants it: NULL says no.
+    #[inline(always)]
+    pub(super) fn optional(&self) -> Result<Option<Checked<T>>> {
+        check_aligned(self.name, self.pointer)?;
+        Ok(NonNull::new(self.pointer).map(Checked))
+    }
+
+    /// Runs the exported function of that name, whose only output this is.
+    #[inline(always)]
+    pub(super) fn give(
+        self,
+        function: &'static str,
+        body: impl FnOnce() -> Result<T>,
+    ) -> pinlane_status {
+        boundary(function, || {
+            let out = self.check()?;
+            out.set(body()?);
+            Ok(())
+        })
+    }
+}
+
+impl<H: Handle> Out<*mut H> {
+    /// As [`give`](Self::give), for a function that makes a handle.
+    #[inline(always)]
+    pub(super) fn create(
+        self,
+        function: &'static str,
+        body: impl FnOnce() -> Result<H::Object>,
+    ) -> pinlane_status {
+        self.give(function, || Ok(handle::create(body()?)))
+    }
+}
+
+/// An output that can be written.
+pub(super) struct Checked<T>(NonNull<T>);
+
+impl<T> Checked<T> {
+    #[inline(always)]
     pub(super) fn set(self, value: T) {
-        // SAFETY: by the precondition of `new` the pointer is valid for writing, and it was found
-        // aligned; `self` is consumed, within the call.
+        // SAFETY: `check` and `optional` found the pointer aligned and not NULL, so it is valid for
+        // writing by the precondition of `Out::new`; `self` is consumed, within the call.
         unsafe { self.0.write(value) }
     }
 }
 
-/// An input that C passes by pointer, such as an options struct.
+/// A struct that C passes by pointer.
 ///
 /// # Safety
 ///
 /// * `pointer` is NULL, misaligned (both are errors), or valid for reading a `T`.
-pub(super) unsafe fn input<T: Copy>(
-    operation: &'static str,
-    name: &str,
-    pointer: *const T,
-) -> Result<T> {
-    check_pointer(operation, name, pointer)?;
-    let pointer = NonNull::new(pointer.cast_mut()).ok_or_else(|| null(operation, name))?;
+unsafe fn input<T: Copy>(name: &str, pointer: *const T) -> Result<T> {
+    check_aligned(name, pointer)?;
+    let pointer = NonNull::new(pointer.cast_mut()).ok_or_else(|| null(name))?;
     // SAFETY: not NULL and aligned, as just found, so valid for reading by the precondition.
     Ok(unsafe { pointer.read() })
 }
 
-/// An input that C passes as an array; none if `count` is 0.
+/// A struct whose first member is its size, which must be the size that this library knows.
+///
+/// # Safety
+///
+/// * `pointer` is NULL, misaligned (both are errors), or points to a struct that is as large as its
+///   first member says.
+pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T> {
+    // SAFETY: the size is the first member, so a struct of any size has it.
+    let size = unsafe { input(name, pointer.cast::<usize>()) }?;
+    if size != size_of::<T>() {
+        return Err(refused(
+            ErrorKind::InvalidValue,
+            format!("{name} of {size} bytes, not {}", size_of::<T>()),
+            "initialise the struct with its _INIT macro, and use the header of this library",
+        ));
+    }
+    // SAFETY: the struct is as large as a `T`.
+    unsafe { input(name, pointer) }
+}
+
+/// Options, which are such a struct; none if the pointer is NULL.
+///
+/// # Safety
+///
+/// * As for [`sized`].
+pub(super) unsafe fn options<T: Copy>(pointer: *const T) -> Result<Option<T>> {
+    if pointer.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: the same precondition.
+    unsafe { sized("options", pointer) }.map(Some)
+}
+
+/// Refuses unknown flags: in a newer program they may mean something.
+pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
+    if flags & !known == 0 {
+        return Ok(());
+    }
+    Err(refused(
+        ErrorKind::InvalidValue,
+        format!("unknown flags {:#x}", flags & !known),
+        "use the flags that the header of this library names, and 0 for reserved members",
+    ))
+}
+
+/// An array that C passes; empty if `count` is 0, whatever the pointer is.
 ///
 /// # Safety
 ///
 /// * `pointer` is NULL, misaligned (both are errors), or valid for reading `count` elements during
 ///   `'a`.
 pub(super) unsafe fn inputs<'a, T: Copy>(
-    operation: &'static str,
     name: &str,
     pointer: *const T,
     count: usize,
@@ -69,16 +145,15 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
     if count == 0 {
         return Ok(&[]);
     }
-    check_pointer(operation, name, pointer)?;
+    check_aligned(name, pointer)?;
     if pointer.is_null() {
-        return Err(null(operation, name));
+        return Err(null(name));
     }
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
-        return Err(Error::new(
+        return Err(refused(
             ErrorKind::InvalidValue,
-            operation,
-            format!("{name} of {count} elements"),
-            "pass how many elements the array has",
+            format!("{name} of {count} elements: more than memory can hold"),
+            "pass the number of elements of the array",
         ));
     }
     // SAFETY: aligned, not NULL and no longer than memory can be, as just found, so valid for
@@ -86,24 +161,32 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
 }
 
-fn check_pointer<T>(operation: &'static str, name: &str, pointer: *const T) -> Result<()> {
-    if pointer.is_aligned() {
-        return Ok(());
-    }
-    Err(Error::new(
-        ErrorKind::InvalidValue,
-        operation,
-        format!("{name} ({pointer:p}) is not aligned to {} bytes", align_of::<T>()),
-        "pass the address of a variable of the right type",
-    ))
+#[inline]
+fn check_aligned<T>(name: &str, pointer: *const T) -> Result<()> {
+    if pointer.is_aligned() { Ok(()) } else { Err(misaligned(name, pointer)) }
 }
 
 #[cold]
-pub(super) fn null(operation: &'static str, name: &str) -> Error {
-    Error::new(
+fn misaligned<T>(name: &str, pointer: *const T) -> Error {
+    refused(
         ErrorKind::InvalidValue,
-        operation,
-        format!("{name} is NULL"),
-        "pass the address of a variable",
+        format!("{name} ({pointer:p}) is not aligned to {} bytes", align_of::<T>()),
+        "pass the address of a variable of the right type",
     )
 }
+
+#[cold]
+pub(super) fn null(name: &str) -> Error {
+    refused(ErrorKind::InvalidValue, format!("{name} is NULL"), "pass the address of a variable")
+}
+
+/// Asserts the layout that C programs are compiled against: `layout!(type: size; member offset)`.
+macro_rules! layout {
+    ($type:ty: $size:literal; $($member:ident $offset:literal),*) => {
+        const _: () = {
+            assert!(size_of::<$type>() == $size);
+            $(assert!(std::mem::offset_of!($type, $member) == $offset);)*
+        };
+    };
+}
+pub(super) use layout;

@@ -1,16 +1,15 @@
-//! What pools hold and have done.
+//! Statistics of pools.
 
 use std::time::Duration;
 
-use super::device::sized_input;
 use super::handle;
-use super::pointer::Out;
+use super::pointer::{self, Out, layout};
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use crate::pool::{ClassStats, PoolStats};
 
-/// What a pool holds and has done; sizes are in bytes of blocks, times in nanoseconds. Initialise
-/// with `PINLANE_POOL_STATS_INIT`.
+/// Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
+/// `PINLANE_POOL_STATS_INIT`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_pool_stats {
@@ -18,81 +17,76 @@ pub struct pinlane_pool_stats {
     pub size: usize,
     /// The budget.
     pub max_bytes: usize,
-    /// Page-locked now: live, cached, in flight and quarantined blocks, what is left over at the
-    /// end of slabs, and memory that is being page-locked or given back at the moment.
+    /// Page-locked now: live, cached, in-flight and quarantined blocks, the unused ends of slabs,
+    /// and memory that is being page-locked or given back at this moment.
     pub committed_bytes: usize,
     /// The most that `committed_bytes` has been.
     pub peak_bytes: usize,
     /// In buffers that exist, and allocated by address.
     pub live_bytes: usize,
-    /// Free, and ready to be used again.
+    /// Free, and ready to be reused.
     pub cached_bytes: usize,
-    /// The part of `cached_bytes` that threads keep for themselves.
+    /// The part of `cached_bytes` in the caches of threads.
     pub thread_bytes: usize,
-    /// Freed, but perhaps still used by a device.
+    /// Freed, but a device may still use them.
     pub in_flight_bytes: usize,
-    /// Lost: it could not be proven that the device is done with them, or the system did not take
+    /// Lost for good: nothing proved that the device is done with them, or the system did not take
     /// them back.
     pub quarantined_bytes: usize,
-    /// Allocations served from free blocks.
+    /// Allocations that reused a free block.
     pub hits: u64,
-    /// The part of `hits` that needed nothing but the thread's own blocks.
+    /// The part of `hits` that the thread's own cache served.
     pub thread_hits: u64,
     /// Allocations for which no block was free.
     pub misses: u64,
     /// How often new memory was page-locked.
     pub growths: u64,
-    /// How long that took, all together.
+    /// How long that took in total.
     pub growths_total_ns: u64,
     /// How long the longest took.
     pub growths_longest_ns: u64,
-    /// Allocations that waited, because the budget did not allow new memory.
+    /// Allocations that waited because the budget allowed no new memory.
     pub waits: u64,
-    /// How long they waited, all together.
+    /// How long they waited in total.
     pub waits_total_ns: u64,
     /// How long the longest waited.
     pub waits_longest_ns: u64,
     /// Times that memory was given back to the system.
     pub trims: u64,
-    /// Growths for which registering failed, so that the runtime allocated the memory.
+    /// Growths in which registering failed and the CUDA runtime allocated the memory.
     pub growths_not_registered: u64,
-    /// Growths for which the system refused huge pages.
+    /// Growths in which the system refused huge pages.
     pub growths_small_pages: u64,
     /// Growths whose memory could not be bound to the device's NUMA node.
     pub growths_other_node: u64,
-    /// Threads that keep blocks.
+    /// Threads that have a cache.
     pub threads: usize,
     /// Requests in the queue.
     pub waiting: usize,
 }
 
-/// What a pool holds of one size of block; counts are in blocks.
+/// Statistics of one block size of a pool. Counts are in blocks.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_class_stats {
     /// The size of a block.
     pub block_bytes: usize,
-    /// How many there are: live, cached, in flight and quarantined.
+    /// All blocks: live, cached, in flight and quarantined.
     pub blocks: usize,
     /// In buffers that exist, and allocated by address.
     pub live: usize,
-    /// Free, and ready to be used again.
+    /// Free, and ready to be reused.
     pub cached: usize,
-    /// Freed, but perhaps still used by a device.
+    /// Freed, but a device may still use them.
     pub in_flight: usize,
-    /// Lost: it could not be proven that the device is done with them.
+    /// Lost for good: nothing proved that the device is done with them.
     pub quarantined: usize,
     /// How often memory was page-locked for this size.
     pub growths: u64,
 }
 
-const _: () = {
-    assert!(size_of::<pinlane_pool_stats>() == 192);
-    assert!(std::mem::offset_of!(pinlane_pool_stats, size) == 0);
-    assert!(std::mem::offset_of!(pinlane_pool_stats, hits) == 72);
-    assert!(std::mem::offset_of!(pinlane_pool_stats, waiting) == 184);
-    assert!(size_of::<pinlane_class_stats>() == 56);
-};
+layout!(pinlane_pool_stats: 192; size 0, hits 72, waiting 184);
+layout!(pinlane_class_stats: 56; growths 48);
 
 impl From<PoolStats> for pinlane_pool_stats {
     fn from(now: PoolStats) -> Self {
@@ -140,8 +134,8 @@ impl From<ClassStats> for pinlane_class_stats {
     }
 }
 
-/// Writes what the pool holds and has done to `stats`, whose `size` member must be set. Takes a
-/// short lock. While other threads allocate or free, the parts need not add up.
+/// Writes the pool's statistics to `stats`, whose `size` member must be set. Takes a short lock.
+/// While other threads allocate or free, the parts need not add up.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stats` is NULL or its size is unknown.
 ///
@@ -153,22 +147,20 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
     pool: *const pinlane_pool,
     stats: *mut pinlane_pool_stats,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_pool_get_stats";
-        let pool = handle::get(OPERATION, pool)?;
-        // SAFETY: the caller's precondition on `stats`.
-        let out = unsafe { Out::new(OPERATION, "stats", stats) }?;
-        // SAFETY: as above; all members are plain numbers, and only `size` is looked at.
-        unsafe { sized_input(OPERATION, stats.cast_const()) }?;
-        out.set(pool.stats().into());
-        Ok(())
+    // SAFETY: the caller's precondition on `stats`.
+    let out = unsafe { Out::new("stats", stats) };
+    out.give("pinlane_pool_get_stats", || {
+        let pool = handle::get(pool)?;
+        // SAFETY: the caller's precondition on `stats`; all members are plain numbers, and only
+        // `size` is looked at.
+        unsafe { pointer::sized("stats", stats.cast_const()) }?;
+        Ok(pool.stats().into())
     })
 }
 
-/// Writes what the pool holds, by size of block and the smallest first, to `classes[0 ..
-/// capacity]`, and how many sizes there are to `count`. If that is more than `capacity`, the rest
-/// was left out: call it with `classes` NULL and a capacity of 0 for the number, and again with as
-/// much room. Takes a short lock.
+/// Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and
+/// the number of block sizes to `count`. If that is more than `capacity`, the rest is left out. To
+/// learn the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity`
 /// is not 0.
@@ -184,14 +176,13 @@ pub unsafe extern "C" fn pinlane_pool_get_class_stats(
     capacity: usize,
     count: *mut usize,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_pool_get_class_stats";
-        let pool = handle::get(OPERATION, pool)?;
+    boundary("pinlane_pool_get_class_stats", || {
+        let pool = handle::get(pool)?;
         // SAFETY: the caller's precondition on `count`.
-        let out = unsafe { Out::new(OPERATION, "count", count) }?;
+        let out = unsafe { Out::new("count", count) }.check()?;
         if capacity > 0 {
             // SAFETY: the caller's precondition on `classes`, which has at least one element.
-            unsafe { Out::new(OPERATION, "classes", classes) }?;
+            unsafe { Out::new("classes", classes) }.check()?;
         }
         let now = pool.stats().classes;
         out.set(now.len());

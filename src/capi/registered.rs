@@ -1,34 +1,34 @@
-//! Memory that the caller has already, page-locked where it lies and lent to a buffer.
+//! The caller's own memory: page-locked in place, and lent to a buffer.
 
 use std::ffi::c_void;
 
 use super::buffer::{HostBuffer, pinlane_buffer};
 use super::device::pinlane_device;
 use super::handle;
+use super::memory::check_memory;
 use super::pointer::Out;
-use super::slice::check_memory;
-use super::status::{boundary, pinlane_status};
+use super::status::pinlane_status;
 use crate::memory::PinnedBuf;
 
 /// Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
-/// (`cudaHostRegister`), and writes a buffer of it to `buffer`: the same as a buffer from a pool,
-/// for copies, access and the caller's own CUDA calls. Blocks: it takes about as long as allocating
-/// page-locked memory of that size does. `memory` may have any alignment, and be NULL if `bytes` is
-/// 0.
+/// (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
+/// does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
+/// have any alignment, and be NULL if `bytes` is 0.
 ///
-/// The memory is lent until `pinlane_buffer_free` has returned `PINLANE_STATUS_OK`. That blocks
-/// until the device is done with it and it is no longer page-locked; then it is the caller's to use
-/// and to free.
+/// The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
+/// until the device is done with the memory, and unlocks its pages; then the caller may use and
+/// free it.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
-/// function; `INVALID_VALUE` if some of the memory is page-locked already, for memory that cannot
-/// be (shared mappings of files), if `memory` or `buffer` is NULL, or if the size overflows.
+/// function; `INVALID_VALUE` if a part of the memory is page-locked already or cannot be
+/// page-locked (a shared mapping of a file), if `memory` or `buffer` is NULL, or if the size
+/// overflows.
 ///
 /// # Safety
 ///
 /// - `buffer` is NULL or points to a variable.
-/// - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` has returned
-///   `PINLANE_STATUS_OK`, and until then nobody accesses them but through the buffer.
+/// - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
+///   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_buffer_register(
     device: *const pinlane_device,
@@ -36,18 +36,17 @@ pub unsafe extern "C" fn pinlane_buffer_register(
     bytes: usize,
     buffer: *mut *mut pinlane_buffer,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_buffer_register";
-        let device = handle::get(OPERATION, device)?;
-        // SAFETY: the caller's precondition on `buffer`.
-        let out = unsafe { Out::new(OPERATION, "buffer", buffer) }?;
-        let first = check_memory(OPERATION, memory.cast(), bytes)?;
-        // SAFETY: the caller's second precondition; whether C has initialised the bytes does not
-        // matter, as no code of this interface reads them on the host. The buffer drops only when
-        // it was given back.
-        let (buffer, lent) = unsafe { PinnedBuf::register_raw(OPERATION, &device, first, bytes) }?;
-        out.set(HostBuffer { buffer, lent: Some(lent) }.into_handle());
-        Ok(())
+    const FUNCTION: &str = "pinlane_buffer_register";
+    // SAFETY: the caller's precondition on `buffer`.
+    let buffer = unsafe { Out::new("buffer", buffer) };
+    buffer.give(FUNCTION, || {
+        let device = handle::get(device)?;
+        let first = check_memory(memory, bytes)?;
+        // SAFETY: the caller's second precondition. No code of this interface reads the bytes on
+        // the host, so C need not have initialised them. The buffer drops only after `lent` has
+        // given the memory back.
+        let (buffer, lent) = unsafe { PinnedBuf::register_raw(FUNCTION, &device, first, bytes) }?;
+        Ok(HostBuffer { buffer, lent: Some(lent) }.into_handle())
     })
 }
 
@@ -66,7 +65,7 @@ mod tests {
     use crate::driver::emulated::{Emulator, Execution, Fault, FindingKind};
     use crate::error::CudaCode;
 
-    /// A lazy machine, a device of it, and a handle of that, which leaks.
+    /// A lazy machine, a device of it, and a handle of the device, which leaks.
     fn rig() -> (Emulator, Device, *mut pinlane_device) {
         let machine = Emulator::builder().execution(Execution::Lazy).build();
         let device = Device::of_emulator(&machine, 0).expect("no faults");
@@ -89,7 +88,7 @@ mod tests {
         let (machine, _device, handle) = rig();
         let mut memory = vec![1; 100];
         let buffer = lend(handle, &mut memory);
-        let other_call = handle::get("test", buffer).expect("a live handle");
+        let other_call = handle::get(buffer).expect("a live handle");
         assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_BUSY);
         drop(other_call);
         assert_eq!(pinlane_buffer_free(buffer), PINLANE_STATUS_OK);
@@ -115,7 +114,7 @@ mod tests {
         assert_eq!((machine.usage().host_blocks, machine.findings()), (0, vec![]));
     }
 
-    /// Memory is given back only by a free that succeeds, and one that fails can be made again.
+    /// Only a free that succeeds gives the memory back. One that fails can be called again.
     #[test]
     fn memory_that_is_not_unregistered_stays_lent() {
         let (machine, device, handle) = rig();
@@ -124,11 +123,11 @@ mod tests {
         let mut memory = vec![1; 100];
         let buffer = lend(handle, &mut memory);
         stream.fill(&mut gpu, 9).expect("no faults");
-        let mut held = handle::get_mut("test", buffer).expect("a live handle");
+        let mut held = handle::get_mut(buffer).expect("a live handle");
         stream.download(&gpu, &mut held.buffer).expect("no faults");
         drop(held);
         for calls in [
-            // Nobody can say whether the device is done; then the runtime does not unregister it.
+            // First nothing tells whether the device is done. Then unregistering fails.
             &[Call::EventSynchronize, Call::EventQuery, Call::StreamSynchronize, Call::StreamQuery]
                 [..],
             &[Call::HostUnregister],
@@ -152,7 +151,7 @@ mod tests {
         for code in [CudaCode::UNKNOWN, CudaCode::MEMORY_ALLOCATION, CudaCode::INVALID_VALUE] {
             machine.inject(Fault::once(Call::HostRegister, code));
             let mut buffer = null_mut();
-            // SAFETY: a variable, and memory of this test's.
+            // SAFETY: a variable, and memory of this test.
             let status = unsafe {
                 pinlane_buffer_register(handle, memory.as_mut_ptr().cast(), 100, &mut buffer)
             };
@@ -165,7 +164,7 @@ mod tests {
         }
     }
 
-    /// A host function that somebody else launched, of which only the runtime knows.
+    /// A host function that the program launched itself: only the runtime knows of it.
     #[test]
     fn a_host_function_of_the_callers_own_cannot_give_memory_back() {
         struct Inside {
@@ -185,7 +184,7 @@ mod tests {
             let mut memory = vec![1; 100];
             let buffer = lend(handle, &mut memory);
             if used {
-                let mut held = handle::get_mut("test", buffer).expect("a live handle");
+                let mut held = handle::get_mut(buffer).expect("a live handle");
                 stream.fill(&mut gpu, 9).expect("no faults");
                 stream.download(&gpu, &mut held.buffer).expect("no faults");
             }

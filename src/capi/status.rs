@@ -1,11 +1,15 @@
 //! Statuses, messages, and the one boundary that every exported function goes through.
+//!
+//! A function of the C interface is named once, where it calls [`boundary`]. The errors of its body
+//! need not know it: a message begins with that name, whatever the Rust code below calls the
+//! operation, and names the functions of C.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::process::discard_panic;
 
 /// What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
@@ -16,13 +20,13 @@ pub type pinlane_status = i32;
 pub const PINLANE_STATUS_OK: pinlane_status = 0;
 /// An argument is outside what the function accepts.
 pub const PINLANE_STATUS_INVALID_VALUE: pinlane_status = 1;
-/// Two sides of a copy, or a pattern and its range, do not fit each other.
+/// The lengths of a copy's two sides, or of a pattern and its range, do not fit.
 pub const PINLANE_STATUS_LENGTH_MISMATCH: pinlane_status = 2;
 /// A range does not lie inside its buffer.
 pub const PINLANE_STATUS_OUT_OF_RANGE: pinlane_status = 3;
-/// The device still uses the buffer, or no block is free: only `try_` functions say so.
+/// The device still uses the buffer, or no block is free. Only `try_` functions say so.
 pub const PINLANE_STATUS_NOT_READY: pinlane_status = 4;
-/// The pool's budget is spent on buffers that are alive.
+/// Live buffers take the pool's whole budget.
 pub const PINLANE_STATUS_BUDGET_EXHAUSTED: pinlane_status = 5;
 /// The system has no more page-locked memory to give.
 pub const PINLANE_STATUS_OUT_OF_HOST_MEMORY: pinlane_status = 6;
@@ -34,7 +38,7 @@ pub const PINLANE_STATUS_NO_DEVICE: pinlane_status = 8;
 pub const PINLANE_STATUS_UNSUPPORTED: pinlane_status = 9;
 /// The stream belongs to another device or driver than the buffers.
 pub const PINLANE_STATUS_WRONG_DEVICE: pinlane_status = 10;
-/// The per-thread default stream was used on another thread than the one that opened it.
+/// The per-thread default stream was used on a thread that did not open it.
 pub const PINLANE_STATUS_WRONG_THREAD: pinlane_status = 11;
 /// The stream is being captured into a graph.
 pub const PINLANE_STATUS_STREAM_CAPTURING: pinlane_status = 12;
@@ -42,15 +46,15 @@ pub const PINLANE_STATUS_STREAM_CAPTURING: pinlane_status = 12;
 pub const PINLANE_STATUS_FORKED_PROCESS: pinlane_status = 13;
 /// The device is lost: a sticky CUDA error.
 pub const PINLANE_STATUS_DEVICE_LOST: pinlane_status = 14;
-/// Another thread uses the buffer in a conflicting way at this moment.
+/// At this moment another thread uses the buffer in a way that conflicts.
 pub const PINLANE_STATUS_BUSY: pinlane_status = 15;
-/// A handle is NULL, stale, freed, or of another type.
+/// A handle is NULL, freed, of another type, or never was one.
 pub const PINLANE_STATUS_INVALID_HANDLE: pinlane_status = 16;
 /// A panic was caught: a bug in pinlane.
 pub const PINLANE_STATUS_PANIC: pinlane_status = 17;
-/// Another failure that the CUDA runtime reported; see `pinlane_last_cuda_error`.
+/// Another failure that the CUDA runtime reported: see `pinlane_last_cuda_error`.
 pub const PINLANE_STATUS_CUDA: pinlane_status = 18;
-/// What was waited for did not happen in time.
+/// The call waited for as long as it was allowed to.
 pub const PINLANE_STATUS_TIMED_OUT: pinlane_status = 19;
 /// A file could not be opened or read, or ended early.
 pub const PINLANE_STATUS_IO: pinlane_status = 20;
@@ -81,124 +85,166 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
     }
 }
 
-/// The name of every status, and what it says.
-const NAMES: [(&CStr, &CStr); 21] = [
-    (c"PINLANE_STATUS_OK", c"PINLANE_STATUS_OK: The call did what it promises."),
-    (c"PINLANE_STATUS_INVALID_VALUE", c"PINLANE_STATUS_INVALID_VALUE: An argument is outside what the function accepts."),
-    (c"PINLANE_STATUS_LENGTH_MISMATCH", c"PINLANE_STATUS_LENGTH_MISMATCH: Two sides of a copy, or a pattern and its range, do not fit each other."),
-    (c"PINLANE_STATUS_OUT_OF_RANGE", c"PINLANE_STATUS_OUT_OF_RANGE: A range does not lie inside its buffer."),
-    (c"PINLANE_STATUS_NOT_READY", c"PINLANE_STATUS_NOT_READY: The device still uses the buffer, or no block is free: only try_ functions say so."),
-    (c"PINLANE_STATUS_BUDGET_EXHAUSTED", c"PINLANE_STATUS_BUDGET_EXHAUSTED: The pool's budget is spent on buffers that are alive."),
-    (c"PINLANE_STATUS_OUT_OF_HOST_MEMORY", c"PINLANE_STATUS_OUT_OF_HOST_MEMORY: The system has no more page-locked memory to give."),
-    (c"PINLANE_STATUS_OUT_OF_DEVICE_MEMORY", c"PINLANE_STATUS_OUT_OF_DEVICE_MEMORY: The device has no more memory to give."),
-    (c"PINLANE_STATUS_NO_DEVICE", c"PINLANE_STATUS_NO_DEVICE: No usable device: no CUDA in this build, no driver, or no device of that number."),
-    (c"PINLANE_STATUS_UNSUPPORTED", c"PINLANE_STATUS_UNSUPPORTED: Not supported by this build, device or stream."),
-    (c"PINLANE_STATUS_WRONG_DEVICE", c"PINLANE_STATUS_WRONG_DEVICE: The stream belongs to another device or driver than the buffers."),
-    (c"PINLANE_STATUS_WRONG_THREAD", c"PINLANE_STATUS_WRONG_THREAD: The per-thread default stream was used on another thread than the one that opened it."),
-    (c"PINLANE_STATUS_STREAM_CAPTURING", c"PINLANE_STATUS_STREAM_CAPTURING: The stream is being captured into a graph."),
-    (c"PINLANE_STATUS_FORKED_PROCESS", c"PINLANE_STATUS_FORKED_PROCESS: The process is a forked child of the one that opened the device."),
-    (c"PINLANE_STATUS_DEVICE_LOST", c"PINLANE_STATUS_DEVICE_LOST: The device is lost: a sticky CUDA error."),
-    (c"PINLANE_STATUS_BUSY", c"PINLANE_STATUS_BUSY: Another thread uses the buffer in a conflicting way at this moment."),
-    (c"PINLANE_STATUS_INVALID_HANDLE", c"PINLANE_STATUS_INVALID_HANDLE: A handle is NULL, stale, freed, or of another type."),
-    (c"PINLANE_STATUS_PANIC", c"PINLANE_STATUS_PANIC: A panic was caught: a bug in pinlane."),
-    (c"PINLANE_STATUS_CUDA", c"PINLANE_STATUS_CUDA: Another failure that the CUDA runtime reported; see pinlane_last_cuda_error."),
-    (c"PINLANE_STATUS_TIMED_OUT", c"PINLANE_STATUS_TIMED_OUT: What was waited for did not happen in time."),
-    (c"PINLANE_STATUS_IO", c"PINLANE_STATUS_IO: A file could not be opened or read, or ended early."),
-];
+/// The name of each status, and the name with what it means.
+macro_rules! names {
+    ($($name:ident $meaning:literal)*) => {
+        [$((
+            c_string(concat!("PINLANE_STATUS_", stringify!($name), "\0")),
+            c_string(concat!("PINLANE_STATUS_", stringify!($name), ": ", $meaning, "\0")),
+        )),*]
+    };
+}
+
+const fn c_string(text: &'static str) -> &'static CStr {
+    match CStr::from_bytes_with_nul(text.as_bytes()) {
+        Ok(text) => text,
+        Err(_) => panic!("one NUL, at the end"),
+    }
+}
+
+const NAMES: [(&CStr, &CStr); 21] = names! {
+    OK "The call did what it promises."
+    INVALID_VALUE "An argument is outside what the function accepts."
+    LENGTH_MISMATCH "The lengths of a copy's two sides, or of a pattern and its range, do not fit."
+    OUT_OF_RANGE "A range does not lie inside its buffer."
+    NOT_READY "The device still uses the buffer, or no block is free. Only try_ functions say so."
+    BUDGET_EXHAUSTED "Live buffers take the pool's whole budget."
+    OUT_OF_HOST_MEMORY "The system has no more page-locked memory to give."
+    OUT_OF_DEVICE_MEMORY "The device has no more memory to give."
+    NO_DEVICE "No usable device: no CUDA in this build, no driver, or no device of that number."
+    UNSUPPORTED "Not supported by this build, device or stream."
+    WRONG_DEVICE "The stream belongs to another device or driver than the buffers."
+    WRONG_THREAD "The per-thread default stream was used on a thread that did not open it."
+    STREAM_CAPTURING "The stream is being captured into a graph."
+    FORKED_PROCESS "The process is a forked child of the one that opened the device."
+    DEVICE_LOST "The device is lost: a sticky CUDA error."
+    BUSY "At this moment another thread uses the buffer in a way that conflicts."
+    INVALID_HANDLE "A handle is NULL, freed, of another type, or never was one."
+    PANIC "A panic was caught: a bug in pinlane."
+    CUDA "Another failure that the CUDA runtime reported: see pinlane_last_cuda_error."
+    TIMED_OUT "The call waited for as long as it was allowed to."
+    IO "A file could not be opened or read, or ended early."
+};
 
 fn name_of(status: pinlane_status) -> &'static CStr {
     let known = usize::try_from(status).ok().and_then(|number| NAMES.get(number));
     known.map_or(c"PINLANE_STATUS_UNKNOWN", |(name, _)| name)
 }
 
+/// Empty for OK, and for a number that is no status.
+fn meaning_of(status: pinlane_status) -> &'static CStr {
+    let known = usize::try_from(status).ok().filter(|&number| number > 0);
+    known.and_then(|number| NAMES.get(number)).map_or(c"", |(_, meaning)| meaning)
+}
+
 thread_local! {
-    /// The last error, and its message once somebody has asked for that.
-    static LAST: RefCell<Last> = const { RefCell::new(Last { error: None, message: None }) };
-    /// What is left of it when the thread is ending: these need no destructor.
+    /// The last failure. Its message is made when somebody asks for it.
+    static LAST: RefCell<Last> = const { RefCell::new(Last::Nothing) };
+    /// These need no destructor, so they outlive `LAST` when the thread ends.
     static STATUS: Cell<pinlane_status> = const { Cell::new(PINLANE_STATUS_OK) };
     static CUDA_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
-struct Last {
-    error: Option<Error>,
-    message: Option<CString>,
+enum Last {
+    Nothing,
+    Failed(&'static str, Error),
+    Message(CString),
 }
 
 impl Last {
     fn message(&mut self) -> &CStr {
-        match (&mut self.message, &self.error) {
-            (Some(message), _) => message,
-            (None, None) => c"",
-            (slot, Some(error)) => {
-                let text = error.to_string().replace('\0', "?");
-                slot.insert(CString::new(text).unwrap_or_default())
-            }
+        if let Last::Failed(function, error) = self {
+            let text = message(function, error).replace('\0', "?");
+            *self = Last::Message(CString::new(text).unwrap_or_default());
         }
+        if let Last::Message(message) = self { message } else { c"" }
     }
 }
 
-/// Runs the body of an exported function: an error becomes a status and this thread's message, and
-/// a panic becomes `PINLANE_STATUS_PANIC` instead of unwinding into C.
-#[inline]
-pub(super) fn boundary(body: impl FnOnce() -> Result<()>) -> pinlane_status {
+/// What an error of the Rust code says to a C program.
+fn message(function: &str, error: &Error) -> String {
+    let (text, operation) = (error.to_string(), error.operation());
+    let mut text = match text.strip_prefix(operation) {
+        Some(rest) if !operation.starts_with("cuda") => format!("{function}{rest}"),
+        _ => format!("{function}: {text}"),
+    };
+    for (rust, c) in REMEDIES {
+        text = text.replace(rust, c);
+    }
+    text
+}
+
+/// What remedies of the Rust code name, and what it is called in C.
+const REMEDIES: [(&str, &str); 8] = [
+    ("Device::available()", "pinlane_device_count"),
+    ("Device::emulated()", "pinlane_emulator_create"),
+    ("Device::open", "pinlane_device_open"),
+    ("Device::per_thread_stream()", "pinlane_stream_borrow"),
+    ("FileReader::open", "pinlane_file_open without PINLANE_FILE_DIRECT"),
+    ("drop buffers", "free buffers"),
+    ("call alloc,", "call pinlane_buffer_alloc,"),
+    ("with alloc_timeout", "with pinlane_buffer_alloc_timeout"),
+];
+
+/// An error that the C interface finds itself. The boundary names the function.
+#[cold]
+pub(super) fn refused(kind: ErrorKind, context: impl Into<Context>, remedy: &'static str) -> Error {
+    Error::new(kind, "", context, remedy)
+}
+
+/// Runs the body of the exported function of that name. An error becomes a status and this thread's
+/// message. A panic becomes `PINLANE_STATUS_PANIC`: it must not unwind into C.
+#[inline(always)]
+pub(super) fn boundary(
+    function: &'static str,
+    body: impl FnOnce() -> Result<()>,
+) -> pinlane_status {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => PINLANE_STATUS_OK,
-        Ok(Err(error)) => report(error),
-        Err(payload) => panicked(payload),
+        Ok(Err(error)) => report(function, error),
+        Err(payload) => panicked(function, payload),
     }
 }
 
 #[cold]
-fn panicked(payload: Box<dyn Any + Send>) -> pinlane_status {
-    let status = report(Error::new(
-        ErrorKind::Panic,
-        "pinlane",
-        format!("a panic was caught at the C boundary: {}", panic_text(&*payload)),
-        "report it as a bug of pinlane",
-    ));
+fn panicked(function: &'static str, payload: Box<dyn Any + Send>) -> pinlane_status {
+    let text = payload.downcast_ref::<&str>().copied();
+    let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
+    let context = format!("a panic was caught: {}", text.unwrap_or("no message"));
+    let status =
+        report(function, refused(ErrorKind::Panic, context, "report it as a bug of pinlane"));
     discard_panic(payload);
     status
 }
 
-fn panic_text(payload: &(dyn Any + Send)) -> &str {
-    let text = payload.downcast_ref::<&str>().copied();
-    text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
-}
-
-/// Keeps the error; its text is made when somebody asks for it.
 #[cold]
-fn report(error: Error) -> pinlane_status {
+fn report(function: &'static str, error: Error) -> pinlane_status {
     let status = status_of(error.kind());
     STATUS.set(status);
     CUDA_ERROR.set(error.cuda_code().map_or(0, |code| code.0));
-    keep(Last { error: Some(error), message: None });
+    keep(Last::Failed(function, error));
     status
 }
 
 fn keep(last: Last) {
-    // What was there drops with the slot free, in case that calls pinlane. While the thread is
-    // ending there is no slot: then the status alone must do.
+    // The old value drops after the slot is free: its drop may call pinlane. While the thread ends
+    // there is no slot; then only the status is kept.
     drop(LAST.try_with(|slot| slot.replace(last)));
 }
 
 /// The message of this thread's last pinlane call that failed: which call, what was found, what to
-/// do. Empty if none has failed. Valid until the thread's next pinlane call. Never NULL. While the
-/// thread is ending (in destructors of its own variables, or after `main`) it says what the status
-/// means, and no more.
+/// do. Empty if none has failed. Never NULL. Valid until the thread's next pinlane call. While the
+/// thread ends (in destructors of thread-local variables, or after `main`) it only says what the
+/// status means.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_error() -> *const c_char {
     let message = LAST.try_with(|slot| slot.borrow_mut().message().as_ptr());
     message.unwrap_or_else(|_| meaning_of(STATUS.get()).as_ptr())
 }
 
-fn meaning_of(status: pinlane_status) -> &'static CStr {
-    let known = usize::try_from(status).ok().filter(|&number| number > 0);
-    known.and_then(|number| NAMES.get(number)).map_or(c"", |(_, meaning)| meaning)
-}
-
 /// Makes `message` this thread's last message, as if a call had failed with `status`, and returns
-/// `status`: for checks that a wrapper in another language makes itself. The text is copied. NULL:
-/// what the status means.
+/// `status`. It is for wrappers in other languages that check something themselves. The text is
+/// copied. NULL stands for what the status means.
 ///
 /// # Safety
 ///
@@ -211,12 +257,12 @@ pub unsafe extern "C" fn pinlane_set_last_error(
     let text = if message.is_null() {
         meaning_of(status)
     } else {
-        // SAFETY: the caller's precondition.
+        // SAFETY: `message` is a string by the caller's precondition, and not NULL.
         unsafe { CStr::from_ptr(message) }
     };
     STATUS.set(status);
     CUDA_ERROR.set(0);
-    keep(Last { error: None, message: Some(text.to_owned()) });
+    keep(Last::Message(text.to_owned()));
     status
 }
 
@@ -227,8 +273,8 @@ pub extern "C" fn pinlane_last_cuda_error() -> i32 {
     CUDA_ERROR.get()
 }
 
-/// The name of a status, such as "PINLANE_STATUS_BUSY"; "PINLANE_STATUS_UNKNOWN" for a number that
-/// is none. A constant string, never NULL.
+/// The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
+/// that is no status. A constant string, never NULL.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_status_name(status: pinlane_status) -> *const c_char {
     name_of(status).as_ptr()
@@ -241,7 +287,7 @@ pub extern "C" fn pinlane_version() -> u32 {
     const fn number(text: &str) -> u32 {
         match u32::from_str_radix(text, 10) {
             Ok(number) => number,
-            Err(_) => panic!("a part of the package's version is no number"),
+            Err(_) => panic!("a part of the package's version is not a number"),
         }
     }
     const VERSION: u32 = 1_000_000 * number(env!("CARGO_PKG_VERSION_MAJOR"))
@@ -254,13 +300,27 @@ pub extern "C" fn pinlane_version() -> u32 {
 mod tests {
     use super::*;
 
+    fn last_message() -> String {
+        // SAFETY: the pointer is a NUL-terminated string, valid until this thread's next call.
+        unsafe { CStr::from_ptr(pinlane_last_error()) }.to_str().expect("UTF-8").to_owned()
+    }
+
     #[test]
     fn a_panic_becomes_a_status_with_its_text() {
-        let status = boundary(|| panic!("on purpose"));
+        let status = boundary("pinlane_test", || panic!("on purpose"));
         assert_eq!(status, PINLANE_STATUS_PANIC);
-        // SAFETY: the pointer is a NUL-terminated string, valid until this thread's next call.
-        let text = unsafe { CStr::from_ptr(pinlane_last_error()) };
-        assert!(text.to_str().expect("UTF-8").contains("on purpose"));
+        assert!(last_message().contains("on purpose"));
+    }
+
+    #[test]
+    fn a_message_names_the_function_and_remedies_of_c() {
+        let kind = ErrorKind::OutOfRange;
+        boundary("pinlane_upload", || Err(Error::new(kind, "Stream::upload", "8 of 7", "less")));
+        assert_eq!(last_message(), "pinlane_upload: 8 of 7; less");
+        boundary("pinlane_upload", || Err(refused(kind, "8 of 7", "call Device::open")));
+        assert_eq!(last_message(), "pinlane_upload: 8 of 7; call pinlane_device_open");
+        boundary("pinlane_upload", || Err(Error::new(kind, "cudaMalloc", "8 of 7", "less")));
+        assert_eq!(last_message(), "pinlane_upload: cudaMalloc: 8 of 7; less");
     }
 
     #[test]
@@ -268,5 +328,7 @@ mod tests {
         let names: std::collections::BTreeSet<_> = (0..=PINLANE_STATUS_IO).map(name_of).collect();
         assert_eq!(names.len(), 21);
         assert_eq!(name_of(-1), c"PINLANE_STATUS_UNKNOWN");
+        assert_eq!(name_of(PINLANE_STATUS_BUSY), c"PINLANE_STATUS_BUSY");
+        assert_eq!(name_of(PINLANE_STATUS_IO), c"PINLANE_STATUS_IO");
     }
 }

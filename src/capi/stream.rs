@@ -1,31 +1,23 @@
-//! Streams: own ones, the caller's, and the default ones by name.
+//! Streams: created ones, the caller's own, and the default ones.
 
 use std::ffi::c_void;
 use std::time::Duration;
 
-use super::device::{check_flags, pinlane_device, sized_input};
-use super::handle::{self, Handle};
-use super::pointer::Out;
+use super::device::pinlane_device;
+use super::handle::{self, handle_type};
+use super::pointer::{self, Out, check_flags, layout};
 use super::status::{boundary, pinlane_status};
-use super::table::Table;
-use super::ticket::{TicketOut, pinlane_ticket};
+use super::ticket::pinlane_ticket;
 use crate::stream::{Stream, StreamOptions};
 
-/// A queue of device work, executed in order. Any thread may use it.
+/// A queue of device work, which is executed in order. Any thread may use it.
 pub struct pinlane_stream {
     _opaque: [u8; 0],
 }
 
-impl Handle for pinlane_stream {
-    type Object = Stream;
-    const NAME: &'static str = "stream";
-    fn table() -> &'static Table<Stream> {
-        static TABLE: Table<Stream> = Table::new(3, true);
-        &TABLE
-    }
-}
+handle_type!(pinlane_stream: Stream, "stream", table 3, shared: true);
 
-/// The stream waits for the legacy default stream, and that stream for it.
+/// The stream waits for the legacy default stream, and that stream waits for it.
 pub const PINLANE_STREAM_BLOCKING: u32 = 1;
 
 /// Options of a stream. Initialise with `PINLANE_STREAM_OPTIONS_INIT`.
@@ -40,14 +32,10 @@ pub struct pinlane_stream_options {
     pub flags: u32,
 }
 
-const _: () = {
-    assert!(size_of::<pinlane_stream_options>() == 16);
-    assert!(std::mem::offset_of!(pinlane_stream_options, size) == 0);
-    assert!(std::mem::offset_of!(pinlane_stream_options, flags) == 12);
-};
+layout!(pinlane_stream_options: 16; size 0, priority 8, flags 12);
 
-/// Creates a stream on `device` and writes it to `stream`, which the caller frees with
-/// `pinlane_stream_free`. `options` may be NULL: non-blocking, of default priority.
+/// Creates a stream on `device` and writes it to `stream`. The caller frees it with
+/// `pinlane_stream_free`. `options` may be NULL: a non-blocking stream of default priority.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `INVALID_VALUE` if `stream` is NULL, or
 /// for options of an unknown size or flag.
@@ -62,30 +50,27 @@ pub unsafe extern "C" fn pinlane_stream_create(
     options: *const pinlane_stream_options,
     stream: *mut *mut pinlane_stream,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_stream_create";
-        let device = handle::get(OPERATION, device)?;
-        // SAFETY: the caller's precondition on `stream`.
-        let out = unsafe { Out::new(OPERATION, "stream", stream) }?;
+    // SAFETY: the caller's precondition on `stream`.
+    let stream = unsafe { Out::new("stream", stream) };
+    stream.create("pinlane_stream_create", || {
+        let device = handle::get(device)?;
         let mut chosen = StreamOptions::default();
-        if !options.is_null() {
-            // SAFETY: the caller's precondition on `options`.
-            let given = unsafe { sized_input(OPERATION, options) }?;
-            check_flags(OPERATION, given.flags, PINLANE_STREAM_BLOCKING)?;
+        // SAFETY: the caller's precondition on `options`.
+        if let Some(given) = unsafe { pointer::options(options) }? {
+            check_flags(given.flags, PINLANE_STREAM_BLOCKING)?;
             chosen.priority = given.priority;
             chosen.blocking = given.flags & PINLANE_STREAM_BLOCKING != 0;
         }
-        out.set(handle::create(device.stream_with(chosen)?));
-        Ok(())
+        device.stream_with(chosen)
     })
 }
 
-/// Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`, which the caller
-/// frees with `pinlane_stream_free`; that does not destroy the CUDA stream. The values 0 and 1 are
-/// the legacy default stream, 2 is the per-thread default stream of the calling thread, which no
-/// other thread may then use (`WRONG_THREAD`).
+/// Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`. The caller frees
+/// it with `pinlane_stream_free`, which does not destroy the CUDA stream. The values 0 and 1 are
+/// the legacy default stream. 2 is the per-thread default stream of the calling thread; another
+/// thread that uses it gets `WRONG_THREAD`.
 ///
-/// The CUDA stream must outlive the handle and the work enqueued through it.
+/// The CUDA stream must outlive the handle and the work that is enqueued through it.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stream` is NULL.
 ///
@@ -99,15 +84,12 @@ pub unsafe extern "C" fn pinlane_stream_borrow(
     cuda_stream: *mut c_void,
     stream: *mut *mut pinlane_stream,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_stream_borrow";
-        let device = handle::get(OPERATION, device)?;
-        // SAFETY: the caller's precondition on `stream`.
-        let out = unsafe { Out::new(OPERATION, "stream", stream) }?;
-        // SAFETY: the caller's precondition on `cuda_stream`, and the rule that it outlives the
-        // handle.
-        out.set(handle::create(unsafe { device.borrow_stream(cuda_stream) }));
-        Ok(())
+    // SAFETY: the caller's precondition on `stream`.
+    let stream = unsafe { Out::new("stream", stream) };
+    stream.create("pinlane_stream_borrow", || {
+        // SAFETY: the caller's precondition on `cuda_stream`, and the documented rule that it
+        // outlives the handle.
+        Ok(unsafe { handle::get(device)?.borrow_stream(cuda_stream) })
     })
 }
 
@@ -123,25 +105,21 @@ pub unsafe extern "C" fn pinlane_stream_native(
     stream: *const pinlane_stream,
     cuda_stream: *mut *mut c_void,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_stream_native";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `cuda_stream`.
-        unsafe { Out::new(OPERATION, "cuda_stream", cuda_stream) }?.set(stream.as_raw());
-        Ok(())
-    })
+    // SAFETY: the caller's precondition on `cuda_stream`.
+    let cuda_stream = unsafe { Out::new("cuda_stream", cuda_stream) };
+    cuda_stream.give("pinlane_stream_native", || Ok(handle::get(stream)?.as_raw()))
 }
 
-/// Blocks until everything enqueued on the stream before the call is complete.
+/// Blocks until everything that was enqueued on the stream before the call is complete.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
 /// device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_synchronize(stream: *const pinlane_stream) -> pinlane_status {
-    boundary(|| handle::get("pinlane_stream_synchronize", stream)?.synchronize())
+    boundary("pinlane_stream_synchronize", || handle::get(stream)?.synchronize())
 }
 
-/// Writes a ticket for everything enqueued on the stream so far to `ticket`, which the caller frees
+/// Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
 /// with `pinlane_ticket_free`. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
@@ -154,18 +132,13 @@ pub unsafe extern "C" fn pinlane_stream_record(
     stream: *const pinlane_stream,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_stream_record";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        out.set(stream.record()?);
-        Ok(())
-    })
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_stream_record", || handle::get(stream)?.record())
 }
 
 /// Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
-/// Buffers need no such call: their uses are ordered without it.
+/// Uses of buffers are ordered without it.
 ///
 /// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`.
@@ -174,10 +147,9 @@ pub extern "C" fn pinlane_stream_wait(
     stream: *const pinlane_stream,
     ticket: *const pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_stream_wait";
-        let stream = handle::get(OPERATION, stream)?;
-        stream.wait_for(&*handle::get(OPERATION, ticket)?)
+    boundary("pinlane_stream_wait", || {
+        let stream = handle::get(stream)?;
+        stream.wait_for(&*handle::get(ticket)?)
     })
 }
 
@@ -196,21 +168,18 @@ pub unsafe extern "C" fn pinlane_stream_busy(
     nanoseconds: u64,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_stream_busy";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        out.set(stream.busy(Duration::from_nanos(nanoseconds))?);
-        Ok(())
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_stream_busy", || {
+        handle::get(stream)?.busy(Duration::from_nanos(nanoseconds))
     })
 }
 
-/// Frees the handle; NULL is a no-op. Returns at once: work already enqueued is executed, and
-/// buffers that it uses stay safe.
+/// Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,
+/// and the buffers that it uses stay alive until then.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_free(stream: *mut pinlane_stream) -> pinlane_status {
-    boundary(|| handle::free("pinlane_stream_free", stream))
+    boundary("pinlane_stream_free", || handle::free(stream))
 }

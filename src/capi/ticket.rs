@@ -1,55 +1,45 @@
-//! Tickets: claims to know when one operation is complete.
+//! Tickets: they tell when an operation is complete.
 
-use super::handle::{self, Handle};
+use super::handle::{self, handle_type};
 use super::pointer::Out;
 use super::status::{boundary, pinlane_status};
-use super::table::Table;
 use crate::error::Result;
 use crate::ticket::Ticket;
 
-/// Knows when one asynchronous operation is complete. Any thread may use it; freeing it changes
-/// nothing about the operation.
+/// Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
+/// change the operation.
 pub struct pinlane_ticket {
     _opaque: [u8; 0],
 }
 
-impl Handle for pinlane_ticket {
-    type Object = Ticket;
-    const NAME: &'static str = "ticket";
-    fn table() -> &'static Table<Ticket> {
-        static TABLE: Table<Ticket> = Table::new(2, false);
-        &TABLE
+handle_type!(pinlane_ticket: Ticket, "ticket", table 2, shared: false);
+
+impl Out<*mut pinlane_ticket> {
+    /// Runs the exported function of that name, which enqueues an operation. Its ticket is written
+    /// if the caller wants it.
+    #[inline(always)]
+    pub(super) fn enqueue(
+        self,
+        function: &'static str,
+        body: impl FnOnce() -> Result<Ticket>,
+    ) -> pinlane_status {
+        boundary(function, || {
+            let out = self.optional()?;
+            let ticket = body()?;
+            if let Some(out) = out {
+                out.set(handle::create(ticket));
+            }
+            Ok(())
+        })
     }
 }
 
-/// Where a function writes its ticket; NULL if the caller wants none.
-pub(super) struct TicketOut(Option<Out<*mut pinlane_ticket>>);
-
-impl TicketOut {
-    /// # Safety
-    ///
-    /// * `ticket` is NULL, misaligned (an error), or valid for writing until the call returns.
-    pub(super) unsafe fn new(
-        operation: &'static str,
-        ticket: *mut *mut pinlane_ticket,
-    ) -> Result<Self> {
-        // SAFETY: the same precondition.
-        Ok(TicketOut(unsafe { Out::optional(operation, "ticket", ticket) }?))
-    }
-
-    pub(super) fn set(self, ticket: Ticket) {
-        if let Some(out) = self.0 {
-            out.set(handle::create(ticket));
-        }
-    }
-}
-
-/// Blocks until the operation is complete; its effects are then visible to the calling thread.
+/// Blocks until the operation is complete. Its effects are then visible to the calling thread.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, or the error of the operation or the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_ticket_wait(ticket: *const pinlane_ticket) -> pinlane_status {
-    boundary(|| handle::get("pinlane_ticket_wait", ticket)?.wait())
+    boundary("pinlane_ticket_wait", || handle::get(ticket)?.wait())
 }
 
 /// Writes 1 to `done` if the operation is complete, 0 if it is pending. Does not block.
@@ -64,20 +54,15 @@ pub unsafe extern "C" fn pinlane_ticket_is_done(
     ticket: *const pinlane_ticket,
     done: *mut i32,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_ticket_is_done";
-        let ticket = handle::get(OPERATION, ticket)?;
-        // SAFETY: the caller's precondition on `done`.
-        let out = unsafe { Out::new(OPERATION, "done", done) }?;
-        out.set(i32::from(ticket.is_done()?));
-        Ok(())
-    })
+    // SAFETY: the caller's precondition on `done`.
+    let done = unsafe { Out::new("done", done) };
+    done.give("pinlane_ticket_is_done", || Ok(handle::get(ticket)?.is_done()?.into()))
 }
 
-/// Frees the handle; NULL is a no-op. The operation goes on.
+/// Frees the handle; NULL is a no-op. The operation continues.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a ticket.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_ticket_free(ticket: *mut pinlane_ticket) -> pinlane_status {
-    boundary(|| handle::free("pinlane_ticket_free", ticket))
+    boundary("pinlane_ticket_free", || handle::free(ticket))
 }

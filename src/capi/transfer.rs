@@ -1,54 +1,21 @@
-//! Copies, fills and checksums.
+//! Copies between page-locked and device memory, fills and checksums.
 
 use std::ffi::c_void;
-use std::ops::Range;
 
 use super::buffer::pinlane_buffer;
 use super::device_buffer::pinlane_device_buffer;
 use super::handle;
+use super::memory::{device_memory, range};
 use super::pointer::{self, Out};
-use super::status::{boundary, pinlane_status};
+use super::status::{pinlane_status, refused};
 use super::stream::pinlane_stream;
-use super::ticket::{TicketOut, pinlane_ticket};
-use crate::driver::{DevicePtr, MAX_PATTERN};
-use crate::error::{Error, ErrorKind, Result};
-use crate::memory::DeviceBuf;
-use crate::stream::Stream;
-
-/// `bytes` from `offset` on; the end is checked against the buffer by whoever slices it.
-pub(super) fn range(operation: &'static str, offset: usize, bytes: usize) -> Result<Range<usize>> {
-    match offset.checked_add(bytes) {
-        Some(end) => Ok(offset..end),
-        None => Err(Error::new(
-            ErrorKind::OutOfRange,
-            operation,
-            format!("{bytes} bytes from offset {offset} on do not fit in an address space"),
-            "keep offset + bytes within the buffer",
-        )),
-    }
-}
-
-/// The caller's own device memory, for the time of one call.
-///
-/// # Safety
-///
-/// * `pointer .. pointer + bytes` is device memory of the stream's device, valid until retired.
-pub(super) unsafe fn borrowed(
-    operation: &'static str,
-    stream: &Stream,
-    pointer: *const c_void,
-    bytes: usize,
-) -> Result<DeviceBuf<u8>> {
-    if pointer.is_null() && bytes > 0 {
-        return Err(pointer::null(operation, "device_pointer"));
-    }
-    let address = pointer.addr() as DevicePtr;
-    Ok(DeviceBuf::borrowed(stream.timeline.context(), address, bytes))
-}
+use super::ticket::pinlane_ticket;
+use crate::driver::MAX_PATTERN;
+use crate::error::{Error, ErrorKind};
 
 /// Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
-/// block; ordered on `stream`, and after device writes to the buffer on other streams. Other work
-/// on the device memory is ordered by the caller. `ticket` may be NULL.
+/// block. Ordered on `stream`, and after device writes to the buffer on other streams; the caller
+/// orders other work on the device memory. `ticket` may be NULL.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
 /// `FORKED_PROCESS`, `WRONG_THREAD`: nothing was enqueued; `INVALID_VALUE` if `device_pointer` is
@@ -68,22 +35,19 @@ pub unsafe extern "C" fn pinlane_upload(
     bytes: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_upload";
-        let stream = handle::get(OPERATION, stream)?;
-        let buffer = handle::get(OPERATION, buffer)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_upload", || {
+        let stream = handle::get(stream)?;
+        let buffer = handle::get(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
-        let mut device = unsafe { borrowed(OPERATION, &stream, device_pointer, bytes) }?;
-        let source = buffer.slice(range(OPERATION, offset, bytes)?)?;
-        out.set(stream.upload(source, &mut device)?);
-        Ok(())
+        let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        stream.upload(buffer.buffer.slice(range(offset, bytes)?)?, &mut device)
     })
 }
 
 /// Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not
-/// block; ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be
+/// block. Ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be
 /// NULL.
 ///
 /// Statuses: as for `pinlane_upload`.
@@ -102,22 +66,19 @@ pub unsafe extern "C" fn pinlane_download(
     bytes: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_download";
-        let stream = handle::get(OPERATION, stream)?;
-        let mut buffer = handle::get_mut(OPERATION, buffer)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_download", || {
+        let stream = handle::get(stream)?;
+        let mut buffer = handle::get_mut(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
-        let device = unsafe { borrowed(OPERATION, &stream, device_pointer, bytes) }?;
-        let destination = buffer.slice_mut(range(OPERATION, offset, bytes)?)?;
-        out.set(stream.download(&device, destination)?);
-        Ok(())
+        let device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        stream.download(&device, buffer.buffer.slice_mut(range(offset, bytes)?)?)
     })
 }
 
 /// Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
-/// `destination_offset` on. Does not block; ordered on `stream`, and after conflicting uses of both
+/// `destination_offset` on. Does not block. Ordered on `stream`, and after conflicting uses of both
 /// buffers on any stream. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`.
@@ -135,23 +96,21 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
     bytes: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_buffer_upload";
-        let stream = handle::get(OPERATION, stream)?;
-        let source = handle::get(OPERATION, source)?;
-        let mut destination = handle::get_mut(OPERATION, destination)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        out.set(stream.upload(
-            source.slice(range(OPERATION, source_offset, bytes)?)?,
-            destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?,
-        )?);
-        Ok(())
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_device_buffer_upload", || {
+        let stream = handle::get(stream)?;
+        let source = handle::get(source)?;
+        let mut destination = handle::get_mut(destination)?;
+        stream.upload(
+            source.buffer.slice(range(source_offset, bytes)?)?,
+            destination.slice_mut(range(destination_offset, bytes)?)?,
+        )
     })
 }
 
 /// Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
-/// `destination_offset` on. Does not block; ordered as `pinlane_device_buffer_upload`.
+/// `destination_offset` on. Does not block. Ordered as `pinlane_device_buffer_upload`.
 /// `pinlane_buffer_read` of the destination waits for the copy. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`.
@@ -169,23 +128,21 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
     bytes: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_buffer_download";
-        let stream = handle::get(OPERATION, stream)?;
-        let source = handle::get(OPERATION, source)?;
-        let mut destination = handle::get_mut(OPERATION, destination)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        out.set(stream.download(
-            source.slice(range(OPERATION, source_offset, bytes)?)?,
-            destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?,
-        )?);
-        Ok(())
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_device_buffer_download", || {
+        let stream = handle::get(stream)?;
+        let source = handle::get(source)?;
+        let mut destination = handle::get_mut(destination)?;
+        stream.download(
+            source.slice(range(source_offset, bytes)?)?,
+            destination.buffer.slice_mut(range(destination_offset, bytes)?)?,
+        )
     })
 }
 
-/// Copies `bytes` between two device buffers, of one device or of two, one of which `stream`
-/// belongs to. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+/// Copies `bytes` between two device buffers, of one device or of two; `stream` belongs to one of
+/// them. Does not block. Ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if both are the same buffer.
 ///
@@ -202,29 +159,26 @@ pub unsafe extern "C" fn pinlane_device_buffer_copy(
     bytes: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_buffer_copy";
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_device_buffer_copy", || {
         let same = std::ptr::eq(source, destination);
-        let stream = handle::get(OPERATION, stream)?;
-        let source = handle::get(OPERATION, source)?;
+        let stream = handle::get(stream)?;
+        let source = handle::get(source)?;
         if same {
-            return Err(same_buffer(OPERATION));
+            return Err(same_buffer());
         }
-        let mut destination = handle::get_mut(OPERATION, destination)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        out.set(stream.copy(
-            source.slice(range(OPERATION, source_offset, bytes)?)?,
-            destination.slice_mut(range(OPERATION, destination_offset, bytes)?)?,
-        )?);
-        Ok(())
+        let mut destination = handle::get_mut(destination)?;
+        stream.copy(
+            source.slice(range(source_offset, bytes)?)?,
+            destination.slice_mut(range(destination_offset, bytes)?)?,
+        )
     })
 }
 
 /// Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from
-/// `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused as soon as
-/// the call returns. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be
-/// NULL.
+/// `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused when the
+/// call returns. Does not block. Ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`; `LENGTH_MISMATCH`; `INVALID_VALUE` if `pattern` is NULL;
 /// `UNSUPPORTED` for patterns of more than 64 bytes.
@@ -243,32 +197,29 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
     pattern_bytes: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_buffer_fill";
-        let stream = handle::get(OPERATION, stream)?;
-        let mut buffer = handle::get_mut(OPERATION, buffer)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_device_buffer_fill", || {
+        let stream = handle::get(stream)?;
+        let mut buffer = handle::get_mut(buffer)?;
         if pattern.is_null() {
-            return Err(pointer::null(OPERATION, "pattern"));
+            return Err(pointer::null("pattern"));
         }
-        // One byte too many is enough to be refused, however long the pattern claims to be.
+        // One byte too many is refused, so more need not be read.
         let length = pattern_bytes.min(MAX_PATTERN + 1);
         // SAFETY: `pattern` has `pattern_bytes` bytes, and `length` is at most that.
         let pattern = unsafe { std::slice::from_raw_parts(pattern.cast::<u8>(), length) };
-        let destination = buffer.slice_mut(range(OPERATION, offset, bytes)?)?;
-        out.set(stream.fill_bytes(destination, pattern)?);
-        Ok(())
+        stream.fill_bytes(buffer.slice_mut(range(offset, bytes)?)?, pattern)
     })
 }
 
 /// Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum`
-/// from `sum_offset` on, a multiple of 8; both on the stream's device. It equals `pinlane_checksum`
-/// of the same bytes. Does not block; ordered as `pinlane_device_buffer_upload`. `ticket` may be
-/// NULL.
+/// from `sum_offset` on, a multiple of 8. Both buffers are on the stream's device. The result
+/// equals `pinlane_checksum` of the same bytes. Does not block. Ordered as
+/// `pinlane_device_buffer_upload`. `ticket` may be NULL.
 ///
-/// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is no multiple of 8, or both
-/// are the same buffer.
+/// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is not a multiple of 8, or
+/// both are the same buffer.
 ///
 /// # Safety
 ///
@@ -283,30 +234,27 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
     sum_offset: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_device_buffer_checksum";
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_device_buffer_checksum", || {
         let same = std::ptr::eq(buffer, sum);
-        let stream = handle::get(OPERATION, stream)?;
-        let buffer = handle::get(OPERATION, buffer)?;
+        let stream = handle::get(stream)?;
+        let buffer = handle::get(buffer)?;
         if same {
-            return Err(same_buffer(OPERATION));
+            return Err(same_buffer());
         }
-        let mut sum = handle::get_mut(OPERATION, sum)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
-        out.set(stream.checksum(
-            buffer.slice(range(OPERATION, offset, bytes)?)?,
-            sum.slice_mut(range(OPERATION, sum_offset, 8)?)?.cast::<u64>()?,
-        )?);
-        Ok(())
+        let mut sum = handle::get_mut(sum)?;
+        stream.checksum(
+            buffer.slice(range(offset, bytes)?)?,
+            sum.slice_mut(range(sum_offset, 8)?)?.cast::<u64>()?,
+        )
     })
 }
 
 #[cold]
-pub(super) fn same_buffer(operation: &'static str) -> Error {
-    Error::new(
+pub(super) fn same_buffer() -> Error {
+    refused(
         ErrorKind::InvalidValue,
-        operation,
         "the source and the destination are the same buffer",
         "use two buffers",
     )
@@ -327,17 +275,10 @@ pub unsafe extern "C" fn pinlane_checksum(
     bytes: usize,
     sum: *mut u64,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_checksum";
-        // SAFETY: the caller's precondition on `sum`.
-        let out = unsafe { Out::new(OPERATION, "sum", sum) }?;
-        let data = match (data.is_null(), bytes) {
-            (_, 0) => &[],
-            (true, _) => return Err(pointer::null(OPERATION, "data")),
-            // SAFETY: the caller's precondition on `data`.
-            (false, _) => unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) },
-        };
-        out.set(crate::checksum(data));
-        Ok(())
+    // SAFETY: the caller's precondition on `sum`.
+    let sum = unsafe { Out::new("sum", sum) };
+    sum.give("pinlane_checksum", || {
+        // SAFETY: the caller's precondition on `data`.
+        Ok(crate::checksum(unsafe { pointer::inputs("data", data.cast::<u8>(), bytes) }?))
     })
 }

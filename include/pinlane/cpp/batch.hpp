@@ -1,5 +1,5 @@
 /// @file
-/// Many copies by one call, and the plan by which they are made.
+/// Many copies by one call.
 
 #ifndef PINLANE_CPP_BATCH_HPP
 #define PINLANE_CPP_BATCH_HPP
@@ -7,16 +7,13 @@
 #include "sides.hpp"
 #include "ticket.hpp"
 
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdio>
 #include <exception>
 #include <iterator>
-#include <string>
 #include <type_traits>
 #include <utility>
-#include <vector>
 #if defined(__GLIBCXX__)
 #include <cxxabi.h>
 #if defined(__linux__)
@@ -26,37 +23,18 @@
 
 namespace pinlane {
 
-/// How the bytes of a batch cross.
+/// A way to copy a batch.
 enum class path : std::int32_t {
-  /// The way that should be fastest; in a plan: there is nothing to copy.
+  /// pinlane chooses the way that should be fastest.
   none = PINLANE_PATH_NONE,
-  /// One `cudaMemcpyAsync` for each run of copies that follow each other.
+  /// One `cudaMemcpyAsync` for each run of adjacent copies.
   copies = PINLANE_PATH_COPIES,
-  /// One `cudaMemcpyBatchAsync` for many, where the driver has it.
+  /// One `cudaMemcpyBatchAsync` for many copies, if the driver has it.
   batch = PINLANE_PATH_BATCH,
-  /// Packed together in one copy, which a kernel takes apart or packs.
+  /// All in one copy; a kernel packs or unpacks them.
   packed = PINLANE_PATH_PACKED,
-  /// A kernel fetches them out of page-locked memory over the bus.
+  /// A kernel fetches the bytes from page-locked memory over the bus.
   pull = PINLANE_PATH_PULL,
-};
-
-/// The way that some copies of a batch take.
-struct choice {
-  /// `path::none` if there are no such copies.
-  path by = path::none;
-  /// How long they should take, from the call until the data is there.
-  std::chrono::nanoseconds predicted{0};
-  /// How many copies there are, how many runs when those that follow each other are merged, and
-  /// their bytes.
-  std::size_t copies = 0, runs = 0, bytes = 0;
-};
-
-/// How a batch would be made: copies of ordinary memory take one way, those of page-locked memory
-/// another.
-struct plan {
-  choice ordinary, direct;
-  /// The same in words, with the cost of every other way.
-  std::string text;
 };
 
 namespace detail {
@@ -69,7 +47,7 @@ void set_host(pinlane_copy& copy, const Host& host) {
   copy.bytes = slice.size_bytes();
 }
 
-/// Names `device`, of `size` elements, by its buffer; gives that and sets the offset in it.
+/// The buffer of `device`, which must have `size` elements. Sets the offset in it.
 template <class Device>
 pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const Device& device) {
   const auto slice = device.slice();
@@ -82,13 +60,13 @@ pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const D
 
 /// One copy of `stream::upload_batch`. It names memory and does not own it.
 struct upload_item : pinlane_copy {
-  /// From page-locked or ordinary memory to a `device_buffer` or a slice of one, or to your own
-  /// device memory, by its address. Both have equal length.
+  /// From page-locked or pageable memory to a `device_buffer` or a slice of one, or to your own
+  /// device memory, named by its address. Both sides have equal length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   upload_item(Source&& source, Destination&& destination) : pinlane_copy{} {
-    if constexpr (detail::is_ordinary<Source>) {
+    if constexpr (detail::is_pageable<Source>) {
       src = std::data(source);
-      bytes = detail::ordinary_bytes(source);
+      bytes = detail::pageable_bytes(source);
       detail::check_elements<void, Source>();
     } else {
       detail::set_host(*this, source);
@@ -104,22 +82,22 @@ struct upload_item : pinlane_copy {
       device_buffer = detail::set_device(device_offset, detail::size_of(source), destination);
     }
   }
-  /// A temporary would be gone when the copy is made; see `is_view`.
+  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   upload_item(Source&& source, Destination&& destination) = delete;
 };
 
 /// One copy of `stream::download_batch`. It names memory and does not own it.
 struct download_item : pinlane_copy {
-  /// From a `device_buffer` or a slice of one, or your own device memory, by its address, to
-  /// page-locked or ordinary memory. Both have equal length.
+  /// From a `device_buffer` or a slice of one, or from your own device memory, named by its
+  /// address, to page-locked or pageable memory. Both sides have equal length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   download_item(Source&& source, Destination&& destination) : pinlane_copy{} {
-    if constexpr (detail::is_ordinary<Destination>) {
+    if constexpr (detail::is_pageable<Destination>) {
       detail::check_writable<Destination>();
       detail::check_elements<void, Destination>();
       dst = std::data(destination);
-      bytes = detail::ordinary_bytes(destination);
+      bytes = detail::pageable_bytes(destination);
     } else {
       detail::check_writable<decltype(destination.slice())>();
       detail::set_host(*this, destination);
@@ -133,14 +111,14 @@ struct download_item : pinlane_copy {
       device_buffer = detail::set_device(device_offset, detail::size_of(destination), source);
     }
   }
-  /// A temporary would be gone when the copy is made; see `is_view`.
+  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   download_item(Source&& source, Destination&& destination) = delete;
 };
 
 /// One copy of `stream::copy_batch`. It names memory and does not own it.
 struct copy_item : pinlane_device_copy {
-  /// From a `device_buffer`, or a slice of one, to another, of equal length.
+  /// From a `device_buffer` or a slice of one to another, of equal length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   copy_item(Source&& source, Destination&& destination) : pinlane_device_copy{} {
     const auto from = source.slice();
@@ -154,11 +132,11 @@ struct copy_item : pinlane_device_copy {
     dst_buffer = detail::set_device(dst_offset, from.size(), to);
   }
 
-  /// A temporary would be gone when the copy is made; see `is_view`.
+  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
   template <class Source, class Destination, detail::if_goes<Source, Destination> = 0>
   copy_item(Source&& source, Destination&& destination) = delete;
 
-  /// From your own memory on the stream's device to your own there.
+  /// Between your own memory and your own memory on the stream's device.
   copy_item(const void* source, void* destination, std::size_t size_bytes) noexcept
       : pinlane_device_copy{} {
     src = source;
@@ -167,14 +145,17 @@ struct copy_item : pinlane_device_copy {
   }
 };
 
-static_assert(sizeof(upload_item) == sizeof(pinlane_copy), "arrays of both are alike");
-static_assert(sizeof(download_item) == sizeof(pinlane_copy), "arrays of both are alike");
-static_assert(sizeof(copy_item) == sizeof(pinlane_device_copy), "arrays of both are alike");
+static_assert(sizeof(upload_item) == sizeof(pinlane_copy),
+              "an array of one is an array of the other");
+static_assert(sizeof(download_item) == sizeof(pinlane_copy),
+              "an array of one is an array of the other");
+static_assert(sizeof(copy_item) == sizeof(pinlane_device_copy),
+              "an array of one is an array of the other");
 
 namespace detail {
 
 #if defined(__GLIBCXX__)
-/// Puts off the calling thread's cancellation, which would unwind through C; gives the former
+/// Defers the cancellation of the calling thread, which would unwind through C. Returns the former
 /// state.
 inline int hold_cancellation() noexcept {
   int state = 0;
@@ -192,7 +173,7 @@ inline void let_cancellation(int state) noexcept {
 }
 #endif
 
-/// Calls a function object from C, and keeps what it throws from unwinding through C.
+/// Calls a function object from C, and keeps its exception, which must not unwind through C.
 template <class Function>
 struct landing {
   Function& function;
@@ -208,7 +189,7 @@ struct landing {
       try {
         self.function(number, elements);
       } catch (abi::__forced_unwind&) {
-        // The thread's end can be neither stopped nor sent through the frames of the library.
+        // The end of the thread cannot be stopped, and cannot unwind through the library.
         std::fputs(
             "pinlane: a thread was ended inside the function that download_batch_each calls\n",
             stderr);
@@ -228,14 +209,14 @@ struct landing {
   }
 };
 
-/// What a stream can do with many copies; `Self` is `stream` or `stream_ref`. `items` is a vector
-/// or another contiguous container of items.
+/// What a stream does with many copies. `Self` is `stream` or `stream_ref`. `items` is a vector or
+/// another contiguous container of items.
 template <class Self>
 class batch_operations {
 public:
-  /// Makes all the copies of `items`, of type `upload_item`, in one call. They are unordered among
-  /// themselves, so that destinations must not overlap. Does not block with page-locked sources
-  /// only; otherwise until ordinary memory may be reused.
+  /// Makes all the copies of `items`, of type `upload_item`, in one call. They have no order among
+  /// themselves, so their destinations must not overlap. Does not block if all sources are
+  /// page-locked; else it blocks until the pageable ones may be reused.
   template <class Items>
   ticket upload_batch(const Items& items, path by = path::none) const {
     const pinlane_batch_options options = forced(by);
@@ -245,8 +226,8 @@ public:
     });
   }
 
-  /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until all that
-  /// goes to ordinary memory has arrived; the ticket tells of the rest, and `read` of a
+  /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until everything
+  /// for pageable memory has arrived. The ticket tells when the rest has; `read` of a
   /// `pinned_buffer` waits for it.
   template <class Items>
   ticket download_batch(const Items& items, path by = path::none) const {
@@ -257,11 +238,11 @@ public:
     });
   }
 
-  /// As `download_batch`, and calls `landed(number, bytes)`, `bytes` being a `span<const
-  /// std::byte>`, for every item as it lands, while others are on their way. Blocks until all have
-  /// landed. `landed` must not call pinlane. If it throws it is not called again, and the exception
-  /// goes on when all have landed. It must not end its thread: after `pthread_exit` the program
-  /// terminates; cancellation waits until it returns.
+  /// As `download_batch`, and calls `landed(number, bytes)` for each item as soon as it has
+  /// arrived, while others are on their way; `bytes` is a `span<const std::byte>`. Blocks until all
+  /// have arrived. `landed` must not call pinlane. If it throws, it is not called again, and the
+  /// exception continues when all have arrived. It must not end its thread: `pthread_exit`
+  /// terminates the program, and cancellation waits until `landed` returns.
   template <class Items, class Landed>
   void download_batch_each(const Items& items, Landed&& landed) const {
     landing<std::remove_reference_t<Landed>> told{landed};
@@ -281,18 +262,6 @@ public:
     });
   }
 
-  /// What `upload_batch` would do with `items`. Enqueues nothing.
-  template <class Items>
-  [[nodiscard]] plan plan_upload(const Items& items) const {
-    return planned(pinlane_plan_upload, array<upload_item>(items), std::size(items));
-  }
-
-  /// What `download_batch` would do with `items`. Enqueues nothing.
-  template <class Items>
-  [[nodiscard]] plan plan_download(const Items& items) const {
-    return planned(pinlane_plan_download, array<download_item>(items), std::size(items));
-  }
-
 private:
   [[nodiscard]] pinlane_stream* self() const noexcept {
     return static_cast<const Self&>(*this).get();
@@ -309,24 +278,6 @@ private:
     pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
     options.path = static_cast<std::int32_t>(by);
     return options;
-  }
-
-  static choice chosen(const pinlane_choice& raw) noexcept {
-    return {static_cast<path>(raw.path), std::chrono::nanoseconds(raw.predicted_ns), raw.copies,
-            raw.runs, raw.bytes};
-  }
-
-  template <class Function>
-  plan planned(Function function, const pinlane_copy* copies, std::size_t count) const {
-    pinlane_plan raw = PINLANE_PLAN_INIT;
-    std::vector<char> text(256);
-    std::size_t length = 0;
-    check(function(self(), copies, count, &raw, text.data(), text.size(), &length));
-    if (length >= text.size()) {
-      text.resize(length + 64);
-      check(function(self(), copies, count, &raw, text.data(), text.size(), &length));
-    }
-    return {chosen(raw.ordinary), chosen(raw.direct), text.data()};
   }
 };
 

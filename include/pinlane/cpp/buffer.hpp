@@ -18,8 +18,7 @@
 
 namespace pinlane {
 
-/// `size()` elements from `data()` on, owned by somebody else. Converts to `std::span` where there
-/// is one.
+/// A view of `size()` elements from `data()` on. Converts to `std::span` where there is one.
 template <class T>
 class span {
 public:
@@ -50,16 +49,15 @@ private:
 } // namespace pinlane
 
 #if defined(__cpp_lib_span)
-// Elements of somebody else stay valid when the span is gone.
+// The elements outlive the span: it does not own them.
 template <class T>
 inline constexpr bool std::ranges::enable_borrowed_range<pinlane::span<T>> = true;
 #endif
 
 namespace pinlane {
 
-/// Some of the elements of a buffer, to name in a copy: no access and no ownership. `slice(offset,
-/// count)` of a buffer makes one; whether it lies in the buffer is checked by the call that it goes
-/// to.
+/// Names a part of a buffer, for a copy. It neither owns nor accesses the elements. `slice(offset,
+/// count)` of a buffer makes one; the call that takes it checks that it lies in the buffer.
 template <class T, class Handle>
 class basic_slice {
 public:
@@ -96,7 +94,7 @@ using device_slice = basic_slice<T, pinlane_device_buffer>;
 
 namespace detail {
 
-/// What the two kinds of buffers share.
+/// The common part of the two kinds of buffers.
 template <class T, class Handle, pinlane_status (*Free)(Handle*)>
 class buffer : public owner<Handle, Free> {
   static_assert(std::is_trivially_copyable_v<T>, "elements are copied as bytes");
@@ -132,7 +130,7 @@ public:
     return {this->get(), offset, count};
   }
 
-  /// The handle, which the caller must free from now on.
+  /// Gives up the handle: now the caller must free it.
   [[nodiscard]] Handle* release() noexcept {
     m_size = 0;
     return owner<Handle, Free>::release();
@@ -156,9 +154,9 @@ private:
 
 } // namespace detail
 
-/// `size()` elements in page-locked host memory, from a `pinned_pool`, or of your own, by
-/// `device::register_memory`. The buffer knows which asynchronous work still uses it; destroying it
-/// in the middle of a copy is fine.
+/// `size()` elements in page-locked host memory, from a `pinned_pool`, or your own memory, from
+/// `device::register_memory`. The buffer knows which asynchronous work uses it. It may be destroyed
+/// in the middle of a copy.
 template <class T>
 class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_free> {
   using base = detail::buffer<T, pinlane_buffer, pinlane_buffer_free>;
@@ -166,16 +164,16 @@ class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_fr
 public:
   pinned_buffer() noexcept = default;
 
-  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements, and,
-  /// if they are memory of your own, aligned for them.
+  /// Takes over a handle of the C interface. Its bytes must be a whole number of elements, and, if
+  /// they are your own memory, aligned for them.
   [[nodiscard]] static pinned_buffer adopt(pinlane_buffer* handle) {
     std::size_t bytes = 0;
     detail::check(pinlane_buffer_size(handle, &bytes));
     return pinned_buffer(handle, base::whole_elements(bytes));
   }
 
-  /// The elements, to read. Blocks until every pending device write to the buffer is complete. They
-  /// may be read until the next call that lets the device write the buffer.
+  /// The elements, for reading. Blocks until every pending device write to the buffer is complete.
+  /// They may be read until the next call that lets the device write to the buffer.
   [[nodiscard]] span<const T> read() const {
     span<const T> elements;
     detail::check(read(std::nothrow, elements));
@@ -185,8 +183,8 @@ public:
     return access(pinlane_buffer_read, elements);
   }
 
-  /// The elements, to write. Blocks until every pending device use of the buffer is complete. They
-  /// may be written until the next call that lets the device use the buffer.
+  /// The elements, for writing. Blocks until every pending device use of the buffer is complete.
+  /// They may be written until the next call that lets the device use the buffer.
   [[nodiscard]] span<T> write() {
     span<T> elements;
     detail::check(write(std::nothrow, elements));
@@ -196,7 +194,7 @@ public:
     return access(pinlane_buffer_write, elements);
   }
 
-  /// As `read`, but does not block: no value where that would wait.
+  /// As `read`, but does not block: no value if it would have to wait.
   [[nodiscard]] std::optional<span<const T>> try_read() const {
     span<const T> elements;
     return detail::ready(try_read(std::nothrow, elements)) ? std::optional(elements) : std::nullopt;
@@ -205,7 +203,7 @@ public:
     return access(pinlane_buffer_try_read, elements);
   }
 
-  /// As `write`, but does not block: no value where that would wait.
+  /// As `write`, but does not block: no value if it would have to wait.
   [[nodiscard]] std::optional<span<T>> try_write() {
     span<T> elements;
     return detail::ready(try_write(std::nothrow, elements)) ? std::optional(elements)
@@ -216,7 +214,7 @@ public:
   }
 
   /// The address of the first element, for your own CUDA calls in `stream::foreign`. The host must
-  /// not touch the elements through it: that is what `read` and `write` are for.
+  /// not access the elements through it, but through `read` and `write`.
   [[nodiscard]] T* address() const {
     void* data = nullptr;
     detail::check(pinlane_buffer_address(this->get(), &data));
@@ -239,8 +237,8 @@ private:
   }
 };
 
-/// `size()` elements in the memory of a device. Destroying it in the middle of a copy is fine: the
-/// memory is freed behind its last use.
+/// `size()` elements in the memory of a device. It may be destroyed in the middle of a copy: the
+/// memory is freed after its last use.
 template <class T>
 class device_buffer : public detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free> {
   using base = detail::buffer<T, pinlane_device_buffer, pinlane_device_buffer_free>;
@@ -248,7 +246,7 @@ class device_buffer : public detail::buffer<T, pinlane_device_buffer, pinlane_de
 public:
   device_buffer() noexcept = default;
 
-  /// Takes over a handle of the C interface, whose bytes must be a whole number of elements.
+  /// Takes over a handle of the C interface. Its bytes must be a whole number of elements.
   [[nodiscard]] static device_buffer adopt(pinlane_device_buffer* handle) {
     std::size_t bytes = 0;
     detail::check(pinlane_device_buffer_size(handle, &bytes));
@@ -256,7 +254,7 @@ public:
   }
 
   /// The device address of the first element, for your own kernels in `stream::foreign`. NULL if
-  /// there are no elements.
+  /// the buffer is empty.
   [[nodiscard]] T* address() const {
     void* pointer = nullptr;
     detail::check(pinlane_device_buffer_address(this->get(), &pointer));

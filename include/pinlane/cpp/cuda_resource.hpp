@@ -1,7 +1,8 @@
-/// @file `pinned_resource` as a memory resource of libcu++ (`cuda::mr`), accessible from host and
-/// device. Not included by pinlane.hpp, which needs no header of CUDA; empty where there is no
-/// libcu++. Before CCCL 3.1, libcu++ has it only with
-/// `LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE` defined.
+/// @file
+/// `pinned_resource` as a memory resource of libcu++ (`cuda::mr`), accessible from host and device.
+/// pinlane.hpp does not include it, because it needs headers of CUDA. Empty without libcu++. Before
+/// CCCL 3.1, libcu++ has memory resources only if
+/// `LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE` is defined.
 
 #ifndef PINLANE_CPP_CUDA_RESOURCE_HPP
 #define PINLANE_CPP_CUDA_RESOURCE_HPP
@@ -18,7 +19,8 @@
 
 namespace pinlane {
 
-// libcu++ finds them by the type of the resource. Page-locked memory has one address on all sides.
+// libcu++ finds these by the type of the resource. Host and devices use one address for
+// page-locked memory.
 inline void get_property(const pinned_resource&, cuda::mr::host_accessible) noexcept {}
 inline void get_property(const pinned_resource&, cuda::mr::device_accessible) noexcept {}
 

@@ -1,5 +1,5 @@
 /// @file
-/// Devices, real and emulated, and pools of page-locked memory: what buffers come from.
+/// Devices, real and emulated, and pools of page-locked memory.
 
 #ifndef PINLANE_CPP_DEVICE_HPP
 #define PINLANE_CPP_DEVICE_HPP
@@ -19,17 +19,17 @@
 
 namespace pinlane {
 
-/// How emulated devices execute what is enqueued.
+/// When emulated devices execute what is enqueued.
 enum class execution : std::int32_t {
   /// As soon as they can.
   eager = PINLANE_EXECUTION_EAGER,
-  /// Only when somebody waits: the latest that CUDA allows.
+  /// Only when somebody waits for it: as late as CUDA allows.
   lazy = PINLANE_EXECUTION_LAZY,
 };
 
 /// Options of an emulated machine.
 struct emulator_options {
-  /// Decides all that CUDA leaves open; the same seed gives the same run.
+  /// Decides everything that CUDA leaves open. The same seed gives the same run.
   std::uint64_t seed = 0;
   /// Memory of each device.
   std::size_t memory_bytes = std::size_t{1} << 30;
@@ -39,13 +39,13 @@ struct emulator_options {
 
 /// Memory of a device, in bytes.
 struct memory_info {
-  /// Not allocated by anybody.
+  /// What nobody has allocated.
   std::size_t free;
   /// In all.
   std::size_t total;
 };
 
-/// A device: a GPU, or an emulated one. Destroying it does not end what was made from it.
+/// A device: a GPU, or an emulated one. What was made from it lives on when it is destroyed.
 class device : public detail::owner<pinlane_device, pinlane_device_free> {
 public:
   using owner::owner;
@@ -57,7 +57,7 @@ public:
     return device(handle);
   }
 
-  /// GPU 0 where there is one, an emulated device where there is none; its name tells which.
+  /// GPU 0 if there is one, else an emulated device. Its name tells which it is.
   [[nodiscard]] static device open_or_emulated() {
     pinlane_device* handle = nullptr;
     detail::check(pinlane_device_open_or_emulated(&handle));
@@ -70,7 +70,7 @@ public:
     raw.seed = options.seed;
     raw.memory_bytes = options.memory_bytes;
     raw.execution = static_cast<std::int32_t>(options.mode);
-    // What allocates comes before the handles, so that nothing can throw while they have no owner.
+    // Allocate before there are handles: nothing may throw while they have no owner.
     std::vector<pinlane_device*> handles(count > 0 ? static_cast<std::size_t>(count) : 1);
     std::vector<device> devices;
     devices.reserve(handles.size());
@@ -81,7 +81,7 @@ public:
     return devices;
   }
 
-  /// How many GPUs there are: 0 where there is no driver, or no CUDA in this build.
+  /// The number of GPUs: 0 if there is no driver, or no CUDA in this build.
   [[nodiscard]] static int count() {
     std::int32_t count = 0;
     detail::check(pinlane_device_count(&count));
@@ -109,15 +109,15 @@ public:
     return info;
   }
 
-  // How many streams of the device exist that pinlane created.
+  /// How many streams of the device exist that pinlane created.
   [[nodiscard]] std::size_t live_streams() const {
     std::size_t count = 0;
     detail::check(pinlane_device_live_streams(get(), &count));
     return count;
   }
 
-  /// Says how copies of ordinary memory are staged on this device, for all its handles: right after
-  /// the device was opened, and before the first such copy.
+  /// Sets how copies of pageable memory are staged on this device, for all its handles. Call it
+  /// right after the device is opened: after the first such copy it fails.
   void set_staging(staging_options options) const {
     const pinlane_staging_options raw = detail::raw(options);
     detail::check(pinlane_device_set_staging(get(), &raw));
@@ -143,10 +143,10 @@ public:
   }
 
   /// Page-locks `count` elements of your own memory, from `elements` on, and lends them to a
-  /// buffer. Blocks, for about as long as allocating page-locked memory takes. Until the buffer has
-  /// been destroyed the memory must stay, and nobody may access it but through the buffer;
-  /// destroying it blocks until the device is done. Do that with no other call using the buffer,
-  /// and not in a host function: it would stay page-locked.
+  /// buffer. Blocks for about as long as allocating page-locked memory takes. Until the buffer is
+  /// destroyed, the memory must stay allocated, and nobody may access it except through the buffer.
+  /// Destroying the buffer blocks until the device is done. Destroy it while no other call uses it,
+  /// and not in a host function: else the memory stays page-locked.
   template <class T>
   [[nodiscard]] pinned_buffer<T> register_memory(T* elements, std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -166,48 +166,49 @@ public:
   }
 };
 
-/// What a pool holds and has done; the members are documented in pinlane.h.
+/// Statistics of a pool. pinlane.h documents the members.
 using pool_stats = pinlane_pool_stats;
 
-/// What a pool holds of one size of block; the members are documented in pinlane.h. A type of its
-/// own, because nvcc 13.0 does not compile a vector of the C struct as C++20.
+/// Statistics of one block size of a pool. pinlane.h documents the members. It is a type of its own
+/// because nvcc 13.0 does not compile a vector of the C struct as C++20.
 struct class_stats : pinlane_class_stats {};
-static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats), "arrays of both are alike");
+static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats),
+              "an array of one is an array of the other");
 
 /// How memory is page-locked.
 enum class page_locking : std::int32_t {
-  /// Taken from the system with huge pages, touched by several threads, and registered with CUDA.
+  /// Taken from the system in huge pages, touched by several threads, and registered with CUDA.
   registered = PINLANE_PAGE_LOCKING_REGISTER,
   /// Allocated by the CUDA runtime.
   allocated = PINLANE_PAGE_LOCKING_ALLOCATE,
 };
 
-/// Options of a pool; 0 stands for the default.
+/// Options of a pool. 0 stands for the default.
 struct pool_options {
-  /// The most that the pool may page-lock at a time. By default half of the memory there is.
+  /// The budget: the most that the pool may page-lock at a time. By default half of the memory.
   std::size_t max_bytes = 0;
-  /// The most that one thread keeps for itself, in free blocks. By default 8 MiB.
+  /// The most that one thread caches, in free blocks. By default 8 MiB.
   std::size_t thread_cache_bytes = 0;
-  /// Whether threads keep blocks at all. If not, every allocation takes the pool's lock.
+  /// Whether threads cache blocks at all. If not, every allocation takes the pool's lock.
   bool thread_caches = true;
-  /// When more than the high one is free, memory is given back until the low one is left. By
-  /// default it is not.
+  /// When more than `high_watermark_bytes` are free, the pool gives memory back to the system until
+  /// `low_watermark_bytes` are left. By default it does not.
   std::size_t low_watermark_bytes = 0, high_watermark_bytes = 0;
-  /// Memory is given back once it has been free for that long. By default it is not.
+  /// Memory that has been free for this long goes back to the system. By default it does not.
   std::chrono::microseconds idle_age{0};
   /// How memory is page-locked.
   page_locking locking = page_locking::registered;
-  /// How many threads touch new memory, at most. By default one a core, 16 at most.
+  /// The most threads that touch new memory. By default one for each core, at most 16.
   std::uint32_t growth_threads = 0;
-  /// Maps the memory into the address space of the devices. With unified addressing it is anyhow.
+  /// Maps the memory into the address space of the devices. With unified addressing it always is.
   bool mapped = false;
-  /// Makes the memory write-combined: the CPU reads it many times slower, so that it is for buffers
-  /// that the host only writes, front to back.
+  /// Makes the memory write-combined. The CPU reads such memory many times slower: it is for
+  /// buffers that the host only writes, front to back.
   bool write_combined = false;
 };
 
-/// A pool of page-locked host memory. Destroying it does not end its buffers; whoever goes last,
-/// the pool or a buffer, waits for the device and gives the memory back.
+/// A pool of page-locked host memory. Its buffers live on when it is destroyed. The last of them,
+/// or the pool, waits for the device and gives the memory back to the system.
 class pinned_pool : public detail::owner<pinlane_pool, pinlane_pool_free> {
 public:
   using owner::owner;
@@ -231,7 +232,7 @@ public:
   }
 
   /// Page-locked memory for `count` elements, of unspecified contents. Blocks while it page-locks
-  /// new memory, and, when the budget is spent, until the device is done with a freed buffer.
+  /// new memory and, when the budget is spent, until the device is done with a freed buffer.
   template <class T>
   [[nodiscard]] pinned_buffer<T> alloc(std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -252,8 +253,8 @@ public:
     return buffer;
   }
 
-  /// As `alloc`, but only from memory that is page-locked already: neither grows nor waits. No
-  /// value if there is none of that size.
+  /// As `alloc`, but only from memory that is page-locked already: it page-locks nothing and does
+  /// not wait. No value if no block of that size is free.
   template <class T>
   [[nodiscard]] std::optional<pinned_buffer<T>> try_alloc(std::size_t count) const {
     pinned_buffer<T> buffer;
@@ -270,8 +271,8 @@ public:
     return buffer;
   }
 
-  /// As `alloc`, but waits for whatever may make room, buffers that others destroy included, for at
-  /// most `timeout`. Throws `PINLANE_STATUS_TIMED_OUT`.
+  /// As `alloc`, but when the budget is spent it waits, for at most `timeout`, until there is room:
+  /// also for buffers that other threads destroy. Throws `PINLANE_STATUS_TIMED_OUT`.
   template <class T, class Rep, class Period>
   [[nodiscard]] pinned_buffer<T> alloc_timeout(std::size_t count,
                                                std::chrono::duration<Rep, Period> timeout) const {
@@ -286,26 +287,27 @@ public:
     return alloc_by(pinlane_buffer_alloc_timeout, count, buffer, detail::in_microseconds(timeout));
   }
 
-  /// Gives free memory back to the system until `keep_bytes` of it are left; gives how many bytes.
-  /// Blocks while the runtime releases it, which may wait for devices.
+  /// Gives free memory back to the system until `keep_bytes` of it are left. Returns the number of
+  /// bytes given back. Blocks while the CUDA runtime releases the memory; the runtime may wait for
+  /// devices.
   std::size_t trim(std::size_t keep_bytes = 0) const {
     std::size_t released = 0;
     detail::check(pinlane_pool_trim(get(), keep_bytes, &released));
     return released;
   }
 
-  /// What the pool holds and has done.
+  /// The pool's statistics.
   [[nodiscard]] pool_stats stats() const {
     pool_stats stats = PINLANE_POOL_STATS_INIT;
     detail::check(pinlane_pool_get_stats(get(), &stats));
     return stats;
   }
 
-  /// What the pool holds by size of block, the smallest first.
+  /// The statistics of each block size, the smallest first.
   [[nodiscard]] std::vector<class_stats> classes() const {
     std::vector<class_stats> found;
     std::size_t count = 0;
-    do { // again if others have made new sizes meanwhile
+    do { // again if other threads added sizes meanwhile
       found.resize(count);
       detail::check(pinlane_pool_get_class_stats(get(), found.data(), found.size(), &count));
     } while (count > found.size());

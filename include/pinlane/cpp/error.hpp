@@ -1,5 +1,5 @@
 /// @file
-/// How a call fails, and the owner of a handle: the ground that the other headers stand on.
+/// Errors, and the owner of a handle. The other headers use both.
 
 #ifndef PINLANE_CPP_ERROR_HPP
 #define PINLANE_CPP_ERROR_HPP
@@ -20,12 +20,12 @@ namespace pinlane {
 /// Why a call failed. `what()` names the call, what was found, and what to do.
 class error : public std::runtime_error {
 public:
-  /// Of this thread's last pinlane call, which returned `status`.
+  /// The error of this thread's last pinlane call, which returned `status`.
   explicit error(pinlane_status status)
       : std::runtime_error(pinlane_last_error()), m_status(status),
         m_cuda_error(pinlane_last_cuda_error()) {}
 
-  /// Of a check that this header made itself.
+  /// The error of a check in these headers.
   error(pinlane_status status, const std::string& message)
       : std::runtime_error(message), m_status(status) {}
 
@@ -52,7 +52,7 @@ template <class... Arguments>
 #endif
 }
 
-/// Makes a check of these headers this thread's last error, as the library's own are.
+/// Makes the failure of a check in these headers this thread's last error, as in the library.
 inline pinlane_status set_error(pinlane_status status, const char* message) noexcept {
   return pinlane_set_last_error(status, message);
 }
@@ -63,7 +63,7 @@ inline void check(pinlane_status status) {
   }
 }
 
-/// False for what is no error of a `try_` function.
+/// Whether a `try_` function succeeded: `NOT_READY` is no error.
 inline bool ready(pinlane_status status) {
   if (status != PINLANE_STATUS_NOT_READY) {
     check(status);
@@ -71,12 +71,12 @@ inline bool ready(pinlane_status status) {
   return status == PINLANE_STATUS_OK;
 }
 
-/// An overflow becomes a size that no buffer has, so that the call it goes to refuses it.
+/// An overflow becomes a size that no buffer has, so the call that gets it refuses it.
 constexpr std::size_t in_bytes(std::size_t count, std::size_t element) noexcept {
   return count > SIZE_MAX / element ? SIZE_MAX : count * element;
 }
 
-/// A time for the C interface: rounded up, and at least 0.
+/// A time for the C interface: rounded up, and not negative.
 template <class Rep, class Period>
 std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept {
   using microseconds = std::chrono::duration<double, std::micro>;
@@ -100,7 +100,7 @@ struct at_exit {
 template <class Function>
 at_exit(Function) -> at_exit<Function>;
 
-/// A handle, and the duty to free it.
+/// Owns a handle: frees it when destroyed.
 template <class Handle, pinlane_status (*Free)(Handle*)>
 class owner {
 public:
@@ -112,7 +112,7 @@ public:
 
   /// The handle, still owned by this object.
   [[nodiscard]] Handle* get() const noexcept { return m_handle.get(); }
-  /// The handle, which the caller must free from now on.
+  /// Gives up the handle: now the caller must free it.
   [[nodiscard]] Handle* release() noexcept { return m_handle.release(); }
   /// Whether the object is not empty.
   [[nodiscard]] explicit operator bool() const noexcept { return m_handle != nullptr; }

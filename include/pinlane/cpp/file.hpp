@@ -20,24 +20,25 @@ class file_reader : public detail::owner<pinlane_file, pinlane_file_free> {
 public:
   using owner::owner;
 
-  /// The regular file at `path`, read by way of the system's page cache.
+  /// The regular file at `path`, read through the system's page cache.
   [[nodiscard]] static file_reader open(const std::string& path) { return open_with(path, 0); }
 
-  /// The regular file at `path`, read past the page cache (`O_DIRECT`): for files that are larger
-  /// than memory, or read once.
+  /// The regular file at `path`, read past the page cache (`O_DIRECT`): for files larger than
+  /// memory, or read once.
   [[nodiscard]] static file_reader open_direct(const std::string& path) {
     return open_with(path, PINLANE_FILE_DIRECT);
   }
 
-  /// How long the file is at present.
+  /// The present size of the file.
   [[nodiscard]] std::uint64_t size_bytes() const {
     std::uint64_t bytes = 0;
     detail::check(pinlane_file_size(get(), &bytes));
     return bytes;
   }
 
-  /// Fills `destination`, in page-locked memory, with the bytes from `offset_bytes` on. Blocks
-  /// until the device has no use of it pending, and until all is read, by several threads.
+  /// Reads the file from `offset_bytes` on into `destination`, in page-locked memory, as much as
+  /// that has. Several threads read. Blocks until no device use of `destination` is pending, and
+  /// until everything is read.
   template <class Destination>
   void read(std::uint64_t offset_bytes, Destination&& destination) const {
     const auto to = destination.slice();
@@ -56,7 +57,8 @@ private:
 
 /// One range of `stream::upload_file_ranges`. It names memory and does not own it.
 struct file_range : pinlane_file_range {
-  /// From `offset_bytes` of the file on to a `device_buffer` or a slice of one, as much as it has.
+  /// From `offset_bytes` of the file on, to a `device_buffer` or a slice of one, as much as that
+  /// has.
   template <class Destination, detail::if_stays<Destination> = 0>
   file_range(std::uint64_t offset_bytes, Destination&& destination) : pinlane_file_range{} {
     const auto to = destination.slice();
@@ -67,11 +69,11 @@ struct file_range : pinlane_file_range {
     device_offset = to.offset_bytes();
   }
 
-  /// A temporary would be gone when the copy is made; see `is_view`.
+  /// Not from temporaries: they would be gone when the copy is made. See `is_view`.
   template <class Destination, detail::if_goes<Destination> = 0>
   file_range(std::uint64_t offset_bytes, Destination&& destination) = delete;
 
-  /// To your own device memory at `destination`, `size_bytes` of it.
+  /// To `size_bytes` of your own device memory at `destination`.
   file_range(std::uint64_t offset_bytes, void* destination, std::size_t size_bytes) noexcept
       : pinlane_file_range{} {
     offset = offset_bytes;
@@ -80,16 +82,17 @@ struct file_range : pinlane_file_range {
   }
 };
 
-static_assert(sizeof(file_range) == sizeof(pinlane_file_range), "arrays of both are alike");
+static_assert(sizeof(file_range) == sizeof(pinlane_file_range),
+              "an array of one is an array of the other");
 
 namespace detail {
 
-/// What a stream can do with files; `Self` is `stream` or `stream_ref`.
+/// What a stream does with files. `Self` is `stream` or `stream_ref`.
 template <class Self>
 class file_operations {
 public:
   /// Copies the bytes of `file` from `offset_bytes` on to `destination`, in device memory, as many
-  /// as it has. Blocks until they have been read.
+  /// as that has. Blocks until they are read.
   template <class Destination>
   ticket upload_file(const file_reader& file, std::uint64_t offset_bytes,
                      Destination&& destination) const {
@@ -101,8 +104,8 @@ public:
     });
   }
 
-  /// Copies `ranges`, a contiguous container of `file_range`. They are one job: the device need not
-  /// wait between them. Best in the order of the file; destinations must not overlap. Blocks as
+  /// Copies `ranges`, a contiguous container of `file_range`, as one job: the device need not wait
+  /// between them. It is fastest in the order of the file. Destinations must not overlap. Blocks as
   /// `upload_file`.
   template <class Ranges>
   ticket upload_file_ranges(const file_reader& file, const Ranges& ranges) const {

@@ -1,5 +1,6 @@
-/// @file A pool as a `std::pmr::memory_resource`, so that containers live in page-locked memory.
-/// Empty where the standard library has none.
+/// @file
+/// A pool as a `std::pmr::memory_resource`, for containers in page-locked memory. Empty if the
+/// standard library has no memory resources.
 
 #ifndef PINLANE_CPP_RESOURCE_HPP
 #define PINLANE_CPP_RESOURCE_HPP
@@ -15,10 +16,10 @@
 
 namespace pinlane {
 
-/// The pool has no memory to give: what containers expect to be thrown. `cause()` says why.
+/// The pool has no memory to give. Containers expect a `std::bad_alloc`. `cause()` says why.
 class bad_alloc : public std::bad_alloc {
 public:
-  /// Of this thread's last pinlane call, which returned `status`.
+  /// The error of this thread's last pinlane call, which returned `status`.
   explicit bad_alloc(pinlane_status status) : m_cause(status) {}
 
   /// What a `pinned_pool` would have thrown.
@@ -36,12 +37,12 @@ private:
 ///   std::pmr::vector<float> samples(1000, &resource);
 /// @endcode
 ///
-/// - It is **plain memory**: nothing waits for a device that still uses it. Your own CUDA calls on
-///   it must be done before the container frees it, or have been told by `record_use`; and before
-///   the host accesses it. A `pinned_buffer` does that by itself.
+/// - It is **plain memory**: nothing waits for a device that still uses it, as a `pinned_buffer`
+///   does. Your own CUDA calls on it must be complete before the host accesses it, and complete or
+///   recorded with `record_use` before the container frees it.
 /// - Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and aborts. Blocks as
 ///   `pinned_pool::alloc`.
-/// - Each allocation takes a block, of 256 bytes at least. For many small nodes put a
+/// - Each allocation takes a block of at least 256 bytes. For many small nodes put a
 ///   `std::pmr::unsynchronized_pool_resource` between this and the container.
 /// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are
 ///   equal.
@@ -52,17 +53,17 @@ public:
   pinned_resource(const pinned_resource&) = delete;
   pinned_resource& operator=(const pinned_resource&) = delete;
 
-  /// The pool that the memory comes from.
+  /// The pool that gives the memory.
   [[nodiscard]] const pinned_pool& pool() const noexcept { return m_pool; }
 
-  /// Counts what is on `stream` now as a use of the allocation that `memory` lies in: once freed,
-  /// it is not used again before that is done. Call it after enqueuing your own work. Does not
-  /// block.
+  /// Counts everything on `stream` now as a use of the allocation that holds `memory`: after it is
+  /// freed, the pool reuses it only when that work is complete. Call it after your own work is
+  /// enqueued. Does not block.
   void record_use(const void* memory, stream_ref stream) const {
     detail::check(pinlane_pool_record_use(m_pool.get(), memory, stream.get()));
   }
 
-  /// As `allocate` and `deallocate`, under the names that newer versions of libcu++ ask for.
+  /// `allocate` and `deallocate` under the names that newer versions of libcu++ use.
   [[nodiscard]] void* allocate_sync(std::size_t bytes,
                                     std::size_t alignment = alignof(std::max_align_t)) {
     return allocate(bytes, alignment);
@@ -87,8 +88,8 @@ private:
   }
 
   void do_deallocate(void* memory, std::size_t, std::size_t) override {
-    // Memory whose use another thread is recording is freed all the same. What the pool did not
-    // give it does not take, and nothing happens: containers cannot be told.
+    // Succeeds even while another thread records a use. It refuses memory that the pool did not
+    // give; nothing happens then, because a container cannot be told.
     static_cast<void>(pinlane_pool_deallocate(m_pool.get(), memory));
   }
 
@@ -100,7 +101,7 @@ private:
            pinlane_pool_is_same(m_pool.get(), resource->m_pool.get(), &same) == PINLANE_STATUS_OK &&
            same != 0;
 #else
-    return this == &other; // equal resources that seem not to be cost a copy, no more
+    return this == &other; // false for equal resources costs a copy, no more
 #endif
   }
 

@@ -1,5 +1,5 @@
-/// @file What the two sides of a copy may be: buffers and slices, ordinary memory, and your own
-/// device memory.
+/// @file
+/// The two sides of a copy: buffers and slices, pageable memory, and your own device memory.
 
 #ifndef PINLANE_CPP_SIDES_HPP
 #define PINLANE_CPP_SIDES_HPP
@@ -19,9 +19,9 @@
 
 namespace pinlane {
 
-/// Whether a `T` names memory that outlives it, so that a batch or a list of ranges takes
-/// temporaries of it: slices and spans do, containers and buffers do not. Specialise it for views
-/// of your own.
+/// Whether a `T` names memory that outlives it: slices and spans do, containers and buffers do not.
+/// A batch or a list of ranges takes temporaries of such types only. Specialise it for your own
+/// views.
 template <class T>
 inline constexpr bool is_view =
 #if defined(__cpp_lib_ranges)
@@ -35,7 +35,8 @@ inline constexpr bool is_view<span<T>> = true;
 
 namespace detail {
 
-/// Whether what was passed, as a forwarding reference deduces it, is there after the call.
+/// Whether the memory of an argument outlives the call. `Passed` is deduced from a forwarding
+/// reference.
 template <class Passed>
 inline constexpr bool stays =
     std::is_lvalue_reference_v<Passed> || is_view<std::remove_const_t<Passed>>;
@@ -50,17 +51,17 @@ template <class Side>
 struct has_data<Side, std::void_t<decltype(std::data(std::declval<Side&>())),
                                   decltype(std::size(std::declval<Side&>()))>> : std::true_type {};
 
-/// Whether it is elements in ordinary memory: a vector, an array, a span.
+/// Whether `Side` is elements in pageable memory: a vector, an array, a span.
 template <class Side>
-inline constexpr bool is_ordinary = has_data<std::remove_reference_t<Side>>::value;
+inline constexpr bool is_pageable = has_data<std::remove_reference_t<Side>>::value;
 
 /// For the overloads of one function.
 template <class Side>
-using if_ordinary = std::enable_if_t<is_ordinary<Side>, int>;
+using if_pageable = std::enable_if_t<is_pageable<Side>, int>;
 template <class Side>
-using if_tracked = std::enable_if_t<!is_ordinary<Side>, int>;
+using if_tracked = std::enable_if_t<!is_pageable<Side>, int>;
 
-template <class Side, bool = is_ordinary<Side>>
+template <class Side, bool = is_pageable<Side>>
 struct element {
   using type = typename std::remove_reference_t<Side>::element_type;
 };
@@ -73,44 +74,44 @@ struct element<void, false> { // device memory that is only an address
   using type = void;
 };
 
-/// The type of the elements of a buffer, a slice, or ordinary memory.
+/// The type of the elements of a buffer, a slice, or pageable memory.
 template <class Side>
 using element_of = typename element<Side>::type;
 
-/// That `Tracked`, or memory of any type if it is `void`, and `Ordinary` have the same elements,
-/// and that they can be copied as bytes.
-template <class Tracked, class Ordinary>
+/// Checks that `Tracked` and `Pageable` have the same elements, and that they can be copied as
+/// bytes. `Tracked` is `void` for memory of any type.
+template <class Tracked, class Pageable>
 constexpr void check_elements() noexcept {
-  using ordinary = element_of<Ordinary>;
+  using pageable = element_of<Pageable>;
   using tracked = std::remove_const_t<element_of<Tracked>>;
-  static_assert(std::is_trivially_copyable_v<ordinary>, "elements are copied as bytes");
-  static_assert(std::is_void_v<tracked> || std::is_same_v<tracked, std::remove_const_t<ordinary>>,
+  static_assert(std::is_trivially_copyable_v<pageable>, "elements are copied as bytes");
+  static_assert(std::is_void_v<tracked> || std::is_same_v<tracked, std::remove_const_t<pageable>>,
                 "both sides have elements of one type");
 }
 
-/// That what is written is not const.
+/// Checks that the destination is not const.
 template <class Side>
 constexpr void check_writable() noexcept {
   static_assert(!std::is_const_v<element_of<Side>>, "the destination is const");
 }
 
-/// How many elements a side on the host has.
+/// The number of elements of the host's side.
 template <class Side>
 std::size_t size_of(const Side& side) noexcept {
-  if constexpr (is_ordinary<Side>) {
+  if constexpr (is_pageable<Side>) {
     return std::size(side);
   } else {
     return side.size();
   }
 }
 
-/// How many bytes some ordinary memory has.
-template <class Ordinary>
-std::size_t ordinary_bytes(const Ordinary& side) noexcept {
+/// The number of bytes of pageable memory.
+template <class Pageable>
+std::size_t pageable_bytes(const Pageable& side) noexcept {
   return in_bytes(std::size(side), sizeof(*std::data(side)));
 }
 
-/// Says that two sides have different lengths, as this thread's last error.
+/// Makes it this thread's last error that two sides have different lengths.
 inline pinlane_status lengths_differ(std::size_t source, std::size_t destination) noexcept {
   char text[128];
   std::snprintf(text, sizeof(text), "%zu elements do not fit %zu: take slices of equal length",

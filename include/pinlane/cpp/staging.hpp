@@ -1,4 +1,4 @@
-/// @file How ordinary memory is copied: the page-locked slots of a device, and the threads of the
+/// @file How pageable memory is copied: the page-locked slots of a device, and the threads of the
 /// process.
 
 #ifndef PINLANE_CPP_STAGING_HPP
@@ -13,15 +13,17 @@
 
 namespace pinlane {
 
-/// The page-locked memory through which copies of ordinary memory go; 0 stands for the default.
+/// The page-locked memory through which copies of pageable memory go. 0 stands for the default.
 struct staging_options {
-  /// The most page-locked memory for large copies; small ones take up to half as much beside.
+  /// The most page-locked memory for large copies. Small copies take up to half as much in
+  /// addition.
   std::size_t ring_bytes = 0;
-  /// The largest portion that is given to the copy engine at once: what a slot holds.
+  /// The size of a slot: the largest portion that the copy engine gets at once.
   std::size_t slot_bytes = 0;
-  /// The first portion of a copy; each is twice the one before, up to a slot.
+  /// The first portion of a short upload. A longer upload begins with a thirty-second of its
+  /// length. Portions grow to an eighth of the copy, at most a slot.
   std::size_t first_bytes = 0;
-  /// What a thread copies at a time.
+  /// How many bytes a thread copies at a time.
   std::size_t unit_bytes = 0;
   /// Copies of at most this many bytes go through one block of page-locked memory, without other
   /// threads.
@@ -34,13 +36,13 @@ struct staging_options {
   bool streaming = true;
 };
 
-/// The threads that help callers to copy ordinary memory; 0 stands for the default.
+/// The threads that help callers to copy pageable memory. 0 stands for the default.
 struct copy_team_options {
-  /// How many there are, at most 256. By default one less than there are cores, 15 at most.
+  /// The number of threads, at most 256. By default one less than the cores, at most 15.
   std::uint32_t threads = 0;
-  /// How many of them copy memory; the others only read files. By default 7.
+  /// How many of them copy memory. The others only read files. By default 7.
   std::uint32_t copying = 0;
-  /// Whether anybody helps. If not, every caller copies alone.
+  /// Whether there are such threads. If not, every caller copies alone.
   bool help = true;
   /// The cores that the threads are pinned to, in turns. By default the system chooses.
   std::vector<std::uint32_t> cores{};
@@ -67,8 +69,8 @@ inline pinlane_staging_options raw(const staging_options& options) noexcept {
 
 } // namespace detail
 
-/// Makes this the copy team of the process, which is shared by all devices. Copies that are under
-/// way end with the former one.
+/// Makes this the copy team of the process, which all devices share. Running copies end with the
+/// former team.
 inline void install_copy_team(const copy_team_options& options) {
   pinlane_copy_team_options raw = PINLANE_COPY_TEAM_OPTIONS_INIT;
   raw.cores = options.cores.data();

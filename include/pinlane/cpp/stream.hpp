@@ -1,5 +1,5 @@
 /// @file
-/// Streams, which move data.
+/// Streams. They move data.
 
 #ifndef PINLANE_CPP_STREAM_HPP
 #define PINLANE_CPP_STREAM_HPP
@@ -22,7 +22,7 @@ namespace pinlane {
 
 namespace detail {
 
-/// One use for the two kinds of buffers.
+/// A use of a buffer of either kind.
 inline pinlane_use use_of(pinlane_buffer* buffer, bool reads) noexcept {
   return {buffer, nullptr, reads ? PINLANE_ACCESS_READ : PINLANE_ACCESS_WRITE, 0, 0};
 }
@@ -30,21 +30,22 @@ inline pinlane_use use_of(pinlane_device_buffer* buffer, bool reads) noexcept {
   return {nullptr, buffer, reads ? PINLANE_ACCESS_READ : PINLANE_ACCESS_WRITE, 0, 0};
 }
 
-/// What a stream can do; `Self` is `stream` or `stream_ref`.
+/// What a stream does. `Self` is `stream` or `stream_ref`.
 ///
-/// An operation is executed by the device, in the order of this stream, and after conflicting uses
-/// of its buffers on any other. It does not block, unless ordinary memory takes part. Both sides of
-/// a copy have equal length: buffers or slices of them, and, for the host, whatever `std::data` and
-/// `std::size` take: a vector, an array, a `pinlane::span` of a pointer and a size. If a call fails
-/// before it enqueues anything, nothing has changed; after an error of CUDA, the contents of the
-/// destination are unspecified. The ticket may be dropped.
+/// The device executes operations in the order of the stream, and after conflicting uses of their
+/// buffers on other streams. They do not block, except with pageable memory. Both sides of a copy
+/// have equal length. A side is a buffer or a slice of one; on the host it may also be pageable
+/// memory: whatever `std::data` and `std::size` take, such as a vector, an array, or a
+/// `pinlane::span` of a pointer and a size. If a call fails before it enqueues anything, nothing
+/// has changed. After an error of CUDA, the contents of the destination are unspecified. The ticket
+/// may be dropped.
 template <class Self>
 class stream_operations : public batch_operations<Self>, public file_operations<Self> {
 public:
-  /// Copies `source`, in page-locked or in ordinary memory, to `destination`, in device memory. A
-  /// source in ordinary memory may be reused when the call returns: a small one, of 64 KiB unless
-  /// `device::set_staging` says otherwise, does not block; a larger one does until nearly all is
-  /// there.
+  /// Copies `source`, in page-locked or pageable memory, to `destination`, in device memory. A
+  /// source in pageable memory may be reused when the call returns. A small one, of at most 64 KiB
+  /// unless `device::set_staging` says otherwise, does not block. A larger one blocks until nearly
+  /// all of it is on the device.
   template <class Source, class Destination>
   ticket upload(const Source& source, Destination&& destination) const {
     check_lengths(size_of(source), destination.size());
@@ -69,14 +70,14 @@ public:
     return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice(), nullptr);
   }
 
-  /// Copies `source`, in device memory, to `destination`, in ordinary memory, and returns when all
-  /// is there.
-  template <class Source, class Destination, if_ordinary<Destination> = 0>
+  /// Copies `source`, in device memory, to `destination`, in pageable memory. Returns when
+  /// everything has arrived.
+  template <class Source, class Destination, if_pageable<Destination> = 0>
   void download(const Source& source, Destination&& destination) const {
     check_lengths(source.size(), std::size(destination));
     check(download(std::nothrow, source, destination));
   }
-  template <class Source, class Destination, if_ordinary<Destination> = 0>
+  template <class Source, class Destination, if_pageable<Destination> = 0>
   [[nodiscard]] pinlane_status download(std::nothrow_t, const Source& source,
                                         Destination&& destination) const noexcept {
     const auto from = source.slice();
@@ -89,7 +90,8 @@ public:
                                                 std::data(destination), from.size_bytes());
   }
 
-  /// Copies between two device buffers, of one device, or of two, one of which is this stream's.
+  /// Copies between two device buffers, of one device or of two. This stream belongs to one of
+  /// them.
   template <class Source, class Destination>
   ticket copy(const Source& source, Destination&& destination) const {
     return enqueue(pinlane_device_buffer_copy, source.slice(), destination.slice());
@@ -100,14 +102,14 @@ public:
     return enqueue(pinlane_device_buffer_copy, source.slice(), destination.slice(), nullptr);
   }
 
-  /// Copies `source`, in page-locked or in ordinary memory, to your own device memory at
-  /// `destination`, which stays allocated until the copy is complete. The order of other work on
-  /// that memory is yours.
+  /// Copies `source`, in page-locked or pageable memory, to your own device memory at
+  /// `destination`, which must stay allocated until the copy is complete. You order other work on
+  /// that memory.
   template <class Source>
   ticket upload_to(const Source& source, void* destination) const {
     return with_ticket([&](pinlane_ticket** out) {
-      if constexpr (is_ordinary<Source>) {
-        return pinlane_upload_slice(self(), std::data(source), destination, ordinary_bytes(source),
+      if constexpr (is_pageable<Source>) {
+        return pinlane_upload_slice(self(), std::data(source), destination, pageable_bytes(source),
                                     out);
       } else {
         const auto from = source.slice();
@@ -127,14 +129,14 @@ public:
     });
   }
 
-  /// Copies your own device memory at `source` to `destination`, in ordinary memory, and returns
-  /// when all is there.
-  template <class Destination, if_ordinary<Destination> = 0>
+  /// Copies your own device memory at `source` to `destination`, in pageable memory. Returns when
+  /// everything has arrived.
+  template <class Destination, if_pageable<Destination> = 0>
   void download_from(const void* source, Destination&& destination) const {
     check_elements<void, Destination>();
     check_writable<Destination>();
     check(pinlane_download_slice(self(), source, std::data(destination),
-                                 ordinary_bytes(destination)));
+                                 pageable_bytes(destination)));
   }
 
   /// Sets every element of `destination`, in device memory, to `value`, of at most 64 bytes.
@@ -147,9 +149,9 @@ public:
     });
   }
 
-  /// Writes the checksum of the bytes of `source` to `sum`, one `uint64_t`; both are in the memory
-  /// of this stream's device, in different buffers. It equals `pinlane::checksum` of the same
-  /// bytes.
+  /// Writes the checksum of the bytes of `source` to `sum`, one `uint64_t`. Both are in the memory
+  /// of this stream's device, in different buffers. The result equals `pinlane::checksum` of the
+  /// same bytes.
   template <class Source, class Sum>
   ticket checksum(const Source& source, Sum&& sum) const {
     static_assert(std::is_same_v<element_of<Sum>, std::uint64_t>, "a checksum is a uint64_t");
@@ -162,19 +164,17 @@ public:
     });
   }
 
-  /// Lets `launch` enqueue work of your own (a kernel, cuBLAS, NCCL, ...) that uses `buffers`:
-  /// those that are const for reading, the others for reading and writing. `launch` gets the
-  /// `cudaStream_t` as a `void*`, and enqueues on it, or orders into it, all of that work before it
-  /// returns. The work comes after every pending use of the buffers that conflicts, and later uses,
-  /// by the host too, wait for it. Does not block, unless `launch` does.
+  /// Lets `launch` enqueue your own work (a kernel, cuBLAS, NCCL, ...), which uses `buffers`: const
+  /// ones for reading, the others for reading and writing. `launch` gets the `cudaStream_t` as a
+  /// `void*`. It enqueues all of the work on that stream, or orders it into that stream, before it
+  /// returns. The work waits for every pending use of the buffers that conflicts, and later uses,
+  /// by the host too, wait for the work. Does not block, unless `launch` does.
   ///
-  /// The buffers are borrowed from before `launch` until the use is recorded: calls that conflict
-  /// meanwhile, of other threads or of `launch` itself, get `BUSY`. `launch` may move or destroy
-  /// the buffers.
+  /// The buffers are borrowed from before `launch` until the use is recorded: conflicting calls of
+  /// other threads, or of `launch` itself, get `BUSY`. `launch` may move or destroy the buffers.
   ///
-  /// If `launch` ends otherwise, by an exception or by the end of its thread (`pthread_exit`,
-  /// cancellation), what it enqueued so far counts as a use, and the exception goes on, or the
-  /// thread ends.
+  /// If `launch` throws, or its thread ends in it (`pthread_exit`, cancellation), what it enqueued
+  /// so far counts as a use. Then the exception continues, or the thread ends.
   template <class Launch, class... Buffers>
   ticket foreign(Launch&& launch, Buffers&... buffers) const {
     const pinlane_use uses[] = {use_of(buffers.get(), std::is_const_v<Buffers>)..., pinlane_use{}};
@@ -197,7 +197,7 @@ public:
   }
 
   /// Makes later work of this stream wait, on the device, for the operation of `ticket`. Uses of
-  /// buffers are ordered without it.
+  /// buffers need no such call.
   void wait(const ticket& ticket) const { check(pinlane_stream_wait(self(), ticket.get())); }
 
   /// Keeps the stream busy for about `duration` of device time, at most 10 s, for tests of overlap.
@@ -211,7 +211,7 @@ public:
         [&](pinlane_ticket** out) { return pinlane_stream_busy(self(), nanoseconds, out); });
   }
 
-  /// Blocks until everything enqueued on the stream before the call is complete.
+  /// Blocks until everything that was enqueued on the stream before the call is complete.
   void synchronize() const { check(synchronize(std::nothrow)); }
   [[nodiscard]] pinlane_status synchronize(std::nothrow_t) const noexcept {
     return pinlane_stream_synchronize(self());
@@ -238,7 +238,7 @@ private:
 
   template <class Source, class To>
   pinlane_status enqueue_upload(const Source& source, To to, pinlane_ticket** out) const noexcept {
-    if constexpr (is_ordinary<Source>) {
+    if constexpr (is_pageable<Source>) {
       check_elements<To, Source>();
       check_writable<To>();
       if (std::size(source) != to.size()) {
@@ -276,12 +276,12 @@ private:
 struct stream_options {
   /// Lower numbers run first. Clamped to the device's range.
   int priority = 0;
-  /// Whether the stream waits for the legacy default stream, and that stream for it.
+  /// Whether the stream waits for the legacy default stream, and that stream waits for it.
   bool blocking = false;
 };
 
-/// A queue of device work, executed in order. Destroying it returns at once; what is enqueued is
-/// executed.
+/// A queue of device work, which is executed in order. Destroying it returns at once; work that is
+/// enqueued already is executed.
 class stream : public detail::owner<pinlane_stream, pinlane_stream_free>,
                public detail::stream_operations<stream> {
 public:
@@ -297,8 +297,8 @@ public:
     *this = stream(handle);
   }
 
-  /// Your own `cudaStream_t`, a stream of `device`, which must outlive this object and what is
-  /// enqueued through it; it is not destroyed with it. For the default streams see below.
+  /// Your own `cudaStream_t`, a stream of `device`. It must outlive this object and the work that
+  /// is enqueued through it, and is not destroyed with it. For the default streams see below.
   [[nodiscard]] static stream from_native_handle(const device& device, void* cuda_stream) {
     pinlane_stream* handle = nullptr;
     detail::check(pinlane_stream_borrow(device.get(), cuda_stream, &handle));
@@ -312,13 +312,14 @@ public:
     return from_native_handle(device, reinterpret_cast<void*>(std::uintptr_t{1}));
   }
 
-  /// The calling thread's default stream, which no other thread can use: `cudaStreamPerThread`.
+  /// The calling thread's default stream, `cudaStreamPerThread`. Other threads cannot use it.
   [[nodiscard]] static stream per_thread_default(const device& device) {
     return from_native_handle(device, reinterpret_cast<void*>(std::uintptr_t{2}));
   }
 };
 
-/// A stream that somebody else owns and keeps alive: what a function takes. Cheap to copy.
+/// A reference to a stream that somebody else owns and keeps alive: for parameters of functions.
+/// Cheap to copy.
 class stream_ref : public detail::stream_operations<stream_ref> {
 public:
   stream_ref(const stream& stream) noexcept : m_handle(stream.get()) {}
@@ -333,8 +334,8 @@ private:
   pinlane_stream* m_handle;
 };
 
-/// The 64-bit checksum of the bytes of a contiguous container, as `stream::checksum` computes it on
-/// a device. Runs on the calling thread.
+/// The 64-bit checksum of the bytes of a contiguous container, equal to what `stream::checksum`
+/// computes on a device. Runs on the calling thread.
 template <class Container>
 [[nodiscard]] std::uint64_t checksum(const Container& elements) {
   static_assert(std::is_trivially_copyable_v<std::remove_reference_t<decltype(*elements.data())>>);

@@ -1,5 +1,5 @@
 /// @file
-/// Tickets, which tell when an operation is complete.
+/// Tickets. They tell when an operation is complete.
 
 #ifndef PINLANE_CPP_TICKET_HPP
 #define PINLANE_CPP_TICKET_HPP
@@ -11,13 +11,12 @@
 
 namespace pinlane {
 
-/// Knows when one asynchronous operation is complete. Destroying it changes nothing about the
-/// operation.
+/// Tells when one asynchronous operation is complete. Destroying it does not change the operation.
 class ticket : public detail::owner<pinlane_ticket, pinlane_ticket_free> {
 public:
   using owner::owner;
 
-  /// Blocks until the operation is complete; its effects are then visible to the calling thread.
+  /// Blocks until the operation is complete. Its effects are then visible to the calling thread.
   /// Throws the error of an operation that failed.
   void wait() const { detail::check(wait(std::nothrow)); }
   [[nodiscard]] pinlane_status wait(std::nothrow_t) const noexcept {
@@ -35,7 +34,7 @@ public:
 
 namespace detail {
 
-/// The ticket of what `enqueue` enqueues; it is called with where the handle goes.
+/// The ticket of what `enqueue` enqueues. It is called with the place for the handle.
 template <class Enqueue>
 ticket with_ticket(Enqueue enqueue) {
   pinlane_ticket* handle = nullptr;

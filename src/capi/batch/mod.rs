@@ -3,74 +3,37 @@
 //! ```text
 //!   pinlane_upload_batch(stream, copies, count, ...)
 //!     copies           what C says: addresses, or buffers and offsets
-//!     side             each buffer looked up and borrowed once, written ones cut into parts
+//!     side             each buffer is looked up and borrowed once; written ones are cut into parts
 //!     lend             items of the Rust interface, for the time of the call
 //!       Stream::upload_batch
 //! ```
 
 mod copies;
 mod lend;
+mod path;
 mod side;
 
 use std::ffi::c_void;
 
 pub use self::copies::{pinlane_copy, pinlane_device_copy};
-pub(super) use self::lend::{downloads, uploads};
+use self::lend::{device_copies, downloads, uploads};
+use self::path::forced_path;
+pub use self::path::pinlane_batch_options;
 pub(super) use self::side::{Place, Side};
-use super::device::{check_flags, sized_input};
 use super::handle;
-use super::plan::forced_path;
-use super::pointer;
+use super::pointer::{self, Out};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
-use super::ticket::{TicketOut, pinlane_ticket};
-use crate::error::Result;
-use crate::transfer::Path;
+use super::ticket::pinlane_ticket;
 
-/// Options of a batch. Initialise with `PINLANE_BATCH_OPTIONS_INIT`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct pinlane_batch_options {
-    /// `sizeof(pinlane_batch_options)`.
-    pub size: usize,
-    /// `PINLANE_PATH_NONE`, so that the fastest way is taken, or one of `PINLANE_PATH_*`.
-    pub path: i32,
-    /// Must be 0.
-    pub flags: u32,
-}
-
-const _: () = {
-    assert!(size_of::<pinlane_batch_options>() == 16);
-    assert!(std::mem::offset_of!(pinlane_batch_options, path) == 8);
-    assert!(std::mem::offset_of!(pinlane_batch_options, flags) == 12);
-};
-
-/// The path that the options force.
+/// Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
+/// device. Returns when pageable memory may be reused; the ticket tells when everything has
+/// arrived. Ordered on `stream`, and after conflicting uses of the buffers on other streams. The
+/// copies have no order among themselves, so their destinations must not overlap. `options` may be
+/// NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
+/// `ticket` may be NULL.
 ///
-/// # Safety
-///
-/// * `options` is NULL, misaligned (an error), or points to a struct that is as large as its `size`
-///   says.
-unsafe fn path_of(
-    operation: &'static str,
-    options: *const pinlane_batch_options,
-) -> Result<Option<Path>> {
-    if options.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the same precondition.
-    let options = unsafe { sized_input(operation, options) }?;
-    check_flags(operation, options.flags, 0)?;
-    forced_path(operation, options.path)
-}
-
-/// Makes all `count` copies of `copies`, from host memory, ordinary or page-locked, to the stream's
-/// device. Returns when ordinary memory may be reused; the ticket says when all has arrived.
-/// Ordered on `stream`, and after conflicting uses of the buffers on other streams; the copies are
-/// unordered among themselves, so that their destinations must not overlap. `options` may be NULL:
-/// the way that should be fastest; `copies` may be NULL if `count` is 0; `ticket` may be NULL.
-///
-/// With page-locked sources only, the call does not block; with ordinary ones it does, as
+/// Does not block if all sources are page-locked. With pageable ones it blocks as
 /// `pinlane_upload_slice`.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
@@ -82,10 +45,9 @@ unsafe fn path_of(
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory that is named by its address is readable, and nobody writes it until the call
-///   returns.
-/// - Device memory that is named by its address is memory of the stream's device, and stays
-///   allocated until the copies are complete.
+/// - Host memory named by its address is readable, and nobody writes to it until the call returns.
+/// - Device memory named by its address is memory of the stream's device, and stays allocated until
+///   the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -96,42 +58,39 @@ pub unsafe extern "C" fn pinlane_upload_batch(
     options: *const pinlane_batch_options,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_upload_batch";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_upload_batch", || {
+        let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `options`.
-        let path = unsafe { path_of(OPERATION, options) }?;
+        let path = unsafe { forced_path(options) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        let done = unsafe {
-            uploads(OPERATION, &stream, copies, |items| match path {
+        unsafe {
+            uploads(&stream, copies, |items| match path {
                 None => stream.upload_batch(items),
                 Some(path) => stream.upload_batch_by(path, items),
             })
-        };
-        out.set(done?);
-        Ok(())
+        }
     })
 }
 
-/// Makes all `count` copies of `copies`, from the stream's device to host memory, ordinary or
-/// page-locked. Returns when all that goes to ordinary memory has arrived; the ticket says when the
-/// rest has, and `pinlane_buffer_read` waits for it. Does not block if there are page-locked
-/// destinations only. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options`
-/// and `ticket` may be NULL; `copies` may be NULL if `count` is 0.
+/// Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
+/// page-locked. Returns when everything for pageable memory has arrived. The ticket tells when the
+/// rest has; `pinlane_buffer_read` waits for it. Does not block if all destinations are
+/// page-locked. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
+/// `ticket` may be NULL; `copies` may be NULL if `count` is 0.
 ///
 /// Statuses: as for `pinlane_upload_batch`.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory that is named by its address is writable, and nobody else accesses it until the
-///   call returns.
-/// - Device memory that is named by its address is memory of the stream's device, and stays
-///   allocated until the copies are complete.
+/// - Host memory named by its address is writable, and nobody else accesses it until the call
+///   returns.
+/// - Device memory named by its address is memory of the stream's device, and stays allocated until
+///   the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -142,33 +101,30 @@ pub unsafe extern "C" fn pinlane_download_batch(
     options: *const pinlane_batch_options,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_download_batch";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_download_batch", || {
+        let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `options`.
-        let path = unsafe { path_of(OPERATION, options) }?;
+        let path = unsafe { forced_path(options) }?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        let done = unsafe {
-            downloads(OPERATION, &stream, copies, |items| match path {
+        unsafe {
+            downloads(&stream, copies, |items| match path {
                 None => stream.download_batch(items),
                 Some(path) => stream.download_batch_by(path, items),
             })
-        };
-        out.set(done?);
-        Ok(())
+        }
     })
 }
 
-/// Told of a copy that has landed: `user` as it was given, the number of the copy, and its `bytes`
-/// bytes at `data`, which may be read until the function returns. It returns 0 to be told of the
-/// next, too.
+/// Called when a copy has arrived, with `user` as it was given, the number of the copy, and its
+/// `bytes` bytes at `data`, which may be read until the function returns. It returns 0 to be called
+/// for further copies.
 ///
-/// It is called on the thread that made the call, must not unwind (by a C++ exception or
-/// otherwise), and must not call pinlane.
+/// It runs on the thread that made the call. It must not unwind (by a C++ exception or otherwise),
+/// and must not call pinlane.
 pub type pinlane_landed = Option<
     unsafe extern "C" fn(
         user: *mut c_void,
@@ -178,21 +134,22 @@ pub type pinlane_landed = Option<
     ) -> i32,
 >;
 
-/// As `pinlane_download_batch`, and calls `landed` for every copy as it lands, while others are
-/// still on their way. Blocks until all have landed, also when `landed` has asked to be told no
-/// more.
+/// As `pinlane_download_batch`, and calls `landed` for each copy as soon as it has arrived, while
+/// others are on their way. Blocks until all have arrived, even if `landed` asked not to be called
+/// again.
 ///
-/// Copies to one kind of memory land in their order; those to page-locked memory come first.
+/// Copies to pageable memory arrive in their order, and so do copies to page-locked memory, which
+/// come first.
 ///
-/// Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. Copies that
-/// `landed` was called for have landed all the same.
+/// Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. If the call fails,
+/// the copies that `landed` was called for have arrived nevertheless.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Host memory that is named by its address is writable, and nobody else accesses it until the
-///   call returns, but `landed` as it is told.
-/// - Device memory that is named by its address is memory of the stream's device.
+/// - Host memory named by its address is writable, and until the call returns nobody else accesses
+///   it, except `landed` what it is called with.
+/// - Device memory named by its address is memory of the stream's device.
 /// - `landed` may be called with `user`, and does not unwind.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download_batch_each(
@@ -202,12 +159,11 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
     landed: pinlane_landed,
     user: *mut c_void,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_download_batch_each";
-        let stream = handle::get(OPERATION, stream)?;
-        let landed = landed.ok_or_else(|| pointer::null(OPERATION, "landed"))?;
+    boundary("pinlane_download_batch_each", || {
+        let stream = handle::get(stream)?;
+        let landed = landed.ok_or_else(|| pointer::null("landed"))?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         let mut wanted = true;
         let tell = |number: usize, data: &[u8]| {
             // SAFETY: the caller's precondition on `landed`; the data may be read until it returns.
@@ -215,15 +171,13 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
                 wanted && unsafe { landed(user, number, data.as_ptr().cast(), data.len()) } == 0;
         };
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe {
-            downloads(OPERATION, &stream, copies, |items| stream.download_batch_each(items, tell))
-        }
+        unsafe { downloads(&stream, copies, |items| stream.download_batch_each(items, tell)) }
     })
 }
 
-/// Makes all `count` copies of `copies`, between device memory and device memory: of one device,
-/// or, between buffers, of two, one of which `stream` belongs to. Does not block. Ordered as
-/// `pinlane_upload_batch`; no destination may overlap another one or a source. `ticket` may be
+/// Makes all `count` copies of `copies`, from device memory to device memory: of one device or,
+/// between buffers, of two; `stream` belongs to one of them. Does not block. Ordered as
+/// `pinlane_upload_batch`. No destination may overlap another one or a source. `ticket` may be
 /// NULL; `copies` may be NULL if `count` is 0.
 ///
 /// Statuses: as for `pinlane_upload_batch`.
@@ -231,8 +185,8 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
-/// - Memory that is named by its address is memory of the stream's device, and stays allocated
-///   until the copies are complete.
+/// - Memory named by its address is memory of the stream's device, and stays allocated until the
+///   copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_copy_batch(
@@ -241,18 +195,13 @@ pub unsafe extern "C" fn pinlane_copy_batch(
     count: usize,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary(|| {
-        const OPERATION: &str = "pinlane_copy_batch";
-        let stream = handle::get(OPERATION, stream)?;
-        // SAFETY: the caller's precondition on `ticket`.
-        let out = unsafe { TicketOut::new(OPERATION, ticket) }?;
+    // SAFETY: the caller's precondition on `ticket`.
+    let ticket = unsafe { Out::new("ticket", ticket) };
+    ticket.enqueue("pinlane_copy_batch", || {
+        let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `copies`.
-        let copies = unsafe { pointer::inputs(OPERATION, "copies", copies, count) }?;
+        let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's precondition on the memory that the copies name.
-        let done = unsafe {
-            lend::device_copies(OPERATION, &stream, copies, |items| stream.copy_batch(items))
-        };
-        out.set(done?);
-        Ok(())
+        unsafe { device_copies(&stream, copies, |items| stream.copy_batch(items)) }
     })
 }

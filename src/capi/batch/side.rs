@@ -1,13 +1,12 @@
-//! One side of all the copies of a batch: the places that it names, and the buffers that they lie
-//! in.
+//! One side of all the copies of a batch: the places that it names, and the buffers that hold them.
 //!
-//! C may name one buffer in a thousand copies. It is looked up and borrowed once, as a whole; where
-//! it is written, the borrowed whole is cut into parts, which are exclusive each.
+//! C may name one buffer in a thousand copies. The buffer is looked up and borrowed once, as a
+//! whole. If it is written, the whole is cut into parts, each of which is exclusive.
 //!
 //! # Invariants
 //!
 //! * A place is named by an address or by a buffer, and lies in an address space or in its buffer.
-//! * Parts that are cut do not overlap: what would has no bytes left.
+//! * Parts do not overlap: a part that would overlap an earlier one is cut short.
 
 use std::ffi::c_void;
 use std::ops::Range;
@@ -15,95 +14,103 @@ use std::ops::Range;
 use crate::capi::buffer::HostBuffer;
 use crate::capi::device_buffer::pinlane_device_buffer;
 use crate::capi::handle::{self, Handle};
-use crate::capi::slice::check_memory;
+use crate::capi::memory::check_memory;
+use crate::capi::status::refused;
 use crate::capi::table::{Alone, Inside};
 use crate::driver::DevicePtr;
-use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{DeviceBuf, DeviceSliceMut, PinnedSliceMut};
+use crate::error::{ErrorKind, Result};
+use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSliceMut};
 use crate::stream::Stream;
+use crate::transfer::check_disjoint;
 
 /// `bytes` from `address` on, or from `offset` on in a buffer.
 pub(in crate::capi) struct Place<H> {
-    pub(in crate::capi) address: *mut c_void,
-    pub(in crate::capi) buffer: *mut H,
-    pub(in crate::capi) offset: usize,
-    pub(in crate::capi) bytes: usize,
+    pub(super) address: *mut c_void,
+    buffer: *mut H,
+    offset: usize,
+    pub(super) bytes: usize,
 }
 
 impl<H> Place<H> {
-    /// Only of a place that has been checked.
+    pub(in crate::capi) fn new(
+        address: *const c_void,
+        buffer: *mut H,
+        offset: usize,
+        bytes: usize,
+    ) -> Self {
+        Place { address: address.cast_mut(), buffer, offset, bytes }
+    }
+
+    /// Only for a place that was checked.
     pub(super) fn range(&self) -> Range<usize> {
         self.offset..self.offset + self.bytes
     }
 
-    fn check(&self, operation: &'static str, number: usize) -> Result<()> {
-        let refuse = |kind, what, remedy| {
-            Err(Error::new(kind, operation, format!("copy {number}: {what}"), remedy))
-        };
-        if self.buffer.is_null() {
-            if self.address.is_null() && self.bytes > 0 {
-                return refuse(
-                    ErrorKind::InvalidValue,
-                    format!("{} bytes at NULL", self.bytes),
-                    "name each side by its address or its buffer",
-                );
-            }
-            return check_memory(operation, self.address.cast(), self.bytes).map(drop);
-        }
-        if !self.address.is_null() {
-            return refuse(
+    fn check(&self, number: usize) -> Result<()> {
+        let (kind, what, remedy) = match (self.address.is_null(), self.buffer.is_null()) {
+            (true, true) if self.bytes > 0 => (
+                ErrorKind::InvalidValue,
+                format!("{} bytes at NULL", self.bytes),
+                "name each side by its address or its buffer",
+            ),
+            (_, true) => return check_memory(self.address, self.bytes).map(drop),
+            (false, false) => (
                 ErrorKind::InvalidValue,
                 format!("a side is both at {:p} and in a buffer", self.address),
                 "set the address to NULL, or the buffer",
-            );
-        }
-        if self.offset.checked_add(self.bytes).is_none() {
-            return refuse(
+            ),
+            (true, false) if self.offset.checked_add(self.bytes).is_none() => (
                 ErrorKind::OutOfRange,
                 format!("{} bytes from offset {} on", self.bytes, self.offset),
                 "keep offset + bytes within the buffer",
-            );
-        }
-        Ok(())
+            ),
+            (true, false) => return Ok(()),
+        };
+        Err(refused(kind, format!("copy {number}: {what}"), remedy))
     }
 }
 
 pub(in crate::capi) struct Side<H: Handle> {
-    operation: &'static str,
     pub(super) places: Vec<Place<H>>,
-    /// The buffers that are named, ascending.
+    /// The buffers that the places name, ascending.
     handles: Vec<*mut H>,
 }
 
 impl<T: Buffer, H: Handle<Object = T>> Side<H> {
-    /// Sorts out which buffers are named.
-    pub(in crate::capi) fn new(
-        operation: &'static str,
-        places: impl Iterator<Item = Place<H>>,
-    ) -> Result<Self> {
+    pub(in crate::capi) fn new(places: impl Iterator<Item = Place<H>>) -> Result<Self> {
         let places: Vec<Place<H>> = places.collect();
         for (number, place) in places.iter().enumerate() {
-            place.check(operation, number)?;
+            place.check(number)?;
         }
         let mut handles: Vec<*mut H> =
             places.iter().map(|place| place.buffer).filter(|buffer| !buffer.is_null()).collect();
         handles.sort_unstable();
         handles.dedup();
-        Ok(Side { operation, places, handles })
+        Ok(Side { places, handles })
     }
 
     /// Borrows all buffers, and checks that the places lie in them.
     pub(super) fn shared(&self) -> Result<Vec<Inside<T>>> {
-        let guards = self.handles.iter().map(|&buffer| handle::get(self.operation, buffer));
+        let guards = self.handles.iter().map(|&buffer| handle::get(buffer));
         let guards: Vec<_> = guards.collect::<Result<_>>()?;
-        self.check_ranges(|buffer| guards[buffer].bytes()).map(|()| guards)
+        self.check_ranges(|buffer| guards[buffer].bytes())?;
+        Ok(guards)
     }
 
-    /// Borrows all buffers exclusively, and checks that the places lie in them.
+    /// Borrows all buffers exclusively, and checks that the places lie in them and do not overlap.
     pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<T>>> {
-        let guards = self.handles.iter().map(|&buffer| handle::get_mut(self.operation, buffer));
+        let guards = self.handles.iter().map(|&buffer| handle::get_mut(buffer));
         let guards: Vec<_> = guards.collect::<Result<_>>()?;
-        self.check_ranges(|buffer| guards[buffer].bytes()).map(|()| guards)
+        self.check_ranges(|buffer| guards[buffer].bytes())?;
+        let addresses = self.places.iter().map(|place| {
+            let start = match self.buffer(place) {
+                Some(buffer) => guards[buffer].start() + place.offset as u64,
+                None => place.address.addr() as u64,
+            };
+            (start, place.bytes)
+        });
+        check_disjoint("", addresses)?;
+        Ok(guards)
     }
 
     fn check_ranges(&self, bytes: impl Fn(usize) -> usize) -> Result<()> {
@@ -111,9 +118,8 @@ impl<T: Buffer, H: Handle<Object = T>> Side<H> {
             let Some(buffer) = self.buffer(place) else { continue };
             let (range, bytes) = (place.range(), bytes(buffer));
             if range.end > bytes {
-                return Err(Error::new(
+                return Err(refused(
                     ErrorKind::OutOfRange,
-                    self.operation,
                     format!("copy {number}: bytes {range:?} of a buffer of {bytes} bytes"),
                     "keep offset + bytes within the buffer",
                 ));
@@ -122,32 +128,18 @@ impl<T: Buffer, H: Handle<Object = T>> Side<H> {
         Ok(())
     }
 
-    /// The number of the buffer that a place lies in, if it lies in one.
+    /// The number of the buffer that holds a place, if one does.
     pub(super) fn buffer(&self, place: &Place<H>) -> Option<usize> {
         self.handles.binary_search(&place.buffer).ok()
     }
 
-    /// Whether a buffer is named by both.
+    /// Whether both sides name the same buffer.
     pub(super) fn shares_buffers_with(&self, other: &Self) -> bool {
         self.handles.iter().any(|buffer| other.handles.binary_search(buffer).is_ok())
     }
 
-    /// Where all places are, for who must know whether they overlap.
-    pub(in crate::capi) fn addresses<'s>(
-        &'s self,
-        guards: &'s [Alone<T>],
-    ) -> impl Iterator<Item = (u64, usize)> + 's {
-        self.places.iter().map(|place| {
-            let start = match self.buffer(place) {
-                Some(buffer) => guards[buffer].start() + place.offset as u64,
-                None => place.address.addr() as u64,
-            };
-            (start, place.bytes)
-        })
-    }
-
-    /// Cuts the places out of the buffers that they lie in; `None` for the others.
-    pub(in crate::capi) fn cut<'g, V: View>(
+    /// Cuts the places out of the buffers that hold them; `None` for the other places.
+    pub(super) fn cut<'g, V: View>(
         &self,
         guards: &'g mut [Alone<T>],
         whole: impl Fn(&'g mut T) -> V,
@@ -176,12 +168,11 @@ impl<T: Buffer, H: Handle<Object = T>> Side<H> {
 }
 
 impl Side<pinlane_device_buffer> {
-    /// The device memory that is named by its address, for the time of a call, in the order of the
-    /// places.
+    /// The device memory that places name by its address, in their order.
     ///
     /// # Safety
     ///
-    /// * It is memory of the stream's device, valid until retired.
+    /// * It is memory of the stream's device, and valid until what the call enqueues is complete.
     pub(in crate::capi) unsafe fn lent(&self, stream: &Stream) -> Vec<DeviceBuf<u8>> {
         let lent = self.places.iter().filter(|place| place.buffer.is_null()).map(|place| {
             let address = place.address.addr() as DevicePtr;
@@ -189,9 +180,38 @@ impl Side<pinlane_device_buffer> {
         });
         lent.collect()
     }
+
+    /// The places, to write: parts of `guards`, which [`exclusive`](Self::exclusive) borrowed, and
+    /// all that is [lent](Self::lent).
+    pub(in crate::capi) fn written<'g>(
+        &self,
+        guards: &'g mut [Alone<DeviceBuf<u8>>],
+        lent: &'g mut [DeviceBuf<u8>],
+    ) -> Result<impl Iterator<Item = DeviceSliceMut<'g, u8>>> {
+        let parts = self.cut(guards, DeviceBuf::as_slice_mut)?;
+        let mut lent = lent.iter_mut();
+        Ok(parts.into_iter().map(move |part| {
+            let place = part.or_else(|| lent.next().map(DeviceBuf::as_slice_mut));
+            place.expect("a place is lent, or a part of a buffer")
+        }))
+    }
+
+    /// The places, to read, of `guards`, which [`shared`](Self::shared) borrowed, and of all that
+    /// is [lent](Self::lent).
+    pub(super) fn read<'g>(
+        &'g self,
+        guards: &'g [Inside<DeviceBuf<u8>>],
+        lent: &'g [DeviceBuf<u8>],
+    ) -> impl Iterator<Item = Result<DeviceSlice<'g, u8>>> {
+        let mut lent = lent.iter();
+        self.places.iter().map(move |place| match self.buffer(place) {
+            Some(buffer) => guards[buffer].slice(place.range()),
+            None => Ok(lent.next().expect("a place without a buffer is lent").as_slice()),
+        })
+    }
 }
 
-/// What a handle's cell holds.
+/// A buffer of either kind, as the object of its handle.
 pub(in crate::capi) trait Buffer: Send + Sync + 'static {
     fn start(&self) -> u64;
     fn bytes(&self) -> usize;
@@ -199,11 +219,11 @@ pub(in crate::capi) trait Buffer: Send + Sync + 'static {
 
 impl Buffer for HostBuffer {
     fn start(&self) -> u64 {
-        self.as_ptr().addr() as u64
+        self.buffer.as_ptr().addr() as u64
     }
 
     fn bytes(&self) -> usize {
-        self.len()
+        self.buffer.len()
     }
 }
 
@@ -218,7 +238,7 @@ impl Buffer for DeviceBuf<u8> {
 }
 
 /// An exclusive view that can be cut in two.
-pub(in crate::capi) trait View: Sized {
+pub(super) trait View: Sized {
     fn split(self, middle: usize) -> Result<(Self, Self)>;
 }
 

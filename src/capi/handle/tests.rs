@@ -5,8 +5,6 @@ use super::*;
 
 struct Nested;
 
-static NESTED: Table<Outer> = Table::new(15, false);
-
 /// Holds the handle of another of its kind, which its drop frees, and counts drops.
 #[derive(Default)]
 struct Outer {
@@ -19,18 +17,12 @@ impl Drop for Outer {
         self.drops.fetch_add(1, Ordering::Relaxed);
         if let Some(inner) = self.inner {
             let inner = std::ptr::without_provenance_mut::<Nested>(inner);
-            free("test", inner).expect("a live handle");
+            free(inner).expect("a live handle");
         }
     }
 }
 
-impl Handle for Nested {
-    type Object = Outer;
-    const NAME: &'static str = "nested object";
-    fn table() -> &'static Table<Outer> {
-        &NESTED
-    }
-}
+handle_type!(Nested: Outer, "nested object", table 15, shared: false);
 
 #[test]
 fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
@@ -38,33 +30,31 @@ fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
     let inner = create::<Nested>(Outer { inner: None, drops: drops.clone() });
     let outer = Outer { inner: Some(inner.addr()), drops: drops.clone() };
     let outer = create_noted::<Nested>(outer, [7, 77]);
-    assert_eq!(notes("test", outer).expect("a live handle"), [7, 77]);
-    free("test", outer).expect("a live handle");
+    assert_eq!(notes(outer).expect("a live handle"), [7, 77]);
+    free(outer).expect("a live handle");
     assert_eq!(drops.load(Ordering::Relaxed), 2);
     for handle in [inner, outer] {
-        for error in
-            [free("test", handle).err(), get("test", handle).err(), notes("test", handle).err()]
-        {
+        for error in [free(handle).err(), get(handle).err(), notes(handle).err()] {
             assert_eq!(error.expect("freed already").kind(), ErrorKind::InvalidHandle);
         }
     }
-    free("test", std::ptr::null_mut::<Nested>()).expect("freeing nothing is fine");
+    free(std::ptr::null_mut::<Nested>()).expect("freeing nothing is fine");
     let local = 0;
     for address in [0, usize::MAX, (&raw const local).addr(), outer.addr() ^ (1 << 56)] {
         let foreign = std::ptr::without_provenance_mut::<Nested>(address);
-        assert!(get("test", foreign).is_err());
+        assert!(get(foreign).is_err());
     }
 }
 
 #[test]
 fn a_conflicting_use_is_busy() {
     let handle = create::<Nested>(Outer::default());
-    let first = get("test", handle).expect("live");
-    assert_eq!(get_mut("test", handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
-    assert!(get("test", handle).is_ok());
+    let first = get(handle).expect("live");
+    assert_eq!(get_mut(handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
+    assert!(get(handle).is_ok());
     drop(first);
-    let only = get_mut("test", handle).expect("nobody else");
-    assert_eq!(get("test", handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
+    let only = get_mut(handle).expect("nobody else");
+    assert_eq!(get(handle).err().map(|error| error.kind()), Some(ErrorKind::Busy));
     only.remove();
-    assert!(get("test", handle).is_err());
+    assert!(get(handle).is_err());
 }

@@ -1,26 +1,28 @@
-//! Who is inside an object, known per thread: for handles that many threads use at once.
+//! Calls that use an object without being counted: for objects that many threads use at once.
 //!
-//! A count beside the object would be a cache line that all of them write. So each thread has a *record* of
-//! the slots that it is inside, which only it writes; who frees an object looks at all records.
+//! A count beside the object would be a cache line that all threads write. Instead each thread has
+//! a *record* of the slots that it is inside. Only the thread writes it. A call that frees an
+//! object reads all records.
 //!
 //! ```text
-//!   a call                                  who frees
+//!   a call                                  a call that frees
 //!     place = slot                            word = freed
 //!     light fence                             heavy fence
-//!     live? go on; else leave                 a place names the slot? its owner takes the object
-//!     ...                                     none: take the object
+//!     live? go on; else leave                 does a place name the slot? then its thread takes
+//!     ...                                       the object; else this call takes it
 //!     place = null (release)
 //!     light fence
-//!     freed? as who frees, from the fence on
+//!     freed? then as a call that frees, from the fence on
 //! ```
 //!
 //! # Invariants
 //!
-//! * Either a call sees that the slot was freed, or who frees sees its place: between each side's
-//!   store and load lies a fence (see [`asymmetric`](crate::sync::asymmetric)). The same holds
-//!   between a call that leaves and who frees, so that somebody always takes the object;
-//!   [`Slot::take`](super::slot::Slot::take) lets one do it.
-//! * A record is never freed. A thread that ends leaves its own to one that begins.
+//! * Either a call sees that the slot was freed, or the call that frees sees the place: a fence
+//!   lies between the store and the load of each side (see
+//!   [`asymmetric`](crate::sync::asymmetric)). The same holds between a call that leaves and one
+//!   that frees. So at least one of them takes the object, and
+//!   [`Slot::take`](super::slot::Slot::take) lets only one.
+//! * A record is never freed. A thread that ends leaves its record to one that begins.
 
 use std::ptr;
 
@@ -28,7 +30,7 @@ use super::slot::{Freed, Miss, Slot};
 use crate::sync::asymmetric::{self, Fences};
 use crate::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 
-/// How many objects a thread is inside at once without counting in them: more than a call names.
+/// How many slots a record has room for: more than one call names. Further ones are counted.
 const PLACES: usize = 4;
 
 /// All records of the process.
@@ -41,7 +43,7 @@ pub struct Records {
 pub struct Record {
     places: [AtomicPtr<()>; PLACES],
     fences: Fences,
-    /// Some thread has it.
+    /// Whether a thread has it.
     taken: AtomicBool,
     older: *const Record,
 }
@@ -51,7 +53,7 @@ unsafe impl Send for Record {}
 // SAFETY: as above; the rest is atomic.
 unsafe impl Sync for Record {}
 
-/// What says that a thread is inside a slot.
+/// The part of a record that says: the thread is inside a slot.
 struct Place {
     place: &'static AtomicPtr<()>,
     fences: Fences,
@@ -89,8 +91,8 @@ impl Records {
         }
     }
 
-    /// Whether any thread may be inside `slot`, which has been freed. What those did that have left
-    /// has happened.
+    /// Whether a thread may be inside `slot`, which has been freed. Whatever threads did that have
+    /// left happens before this returns.
     fn protect(&self, slot: *const ()) -> bool {
         self.fences.heavy();
         let names = |place: &AtomicPtr<()>| ptr::eq(place.load(Ordering::Acquire), slot);
@@ -98,7 +100,7 @@ impl Records {
     }
 
     fn all(&self) -> impl Iterator<Item = &'static Record> {
-        // SAFETY: what the list names is a record, and never freed.
+        // SAFETY: the list holds records, which are never freed.
         let newest = unsafe { self.newest.load(Ordering::Acquire).cast_const().as_ref() };
         // SAFETY: as above.
         std::iter::successors(newest, |record| unsafe { record.older.as_ref() })
@@ -106,8 +108,8 @@ impl Records {
 }
 
 impl Record {
-    /// Says that the calling thread, whose record this is, is about to enter `slot`; `None` if it
-    /// is inside too many.
+    /// Says that the calling thread, which has this record, is about to enter `slot`. `None` if the
+    /// record is full.
     #[inline(always)]
     fn announce(&'static self, slot: *const ()) -> Option<Place> {
         let place = self.places.iter().find(|place| place.load(Ordering::Relaxed).is_null())?;
@@ -116,17 +118,18 @@ impl Record {
         Some(Place { place, fences: self.fences })
     }
 
-    /// The thread that has it is inside nothing, and ends.
+    /// Leaves the record to another thread. The calling thread is inside nothing.
     pub fn give_back(&self) {
         self.taken.store(false, Ordering::Release);
     }
 }
 
-/// How a call got into a slot: known to its thread, or counted.
+/// How a call is inside a slot: in its thread's record, or counted.
 pub struct Way(Option<Place>);
 
-/// Lets the calling thread, whose record it is, share the object of a slot until it
-/// [leaves](leave). If it cannot, it may have to [take](take) the object, as if it left.
+/// Lets the call share the object of a slot until it [leaves](leave). `record` is the calling
+/// thread's. If this fails with a [`Freed`], the call must try to [take](take) the object, as one
+/// that leaves.
 #[inline(always)]
 pub fn enter<T>(
     slot: &Slot<T>,
@@ -140,7 +143,7 @@ pub fn enter<T>(
     if slot.is_live(generation) { Ok(way) } else { Err((Miss::Invalid, leave(slot, &way))) }
 }
 
-/// Ends a shared use; if the slot has been freed, the object is to be [taken](take), if it can be.
+/// Ends a shared use. If the slot has been freed, the caller must try to [take](take) the object.
 #[inline(always)]
 #[must_use]
 pub fn leave<T>(slot: &Slot<T>, way: &Way) -> Option<Freed> {
@@ -155,18 +158,18 @@ pub fn leave<T>(slot: &Slot<T>, way: &Way) -> Option<Freed> {
     }
 }
 
-/// The object of a slot that was freed, unless somebody is inside, or has taken it. `records` are
-/// there if any protects slots of this kind.
+/// The object of a slot that was freed, unless a call is inside or has taken it. `records` are
+/// those that may protect the slot.
 ///
 /// # Safety
 ///
-/// * Without `records`, nobody ever [entered](enter) a slot of this kind with a record.
+/// * Without `records`, no call ever [enters](enter) the slot with a record.
 pub unsafe fn take<T>(slot: &Slot<T>, freed: Freed, records: Option<&Records>) -> Option<T> {
     if records.is_some_and(|records| records.protect(address(slot))) {
         return None;
     }
-    // SAFETY: `freed` is older than the look at the records, of which none protects the slot;
-    // without records none can, by the precondition.
+    // SAFETY: no record protects the slot since `freed`: `protect` has looked at them after it, or
+    // there are none, by the precondition.
     unsafe { slot.take(freed) }
 }
 

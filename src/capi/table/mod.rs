@@ -1,20 +1,19 @@
-//! Tables of handles: opaque values on one side, Rust objects on the other.
+//! Tables of handles: a number on one side, a Rust object on the other.
 //!
 //! ```text
-//!   table: chunks of slots, 64, 128, 256, ... of them, made when they are needed
-//!     slot     an object, its generation, and how many use it
-//!     inside   who uses objects without being counted, thread by thread
-//!     vacant   slots to be filled: each thread has some
+//!   table: chunks of 64, 128, 256, ... slots, allocated as they are needed
+//!     slot     an object, its generation, and a count of the calls that use it
+//!     inside   calls that use an object without being counted: a record for each thread
+//!     vacant   empty slots: each thread keeps some
 //! ```
 //!
 //! # Invariants
 //!
-//! * Slots never move and are never freed, so that a look-up only loads: a chunk's address, and a
-//!   word.
-//! * A call writes to no line that another thread writes, but for the object's own slot, if its
-//!   kind is counted.
-//! * Objects are dropped by the last call that leaves them, or by who frees them, with nothing
-//!   locked.
+//! * Slots never move and are never freed. So a look-up only loads a chunk's address and a word.
+//! * A call writes to no cache line that another thread writes, except the object's own slot where
+//!   calls are counted.
+//! * An object is dropped with nothing locked: by the last call that leaves it, or by the call that
+//!   frees it.
 
 mod inside;
 mod slot;
@@ -24,28 +23,24 @@ use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use self::inside::{Records, Way};
+use self::inside::Way;
 pub(super) use self::slot::Miss;
 use self::slot::{Freed, Slot};
-use self::vacant::Vacant;
+use self::vacant::{RECORDS, Vacant};
 use crate::sync::Apart;
 
-/// How often a slot is used.
+/// How many objects a slot has one after the other. Then it is retired.
 const GENERATIONS: u32 = 1 << 24;
-/// How many slots the first chunk has; each has twice as many as the one before.
+/// The slots of the first chunk. Each chunk has twice as many as the one before.
 const FIRST: usize = 64;
 const CHUNKS: usize = 27;
-
-static RECORDS: LazyLock<Records> = LazyLock::new(Records::new);
 
 #[repr(align(128))]
 pub(super) struct Table<T> {
     number: u8,
-    /// Its objects are used by many threads at once, and rarely freed: who is inside is known by
-    /// the threads' records. The others' users are counted.
+    /// Whether calls are known by the records of their threads, instead of being counted.
     shared: bool,
     chunks: [AtomicPtr<Slot<T>>; CHUNKS],
     vacant: Apart<Vacant>,
@@ -59,7 +54,9 @@ pub(super) struct Entry {
 }
 
 impl<T: Send + Sync> Table<T> {
-    /// `number` tells the tables of the process apart.
+    /// `number` is the table's own in the process. `shared` is for objects that many threads use at
+    /// once and that are rarely freed: a call then writes to its thread's record only. Other tables
+    /// count the calls in the slot.
     pub(super) const fn new(number: u8, shared: bool) -> Self {
         assert!((number as usize) < vacant::TABLES);
         let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
@@ -71,20 +68,18 @@ impl<T: Send + Sync> Table<T> {
     }
 
     #[inline]
-    fn slot(&'static self, index: u32) -> Option<&'static Slot<T>> {
+    fn slot(&'static self, index: u32) -> Result<&'static Slot<T>, Miss> {
         let (chunk, at) = place(index);
         let chunk = self.chunks[chunk].load(Ordering::Acquire);
-        // SAFETY: a chunk that is there has `FIRST << number` slots, for ever, and `at` is less.
-        (!chunk.is_null()).then(|| unsafe { &*chunk.add(at) })
+        if chunk.is_null() {
+            return Err(Miss::Invalid);
+        }
+        // SAFETY: an allocated chunk has `FIRST << number` slots, for ever, and `at` is less.
+        Ok(unsafe { &*chunk.add(at) })
     }
 
-    #[inline]
-    fn slot_of(&'static self, entry: Entry) -> Result<&'static Slot<T>, Miss> {
-        self.slot(entry.index).ok_or(Miss::Invalid)
-    }
-
-    /// Makes the slots up to `index`. A slot that is all zeros is vacant, and the system has such
-    /// memory without touching it.
+    /// Allocates the chunks up to the slot `index`. A slot of zero bytes is vacant, and the system
+    /// gives zeroed memory without touching it.
     #[cold]
     fn make(&self, index: u32) {
         let (last, _) = place(index);
@@ -106,26 +101,26 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// A new entry, with numbers that [`notes`](Self::notes) gives.
+    /// A new entry, with numbers that [`notes`](Self::notes) returns.
     #[inline(always)]
     pub(super) fn insert(&'static self, object: T, notes: [usize; 2]) -> Entry {
         let index = self.vacant.take(self.number, |last| self.make(last));
         let slot = self.slot(index).expect("its chunk was made");
-        // SAFETY: the slot is vacant, and this thread has just got it.
+        // SAFETY: the slot is vacant, and this call alone has it.
         let generation = unsafe { slot.fill(object, notes) };
         Entry { index, generation }
     }
 
-    /// The numbers that an entry was made with, whoever uses its object.
+    /// The numbers that an entry was made with, whatever other calls do with its object.
     #[inline]
-    pub(super) fn notes(&'static self, entry: Entry) -> Option<[usize; 2]> {
-        self.slot(entry.index)?.notes(entry.generation)
+    pub(super) fn notes(&'static self, entry: Entry) -> Result<[usize; 2], Miss> {
+        self.slot(entry.index)?.notes(entry.generation).ok_or(Miss::Invalid)
     }
 
     /// The object of an entry, shared with other calls.
     #[inline(always)]
     pub(super) fn enter(&'static self, entry: Entry) -> Result<Inside<T>, Miss> {
-        let slot = self.slot_of(entry)?;
+        let slot = self.slot(entry.index)?;
         let record = if self.shared { vacant::record() } else { None };
         match inside::enter(slot, entry.generation, record) {
             Ok(way) => Ok(Inside { table: self, slot, index: entry.index, way, here: PhantomData }),
@@ -139,17 +134,17 @@ impl<T: Send + Sync> Table<T> {
     /// The object of an entry, for this call alone.
     #[inline]
     pub(super) fn enter_exclusive(&'static self, entry: Entry) -> Result<Alone<T>, Miss> {
-        assert!(!self.shared, "who shares it is not counted");
-        let slot = self.slot_of(entry)?;
+        assert!(!self.shared, "calls on it are not counted");
+        let slot = self.slot(entry.index)?;
         slot.enter_exclusive(entry.generation)?;
         Ok(Alone { table: self, slot, index: entry.index })
     }
 
-    /// Ends an entry. Its object drops when no call is inside any more.
+    /// Ends an entry. Its object drops as soon as no call is inside.
     #[inline]
     pub(super) fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
-        let slot = self.slot_of(entry)?;
-        // SAFETY: records protect slots of shared tables only.
+        let slot = self.slot(entry.index)?;
+        // SAFETY: no record protects a slot of this table: it is not shared.
         let idle = if self.shared { None } else { unsafe { slot.free_idle(entry.generation) } };
         match idle {
             Some(object) => self.end(slot, entry.index, object),
@@ -161,7 +156,7 @@ impl<T: Send + Sync> Table<T> {
         Ok(())
     }
 
-    /// Drops the object of a slot that was freed, unless a call is inside, which then does.
+    /// Drops the object of a slot that was freed, unless a call is inside: then that call drops it.
     #[inline]
     fn finish(&'static self, slot: &'static Slot<T>, index: u32, freed: Option<Freed>) {
         if let Some(freed) = freed {
@@ -178,10 +173,10 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// Gives the slot of an object that was taken to be filled again, and drops the object.
+    /// Drops an object that was taken from its slot, which becomes vacant.
     #[inline]
     fn end(&'static self, slot: &'static Slot<T>, index: u32, object: T) {
-        // SAFETY: the object was taken, by the only caller who gets it.
+        // SAFETY: this call has taken the object, and no other can.
         if unsafe { slot.vacate(GENERATIONS) } {
             self.vacant.give(self.number, index);
         }
@@ -189,7 +184,7 @@ impl<T: Send + Sync> Table<T> {
     }
 }
 
-/// In which chunk a slot is, and where there.
+/// The chunk of a slot, and the slot's place in it.
 #[inline]
 fn place(index: u32) -> (usize, usize) {
     let number = index as usize + FIRST;
@@ -203,7 +198,7 @@ pub(super) struct Inside<T: Send + Sync + 'static> {
     slot: &'static Slot<T>,
     index: u32,
     way: Way,
-    /// The way is the thread's.
+    /// Not `Send`: the way may be the thread's record.
     here: PhantomData<*const ()>,
 }
 
@@ -212,7 +207,7 @@ impl<T: Send + Sync> Deref for Inside<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: who is inside shares the object, which is there until it leaves.
+        // SAFETY: this call shares the object, which stays until the call leaves.
         self.slot.with(|object| unsafe { &*object })
     }
 }
@@ -226,18 +221,18 @@ impl<T: Send + Sync> Drop for Inside<T> {
 }
 
 impl<T: Send + Sync> Inside<T> {
-    /// The same, for a call that may end on another thread. Not of shared tables.
+    /// The same, for a call that may end on another thread. Not for shared tables.
     pub(super) fn counted(self) -> Shared<T> {
-        assert!(!self.table.shared, "the thread's record says that it is inside");
+        assert!(!self.table.shared, "the call is in its thread's record");
         Shared(self)
     }
 }
 
-/// A call is inside an object that counts it.
+/// A call is inside an object, and the slot counts it.
 pub(super) struct Shared<T: Send + Sync + 'static>(Inside<T>);
 
-// SAFETY: the object is `Send` and `Sync`, and its slot counts the call, whatever thread it is on:
-// it was not entered by a record, since the table is not shared.
+// SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: no
+// record is used, because the table is not shared.
 unsafe impl<T: Send + Sync> Send for Shared<T> {}
 // SAFETY: as above.
 unsafe impl<T: Send + Sync> Sync for Shared<T> {}
@@ -261,8 +256,8 @@ impl<T: Send + Sync> Alone<T> {
     /// Ends the entry and drops the object.
     pub(super) fn remove(self) {
         let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: this call has the object alone and leaves by this; no table that allows that is
-        // shared.
+        // SAFETY: this call has the object alone, and leaves here; no record protects the slot:
+        // `enter_exclusive` refuses shared tables.
         let object = unsafe { this.slot.take_exclusive() };
         this.table.end(this.slot, this.index, object);
     }
@@ -273,7 +268,7 @@ impl<T: Send + Sync> Deref for Alone<T> {
 
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: this call has the object alone, and it is there.
+        // SAFETY: this call has the object alone, until it leaves.
         self.slot.with(|object| unsafe { &*object })
     }
 }

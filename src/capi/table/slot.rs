@@ -1,21 +1,22 @@
-//! One place of a table of handles: an object, and who uses it.
+//! One slot of a table of handles: an object, and the calls that use it.
 //!
 //! ```text
 //!   bit 63        32  31     30        29      28     0
 //!      [ generation | live | freed | exclusive | users ]
 //!
-//!   vacant --fill--> live --free, nobody inside--> taken --vacate--> vacant, one generation on
-//!                      |                             ^
-//!                      +--free, somebody inside--> freed: the last to leave takes the object
+//!   vacant --fill--> live --free, no call inside--> taken --vacate--> vacant, next generation
+//!                      |                              ^
+//!                      +--free, calls inside--> freed: the last call to leave takes the object
 //! ```
 //!
 //! # Invariants
 //!
-//! * The object is there while the slot is live or freed. Who moves it out has made the word
-//!   `taken`, by a compare-and-swap from `freed`, or from `live`, with no users; one thread can.
-//! * Nobody gets in unless the slot is live in the generation that the handle names.
-//! * Users that the word does not count are protected by a record (see [`inside`](super::inside)).
-//! * A slot's generation grows each time it is vacated; slots stay where they are for ever.
+//! * The object is there while the slot is live or freed. A thread moves it out only after it made
+//!   the word `taken` by a compare-and-swap, from `freed` or from `live`, with no users. One thread
+//!   can.
+//! * A call gets in only while the slot is live in the generation that the handle names.
+//! * A call that the word does not count is protected by a record (see [`inside`](super::inside)).
+//! * A slot's generation grows each time it is vacated. Slots never move.
 
 use std::mem::MaybeUninit;
 
@@ -25,7 +26,7 @@ use crate::sync::cell::UnsafeCell;
 const LIVE: u64 = 1 << 31;
 const FREED: u64 = 1 << 30;
 const EXCLUSIVE: u64 = 1 << 29;
-/// Both kinds of users.
+/// Shared users and an exclusive one.
 const USERS: u64 = (EXCLUSIVE - 1) | EXCLUSIVE;
 
 /// Why a slot cannot be entered.
@@ -33,14 +34,14 @@ const USERS: u64 = (EXCLUSIVE - 1) | EXCLUSIVE;
 pub enum Miss {
     /// The handle was freed, or never was one.
     Invalid,
-    /// Somebody uses the object in a conflicting way.
+    /// Another call uses the object in a way that conflicts.
     Busy,
 }
 
 /// The word of a slot that was freed.
 pub struct Freed(u64);
 
-// Two slots never share a cache line, nor a pair of them that is fetched together.
+// Two slots share no cache line, and no pair of lines that is fetched together.
 #[repr(align(128))]
 pub struct Slot<T> {
     word: AtomicU64,
@@ -48,12 +49,12 @@ pub struct Slot<T> {
     object: UnsafeCell<MaybeUninit<T>>,
 }
 
-// SAFETY: the object is moved in and out by one thread at a time, and shared by those inside (first
-// and second invariant); the word orders the one after the other.
+// SAFETY: one thread at a time moves the object in or out, and calls inside share it (first and
+// second invariant). The word orders them.
 unsafe impl<T: Send + Sync> Sync for Slot<T> {}
 
 impl<T> Slot<T> {
-    /// A vacant slot, for models: tables have zeroed memory instead.
+    /// A vacant slot, for models. Tables use zeroed memory instead.
     #[cfg(test)]
     #[allow(dead_code)]
     pub fn new() -> Self {
@@ -64,19 +65,19 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Puts an object in, and numbers that [`notes`](Self::notes) gives; gives the generation.
+    /// Puts an object in, and numbers that [`notes`](Self::notes) returns. Returns the generation.
     ///
     /// # Safety
     ///
-    /// * The slot is vacant, and the caller's alone.
+    /// * The slot is vacant, and no other thread has its index.
     #[inline(always)]
     pub unsafe fn fill(&self, object: T, notes: [usize; 2]) -> u32 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word as u32, 0, "the slot is not vacant");
-        // SAFETY: vacant and the caller's, by the precondition.
+        // SAFETY: the slot is vacant and no other thread fills it, by the precondition.
         self.object.with_mut(|place| unsafe { (*place).write(object) });
         for (place, note) in self.notes.iter().zip(notes) {
-            // Release: who sees the new note sees that the last generation is over.
+            // Release: a thread that sees the new note sees that the last generation is over.
             place.store(note, Ordering::Release);
         }
         self.word.store(word | LIVE, Ordering::Release);
@@ -128,23 +129,23 @@ impl<T> Slot<T> {
         }
     }
 
-    /// Ends a shared use. True: the slot has been [freed](Self::freed), and the object is to be
-    /// taken, if it can be.
+    /// Ends a shared use. True if the slot has been [freed](Self::freed): then the caller must try
+    /// to take the object.
     #[inline]
     #[must_use]
     pub fn leave(&self) -> bool {
         self.word.fetch_sub(1, Ordering::AcqRel) & FREED != 0
     }
 
-    /// Ends an exclusive use; as [`leave`](Self::leave).
+    /// Ends an exclusive use, as [`leave`](Self::leave).
     #[inline]
     #[must_use]
     pub fn leave_exclusive(&self) -> bool {
         self.word.fetch_sub(EXCLUSIVE, Ordering::AcqRel) & FREED != 0
     }
 
-    /// Ends the life of the generation: of several threads, one does. The object can be had by
-    /// [`take`](Self::take), when nobody is inside.
+    /// Ends the life of the generation. Of several threads one succeeds. When no call is inside,
+    /// [`take`](Self::take) gets the object.
     #[inline]
     pub fn free(&self, generation: u32) -> Result<(), Miss> {
         let mut word = self.word.load(Ordering::Relaxed);
@@ -161,24 +162,23 @@ impl<T> Slot<T> {
         }
     }
 
-    /// What to [take](Self::take) the object by, if the slot has been freed and its word counts
-    /// nobody.
+    /// What [`take`](Self::take) needs, if the slot has been freed and the word counts no user.
     #[inline]
     pub fn freed(&self) -> Option<Freed> {
         let word = self.word.load(Ordering::Acquire);
         (word & FREED != 0 && word & USERS == 0).then_some(Freed(word))
     }
 
-    /// The object of a slot that has been freed, unless somebody else has taken it.
+    /// The object of a slot that has been freed, unless another thread has taken it.
     ///
     /// # Safety
     ///
-    /// * Since [`freed`](Self::freed), no record was found that protects the slot.
+    /// * After [`freed`](Self::freed), the records were read, and none protects the slot.
     pub unsafe fn take(&self, freed: Freed) -> Option<T> {
         self.take_from(freed.0)
     }
 
-    /// [`free`](Self::free) and [`take`](Self::take) at once, for what is used by nobody.
+    /// [`free`](Self::free) and [`take`](Self::take) in one step, if no call is inside.
     ///
     /// # Safety
     ///
@@ -189,18 +189,18 @@ impl<T> Slot<T> {
         self.take_from(word)
     }
 
-    /// The object that the caller has alone, which ends the slot's life.
+    /// Frees the slot and takes the object, for the call that has it alone.
     ///
     /// # Safety
     ///
-    /// * The caller is inside by [`enter_exclusive`](Self::enter_exclusive), and leaves by this.
+    /// * The call entered by [`enter_exclusive`](Self::enter_exclusive), and leaves here.
     /// * No record ever protects a slot of this table.
     pub unsafe fn take_exclusive(&self) -> T {
         let word = self.word.load(Ordering::Relaxed);
-        // Nobody else gets in, but somebody may free the slot.
+        // No other call gets in, but one may free the slot.
         match self.take_from(word).or_else(|| self.take_from(word & !LIVE | FREED)) {
             Some(object) => object,
-            None => unreachable!("nobody else changes the word"),
+            None => unreachable!("no other thread changes the word"),
         }
     }
 
@@ -209,13 +209,13 @@ impl<T> Slot<T> {
         let taken = word & !(LIVE | FREED | USERS);
         let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
         self.word.compare_exchange(word, taken, set, fail).ok()?;
-        // SAFETY: the object is there until the word says taken, which this thread alone has made
-        // of it; all who were inside have left, which the exchange acquires.
+        // SAFETY: the object is there until the word says taken, and only this thread made it say
+        // that. All calls have left; the exchange acquires what they did.
         Some(self.object.with_mut(|place| unsafe { (*place).assume_init_read() }))
     }
 
-    /// Makes a slot vacant whose object was taken. False if its generations are used up: it must
-    /// not be filled again.
+    /// Makes a slot vacant whose object was taken. False if its generations are used up: then it
+    /// must not be filled again.
     ///
     /// # Safety
     ///
@@ -232,7 +232,7 @@ impl<T> Slot<T> {
         self.object.with(|object| f(object.cast()))
     }
 
-    /// As [`with`](Self::with), for who has it alone.
+    /// As [`with`](Self::with), for the call that has the object alone.
     #[inline]
     pub fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
         self.object.with_mut(|object| f(object.cast()))

@@ -3,7 +3,7 @@ use std::sync::atomic::AtomicU32;
 
 use super::*;
 
-/// A table of its own for each test: threads keep slots by the table's number.
+/// A table for each test: threads keep slots by the table's number.
 macro_rules! table {
     ($number:literal, $shared:literal) => {{
         static TABLE: Table<Arc<u32>> = Table::new($number, $shared);
@@ -15,14 +15,14 @@ macro_rules! table {
 fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
     let table = table!(16, false);
     let first = table.insert(Arc::new(1), [11, 0]);
-    assert_eq!((**table.enter(first).expect("live"), table.notes(first)), (1, Some([11, 0])));
+    assert_eq!((**table.enter(first).expect("live"), table.notes(first)), (1, Ok([11, 0])));
     table.remove(first).expect("live");
     let second = table.insert(Arc::new(2), [22, 0]);
     assert_eq!((first.index, first.generation + 1), (second.index, second.generation));
     assert_eq!(table.enter(first).err(), Some(Miss::Invalid));
     assert_eq!(table.enter_exclusive(first).err(), Some(Miss::Invalid));
     assert_eq!(table.remove(first), Err(Miss::Invalid));
-    assert_eq!((table.notes(first), table.notes(second)), (None, Some([22, 0])));
+    assert_eq!((table.notes(first), table.notes(second)), (Err(Miss::Invalid), Ok([22, 0])));
     let never = Entry { index: u32::MAX, generation: 0 };
     assert_eq!(table.enter(never).err(), Some(Miss::Invalid));
 }
@@ -77,7 +77,7 @@ fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     assert_eq!(table.enter_exclusive(entry).err(), Some(Miss::Invalid));
 }
 
-/// What a thread keeps is there for others when it has ended, and slots are used again.
+/// When a thread has ended, other threads get the slots that it kept.
 #[test]
 fn threads_that_end_leave_their_slots_to_others() {
     let table = table!(21, true);
@@ -99,19 +99,17 @@ fn threads_that_end_leave_their_slots_to_others() {
     assert!(highest.into_inner() < 1000, "slots are lost");
 }
 
-/// `PINLANE_HANDLES` handles, one after the other, are each used and freed by 16 threads at once:
-/// one frees, everybody who gets in finds the right object, nobody gets in afterwards, and each
-/// object drops once.
+/// 16 threads use and free `PINLANE_HANDLES` handles, eight at a time. Of each handle one free
+/// succeeds, a call that gets in finds the right object, none gets in afterwards, and the object
+/// drops once.
 fn raced(table: &'static Table<Arc<u32>>) {
     let handles = std::env::var("PINLANE_HANDLES").ok().and_then(|text| text.parse().ok());
     let handles: u32 = handles.unwrap_or(20_000);
     const THREADS: u32 = 16;
     const WINDOW: usize = 8;
-    static ALIVE: AtomicU32 = AtomicU32::new(0);
     let window: [[AtomicU32; 3]; WINDOW] =
         std::array::from_fn(|_| std::array::from_fn(|_| AtomicU32::new(0)));
     let (made, freed) = (AtomicU32::new(0), AtomicU32::new(0));
-    ALIVE.store(0, Ordering::Relaxed);
     let work = |thread: u32| {
         let mut random = thread.wrapping_mul(0x9e37_79b9) | 1;
         while made.load(Ordering::Relaxed) < handles {
@@ -119,7 +117,7 @@ fn raced(table: &'static Table<Arc<u32>>) {
             random ^= random >> 17;
             random ^= random << 5;
             let at = &window[random as usize % WINDOW];
-            // Read apart, so that entries are also stale ones, and mixtures that never were.
+            // Two reads: entries may be stale, or mixtures that never existed.
             let entry = Entry {
                 index: at[0].load(Ordering::Relaxed),
                 generation: at[1].load(Ordering::Relaxed),
@@ -141,8 +139,8 @@ fn raced(table: &'static Table<Arc<u32>>) {
                 _ => {
                     if let Ok(inside) = table.enter(entry) {
                         let number = **inside as usize;
-                        // Unless it was freed meanwhile.
-                        assert!(table.notes(entry).is_none_or(|notes| notes == [number, 0]));
+                        // An error says that it was freed meanwhile.
+                        assert!(table.notes(entry).map_or(true, |notes| notes == [number, 0]));
                     }
                 }
             }

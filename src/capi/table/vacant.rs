@@ -1,50 +1,52 @@
-//! Slots to be filled: each thread keeps some of every table, so that to make and to free a handle
-//! touches nothing that other threads do.
+//! Vacant slots. Each thread keeps some of every table, so that making and freeing a handle touches
+//! nothing that other threads touch.
 //!
 //! # Invariants
 //!
-//! * An index is in one place: in a thread's stack, in the table's, in a slot that is not vacant,
-//!   or not given out yet.
-//! * A thread that ends gives back what it keeps; in a forked child that is left alone, as the lock
-//!   may be held there for ever.
-//! * What a thread has is reached by a pointer without a destructor, which is null before there is
-//!   anything and once the thread has given it back. Calls of other destructors then work without
-//!   it.
+//! * An index is in exactly one place: in a thread's stack, in the table's, in a slot that is not
+//!   vacant, or among those never given out.
+//! * A thread that ends gives back what it keeps. In a forked child it keeps it: the lock may be
+//!   held there for ever.
+//! * A thread reaches its own state through a pointer without a destructor. The pointer is null
+//!   before the state is made and after the thread has given it back, so calls from destructors of
+//!   other thread-local variables work without the state.
 
 use std::cell::{Cell, OnceCell, UnsafeCell};
 use std::ptr;
+use std::sync::LazyLock;
 
-use super::RECORDS;
-use super::inside::Record;
+use super::inside::{Record, Records};
 use crate::process::Process;
 use crate::sync::Mutex;
 
-/// How many tables there may be; tests have their own.
+/// How many tables there may be. Tests have their own.
 pub(super) const TABLES: usize = if cfg!(test) { 24 } else { 9 };
-/// How many indexes of a table a thread keeps at most, and how many it gets or gives at once.
+/// The most indexes of a table that a thread keeps, and how many it takes or gives back at once.
 const KEPT: usize = 64;
 const BATCH: usize = 32;
+
+pub(super) static RECORDS: LazyLock<Records> = LazyLock::new(Records::new);
 
 /// The vacant slots of a table that no thread keeps.
 pub(super) struct Vacant(Mutex<Indexes>);
 
 struct Indexes {
     given_back: Vec<u32>,
-    /// The first that has not been given out.
+    /// The first index that was never given out.
     next: u32,
 }
 
-/// What a thread has.
+/// The state of a thread.
 struct Here {
     record: &'static Record,
     process: Process,
-    /// Touched by the thread only, a few instructions at a time.
+    /// Only this thread touches it, for a few instructions at a time.
     kept: UnsafeCell<[Stack; TABLES]>,
 }
 
 #[derive(Clone, Copy)]
 struct Stack {
-    /// Where they go when the thread ends.
+    /// Takes them back when the thread ends.
     home: Option<&'static Vacant>,
     len: usize,
     indexes: [u32; KEPT],
@@ -63,12 +65,12 @@ fn here() -> Option<&'static Here> {
     if here.is_null() {
         return first();
     }
-    // SAFETY: `OWNER` keeps it until it has set `HERE` to null, which happens on this thread. The
-    // reference is not kept beyond the functions of this module.
+    // SAFETY: the state lives in `OWNER`, whose drop, on this thread, first sets `HERE` to null. No
+    // function of this module keeps the reference.
     Some(unsafe { &*here })
 }
 
-/// Makes what the thread has; `None` if it is ending.
+/// Makes the thread's state; `None` if the thread is ending.
 #[cold]
 fn first() -> Option<&'static Here> {
     let make = |owner: &OnceCell<Owner>| {
@@ -95,7 +97,7 @@ pub(super) fn record() -> Option<&'static Record> {
 impl Here {
     #[inline]
     fn with<R>(&self, table: u8, f: impl FnOnce(&mut Stack) -> R) -> R {
-        // SAFETY: only this thread reaches it, and `f` calls nothing that does.
+        // SAFETY: only this thread reaches the stacks, and `f` calls nothing that does.
         f(unsafe { &mut (*self.kept.get())[usize::from(table)] })
     }
 }
@@ -121,8 +123,8 @@ impl Vacant {
         Vacant(Mutex::new(Indexes { given_back: Vec::new(), next: 0 }))
     }
 
-    /// An index of table `number`. Before one is given out for the first time, `make` is called
-    /// with it or a higher one.
+    /// An index of table `number`. `make` is called before an index is given out for the first
+    /// time, with that index or a higher one.
     #[inline(always)]
     pub(super) fn take(&'static self, number: u8, make: impl Fn(u32)) -> u32 {
         let Some(here) = here() else { return self.one(&make) };
@@ -162,7 +164,7 @@ impl Vacant {
         batch[len - 1]
     }
 
-    /// An index for a thread that keeps none.
+    /// An index for a thread that has no state.
     #[cold]
     fn one(&self, make: &dyn Fn(u32)) -> u32 {
         let mut shared = self.0.lock();
@@ -175,7 +177,7 @@ impl Vacant {
         index
     }
 
-    /// Takes back an index of table `number`, whose slot is vacant.
+    /// Takes back an index of table `number`. Its slot is vacant.
     #[inline(always)]
     pub(super) fn give(&'static self, number: u8, index: u32) {
         let Some(here) = here() else { return self.0.lock().given_back.push(index) };

@@ -1,4 +1,4 @@
-// What random programs are drawn from, and how one says that bytes are others than they must be.
+// The random numbers of random programs, and how a program reports wrong bytes.
 
 #pragma once
 
@@ -8,7 +8,7 @@
 
 using bytes = std::vector<std::uint8_t>;
 
-/// SplitMix64: small, and the same everywhere.
+/// SplitMix64: small, and the same on every platform.
 class splitmix {
 public:
   explicit splitmix(std::uint64_t seed) : m_state(seed) {}

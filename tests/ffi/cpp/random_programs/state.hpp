@@ -1,4 +1,4 @@
-// What a random program has: buffers and streams, and how it chooses among them.
+// The state of a random program: buffers and streams, and how it chooses among them.
 
 #pragma once
 
@@ -10,9 +10,9 @@
 
 #include "basics.hpp"
 
-/// A buffer, and what it must hold once the device is done.
+/// A buffer, and what it must hold when the device is done.
 struct host_buffer {
-  /// If the buffer is registered memory, the memory, which outlives it.
+  /// The memory of a registered buffer, which outlives the buffer.
   bytes lent;
   pinlane::pinned_buffer<std::uint8_t> buffer;
   bytes model;
@@ -29,7 +29,7 @@ struct device_stream {
   std::size_t device;
 };
 
-/// Equal parts of two buffers.
+/// Parts of two buffers, of equal length.
 struct range {
   std::size_t from, to, count;
 };
@@ -49,7 +49,7 @@ protected:
 
   static constexpr std::size_t most_buffers = 6;
 
-  /// So small that blocks in flight are waited for, and used again at once.
+  /// So small that the pool must wait for blocks in flight, and reuses them at once.
   static pinlane::pool_options pool_options() {
     pinlane::pool_options options;
     options.max_bytes = 256 * 1024;
@@ -76,7 +76,7 @@ protected:
                 to.begin() + std::ptrdiff_t(part.to));
   }
 
-  /// A stream of any kind. The default streams are the same ones each time.
+  /// A stream of any kind. A default stream is the same one each time.
   pinlane::stream some_stream(std::size_t number) {
     const pinlane::device& device = m_devices[number];
     pinlane::stream_options blocking;
@@ -93,7 +93,7 @@ protected:
     }
   }
 
-  /// A stream of that device: the programs choose among several where there are several.
+  /// One of the streams of that device. Makes one if there is none.
   pinlane::stream_ref stream_of(std::size_t device) {
     std::vector<const pinlane::stream*> candidates;
     for (const device_stream& each : m_streams) {
@@ -108,7 +108,7 @@ protected:
     return *m_random.one_of(candidates);
   }
 
-  /// Of the pool, or memory of the program's own, at any address.
+  /// From the pool, or the program's own memory at any address.
   void new_host_buffer() {
     if (m_hosts.size() >= most_buffers) {
       return;
@@ -135,7 +135,7 @@ protected:
     m_gpus.push_back({std::move(buffer), bytes(size), device});
   }
 
-  /// In the middle of whatever still uses it. One of each kind stays.
+  /// Frees a buffer in the middle of its uses. One of each kind stays.
   template <class Buffers>
   void free_one(Buffers& buffers) {
     if (buffers.size() > 1) {
@@ -148,22 +148,22 @@ protected:
 
   static void take_back(const gpu_buffer&) {}
 
-  /// Memory that was lent holds what the device has written, and is the program's from now on.
+  /// Lent memory holds what the device has written, and is the program's from now on.
   void take_back(host_buffer gone) {
     gone.buffer = {};
     if (!gone.lent.empty()) {
       require(std::equal(gone.model.rbegin(), gone.model.rend(), gone.lent.rbegin()),
-              "memory that came back has other bytes");
+              "memory that came back has wrong bytes");
       const bytes painted = some_bytes(gone.lent.size());
       std::copy(painted.begin(), painted.end(), gone.lent.begin());
       m_returned.emplace_back(std::move(gone.lent), painted);
     }
   }
 
-  /// No device writes to memory that has come back.
+  /// Checks that no device wrote to memory that has come back.
   void check_returned() const {
     for (const auto& [memory, painted] : m_returned) {
-      require(memory == painted, "a byte of memory changed that had come back");
+      require(memory == painted, "memory changed after it came back");
     }
   }
 
@@ -176,6 +176,6 @@ protected:
   std::vector<device_stream> m_streams;
   std::vector<host_buffer> m_hosts;
   std::vector<gpu_buffer> m_gpus;
-  /// Memory that was lent, and what it must hold.
+  /// Memory that came back, and what it must hold.
   std::vector<std::pair<bytes, bytes>> m_returned;
 };

@@ -1,13 +1,14 @@
-// Random programs through the C++ and C interfaces, against plain vectors that do the same at once.
+// Random programs through the C++ and C interfaces, compared with plain vectors.
 //
 //   random_programs COUNT [SEED [eager|lazy|cuda]]
 //
-// A program allocates, registers, writes, copies (one by one and many at once), fills, sums, reads
-// and frees buffers on some streams of every kind and two devices, and never orders anything
-// itself. Whatever it reads must be what the vectors hold, and memory that it had registered is its
-// own again once the buffer is freed. Nothing fails in these programs: the C interface cannot lose
-// a device, stall a stream or make a call fail; those of tests/random_programs.rs do. A mismatch is
-// told with the seed of its program: `random_programs 1 SEED MODE` runs that one again.
+// A program allocates, registers, writes, copies (one by one and in batches), fills, sums, reads
+// and frees buffers, on streams of every kind and two devices. It never orders anything itself.
+// Each operation is also done at once on plain vectors, and whatever the program reads must equal
+// them. Memory that it registered must be its own again after the buffer is freed. Nothing fails in
+// these programs: the C interface cannot lose a device, stall a stream or make a call fail. The
+// programs of tests/random_programs.rs do that. A mismatch is reported with the seed of its
+// program: `random_programs 1 SEED MODE` runs that program again.
 
 #include <pinlane/pinlane.hpp>
 
@@ -71,7 +72,7 @@ public:
     }
   }
 
-  /// Everything must have arrived, in whatever order it is asked for.
+  /// In the end every buffer holds what its vector holds, in whatever order they are read.
   void finish() {
     for (const gpu_buffer& gpu : m_gpus) {
       auto host = m_pool.alloc<std::uint8_t>(gpu.model.size());
@@ -80,7 +81,7 @@ public:
     }
     std::for_each(m_hosts.rbegin(), m_hosts.rend(), read);
     require(std::equal(m_bytes.begin(), m_bytes.end(), m_bytes_model.begin(), m_bytes_model.end()),
-            "a container's bytes are others in the end");
+            "a container has wrong bytes in the end");
     while (!m_hosts.empty()) {
       host_buffer gone = std::move(m_hosts.back());
       m_hosts.pop_back();
@@ -103,13 +104,13 @@ private:
   static void read(const host_buffer& host) {
     const auto elements = host.buffer.read();
     require(std::equal(elements.begin(), elements.end(), host.model.begin(), host.model.end()),
-            "read gave other bytes");
+            "read gave wrong bytes");
   }
 
   static void try_read(const host_buffer& host) {
     if (const auto elements = host.buffer.try_read()) {
       require(std::equal(elements->begin(), elements->end(), host.model.begin(), host.model.end()),
-              "try_read gave other bytes");
+              "try_read gave wrong bytes");
     }
   }
 
@@ -137,7 +138,7 @@ private:
     std::size_t at, count;
   };
 
-  /// Some that do not overlap, of all buffers of one device.
+  /// Some pieces of all buffers of one device, which do not overlap.
   std::vector<piece> some_pieces(std::size_t device) {
     std::vector<piece> pieces;
     for (gpu_buffer& gpu : m_gpus) {
@@ -155,11 +156,11 @@ private:
     return m_random.below(2) == 0 ? pinlane::path::none : pinlane::path::copies;
   }
 
-  /// From page-locked and from ordinary memory, which is gone right after the call.
+  /// From page-locked memory, and from pageable memory that is freed right after the call.
   void upload_batch() {
     const std::size_t device = m_random.one_of(m_gpus).device;
     const std::vector<piece> pieces = some_pieces(device);
-    std::vector<bytes> ordinary(pieces.size());
+    std::vector<bytes> pageable(pieces.size());
     std::vector<pinlane::upload_item> items;
     for (std::size_t index = 0; index < pieces.size(); ++index) {
       const auto [gpu, at, count] = pieces[index];
@@ -170,20 +171,20 @@ private:
         items.emplace_back(host.buffer.slice(from, count), destination);
         move(host.model, gpu->model, {from, at, count});
       } else {
-        ordinary[index] = some_bytes(count);
-        items.emplace_back(ordinary[index], destination);
-        move(ordinary[index], gpu->model, {0, at, count});
+        pageable[index] = some_bytes(count);
+        items.emplace_back(pageable[index], destination);
+        move(pageable[index], gpu->model, {0, at, count});
       }
     }
     stream_of(device).upload_batch(items, some_path());
   }
 
-  /// To page-locked memory, front to back in each buffer, and to ordinary memory, which is there at
-  /// once.
+  /// To page-locked memory, front to back in each buffer, and to pageable memory, which is complete
+  /// when the call returns.
   void download_batch() {
     const std::size_t device = m_random.one_of(m_gpus).device;
     const std::vector<piece> pieces = some_pieces(device);
-    std::vector<bytes> ordinary(pieces.size()), expected(pieces.size());
+    std::vector<bytes> pageable(pieces.size()), expected(pieces.size());
     std::vector<std::size_t> used(m_hosts.size());
     std::vector<pinlane::download_item> items;
     for (std::size_t index = 0; index < pieces.size(); ++index) {
@@ -196,9 +197,9 @@ private:
         move(gpu->model, host.model, {at, used[chosen], count});
         used[chosen] += count;
       } else {
-        ordinary[index].resize(count);
+        pageable[index].resize(count);
         expected[index].resize(count);
-        items.emplace_back(source, ordinary[index]);
+        items.emplace_back(source, pageable[index]);
         move(gpu->model, expected[index], {at, 0, count});
       }
     }
@@ -208,12 +209,12 @@ private:
       std::size_t told = 0;
       stream_of(device).download_batch_each(
           items, [&](std::size_t, pinlane::span<const std::byte>) { ++told; });
-      require(told == items.size(), "not every copy was told of");
+      require(told == items.size(), "landed was not called for every copy");
     }
-    require(ordinary == expected, "a batch gave other bytes");
+    require(pageable == expected, "a batch gave wrong bytes");
   }
 
-  /// Ordinary memory, there and back on another stream.
+  /// Pageable memory to the device, and back on another stream.
   void slices() {
     gpu_buffer& gpu = m_random.one_of(m_gpus);
     const range part = some_part(gpu.model.size(), gpu.model.size());
@@ -222,7 +223,7 @@ private:
     move(data, gpu.model, {0, part.to, part.count});
     bytes back(gpu.model.size());
     stream_of(gpu.device).download(gpu.buffer, back);
-    require(back == gpu.model, "a slice has other bytes");
+    require(back == gpu.model, "a slice has wrong bytes");
   }
 
   /// On a stream of either device.
@@ -237,7 +238,7 @@ private:
     move(from.model, to.model, part);
   }
 
-  /// Patterns of any length that is allowed, which only the C interface has.
+  /// Patterns of any allowed length. Only the C interface has them.
   void fill(gpu_buffer& gpu) {
     const bytes pattern = some_bytes(1 + m_random.below(64));
     const std::size_t size = gpu.model.size();
@@ -260,10 +261,10 @@ private:
     stream_of(gpu.device).download(gpu_sum.slice(2, 1), sum.slice(1, 1));
     bytes summed(part.count);
     move(gpu.model, summed, {part.from, 0, part.count});
-    require(sum.read()[1] == pinlane::checksum(summed), "the device's checksum is another");
+    require(sum.read()[1] == pinlane::checksum(summed), "the device's checksum is wrong");
   }
 
-  /// A range that ends outside of its buffer changes nothing, wherever it begins.
+  /// A range that ends outside its buffer is refused, wherever it begins.
   void be_refused() {
     const host_buffer& host = m_random.one_of(m_hosts);
     gpu_buffer& gpu = m_random.one_of(m_gpus);
@@ -274,10 +275,10 @@ private:
     const pinlane_status status = stream_of(gpu.device)
                                       .upload(std::nothrow, host.buffer.slice(offset, count),
                                               gpu.buffer.slice(offset, count));
-    require(status == PINLANE_STATUS_OUT_OF_RANGE, "a range outside of its buffer was accepted");
+    require(status == PINLANE_STATUS_OUT_OF_RANGE, "a range outside its buffer was accepted");
   }
 
-  /// A container in memory of the pool, between blocks that devices use.
+  /// Changes a container in memory of the pool, among blocks that devices use.
   void churn() {
     const std::size_t at = m_random.below(m_bytes.size() + 1);
     if (m_bytes.size() > 8192) {
@@ -290,10 +291,10 @@ private:
       m_bytes_model.insert(m_bytes_model.begin() + std::ptrdiff_t(at), more.begin(), more.end());
     }
     require(std::equal(m_bytes.begin(), m_bytes.end(), m_bytes_model.begin(), m_bytes_model.end()),
-            "a container's bytes are others");
+            "a container has wrong bytes");
   }
 
-  /// What must make no difference to any contents.
+  /// Does what must not change any contents.
   void disturb() {
     device_stream& some = m_random.one_of(m_streams);
     const pinlane::stream& other = m_random.one_of(m_streams).stream;
@@ -345,7 +346,7 @@ std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t
   options.memory_bytes = std::size_t{16} << 20;
   options.mode = mode == "lazy" ? pinlane::execution::lazy : pinlane::execution::eager;
   auto devices = pinlane::device::emulated(2, options);
-  for (const pinlane::device& device : devices) { // so that copies take several slots
+  for (const pinlane::device& device : devices) { // small slots, so copies take several
     pinlane::staging_options staging;
     staging.ring_bytes = 64 * 1024;
     staging.slot_bytes = 8 * 1024;
@@ -389,7 +390,8 @@ int main(int argc, char** argv) try {
   std::vector<pinlane::device> devices;
   for (std::uint64_t seed = first; seed != first + count; ++seed) {
     if (devices.empty() || mode != "cuda") {
-      devices = open_devices(mode, seed); // a new emulated machine for each, but one GPU for all
+      devices =
+          open_devices(mode, seed); // a new emulated machine for each program, one GPU for all
     }
     if (!run(devices, seed)) {
       return 1;

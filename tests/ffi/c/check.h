@@ -1,14 +1,14 @@
-/* What the programs that check the C interface share: counting what holds and what does not. */
+/* The check macros of the tests in C. They count checks and failures. */
 
-#ifndef PINLANE_EXAMPLES_CHECK_H
-#define PINLANE_EXAMPLES_CHECK_H
+#ifndef PINLANE_TESTS_CHECK_H
+#define PINLANE_TESTS_CHECK_H
 
 #include <pinlane/pinlane.h>
 
 #include <stdio.h>
 #include <string.h>
 
-/* Programs are compiled against these layouts: they change only with a new function. */
+/* Programs are compiled against these layouts: a struct may only grow, and no member may move. */
 #define MEMBER(type, member, offset)                                                               \
   _Static_assert(offsetof(type, member) == (offset), #type "." #member)
 
@@ -29,7 +29,9 @@ static inline void expect_status(const char *file, int line, const char *call,
   if (wanted != got) {
     fprintf(stderr, "  gave %s: %s\n", pinlane_status_name(got), pinlane_last_error());
   } else if (got != PINLANE_STATUS_OK) {
-    expect(file, line, "a failure has a message", pinlane_last_error()[0] != '\0');
+    const char *const message = pinlane_last_error();
+    expect(file, line, "a message begins with the function", strncmp(message, "pinlane_", 8) == 0);
+    expect(file, line, "a message names nothing of Rust", strstr(message, "::") == NULL);
   }
 }
 #define OK(call) expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_OK, (call))

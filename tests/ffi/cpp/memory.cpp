@@ -1,0 +1,147 @@
+// Page-locked memory in C++: pools and their options, registered memory, standard containers.
+
+#include "check.hpp"
+
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <memory_resource>
+#include <string>
+#include <vector>
+
+namespace {
+
+void pools(rig& rig) {
+  using namespace std::chrono_literals;
+  pinlane::pool_options options;
+  options.max_bytes = 4096;
+  options.thread_caches = false;
+  options.idle_age = 1h;
+  options.locking = pinlane::page_locking::allocated;
+  options.growth_threads = 2;
+  options.mapped = options.write_combined = true;
+  const pinlane::pinned_pool pool(rig.device, options);
+  EXPECT(pool.stats().max_bytes == 4096 && pool.classes().empty());
+  auto host = pool.alloc_aligned<float>(1024, 4096);
+  EXPECT(reinterpret_cast<std::uintptr_t>(host.address()) % 4096 == 0);
+  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, 1ms); }) ==
+         PINLANE_STATUS_TIMED_OUT);
+  EXPECT(thrown_by([&] { (void)pool.alloc_timeout<float>(1024, -1h); }) ==
+         PINLANE_STATUS_TIMED_OUT);
+  pinlane::pinned_buffer<float> other;
+  EXPECT(pool.alloc_timeout(std::nothrow, 1025, std::chrono::hours::max(), other) ==
+         PINLANE_STATUS_BUDGET_EXHAUSTED);
+  EXPECT(thrown_by([&] { (void)pool.alloc_aligned<float>(1, 3); }) == PINLANE_STATUS_INVALID_VALUE);
+  const auto classes = pool.classes();
+  EXPECT(classes.size() == 1 && classes[0].block_bytes == 4096 && classes[0].live == 1);
+  host = {};
+  host = pool.alloc_timeout<float>(1024, 0.5s);
+  EXPECT(host.size() == 1024 && pool.stats().hits == 1 && pool.stats().thread_hits == 0);
+  host = {};
+  EXPECT(pool.trim(4096) == 0 && pool.trim() == 4096 && pool.stats().committed_bytes == 0);
+
+  options.low_watermark_bytes = 2;
+  options.high_watermark_bytes = 1;
+  EXPECT(thrown_by([&] { pinlane::pinned_pool(rig.device, options); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+
+  // A clone is the same pool, and keeps it.
+  pinlane::pinned_pool first(rig.device);
+  const pinlane::pinned_pool second = first.clone();
+  host = first.alloc<float>(8);
+  first = {};
+  EXPECT(second.stats().live_bytes == 256);
+}
+
+void memory_of_ones_own(rig& rig) {
+  const pinlane::stream stream(rig.device); // nobody has waited for it yet
+  std::vector<std::uint32_t> values(100, 5);
+  auto gpu = rig.device.alloc<std::uint32_t>(100);
+  stream.fill(gpu, 7u);
+  {
+    auto lent = rig.device.register_memory(values.data(), values.size());
+    EXPECT(lent.size() == 100 && lent.address() == values.data());
+    EXPECT(thrown_by([&] { (void)rig.device.register_memory(values.data() + 1, 1); }) ==
+           PINLANE_STATUS_INVALID_VALUE);
+    stream.download(gpu, lent);
+    EXPECT(!lent.try_read());
+    auto moved = std::move(lent);
+    EXPECT(!lent && moved.size() == 100);
+  } // waits for the copy
+  EXPECT(values == std::vector<std::uint32_t>(100, 7));
+
+  pinlane::pinned_buffer<std::uint32_t> lent;
+  EXPECT(rig.device.register_memory(std::nothrow, values.data(), SIZE_MAX, lent) ==
+             PINLANE_STATUS_INVALID_VALUE &&
+         !lent);
+  EXPECT(rig.device.register_memory(std::nothrow, values.data(), 100, lent) == PINLANE_STATUS_OK);
+  EXPECT(lent.read()[99] == 7);
+}
+
+void containers(rig& rig) {
+  pinlane::pool_options options;
+  options.max_bytes = std::size_t{1} << 20;
+  const pinlane::pinned_pool pool(rig.device, options);
+  pinlane::pinned_resource resource(pool), twin(pool.clone()), stranger(rig.pool);
+  EXPECT(resource == twin && resource != stranger && resource != *std::pmr::new_delete_resource());
+  {
+    std::pmr::vector<float> samples(&resource), moved(&twin);
+    for (int i = 0; i < 1000; ++i) {
+      samples.push_back(static_cast<float>(i));
+    }
+    EXPECT(pool.stats().live_bytes >= 4000);
+    const float* const data = samples.data();
+    moved = std::move(samples); // equal resources: no element moves
+    EXPECT(moved.data() == data && moved[999] == 999.0f);
+    std::pmr::vector<float> copied(&stranger);
+    copied = std::move(moved);
+    EXPECT(copied.data() != data && copied[999] == 999.0f);
+  }
+  EXPECT(pool.stats().live_bytes == 0);
+
+  try {
+    const std::pmr::vector<char> bytes(options.max_bytes + 1, &resource);
+    EXPECT(!"more memory than there is");
+  } catch (const std::bad_alloc& error) {
+    const auto* const ours = dynamic_cast<const pinlane::bad_alloc*>(&error);
+    EXPECT(ours != nullptr && ours->cause().status() == PINLANE_STATUS_BUDGET_EXHAUSTED);
+    EXPECT(std::strcmp(error.what(), ours->cause().what()) == 0);
+  }
+  bool refused = false;
+  try {
+    (void)resource.allocate(1, std::size_t{4} << 20);
+  } catch (const pinlane::bad_alloc& error) {
+    refused = error.cause().status() == PINLANE_STATUS_INVALID_VALUE;
+  }
+  EXPECT(refused);
+
+  // Freed with a pending use, the memory is reused only after that use.
+  void* const memory = resource.allocate(std::size_t{1} << 20);
+  rig.stream.busy(std::chrono::microseconds(1));
+  resource.record_use(static_cast<char*>(memory) + 5, rig.stream);
+  resource.deallocate(memory, std::size_t{1} << 20);
+  EXPECT(pool.stats().in_flight_bytes == std::size_t{1} << 20);
+  EXPECT(!pool.try_alloc<char>(std::size_t{1} << 20));
+  EXPECT(resource.allocate_sync(std::size_t{1} << 20) == memory);
+  resource.deallocate_sync(memory, std::size_t{1} << 20);
+  EXPECT(thrown_by([&] { resource.record_use(memory, rig.stream); }) ==
+         PINLANE_STATUS_INVALID_HANDLE);
+
+  // Containers keep the pool by their resource.
+  auto own = std::make_unique<pinlane::pinned_pool>(rig.device);
+  pinlane::pinned_resource keeper(*own);
+  own.reset();
+  const std::pmr::string text("longer than what a string keeps within itself", &keeper);
+  EXPECT(text.size() == 45 && keeper.pool().stats().live_bytes == 256);
+}
+
+} // namespace
+
+int main() {
+  rig rig;
+  pools(rig);
+  memory_of_ones_own(rig);
+  containers(rig);
+  return verdict("page-locked memory in C++");
+}
