@@ -40,7 +40,7 @@
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
 #define PINLANE_POOL_OPTIONS_INIT \
   { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
-#define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_PATH_NONE, 0 }
+#define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
 #define PINLANE_STAGING_OPTIONS_INIT \
   { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_COPY_TEAM_OPTIONS_INIT \
@@ -51,31 +51,25 @@
 
 
 /**
- * pinlane chooses the way.
+ * pinlane takes the route that is fastest by rule.
  */
-#define PINLANE_PATH_NONE 0
+#define PINLANE_ROUTE_AUTOMATIC 0
 
 /**
- * One `cudaMemcpyAsync` for each run of adjacent copies. Best for long copies.
+ * One `cudaMemcpyAsync` for each run of adjacent copies. Best for one long run.
  */
-#define PINLANE_PATH_COPIES 1
+#define PINLANE_ROUTE_COPIES 1
 
 /**
  * One `cudaMemcpyBatchAsync` for many copies, if the driver has it (CUDA 12.8). Not on the legacy
  * default stream.
  */
-#define PINLANE_PATH_BATCH 2
+#define PINLANE_ROUTE_BATCH_CALL 2
 
 /**
- * The copies cross packed together, in one copy; a kernel packs or unpacks them. For pageable
- * memory.
+ * A kernel moves the bytes: it reads or writes page-locked memory over the bus.
  */
-#define PINLANE_PATH_PACKED 3
-
-/**
- * A kernel fetches the bytes from page-locked memory over the bus. Not for downloads.
- */
-#define PINLANE_PATH_PULL 4
+#define PINLANE_ROUTE_KERNEL 3
 
 /**
  * Emulated operations run as soon as they can.
@@ -255,10 +249,9 @@ typedef struct {
    */
   size_t size;
   /**
-   * `PINLANE_PATH_NONE`: pinlane chooses the way that should be fastest. Or another of
-   * `PINLANE_PATH_*`.
+   * `PINLANE_ROUTE_AUTOMATIC`, or another of `PINLANE_ROUTE_*`.
    */
-  int32_t path;
+  int32_t route;
   /**
    * Must be 0.
    */
@@ -812,8 +805,8 @@ extern "C" {
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
  * `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap,
- * a pointer is NULL, or a side is named twice, or for options of an unknown size, path or flag;
- * `UNSUPPORTED` if that path is not possible for these copies: nothing was enqueued. `CUDA`,
+ * a pointer is NULL, or a side is named twice, or for options of an unknown size, route or flag;
+ * `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued. `CUDA`,
  * `DEVICE_LOST`: the contents of all destinations are unspecified.
  *
  * # Safety

@@ -75,10 +75,11 @@ macro_rules! list {
                 Self::default()
             }
 
-            /// Makes all copies by this route, instead of the one that is fastest by rule.
+            /// Makes all copies by this route. `None`, the default: the one that is fastest by
+            /// rule.
             #[must_use]
-            pub fn route(mut self, route: Route) -> Self {
-                self.0.route = Some(route);
+            pub fn route(mut self, route: impl Into<Option<Route>>) -> Self {
+                self.0.route = route.into();
                 self
             }
 

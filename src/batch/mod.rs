@@ -116,6 +116,21 @@ impl Stream {
         self.download_entries(door, &mut list, Some(&mut each)).map(drop)
     }
 
+    /// As [`download_batch_each`](Self::download_batch_each), for a list that can be used again.
+    ///
+    /// # Errors
+    ///
+    /// As for [`download_batch_each`](Self::download_batch_each) and
+    /// [`download_list`](Self::download_list).
+    pub fn download_list_each(
+        &self,
+        list: &mut Downloads<'_>,
+        mut each: impl FnMut(usize, &[u8]),
+    ) -> Result<()> {
+        let door = self.door("Stream::download_list_each");
+        self.download_entries(door, list, Some(&mut each)).map(drop)
+    }
+
     fn upload_entries(&self, door: Door<'_>, Uploads(list): &Uploads<'_>) -> Result<Ticket> {
         let batch = Batch::new(door, Direction::Up, list)?;
         if batch.iter().any(|job| job.survey.may_overlap)

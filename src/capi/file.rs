@@ -12,7 +12,7 @@ use super::pointer::{self, Out, check_flags, layout};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
-use crate::transfer::FileReader;
+use crate::file::FileReader;
 
 /// A file that is open for reading. Any thread may use it, several at once too.
 pub struct pinlane_file {

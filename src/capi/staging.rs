@@ -8,7 +8,7 @@ use super::handle;
 use super::pointer::{self, check_flags, layout};
 use super::status::{boundary, pinlane_status};
 use crate::error::Result;
-use crate::transfer::{CopyTeam, Staging};
+use crate::staging::{CopyTeam, Staging};
 
 /// Every copy goes through the slots, even the smallest.
 pub const PINLANE_STAGING_NO_DIRECT: u32 = 1;

@@ -23,18 +23,16 @@
 
 namespace pinlane {
 
-/// A way to copy a batch.
-enum class path : std::int32_t {
-  /// pinlane chooses the way that should be fastest.
-  none = PINLANE_PATH_NONE,
+/// How the bytes of a batch cross.
+enum class route : std::int32_t {
+  /// The one that is fastest by rule.
+  automatic = PINLANE_ROUTE_AUTOMATIC,
   /// One `cudaMemcpyAsync` for each run of adjacent copies.
-  copies = PINLANE_PATH_COPIES,
+  copies = PINLANE_ROUTE_COPIES,
   /// One `cudaMemcpyBatchAsync` for many copies, if the driver has it.
-  batch = PINLANE_PATH_BATCH,
-  /// All in one copy; a kernel packs or unpacks them.
-  packed = PINLANE_PATH_PACKED,
-  /// A kernel fetches the bytes from page-locked memory over the bus.
-  pull = PINLANE_PATH_PULL,
+  batch_call = PINLANE_ROUTE_BATCH_CALL,
+  /// A kernel moves the bytes: it reads or writes page-locked memory over the bus.
+  kernel = PINLANE_ROUTE_KERNEL,
 };
 
 namespace detail {
@@ -218,7 +216,7 @@ public:
   /// themselves, so their destinations must not overlap. Does not block if all sources are
   /// page-locked; else it blocks until the pageable ones may be reused.
   template <class Items>
-  ticket upload_batch(const Items& items, path by = path::none) const {
+  ticket upload_batch(const Items& items, route by = route::automatic) const {
     const pinlane_batch_options options = forced(by);
     return with_ticket([&](pinlane_ticket** out) {
       return pinlane_upload_batch(self(), array<upload_item>(items), std::size(items), &options,
@@ -230,7 +228,7 @@ public:
   /// for pageable memory has arrived. The ticket tells when the rest has; `read` of a
   /// `pinned_buffer` waits for it.
   template <class Items>
-  ticket download_batch(const Items& items, path by = path::none) const {
+  ticket download_batch(const Items& items, route by = route::automatic) const {
     const pinlane_batch_options options = forced(by);
     return with_ticket([&](pinlane_ticket** out) {
       return pinlane_download_batch(self(), array<download_item>(items), std::size(items), &options,
@@ -274,9 +272,9 @@ private:
     return std::data(items);
   }
 
-  static pinlane_batch_options forced(path by) noexcept {
+  static pinlane_batch_options forced(route by) noexcept {
     pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
-    options.path = static_cast<std::int32_t>(by);
+    options.route = static_cast<std::int32_t>(by);
     return options;
   }
 };

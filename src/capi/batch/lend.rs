@@ -2,13 +2,13 @@
 
 use super::copies::{pinlane_copy, pinlane_device_copy};
 use super::side::Side;
+use crate::batch::{DeviceCopy, Download, Downloads, HostSlice, HostSliceMut, Upload, Uploads};
 use crate::capi::memory::{destination, source};
 use crate::capi::transfer::same_buffer;
 use crate::error::Result;
 use crate::stream::Stream;
-use crate::transfer::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadItem};
 
-/// Calls `then` with `copies` as items.
+/// Calls `then` with `copies` as a list.
 ///
 /// # Safety
 ///
@@ -18,7 +18,7 @@ use crate::transfer::{CopyItem, DownloadItem, HostSlice, HostSliceMut, UploadIte
 pub(super) unsafe fn uploads<R>(
     stream: &Stream,
     copies: &[pinlane_copy],
-    then: impl FnOnce(&mut [UploadItem<'_>]) -> Result<R>,
+    then: impl FnOnce(Uploads<'_>) -> Result<R>,
 ) -> Result<R> {
     let hosts = Side::new(copies.iter().map(|copy| copy.host(copy.src)))?;
     let devices = Side::new(copies.iter().map(|copy| copy.device(copy.dst)))?;
@@ -33,12 +33,12 @@ pub(super) unsafe fn uploads<R>(
             // SAFETY: the first precondition.
             None => unsafe { source(place.address, place.bytes) }?.into(),
         };
-        UploadItem::new(src, dst)
+        Ok(Upload::new(src, dst))
     });
-    then(&mut items.collect::<Result<Vec<_>>>()?)
+    then(items.collect::<Result<_>>()?)
 }
 
-/// Calls `then` with `copies` as items.
+/// Calls `then` with `copies` as a list.
 ///
 /// # Safety
 ///
@@ -48,7 +48,7 @@ pub(super) unsafe fn uploads<R>(
 pub(super) unsafe fn downloads<R>(
     stream: &Stream,
     copies: &[pinlane_copy],
-    then: impl FnOnce(&mut [DownloadItem<'_>]) -> Result<R>,
+    then: impl FnOnce(Downloads<'_>) -> Result<R>,
 ) -> Result<R> {
     let hosts = Side::new(copies.iter().map(|copy| copy.host(copy.dst)))?;
     let devices = Side::new(copies.iter().map(|copy| copy.device(copy.src)))?;
@@ -64,12 +64,12 @@ pub(super) unsafe fn downloads<R>(
             // SAFETY: the first precondition; `exclusive` found that it overlaps no other.
             None => unsafe { destination(host.address, host.bytes) }?.into(),
         };
-        DownloadItem::new(src?, dst)
+        Ok(Download::new(src?, dst))
     });
-    then(&mut items.collect::<Result<Vec<_>>>()?)
+    then(items.collect::<Result<_>>()?)
 }
 
-/// Calls `then` with `copies` as items.
+/// Calls `then` with `copies` as a list.
 ///
 /// # Safety
 ///
@@ -78,7 +78,7 @@ pub(super) unsafe fn downloads<R>(
 pub(super) unsafe fn device_copies<R>(
     stream: &Stream,
     copies: &[pinlane_device_copy],
-    then: impl FnOnce(&mut [CopyItem<'_>]) -> Result<R>,
+    then: impl FnOnce(Vec<DeviceCopy<'_>>) -> Result<R>,
 ) -> Result<R> {
     let sources = Side::new(copies.iter().map(pinlane_device_copy::source))?;
     let destinations = Side::new(copies.iter().map(pinlane_device_copy::destination))?;
@@ -90,6 +90,6 @@ pub(super) unsafe fn device_copies<R>(
     // SAFETY: the precondition.
     let (from, mut to) = unsafe { (sources.lent(stream), destinations.lent(stream)) };
     let written = destinations.written(&mut written, &mut to)?;
-    let items = sources.read(&read, &from).zip(written).map(|(src, dst)| CopyItem::new(src?, dst));
-    then(&mut items.collect::<Result<Vec<_>>>()?)
+    let items = sources.read(&read, &from).zip(written).map(|(src, dst)| Ok(DeviceCopy::new(src?, dst)));
+    then(items.collect::<Result<_>>()?)
 }

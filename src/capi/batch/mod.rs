@@ -10,15 +10,15 @@
 
 mod copies;
 mod lend;
-mod path;
+mod route;
 mod side;
 
 use std::ffi::c_void;
 
 pub use self::copies::{pinlane_copy, pinlane_device_copy};
 use self::lend::{device_copies, downloads, uploads};
-use self::path::forced_path;
-pub use self::path::pinlane_batch_options;
+use self::route::chosen_route;
+pub use self::route::pinlane_batch_options;
 pub(super) use self::side::{Place, Side};
 use super::handle;
 use super::pointer::{self, Out};
@@ -38,8 +38,8 @@ use super::ticket::pinlane_ticket;
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
 /// `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap,
-/// a pointer is NULL, or a side is named twice, or for options of an unknown size, path or flag;
-/// `UNSUPPORTED` if that path is not possible for these copies: nothing was enqueued. `CUDA`,
+/// a pointer is NULL, or a side is named twice, or for options of an unknown size, route or flag;
+/// `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued. `CUDA`,
 /// `DEVICE_LOST`: the contents of all destinations are unspecified.
 ///
 /// # Safety
@@ -63,15 +63,12 @@ pub unsafe extern "C" fn pinlane_upload_batch(
     ticket.enqueue("pinlane_upload_batch", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `options`.
-        let path = unsafe { forced_path(options) }?;
+        let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe {
-            uploads(&stream, copies, |items| match path {
-                None => stream.upload_batch(items),
-                Some(path) => stream.upload_batch_by(path, items),
-            })
+            uploads(&stream, copies, |list| stream.upload_list(&mut list.route(route)))
         }
     })
 }
@@ -106,15 +103,12 @@ pub unsafe extern "C" fn pinlane_download_batch(
     ticket.enqueue("pinlane_download_batch", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `options`.
-        let path = unsafe { forced_path(options) }?;
+        let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe {
-            downloads(&stream, copies, |items| match path {
-                None => stream.download_batch(items),
-                Some(path) => stream.download_batch_by(path, items),
-            })
+            downloads(&stream, copies, |list| stream.download_list(&mut list.route(route)))
         }
     })
 }
@@ -171,7 +165,7 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
                 wanted && unsafe { landed(user, number, data.as_ptr().cast(), data.len()) } == 0;
         };
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe { downloads(&stream, copies, |items| stream.download_batch_each(items, tell)) }
+        unsafe { downloads(&stream, copies, |mut list| stream.download_list_each(&mut list, tell)) }
     })
 }
 

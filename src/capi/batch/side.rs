@@ -21,7 +21,7 @@ use crate::driver::DevicePtr;
 use crate::error::{ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSliceMut};
 use crate::stream::Stream;
-use crate::transfer::check_disjoint;
+use crate::copy::job::check_disjoint;
 
 /// `bytes` from `address` on, or from `offset` on in a buffer.
 pub(in crate::capi) struct Place<H> {

@@ -65,7 +65,7 @@ static void round_trip(int32_t up, int32_t down) {
     memcpy((char *)data + (i * 7 % COPIES) * EACH, rig.host + i * EACH, EACH);
   }
   fill_copies(copies, 1);
-  options.path = up;
+  options.route = up;
   pinlane_ticket *ticket = NULL;
   OK(pinlane_upload_batch(rig.stream, copies, COPIES, &options, &ticket));
   OK(pinlane_ticket_wait(ticket));
@@ -75,7 +75,7 @@ static void round_trip(int32_t up, int32_t down) {
   memset(data, 1, PINNED);
   memset(rig.back, 1, LARGE);
   fill_copies(copies, 0);
-  options.path = down;
+  options.route = down;
   OK(pinlane_download_batch(rig.stream, copies, COPIES, &options, NULL));
   const void *read = NULL;
   OK(pinlane_buffer_read(rig.pinned, &read));
@@ -91,10 +91,10 @@ static void round_trip(int32_t up, int32_t down) {
 }
 
 static void batches(void) {
-  round_trip(PINLANE_PATH_NONE, PINLANE_PATH_NONE);
-  round_trip(PINLANE_PATH_COPIES, PINLANE_PATH_COPIES);
-  round_trip(PINLANE_PATH_BATCH, PINLANE_PATH_BATCH);
-  round_trip(PINLANE_PATH_PULL, PINLANE_PATH_NONE);
+  round_trip(PINLANE_ROUTE_AUTOMATIC, PINLANE_ROUTE_AUTOMATIC);
+  round_trip(PINLANE_ROUTE_COPIES, PINLANE_ROUTE_COPIES);
+  round_trip(PINLANE_ROUTE_BATCH_CALL, PINLANE_ROUTE_BATCH_CALL);
+  round_trip(PINLANE_ROUTE_KERNEL, PINLANE_ROUTE_KERNEL);
 
   pinlane_ticket *ticket = NULL;
   OK(pinlane_upload_batch(rig.stream, NULL, 0, NULL, &ticket));
@@ -121,9 +121,9 @@ static void bad_batches(void) {
   REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &one, 1, NULL, (void *)((char *)&ticket + 1)));
 
   pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
-  options.path = 5;
+  options.route = 5;
   REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &one, 1, &options, &ticket));
-  options.path = -1;
+  options.route = -1;
   REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &one, 1, &options, &ticket));
   options.flags = 1;
   REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &one, 1, &options, &ticket));
@@ -194,8 +194,14 @@ static void bad_batches(void) {
   down[0].buffer_offset = 4;
   OK(pinlane_download_batch(s, down, 2, NULL, NULL));
   options = (pinlane_batch_options)PINLANE_BATCH_OPTIONS_INIT;
-  options.path = PINLANE_PATH_PULL; /* kernels do not write to host memory */
-  REFUSED(UNSUPPORTED, pinlane_download_batch(s, down, 2, &options, &ticket));
+  options.route = PINLANE_ROUTE_KERNEL;
+  OK(pinlane_download_batch(s, down, 2, &options, NULL));
+  /* CUDA has no batch call on the legacy default stream. */
+  options.route = PINLANE_ROUTE_BATCH_CALL;
+  pinlane_stream *legacy = NULL;
+  OK(pinlane_stream_borrow(rig.device, NULL, &legacy));
+  REFUSED(UNSUPPORTED, pinlane_download_batch(legacy, down, 2, &options, &ticket));
+  OK(pinlane_stream_free(legacy));
 
   /* Buffers of another machine. */
   pinlane_device *elsewhere = NULL;
@@ -241,7 +247,7 @@ static int32_t landed(void *user, size_t number, const void *data, size_t bytes)
 
 static void downloads_that_tell(void) {
   static pinlane_copy copies[COPIES];
-  round_trip(PINLANE_PATH_NONE, PINLANE_PATH_NONE); /* the data is on the device */
+  round_trip(PINLANE_ROUTE_AUTOMATIC, PINLANE_ROUTE_AUTOMATIC); /* the data is on the device */
   fill_copies(copies, 0);
   struct told told = {.copies = copies, .most = COPIES + 1, .right = 1};
   OK(pinlane_download_batch_each(rig.stream, copies, COPIES, landed, &told));

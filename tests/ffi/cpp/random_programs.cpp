@@ -153,7 +153,7 @@ private:
   }
 
   pinlane::path some_path() {
-    return m_random.below(2) == 0 ? pinlane::path::none : pinlane::path::copies;
+    return m_random.below(2) == 0 ? pinlane::route::automatic : pinlane::route::copies;
   }
 
   /// From page-locked memory, and from pageable memory that is freed right after the call.

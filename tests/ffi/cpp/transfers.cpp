@@ -68,7 +68,7 @@ void batches(rig& rig) {
   }
   up.emplace_back(odd, gpu.slice(count - 2, 2));
   up.emplace_back(own, static_cast<void*>(gpu.address() + (count - 4)));
-  stream.upload_batch(up, pinlane::path::copies).wait();
+  stream.upload_batch(up, pinlane::route::copies).wait();
 
   std::vector<float> back(count);
   std::array<pinlane::download_item, 2> down = {
@@ -109,9 +109,11 @@ void batches(rig& rig) {
          PINLANE_STATUS_LENGTH_MISMATCH);
   EXPECT(thrown_by([&] { (void)pinlane::download_item(gpu.slice(1, 3), back); }) ==
          PINLANE_STATUS_LENGTH_MISMATCH);
-  EXPECT(thrown_by([&] { stream.download_batch(down, pinlane::path::pull); }) ==
+  stream.download_batch(down, pinlane::route::kernel);
+  const pinlane::stream_ref legacy(rig.device, nullptr);
+  EXPECT(thrown_by([&] { legacy.download_batch(down, pinlane::route::batch_call); }) ==
          PINLANE_STATUS_UNSUPPORTED);
-  EXPECT(thrown_by([&] { stream.upload_batch(up, static_cast<pinlane::path>(99)); }) ==
+  EXPECT(thrown_by([&] { stream.upload_batch(up, static_cast<pinlane::route>(99)); }) ==
          PINLANE_STATUS_INVALID_VALUE);
 }
 
