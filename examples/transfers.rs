@@ -1,18 +1,17 @@
 //! Every kind of transfer in a few lines, as README.md shows them.
 //!
 //! ```text
-//! cargo run --release --example transfers [--calibrate]
+//! cargo run --release --example transfers
 //! ```
 
-use pinlane::{Device, PinnedPool, Result, staging::CopyTeam, batch::Download, file::FileReader, prefetch::Prefetch};
-use pinlane::{Stream, staging::Staging, batch::Upload};
+use pinlane::file::FileReader;
+use pinlane::prefetch::Prefetch;
+use pinlane::staging::{CopyTeam, Staging};
+use pinlane::{Device, PinnedPool, Result, Stream};
 
 fn main() -> Result<()> {
     let device = Device::open_or_emulated()?;
     options(&device)?;
-    if std::env::args().any(|argument| argument == "--calibrate") {
-        calibrated(&device)?;
-    }
     all(&device)?;
     println!("{}: all data arrived", device.name());
     Ok(())
@@ -45,15 +44,10 @@ fn slices(device: &Device, stream: &Stream) -> Result<()> {
 fn batches(device: &Device, stream: &Stream) -> Result<()> {
     let weights: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32; 1000]).collect();
     let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>>>()?;
-    let pairs = weights.iter().zip(&mut gpu);
-    let mut items = pairs.map(|(w, g)| Upload::new(w, g)).collect::<Result<Vec<_>>>()?;
-    println!("{}", stream.plan_upload(&items)?); // the way it will take, and the others
-    stream.upload_batch(&mut items)?; // pageable and page-locked sources may be mixed
+    stream.upload_batch(weights.iter().zip(&mut gpu))?; // pageable and page-locked may be mixed
 
     let mut back = vec![vec![0.0f32; 1000]; 1000];
-    let pairs = gpu.iter().zip(&mut back);
-    let mut items = pairs.map(|(g, b)| Download::new(g, b)).collect::<Result<Vec<_>>>()?;
-    stream.download_batch_each(&mut items, |number, bytes| {
+    stream.download_batch_each(gpu.iter().zip(&mut back), |number, bytes| {
         assert_eq!(bytes, bytemuck::cast_slice(&weights[number])); // called as each piece arrives
     })?;
 
@@ -87,13 +81,6 @@ fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> 
 pub fn options(device: &Device) -> Result<()> {
     CopyTeam::new().threads(4).install()?; // per process: how many threads help
     device.set_staging(Staging::new().ring_bytes(128 << 20))?; // per device, before its first copy
-
-    Ok(())
-}
-
-fn calibrated(device: &Device) -> Result<()> {
-    let calibration = device.calibrate()?; // less than a second on an idle machine
-    println!("{calibration}"); // a line for each cost
 
     Ok(())
 }

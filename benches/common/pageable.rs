@@ -1,8 +1,7 @@
 //! The other reference: the runtime's own calls on pageable memory, which the runtime stages.
 
-use std::sync::Arc;
-
-use pinlane::driver::{DevicePtr, Driver, RawStream};
+use pinlane::driver::emulated::Emulator;
+use pinlane::driver::{DevicePtr, RawStream};
 use pinlane::{Device, Result, Stream};
 
 use super::bare::Bare;
@@ -11,8 +10,7 @@ use super::cuda::{self, Way};
 /// Calls that go to one stream.
 pub struct Pageable {
     stream: Stream,
-    /// The driver of the emulated device; `None` on a GPU.
-    driver: Option<Arc<dyn Driver>>,
+    emulator: Option<Emulator>,
 }
 
 /// Which call of the runtime.
@@ -27,13 +25,12 @@ pub enum Call {
 impl Pageable {
     /// Another stream of the same runtime.
     pub fn new(bare: &Bare, device: &Device) -> Result<Self> {
-        let driver = bare.is_emulated().then(|| bare.driver());
-        Ok(Pageable { stream: device.stream()?, driver })
+        Ok(Pageable { stream: device.stream()?, emulator: bare.emulator() })
     }
 
     /// The name of a call as a reference.
     pub fn name(&self, call: Call) -> &'static str {
-        match (&self.driver, call) {
+        match (&self.emulator, call) {
             (Some(_), _) => "the emulated driver's own call",
             (None, Call::Async) => "bare cudaMemcpyAsync from and to pageable memory",
             (None, Call::Sync) => "cudaMemcpy from and to pageable memory",
@@ -49,7 +46,7 @@ impl Pageable {
     #[inline]
     pub unsafe fn copy(&self, way: Way, host: *mut u8, device: DevicePtr, bytes: usize) {
         let stream = &self.stream;
-        let Some(driver) = &self.driver else {
+        let Some(emulator) = &self.emulator else {
             // SAFETY: the caller's preconditions; the stream is live.
             return unsafe {
                 match way {
@@ -62,8 +59,8 @@ impl Pageable {
         // SAFETY: as above.
         let copied = unsafe {
             match way {
-                Way::H2D => driver.copy_pageable_h2d(raw, device, host, bytes),
-                Way::D2H => driver.copy_pageable_d2h(raw, host, device, bytes),
+                Way::H2D => emulator.copy_pageable_h2d(raw, device, host, bytes),
+                Way::D2H => emulator.copy_pageable_d2h(raw, host, device, bytes),
             }
         };
         copied.expect("the emulated device copies");
@@ -83,7 +80,7 @@ impl Pageable {
         device: DevicePtr,
         bytes: usize,
     ) -> Result<()> {
-        if self.driver.is_none() && matches!(call, Call::Sync) {
+        if self.emulator.is_none() && matches!(call, Call::Sync) {
             // SAFETY: the caller's preconditions.
             unsafe {
                 match way {

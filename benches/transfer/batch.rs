@@ -1,7 +1,7 @@
 //! Many small copies at once. References: what the link carries, and a loop of the runtime's calls.
 
 use pinlane::Result;
-use pinlane::driver::{Item, RawStream};
+use pinlane::driver::{Item, Mover, RawStream};
 
 use super::Bench;
 use super::blocks::{Blocks, Kind, Place};
@@ -53,7 +53,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                 &mut blocks,
                 samples,
                 [
-                    &|blocks| blocks.batch(kind, count, None),
+                    &|blocks| Ok(blocks.batch(kind, count, None)?.expect("the rule's is possible")),
                     &|blocks| match kind {
                         Kind::Pageable(way) => pageable_loop(blocks, &pageable, way),
                         Kind::Pinned(way) => pinned_loop(blocks, bench, way),
@@ -80,10 +80,12 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
     let mut items = bench.pool()?.alloc_zeroed::<Item>(blocks.host.len())?;
     for (block, item) in items.write()?.iter_mut().enumerate() {
         let ((gpu, host), bytes) = (blocks.addresses(block), blocks.host[block].len());
-        *item = Item { offset: host.addr() as u64, address: gpu, bytes: bytes as u64 };
+        *item = Item { src: host.addr() as u64, dst: gpu, bytes: bytes as u64 };
     }
     let (driver, stream) = (bench.bare.driver(), bench.bare.stream());
     let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
+    let list = items.as_ptr().addr() as u64;
+    let bytes = blocks.host.iter().map(Vec::len).sum();
     let [time] = medians(
         samples,
         [&mut || {
@@ -91,8 +93,8 @@ fn kernel(bench: &Bench, blocks: &Blocks, report: &mut Report, name: &str) -> Re
                 // SAFETY: the stream is live. The items are complete. They and the sources are in
                 // page-locked memory that the device can address. The destinations are views of
                 // live device memory that do not overlap. All are idle: the other measurements are
-                // complete, and this one is waited for below.
-                unsafe { driver.pull(raw, items.as_ptr().addr() as u64, items.len()) }
+                // complete, and this is waited for below.
+                unsafe { driver.move_items(raw, Mover::Up, list, items.len(), bytes) }
                     .expect("the kernel starts");
                 bench.bare.synchronize()
             })

@@ -1,7 +1,8 @@
 //! The memory of the batches: blocks of one size, the same number of them in pageable memory, in
 //! page-locked memory and on the device.
 
-use pinlane::{DeviceBuf, DeviceSliceMut, PinnedBuf, Plan, Result, Stream, batch::{Download, Route, Upload}};
+use pinlane::batch::{Downloads, Route, Uploads};
+use pinlane::{DeviceBuf, DeviceSliceMut, ErrorKind, PinnedBuf, Result, Stream};
 
 use super::Bench;
 use super::common::cuda::Way;
@@ -78,69 +79,53 @@ impl Blocks {
         (gpu, self.pinned[buffer].as_ptr().wrapping_add(at * self.stride))
     }
 
-    /// Seconds for a batch of the first `count` blocks, from the call until the data is there. The
-    /// way is `path`, or what the planner chooses. The list is made before.
-    pub fn batch(&mut self, kind: Kind, count: usize, path: Option<Route>) -> Result<f64> {
+    /// Seconds for a batch of the first `count` blocks, from the call until the data is there, by
+    /// `route` or by the rule's. The list is made before. `None` if the route is not possible.
+    pub fn batch(&mut self, kind: Kind, count: usize, route: Option<Route>) -> Result<Option<f64>> {
         let stream = self.stream.clone();
-        match kind.way() {
+        let time = match kind.way() {
             Way::H2D => {
-                let mut items = self.uploads(kind, count)?;
-                seconds(|| match path {
-                    None => stream.upload_batch(&mut items)?.wait(),
-                    Some(path) => stream.upload_batch_by(path, &mut items)?.wait(),
-                })
+                let mut list = self.uploads(kind, count)?.route(route);
+                seconds(|| stream.upload_list(&mut list)?.wait())
             }
             Way::D2H => {
-                let mut items = self.downloads(kind, count)?;
-                seconds(|| match path {
-                    None => stream.download_batch(&mut items)?.wait(),
-                    Some(path) => stream.download_batch_by(path, &mut items)?.wait(),
-                })
+                let mut list = self.downloads(kind, count)?.route(route);
+                seconds(|| stream.download_list(&mut list)?.wait())
             }
+        };
+        match time {
+            Err(error) if error.kind() == ErrorKind::Unsupported => Ok(None),
+            time => time.map(Some),
         }
     }
 
-    /// What the planner would do.
-    pub fn plan(&mut self, kind: Kind, count: usize) -> Result<Plan> {
-        let stream = self.stream.clone();
-        match kind.way() {
-            Way::H2D => stream.plan_upload(&self.uploads(kind, count)?),
-            Way::D2H => stream.plan_download(&self.downloads(kind, count)?),
-        }
-    }
-
-    fn uploads(&mut self, kind: Kind, count: usize) -> Result<Vec<Upload<'_>>> {
+    fn uploads(&mut self, kind: Kind, count: usize) -> Result<Uploads<'_>> {
         let mut gpu =
             device_blocks(&mut self.gpu, self.bytes, self.on_device)?.into_iter().take(count);
         let (bytes, stride) = (self.bytes, self.stride);
         match kind {
-            Kind::Pageable(_) => {
-                self.host.iter().zip(gpu).map(|(from, to)| Upload::new(&from[..], to)).collect()
-            }
+            Kind::Pageable(_) => Ok(self.host.iter().zip(gpu).collect()),
             Kind::Pinned(_) => {
-                let mut items = Vec::with_capacity(count);
+                let mut list = Uploads::new();
                 for buffer in &self.pinned {
                     for at in (0..buffer.len()).step_by(stride) {
                         let Some(to) = gpu.next() else { break };
-                        items.push(Upload::new(buffer.slice(at..at + bytes)?, to)?);
+                        list.push((buffer.slice(at..at + bytes)?, to));
                     }
                 }
-                Ok(items)
+                Ok(list)
             }
         }
     }
 
-    fn downloads(&mut self, kind: Kind, count: usize) -> Result<Vec<Download<'_>>> {
+    fn downloads(&mut self, kind: Kind, count: usize) -> Result<Downloads<'_>> {
         let (bytes, stride) = (self.bytes, self.on_device);
         let gpu = self.gpu.iter().flat_map(|buffer| {
             (0..buffer.len()).step_by(stride).map(move |at| buffer.slice(at..at + bytes))
         });
-        let gpu = gpu.take(count);
+        let gpu: Vec<_> = gpu.take(count).collect::<Result<_>>()?;
         match kind {
-            Kind::Pageable(_) => {
-                let pairs = gpu.zip(&mut self.host);
-                pairs.map(|(from, to)| Download::new(from?, &mut to[..])).collect()
-            }
+            Kind::Pageable(_) => Ok(gpu.into_iter().zip(&mut self.host).collect()),
             Kind::Pinned(_) => {
                 let mut pinned = Vec::with_capacity(self.host.len());
                 for buffer in &mut self.pinned {
@@ -151,8 +136,7 @@ impl Blocks {
                         rest = behind;
                     }
                 }
-                let pairs = gpu.zip(pinned);
-                pairs.map(|(from, to)| Download::new(from?, to)).collect()
+                Ok(gpu.into_iter().zip(pinned).collect())
             }
         }
     }

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //!   pinned    from and to page-locked memory     batch     many small copies at once
-//!   submit    what a tracked call costs          planner   whether it chooses the fastest way
+//!   submit    what a tracked call costs          routes   whether it chooses the fastest way
 //!   staged    from and to pageable memory        file      files that are in memory
 //!   slices    many pageable slices               overlap   H2D, kernel and D2H at once
 //!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
@@ -40,9 +40,9 @@ mod matmul;
 mod overlap;
 mod peer;
 mod pinned;
-mod planner;
 mod prefetch;
 mod requests;
+mod routes;
 mod slices;
 mod staged;
 mod submit;
@@ -143,7 +143,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     threads::run(&bench, &mut report)?;
     versus::worst(&mut report);
     batch::run(&bench, &mut report)?;
-    planner::run(&bench, &mut report)?;
+    routes::run(&bench, &mut report)?;
     prefetch::run(&bench, &mut report)?;
     file::run(&bench, &mut report)?;
     overlap::run(&bench, &mut report)?;

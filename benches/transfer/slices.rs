@@ -2,7 +2,7 @@
 
 use pinlane::{
     DeviceBuf, Result, Stream,
-    batch::{Download, Upload},
+    batch::{Downloads, Uploads},
 };
 
 use super::ceiling::Ceiling;
@@ -65,16 +65,12 @@ impl Slices {
         let Slices { stream, host, gpu } = self;
         match way {
             Way::H2D => {
-                let pairs = host.iter().zip(gpu);
-                let items = pairs.map(|(from, to)| Upload::new(&from[..], to));
-                let mut items = items.collect::<Result<Vec<_>>>()?;
-                seconds(|| stream.upload_batch(&mut items)?.wait())
+                let mut list: Uploads<'_> = host.iter().zip(gpu).collect();
+                seconds(|| stream.upload_list(&mut list)?.wait())
             }
             Way::D2H => {
-                let pairs = gpu.iter().zip(host);
-                let items = pairs.map(|(from, to)| Download::new(from, &mut to[..]));
-                let mut items = items.collect::<Result<Vec<_>>>()?;
-                seconds(|| stream.download_batch(&mut items)?.wait())
+                let mut list: Downloads<'_> = gpu.iter().zip(host).collect();
+                seconds(|| stream.download_list(&mut list)?.wait())
             }
         }
     }

@@ -90,6 +90,7 @@ pub(super) unsafe fn device_copies<R>(
     // SAFETY: the precondition.
     let (from, mut to) = unsafe { (sources.lent(stream), destinations.lent(stream)) };
     let written = destinations.written(&mut written, &mut to)?;
-    let items = sources.read(&read, &from).zip(written).map(|(src, dst)| Ok(DeviceCopy::new(src?, dst)));
+    let items =
+        sources.read(&read, &from).zip(written).map(|(src, dst)| Ok(DeviceCopy::new(src?, dst)));
     then(items.collect::<Result<_>>()?)
 }

@@ -67,9 +67,7 @@ pub unsafe extern "C" fn pinlane_upload_batch(
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe {
-            uploads(&stream, copies, |list| stream.upload_list(&mut list.route(route)))
-        }
+        unsafe { uploads(&stream, copies, |list| stream.upload_list(&mut list.route(route))) }
     })
 }
 
@@ -107,9 +105,7 @@ pub unsafe extern "C" fn pinlane_download_batch(
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
-        unsafe {
-            downloads(&stream, copies, |list| stream.download_list(&mut list.route(route)))
-        }
+        unsafe { downloads(&stream, copies, |list| stream.download_list(&mut list.route(route))) }
     })
 }
 

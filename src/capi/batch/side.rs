@@ -17,11 +17,11 @@ use crate::capi::handle::{self, Handle};
 use crate::capi::memory::check_memory;
 use crate::capi::status::refused;
 use crate::capi::table::{Alone, Inside};
+use crate::copy::job::check_disjoint;
 use crate::driver::DevicePtr;
 use crate::error::{ErrorKind, Result};
 use crate::memory::{DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedSliceMut};
 use crate::stream::Stream;
-use crate::copy::job::check_disjoint;
 
 /// `bytes` from `address` on, or from `offset` on in a buffer.
 pub(in crate::capi) struct Place<H> {
