@@ -35,19 +35,19 @@ enum pinlane_mover {
 extern "C" {
 #endif
 
-/* Repeats the pattern over `dst`. The pattern, in host memory and of 1 to PINLANE_MAX_PATTERN bytes,
- * is taken before the launcher returns. */
+/* Repeats the pattern over `dst`. The pattern lies in host memory, has 1 to PINLANE_MAX_PATTERN
+ * bytes, and is read before the launcher returns. */
 cudaError_t pinlane_launch_fill(void *dst, uint64_t bytes, const uint8_t *pattern,
                                 uint32_t pattern_bytes, cudaStream_t stream);
 
-/* Writes the checksum of `src` to `out`, aligned to 8. Also enqueues the memset that clears `out`. */
+/* Writes the checksum of `src` to `out`, aligned to 8. Also enqueues the memset that clears it. */
 cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *out,
                                     cudaStream_t stream);
 
 /* Copies each item's bytes from `src` to `dst`. The items, aligned to 8, lie in device memory or in
- * host memory that the device reads at the host's addresses. `bytes` is about what the items have
- * together; it decides how the work is divided, and nothing else. An upload reads each byte once, so
- * that it crosses the bus once. */
+ * host memory that the device reads at the host's addresses. `bytes` is about how many bytes they
+ * have together; it decides how the work is divided, and nothing else. An upload reads each byte
+ * once, so that it crosses the bus once. */
 cudaError_t pinlane_launch_move(enum pinlane_mover mover, const struct pinlane_item *items,
                                 uint64_t count, uint64_t bytes, cudaStream_t stream);
 

@@ -84,8 +84,8 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
             } else {
                 "this build has no CUDA: the crate's feature `cuda` was off when it was compiled"
             },
-            "install the CUDA toolkit and build again with the feature `cuda` (PINLANE_CUDA=on makes \
-             its absence an error), or use Device::emulated()",
+            "install the CUDA toolkit and build again with the feature `cuda` (PINLANE_CUDA=on \
+             makes its absence an error), or use Device::emulated()",
         )
     })?;
     if FIRST_USE.get_or_init(Process::current).is_current() {
@@ -220,8 +220,8 @@ impl Device {
         Ok(MemoryInfo { free, total })
     }
 
-    /// Bytes that are never freed because the device failed: when their buffer was dropped, its last
-    /// use could not be proven complete. Counts device memory, and memory given to
+    /// Bytes that are never freed because the device failed: when their buffer was dropped, its
+    /// last use could not be proven complete. Counts device memory, and memory given to
     /// [`register`](Self::register).
     #[must_use]
     pub fn quarantined_bytes(&self) -> usize {

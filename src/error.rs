@@ -2,8 +2,8 @@
 //!
 //! Every fallible function of the crate returns [`Error`]. It is one pointer wide, so a `Result`
 //! costs the hot path nothing. It carries a [`kind`](Error::kind) to match on, the
-//! [CUDA code](Error::cuda_code) if the runtime reported one, the [operation](Error::operation) that
-//! failed, and a message that names sizes, devices and the remedy.
+//! [CUDA code](Error::cuda_code) if the runtime reported one, the [operation](Error::operation)
+//! that failed, and a message that names sizes, devices and the remedy.
 
 use std::fmt;
 use std::sync::Arc;
@@ -236,8 +236,8 @@ impl Error {
         self
     }
 
-    /// The same error, with the code of the CUDA runtime behind it. For errors whose kind and remedy
-    /// are more precise than those that [`cuda`](Self::cuda) finds for the code.
+    /// The same error, with the code of the CUDA runtime behind it. For errors whose kind and
+    /// remedy are more precise than those that [`cuda`](Self::cuda) finds for the code.
     #[cold]
     pub(crate) fn with_code(mut self, code: CudaCode) -> Self {
         self.0.cuda = Some(code);

@@ -16,8 +16,8 @@ use crate::timeline::Timeline;
 
 /// A queue of device work, executed in order. Cheap to clone; all clones are the same stream.
 ///
-/// Streams are independent of each other. If a buffer is used on several, the crate orders the uses.
-/// Dropping the last clone returns at once; work already enqueued is executed.
+/// Streams are independent of each other. If a buffer is used on several, the crate orders the
+/// uses. Dropping the last clone returns at once; work already enqueued is executed.
 #[derive(Clone)]
 pub struct Stream {
     pub(crate) timeline: Arc<Timeline>,
@@ -70,8 +70,8 @@ impl Device {
         self.stream_of(adopt_stream(self.context(), RawStream::PER_THREAD))
     }
 
-    /// Borrows a `cudaStream_t` that other code owns. 0 and 1 are the legacy default stream, 2 is the
-    /// calling thread's default stream.
+    /// Borrows a `cudaStream_t` that other code owns. 0 and 1 are the legacy default stream, 2 is
+    /// the calling thread's default stream.
     ///
     /// # Safety
     ///
@@ -99,8 +99,8 @@ impl Stream {
         self.timeline.raw().device
     }
 
-    /// The `cudaStream_t`, for foreign code. This crate does not see what is enqueued there: tell it
-    /// with [`foreign`](Self::foreign) if that uses its buffers.
+    /// The `cudaStream_t`, for foreign code. This crate does not see what is enqueued there: tell
+    /// it with [`foreign`](Self::foreign) if that uses its buffers.
     #[must_use]
     pub fn as_raw(&self) -> *mut c_void {
         self.timeline.expose();

@@ -1,10 +1,24 @@
 //! The methods of a driver, as data.
 
-/// Names the methods of [`Driver`](super::Driver), for messages, counters and fault injection.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-#[repr(usize)]
-pub enum Call {
+macro_rules! calls {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Names the methods of [`Driver`](super::Driver), for messages, counters and fault
+        /// injection.
+        #[non_exhaustive]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        #[repr(usize)]
+        pub enum Call {
+            $($(#[$doc])* $name,)*
+        }
+
+        impl Call {
+            /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
+            pub const ALL: [Call; [$(Call::$name),*].len()] = [$(Call::$name),*];
+        }
+    };
+}
+
+calls! {
     /// `cudaHostAlloc`
     HostAlloc,
     /// `cudaFreeHost`
@@ -71,43 +85,4 @@ pub enum Call {
     MoveItems,
     /// A launch of the busy kernel
     Busy,
-}
-
-impl Call {
-    /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
-    pub const ALL: [Call; 33] = [
-        Call::HostAlloc,
-        Call::HostFree,
-        Call::HostRegister,
-        Call::HostUnregister,
-        Call::DeviceAlloc,
-        Call::DeviceFree,
-        Call::CopyH2D,
-        Call::CopyD2H,
-        Call::CopyBatch,
-        Call::CopyD2D,
-        Call::CopyPeer,
-        Call::StreamCreate,
-        Call::StreamDestroy,
-        Call::StreamQuery,
-        Call::StreamSynchronize,
-        Call::StreamWaitEvent,
-        Call::StreamCapture,
-        Call::EventCreate,
-        Call::EventDestroy,
-        Call::EventRecord,
-        Call::EventQuery,
-        Call::EventSynchronize,
-        Call::EventElapsed,
-        Call::LaunchHost,
-        Call::PeerQuery,
-        Call::PeerEnable,
-        Call::PoolAccess,
-        Call::Attributes,
-        Call::MemoryInfo,
-        Call::Fill,
-        Call::Checksum,
-        Call::MoveItems,
-        Call::Busy,
-    ];
 }

@@ -53,9 +53,9 @@ pub unsafe trait Kernels {
     /// # Safety
     ///
     /// * `stream` is live.
-    /// * `items` is the address of `count` [`Item`](super::Item)s, aligned to 8, in device memory or in one
-    ///   page-locked block, valid until retired. Those in host memory are complete when the call is
-    ///   made.
+    /// * `items` is the address of `count` [`Item`](super::Item)s, aligned to 8, in device memory
+    ///   or in one page-locked block, valid until retired. Those in host memory are complete when
+    ///   the call is made.
     /// * Every source and every destination lies in the memory that `mover` says: in one device
     ///   allocation or in one page-locked block. All are valid until retired, and the host neither
     ///   reads nor writes a destination until then; any alignment.

@@ -82,7 +82,8 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     fn versions(&self) -> DriverResult<(i32, i32)>;
 
     /// Allocates page-locked host memory. May block for long, and may synchronize the device.
-    /// `cudaHostAlloc`; `bytes` must not be 0 ([`CudaCode::INVALID_VALUE`]).
+    /// `cudaHostAlloc`; `bytes` must not be 0
+    /// ([`CudaCode::INVALID_VALUE`](crate::CudaCode::INVALID_VALUE)).
     fn host_alloc(
         &self,
         device: Ordinal,
@@ -177,10 +178,12 @@ pub unsafe trait Driver: Kernels + Send + Sync {
     /// Makes many copies, in any order among themselves. The batch as a whole has its place in the
     /// stream. `cuMemcpyBatchAsync`
     ///
-    /// The legacy stream is refused with [`CudaCode::INVALID_VALUE`]; a capturing stream with
-    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], and its capture goes on; a driver that is too old
-    /// with [`CudaCode::NOT_SUPPORTED`]. A batch of no bytes does nothing, on any
-    /// stream.
+    /// The legacy stream is refused with
+    /// [`CudaCode::INVALID_VALUE`](crate::CudaCode::INVALID_VALUE); a capturing stream with
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`](crate::CudaCode::STREAM_CAPTURE_UNSUPPORTED), and
+    /// its capture goes on; a driver that is too old with
+    /// [`CudaCode::NOT_SUPPORTED`](crate::CudaCode::NOT_SUPPORTED). A batch of no bytes does
+    /// nothing, on any stream.
     ///
     /// # Safety
     ///

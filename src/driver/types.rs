@@ -129,8 +129,8 @@ pub enum BatchKind {
     D2D,
 }
 
-/// What [`Kernels::move_items`](super::Kernels::move_items) is to copy, 24 bytes, laid out as `pinlane_item` in
-/// `cuda/kernels.h`.
+/// What [`Kernels::move_items`](super::Kernels::move_items) is to copy, 24 bytes, laid out as
+/// `pinlane_item` in `cuda/kernels.h`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 pub struct Item {
@@ -142,7 +142,8 @@ pub struct Item {
     pub bytes: u64,
 }
 
-/// Where the items of one [`Kernels::move_items`](super::Kernels::move_items) lie. It decides how the kernel is launched.
+/// Where the items of one [`Kernels::move_items`](super::Kernels::move_items) lie. It decides how
+/// the kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mover {
     /// Sources in page-locked host memory, destinations in device memory.

@@ -19,9 +19,10 @@ impl Timeline {
     /// doubling length from the oldest event up to a pending one, then bisection.
     ///
     /// If all events are complete, the open group comes next. On a private stream it gets an event,
-    /// which is asked about. An exposed stream may be captured at any moment: there the group gets an
-    /// event for the next time, and a question that is allowed in a capture shows whether the device
-    /// is lost. In a host function or a forked child, where no call is allowed, nothing happens.
+    /// which is asked about. An exposed stream may be captured at any moment: there the group gets
+    /// an event for the next time, and a question that is allowed in a capture shows whether the
+    /// device is lost. In a host function or a forked child, where no call is allowed, nothing
+    /// happens.
     ///
     /// # Errors
     ///
@@ -107,9 +108,9 @@ impl Timeline {
     /// Called when `position` has been pushed. Once in a while it retires the older half of the
     /// pending positions, if that is complete, with one query. Errors are left to whoever waits.
     ///
-    /// The next sweep comes after half as many submissions as are pending, but at least `SWEEP_ABOVE
-    /// / 2`. So many submissions share its cost, and the list stays within a few times of what is
-    /// really pending.
+    /// The next sweep comes after half as many submissions as are pending, but at least
+    /// `SWEEP_ABOVE / 2`. So many submissions share its cost, and the list stays within a few times
+    /// of what is really pending.
     #[inline]
     pub(super) fn sweep(&self, driver: &dyn Driver, position: u64) {
         // Two threads may sweep at once; that is cheaper than a read-modify-write.

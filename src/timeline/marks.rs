@@ -5,8 +5,8 @@
 //! * `pending` holds the positions from `first` on, without gaps; every one below `first` is
 //!   complete.
 //! * A mark is `done` only if its operation is known to be complete.
-//! * When the event that [`event_for`](Marks::event_for) names is complete, so is the position asked
-//!   about.
+//! * When the event that [`event_for`](Marks::event_for) names is complete, so is the position
+//!   asked about.
 //! * Every position below `fenced` is complete, or covered by the event of a pending mark;
 //!   `open_end` is past the last position without an event of its own. So all positions that no
 //!   event covers lie in `fenced..open_end`.

@@ -6,9 +6,9 @@
 //!
 //! An operation is *fenced*: an event is recorded right behind it. Recording an event costs a good
 //! part of what a small copy costs, so small copies on a [sealed](Exposure) stream share one: they
-//! form a *group*, and the eighth brings the event. Copies on a blocking stream form no groups: work
-//! of the legacy stream could come between two of them, and the first would then count as pending
-//! until that work is done.
+//! form a *group*, and the eighth brings the event. Copies on a blocking stream form no groups:
+//! work of the legacy stream could come between two of them, and the first would then count as
+//! pending until that work is done.
 //!
 //! ```text
 //!   position      0      1      2      3      4      5      6
@@ -25,9 +25,9 @@
 //!   all those positions are. Two threads may submit at once, in any order: a position says nothing
 //!   about the one before it, unless it covers it.
 //! * **Every pending position can be waited for.** By the first of these that there is: its own
-//!   event; the next event that covers it; on a private stream with nothing behind the position, the
-//!   stream; a new event, which the waiter records at once, as a position without an operation; the
-//!   whole stream (soundness rule 7).
+//!   event; the next event that covers it; on a private stream with nothing behind the position,
+//!   the stream; a new event, which the waiter records at once, as a position without an operation;
+//!   the whole stream (soundness rule 7).
 //! * **A group is small.** Between a position and its event lie at most seven small copies, and
 //!   those that other threads enqueue at the same moment. Anything that may take longer, another
 //!   operation or a wait for another stream, closes the open group first.
@@ -87,7 +87,8 @@ pub(crate) enum Exposure {
     /// Work that others enqueue on the stream: code outside this crate has the handle.
     Shared,
     /// Also work of other streams. A blocking stream and the per-thread default stream wait
-    /// implicitly for the legacy stream, and that one for them; a borrowed stream may be such a one.
+    /// implicitly for the legacy stream, and that one for them; a borrowed stream may be such a
+    /// one.
     Bound,
 }
 

@@ -128,8 +128,8 @@ impl Timeline {
     fn take_event(&self, driver: &dyn Driver) -> Result<Arc<Event>> {
         {
             let idle = &mut self.lock().idle;
-            // The last one used is the likeliest to be cached. One that somebody still waits on goes
-            // to the other end.
+            // The last one used is the likeliest to be cached. One that somebody still waits on
+            // goes to the other end.
             for _ in 0..idle.len().min(4) {
                 match idle.pop_back() {
                     Some(event) if Arc::strong_count(&event) == 1 => return Ok(event),

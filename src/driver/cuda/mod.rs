@@ -26,7 +26,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, OnceLock};
 
 use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
-use self::thread::{call, call_on, call_with_device, on_device, relaxed};
+use self::thread::{call, call_on, call_on_device, call_with_device, relaxed};
 use super::{
     Attribute, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags,
     HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
@@ -111,12 +111,8 @@ unsafe impl Driver for CudaDriver {
 
     fn memory_info(&self, device: Ordinal) -> DriverResult<(usize, usize)> {
         let (mut free, mut total) = (0, 0);
-        call(|| {
-            on_device(device, || {
-                // SAFETY: both are live numbers for the call to write.
-                relaxed(|| unsafe { sys::cudaMemGetInfo(&mut free, &mut total) })
-            })
-        })?;
+        // SAFETY: both are live numbers for the call to write.
+        call_on_device(device, || unsafe { sys::cudaMemGetInfo(&mut free, &mut total) })?;
         Ok((free, total))
     }
 
@@ -143,12 +139,8 @@ unsafe impl Driver for CudaDriver {
         };
         let flags = alloc_flags(flags);
         let mut block = Address::null();
-        call(|| {
-            on_device(device, || {
-                // SAFETY: the slot is a live pointer for the call to write.
-                relaxed(|| unsafe { sys::cudaHostAlloc(block.slot(), bytes, flags) })
-            })
-        })?;
+        // SAFETY: the slot is a live pointer for the call to write.
+        call_on_device(device, || unsafe { sys::cudaHostAlloc(block.slot(), bytes, flags) })?;
         let block = NonNull::new(block.get().cast::<u8>()).ok_or(CudaCode::MEMORY_ALLOCATION)?;
         if !block.addr().get().is_multiple_of(PAGE) {
             let block = Address::host(block.as_ptr());
@@ -174,13 +166,8 @@ unsafe impl Driver for CudaDriver {
     ) -> DriverResult<()> {
         let flags = register_flags(flags)?;
         let range = Address::host(ptr.as_ptr());
-        call(move || {
-            on_device(device, || {
-                // SAFETY: the range is mapped and stays so until unregistered: promised by the
-                // caller.
-                relaxed(|| unsafe { sys::cudaHostRegister(range.get(), bytes, flags) })
-            })
-        })
+        // SAFETY: the range is mapped and stays so until unregistered: promised by the caller.
+        call_on_device(device, move || unsafe { sys::cudaHostRegister(range.get(), bytes, flags) })
     }
 
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
@@ -293,18 +280,13 @@ unsafe impl Driver for CudaDriver {
     fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
         let bits = if flags.blocking { sys::cudaStreamDefault } else { sys::cudaStreamNonBlocking };
         let mut handle = 0;
-        call(|| {
-            on_device(device, || {
-                relaxed(|| {
-                    let mut stream = null_mut();
-                    // SAFETY: `stream` is a live handle for the call to write.
-                    let code = unsafe {
-                        sys::cudaStreamCreateWithPriority(&mut stream, bits, flags.priority)
-                    };
-                    handle = stream.expose_provenance();
-                    code
-                })
-            })
+        call_on_device(device, || {
+            let mut stream = null_mut();
+            // SAFETY: `stream` is a live handle for the call to write.
+            let code =
+                unsafe { sys::cudaStreamCreateWithPriority(&mut stream, bits, flags.priority) };
+            handle = stream.expose_provenance();
+            code
         })?;
         Ok(RawStream { device, handle })
     }
@@ -357,16 +339,12 @@ unsafe impl Driver for CudaDriver {
     fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
         let bits = if timing { sys::cudaEventDefault } else { sys::cudaEventDisableTiming };
         let mut handle = 0;
-        call(|| {
-            on_device(device, || {
-                relaxed(|| {
-                    let mut event = null_mut();
-                    // SAFETY: `event` is a live handle for the call to write.
-                    let code = unsafe { sys::cudaEventCreateWithFlags(&mut event, bits) };
-                    handle = event.expose_provenance();
-                    code
-                })
-            })
+        call_on_device(device, || {
+            let mut event = null_mut();
+            // SAFETY: `event` is a live handle for the call to write.
+            let code = unsafe { sys::cudaEventCreateWithFlags(&mut event, bits) };
+            handle = event.expose_provenance();
+            code
         })?;
         Ok(RawEvent { device, handle })
     }
@@ -427,13 +405,8 @@ unsafe impl Driver for CudaDriver {
     }
 
     fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
-        let answer = call(|| {
-            on_device(device, || {
-                // SAFETY: takes numbers and checks them; the flags must be 0.
-                relaxed(|| unsafe { sys::cudaDeviceEnablePeerAccess(peer, 0) })
-            })
-        });
-        match answer {
+        // SAFETY: takes numbers and checks them; the flags must be 0.
+        match call_on_device(device, || unsafe { sys::cudaDeviceEnablePeerAccess(peer, 0) }) {
             Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED) => Ok(()),
             answer => answer,
         }

@@ -45,6 +45,14 @@ fn call_here(f: impl FnOnce() -> sys::cudaError) -> DriverResult<()> {
     })
 }
 
+/// [`call`] in [`relaxed`] mode, with `device` current.
+pub(super) fn call_on_device(
+    device: Ordinal,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    call(|| on_device(device, || relaxed(f)))
+}
+
 /// A call that names a stream. Only a default stream depends on the current device.
 pub(super) fn call_on(
     stream: RawStream,
@@ -66,8 +74,9 @@ pub(super) fn call_with_device(
 /// if the device is current already, that costs one comparison.
 ///
 /// Gives what `f` gave, even if the old device cannot be set back: what `f` made or enqueued is
-/// there, and an error would keep the caller from releasing it or waiting for it. Setting back fails
-/// only in a corrupted context or while the runtime unloads, and the next call reports that itself.
+/// there, and an error would keep the caller from releasing it or waiting for it. Setting back
+/// fails only in a corrupted context or while the runtime unloads, and the next call reports that
+/// itself.
 pub(super) fn on_device(device: Ordinal, f: impl FnOnce() -> sys::cudaError) -> sys::cudaError {
     if there_is_one_device() {
         return f();

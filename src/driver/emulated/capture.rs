@@ -96,7 +96,7 @@ impl Machine {
         }
         state.operations += 1;
         for host in action.host_uses() {
-            state.held.push((*host, id));
+            state.held.push((host.clone(), id));
             self.host.begin_use(host, id);
         }
         if let Action::Mark { event } = *action

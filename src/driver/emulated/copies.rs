@@ -123,12 +123,13 @@ impl Runtime {
             }
             let host = machine.pageable(call, key, ptr, bytes, access)?;
             let way = machine.way(&host);
-            let mut transfer = transfer(host, device);
-            if let (Way::Stage, Transfer::In { src, .. }) = (way, &mut transfer) {
+            let transfer = if way == Way::Stage {
                 // SAFETY: valid as the caller says, who does not write to it during the call.
                 let taken = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
-                *src = Source::Taken(taken.into());
-            }
+                Transfer::In { dst: device, src: Source::Taken(taken.into()) }
+            } else {
+                transfer(host, device)
+            };
             machine.submit(key, Vec::new(), Action::Copy(call, transfer))?;
             Ok((way == Way::Block).then(|| machine.tail(key)))
         })?;
@@ -211,7 +212,8 @@ impl Machine {
         Err(self.not_page_locked(call, key, ptr, bytes, "are not in one page-locked block"))
     }
 
-    /// The host's side of a copy of pageable memory (rule 7): page-locked as a whole, or not at all.
+    /// The host's side of a copy of pageable memory (rule 7): page-locked as a whole, or not at
+    /// all.
     fn pageable(
         &mut self,
         call: Call,
@@ -222,7 +224,7 @@ impl Machine {
     ) -> DriverResult<HostUse> {
         match self.host.cover(ptr, bytes) {
             Cover::Whole => Ok(HostUse::locked(ptr, bytes, access)),
-            Cover::None => Ok(HostUse { ptr, bytes, access, pageable: true, fingerprint: None }),
+            Cover::None => Ok(HostUse { pageable: true, ..HostUse::locked(ptr, bytes, access) }),
             Cover::Part => {
                 Err(self.not_page_locked(call, key, ptr, bytes, "are page-locked in part"))
             }

@@ -151,8 +151,8 @@ impl Machine {
     }
 
     #[cold]
-    fn push(&mut self, key: Key, mut operation: Operation) {
-        self.disturb(&mut operation.action);
+    fn push(&mut self, key: Key, operation: Operation) {
+        self.disturb(&operation.action);
         for host in operation.action.host_uses() {
             self.host.begin_use(host, operation.id);
         }
@@ -175,8 +175,8 @@ impl Machine {
 
     /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
     /// what it is to read is hashed, since it must not change.
-    fn disturb(&mut self, action: &mut Action) {
-        for host in action.host_uses_mut() {
+    fn disturb(&mut self, action: &Action) {
+        for host in action.host_uses() {
             if !self.is_settled(host) {
                 continue;
             }
@@ -186,7 +186,7 @@ impl Machine {
                 // valid; and the host does not write to what an operation reads until that is
                 // retired.
                 let contents = unsafe { HostMemory::bytes(ptr, bytes) };
-                host.fingerprint = Some(rng::fingerprint(contents));
+                host.fingerprint.set(Some(rng::fingerprint(contents)));
             } else {
                 // SAFETY: the same; and the host does not access what an operation writes at all.
                 unsafe { self.host.poison(ptr, bytes) };
@@ -194,8 +194,8 @@ impl Machine {
         }
     }
 
-    /// Whether no pending operation may touch the range in a conflicting way. Such an operation names
-    /// the range, or is a host function, which may touch anything.
+    /// Whether no pending operation may touch the range in a conflicting way. Such an operation
+    /// names the range, or is a host function, which may touch anything.
     pub(super) fn is_settled(&self, host: &HostUse) -> bool {
         let other = if host.access == Access::Read { Access::Write } else { Access::Read };
         self.host_functions == 0 && !self.host.is_pending(host.ptr, host.bytes, other)

@@ -140,12 +140,12 @@ impl Machine {
 
     /// Reports a change of what an operation reads that was made while it was pending.
     fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
-        let Some(earlier) = host.fingerprint else { return };
+        let Some(earlier) = host.fingerprint.get() else { return };
         // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
         if earlier != rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) }) {
             let message = format!(
-                "the source of {call:?} on {}, {} bytes at {:#x}, was written to before the copy was \
-                 done",
+                "the source of {call:?} on {}, {} bytes at {:#x}, was written to before the copy \
+                 was done",
                 self.describe(key),
                 host.bytes,
                 host.ptr.address()

@@ -10,6 +10,7 @@
 //! This is the one place that dereferences host memory.
 
 use std::alloc::Layout;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
@@ -45,7 +46,7 @@ pub(super) enum Access {
 }
 
 /// A range of host memory that an operation names.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct HostUse {
     pub(super) ptr: HostPtr,
     pub(super) bytes: usize,
@@ -53,13 +54,13 @@ pub(super) struct HostUse {
     /// In no page-locked block: only the caller knows how long it stays valid.
     pub(super) pageable: bool,
     /// For a read: a hash of the contents at the call, if they must not change.
-    pub(super) fingerprint: Option<u64>,
+    pub(super) fingerprint: Cell<Option<u64>>,
 }
 
 impl HostUse {
     /// Of page-locked memory.
     pub(super) fn locked(ptr: HostPtr, bytes: usize, access: Access) -> Self {
-        HostUse { ptr, bytes, access, pageable: false, fingerprint: None }
+        HostUse { ptr, bytes, access, pageable: false, fingerprint: Cell::new(None) }
     }
 }
 

@@ -11,7 +11,7 @@
 //! | | the stream that waits | its calls |
 //! |---|---|---|
 //! | released | goes on, as if the event had come | succeed |
-//! | held | goes on only if what it waits for does | a query or a wait reports the loss of the other device |
+//! | held | goes on only if what it waits for does | a query or a wait reports the other's loss |
 
 use super::machine::{Execution, Machine};
 use super::operation::Operation;

@@ -107,8 +107,8 @@ pub(super) struct Device {
     pub(super) lost: Option<CudaCode>,
     pub(super) legacy: Key,
     pub(super) per_thread: PerThread,
-    /// The devices whose memory this one's kernels may access, by `cudaMemPoolSetAccess`: all memory
-    /// comes from a pool.
+    /// The devices whose memory this one's kernels may access, by `cudaMemPoolSetAccess`: all
+    /// memory comes from a pool.
     pub(super) peers: Vec<Ordinal>,
     /// Time that busy kernels would have taken.
     pub(super) busy_nanoseconds: u64,

@@ -1,8 +1,8 @@
 //! The emulated device: a CUDA runtime in pure Rust, for machines without a GPU and for finding
 //! bugs.
 //!
-//! It is a [`Driver`](super::Driver) like any other: code above the seam cannot tell the difference.
-//! [`Emulator`] gives access to what it adds:
+//! It is a [`Driver`](super::Driver) like any other: code above the seam cannot tell the
+//! difference. [`Emulator`] gives access to what it adds:
 //!
 //! * it runs operations when a seed says so, within what CUDA's documents allow;
 //! * it makes calls fail on request;
@@ -11,10 +11,10 @@
 //!
 //! ```text
 //!  emulator::Emulator --+
-//!                       +--> runtime::Runtime --> runtime::Shared: one lock --> machine::Machine
-//!  driver::Driver ------+                             ^                  streams, events, backlog,
-//!                                                     |                  device_memory, host_memory,
-//!                                         host_thread: host functions    fault, finding, rng
+//!                       +--> runtime::Runtime --> Shared: one lock --> machine::Machine
+//!  driver::Driver ------+                           ^               streams, events, backlog,
+//!                                                   |               device_memory, host_memory,
+//!                                       host_thread: host functions     fault, finding, rng
 //!
 //!  What is done to a Machine:
 //!    enqueue    what a call does        capture   graph captures, and what they forbid
@@ -27,18 +27,19 @@
 //! * All state is under one lock. Host functions, the only code of the user's, run on a thread of
 //!   their own with nothing locked.
 //! * Every access to memory is checked first. A bad device address loses the device, a bad host
-//!   range fails the call, and host memory freed in flight is kept for ever. So a program that breaks
-//!   CUDA's rules is told, and its behaviour stays defined as long as it keeps the safety contract of
-//!   [`Driver`](super::Driver).
+//!   range fails the call, and host memory freed in flight is kept for ever. So a program that
+//!   breaks CUDA's rules is told, and its behaviour stays defined as long as it keeps the safety
+//!   contract of [`Driver`](super::Driver).
 //! * A run that uses one thread and no host function depends on the seed alone.
 //!
 //! # Choices
 //!
 //! Where CUDA's documents leave a choice, the emulated device promises the least: a synchronize of
-//! the legacy stream waits for that stream only, and allocation and free synchronize nothing. Device
-//! addresses are never given out twice. A busy kernel takes no real time, but counts in
-//! [`event_elapsed`](super::Driver::event_elapsed). Host memory that is still allocated when the last
-//! handle goes is leaked, because somebody may hold a pointer into it. There is no last-error slot.
+//! the legacy stream waits for that stream only, and allocation and free synchronize nothing.
+//! Device addresses are never given out twice. A busy kernel takes no real time, but counts in
+//! [`event_elapsed`](super::Driver::event_elapsed). Host memory that is still allocated when the
+//! last handle goes is leaked, because somebody may hold a pointer into it. There is no last-error
+//! slot.
 
 mod capture;
 mod copies;

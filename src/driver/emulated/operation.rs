@@ -158,19 +158,4 @@ impl Action {
         };
         transfers.iter().filter_map(of_transfer).chain(uses)
     }
-
-    pub(super) fn host_uses_mut(&mut self) -> impl Iterator<Item = &mut HostUse> {
-        let (transfers, uses): (&mut [Transfer], &mut [HostUse]) = match self {
-            Action::Copy(_, transfer) => (std::slice::from_mut(transfer), &mut []),
-            Action::Batch(transfers) => (transfers, &mut []),
-            Action::Move { uses, .. } => (&mut [], uses),
-            _ => (&mut [], &mut []),
-        };
-        let of_transfer = |transfer| match transfer {
-            &mut Transfer::In { src: Source::Host(ref mut host), .. } => Some(host),
-            Transfer::Out { dst, .. } => Some(dst),
-            _ => None,
-        };
-        transfers.iter_mut().filter_map(of_transfer).chain(uses)
-    }
 }

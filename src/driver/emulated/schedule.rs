@@ -76,8 +76,8 @@ impl Machine {
         self.drive(target)
     }
 
-    /// What a query answers. In lazy mode it says "not ready" for a while and then makes the progress
-    /// that it needs, so a program that polls comes to an end.
+    /// What a query answers. In lazy mode it says "not ready" for a while and then makes the
+    /// progress that it needs, so a program that polls comes to an end.
     pub(super) fn poll(&mut self, target: Position, patience: &mut u8) -> DriverResult<Poll> {
         if self.is_complete(target) {
             return Ok(Poll::Done);
