@@ -1,7 +1,7 @@
 //! The four operations whose walks `scripts/walk` counts: each runs until nothing is new to it, and
 //! then once more inside [`walked`], which valgrind watches.
 
-use pinlane::{Device, PinnedPool, Result, UploadItem};
+use pinlane::{Device, PinnedPool, Result};
 
 const LEN: usize = 1 << 16;
 const ITEMS: usize = 100;
@@ -47,12 +47,10 @@ fn upload_of_a_batch(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     let host = vec![vec![1.0f32; LEN / ITEMS]; ITEMS];
     let mut gpu = host.iter().map(|h| device.alloc(h.len())).collect::<Result<Vec<_>>>()?;
-    let pairs = host.iter().zip(&mut gpu);
-    let mut items = pairs.map(|(h, g)| UploadItem::new(h, g)).collect::<Result<Vec<_>>>()?;
     for _ in 0..WARM {
-        stream.upload_batch(&mut items)?.wait()?;
+        stream.upload_batch(host.iter().zip(&mut gpu))?.wait()?;
     }
-    walked(|| stream.upload_batch(&mut items))?.wait()
+    walked(|| stream.upload_batch(host.iter().zip(&mut gpu)))?.wait()
 }
 
 fn main() -> Result<()> {

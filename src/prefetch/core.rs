@@ -30,6 +30,9 @@ use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
 use crate::ticket::Ticket;
 use crate::wakers;
 
+/// The call that makes a pipeline, by the name that its errors give it.
+pub(super) const START: &str = "Prefetch::start";
+
 /// How long a worker with nothing to do spins before it sleeps.
 const SPIN: Duration = Duration::from_micros(200);
 

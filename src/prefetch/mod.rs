@@ -46,14 +46,13 @@ pub use batches::DeviceBatches;
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, HostSlices, IntoHostBatch, Space};
 pub use progress::Progress;
 
-use self::core::Core;
+use self::core::{Core, START};
 use self::shelf::Shelf;
 use self::worker::Pipeline;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
 
-const START: &str = "Prefetch::start";
 const MOST_DEPTH: usize = 1 << 16;
 const MOST_WORKERS: usize = 256;
 

@@ -5,9 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::thread;
 
-use super::START;
 use super::copy::Copier;
-use super::core::{Core, Outcome};
+use super::core::{Core, Outcome, START};
 use super::host::IntoHostBatch;
 use super::progress::Progress;
 use super::shelf::Shelf;

@@ -58,6 +58,8 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize, stores: St
 /// * As for [`copy`].
 #[cfg(target_arch = "x86_64")]
 unsafe fn stream(dst: *mut u8, src: *const u8, bytes: usize) {
+    use x86::LINE;
+
     // The head up to the first whole line and the tail behind the last one take ordinary stores.
     let head = dst.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
@@ -84,10 +86,6 @@ unsafe fn stream(dst: *mut u8, src: *const u8, bytes: usize) {
     unsafe { ptr::copy_nonoverlapping(src, dst, bytes) };
 }
 
-/// A cache line, in bytes.
-#[cfg(target_arch = "x86_64")]
-const LINE: usize = 64;
-
 #[cfg(target_arch = "x86_64")]
 mod x86 {
     use std::arch::x86_64::{
@@ -95,7 +93,8 @@ mod x86 {
         _mm256_stream_si256, _mm512_loadu_si512, _mm512_stream_si512,
     };
 
-    use super::LINE;
+    /// A cache line, in bytes.
+    pub(super) const LINE: usize = 64;
 
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(super) enum Width {
@@ -199,6 +198,8 @@ mod tests {
     #[cfg(target_arch = "x86_64")]
     #[test]
     fn every_width_that_this_machine_has_copies_whole_lines() {
+        use x86::LINE;
+
         let source = sample(10 * LINE + 64);
         let mut kernels: Vec<(&str, Kernel)> = vec![("sse2", x86::lines_128)];
         if is_x86_feature_detected!("avx") {
