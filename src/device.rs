@@ -3,10 +3,15 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use bytemuck::Pod;
+
 use crate::context::Context;
 use crate::copy::staged::{Engine, Staging};
-use crate::driver::{self, Attribute, Driver, Ordinal, RawStream, StreamFlags};
+use crate::driver::{self, Attribute, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{
+    DeviceBuf, Heap, HostMemory, PinnedSliceMut, Refused, Registered, with_registered,
+};
 use crate::process::Process;
 use crate::timeline::{Origin, Timeline};
 
@@ -21,27 +26,12 @@ pub struct Device {
 
 pub(crate) struct DeviceInner {
     context: Arc<Context>,
-    /// Device memory is allocated in the order of this stream, which nothing else ever delays.
-    allocations: Arc<Timeline>,
-    /// Device memory is freed in the order of this stream, which waits for the memory's users.
-    frees: Arc<Timeline>,
+    heap: Heap,
     /// For copies of pageable memory and for batches. Made when the first one comes.
     engine: OnceLock<Engine>,
 }
 
 impl DeviceInner {
-    pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.context
-    }
-
-    pub(crate) fn allocations(&self) -> &Arc<Timeline> {
-        &self.allocations
-    }
-
-    pub(crate) fn frees(&self) -> &Arc<Timeline> {
-        &self.frees
-    }
-
     pub(crate) fn engine(&self) -> Result<&Engine> {
         if self.engine.get().is_none() {
             // Another thread may be faster.
@@ -189,8 +179,8 @@ impl Device {
         }
         let allocations = create_stream(&context, StreamFlags::default())?;
         let frees = create_stream(&context, StreamFlags::default())?;
-        let engine = OnceLock::new();
-        Ok(Device { inner: Arc::new(DeviceInner { context, allocations, frees, engine }) })
+        let (heap, engine) = (Heap { allocations, frees }, OnceLock::new());
+        Ok(Device { inner: Arc::new(DeviceInner { context, heap, engine }) })
     }
 
     /// The device's number.
@@ -234,6 +224,86 @@ impl Device {
     #[must_use]
     pub fn live_streams(&self) -> usize {
         self.inner.context.live_streams()
+    }
+
+    /// Allocates `len` elements of device memory. The contents are unspecified. Does not wait for
+    /// the device: the allocation is made in stream order (`cudaMallocAsync`).
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::OutOfDeviceMemory`]; [`ErrorKind::InvalidValue`] if the size overflows.
+    pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuf<T>> {
+        DeviceBuf::alloc(&self.inner.heap, len)
+    }
+
+    /// Borrows `len` elements of device memory that somebody else allocated. Copies to and from it
+    /// are tracked. Dropping the buffer does not free the memory.
+    ///
+    /// # Safety
+    ///
+    /// * `ptr .. ptr + len * size_of::<T>()` lies in one allocation on this device, aligned for
+    ///   `T`.
+    /// * It stays allocated until every operation enqueued through the buffer is complete.
+    /// * Work on it that was enqueued elsewhere before this call is complete, or is ordered before
+    ///   the streams that the buffer is used on.
+    /// * The caller orders work on it that is enqueued elsewhere after this call.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::InvalidValue`] if the size overflows.
+    pub unsafe fn borrow_memory<T: Pod>(&self, ptr: DevicePtr, len: usize) -> Result<DeviceBuf<T>> {
+        DeviceBuf::borrowed(self.context(), ptr, len)
+    }
+
+    /// Page-locks memory that exists already, for all devices of the process (`cudaHostRegister`).
+    /// Blocks for about as long as an allocation of page-locked memory of that size. For memory of
+    /// zero bytes it returns at once.
+    ///
+    /// # Errors
+    ///
+    /// Every error gives the owner back:
+    ///
+    /// * [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the memory is page-locked
+    ///   already, or cannot be page-locked: shared mappings of files;
+    /// * [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
+    /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
+    /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function.
+    pub fn register<O: HostMemory>(&self, owner: O) -> Result<Registered<O>, Refused<O>> {
+        Registered::new(self.context(), owner)
+    }
+
+    /// Page-locks a slice while `work` runs. `work` gets the slice as a view for copies. The call
+    /// blocks to page-lock the slice, as [`register`](Self::register) does. At the end, also when
+    /// `work` panics, it blocks until the device is done with the slice.
+    ///
+    /// ```
+    /// # use pinlane::Device;
+    /// let device = Device::open_or_emulated()?;
+    /// let stream = device.stream()?;
+    /// let mut gpu = device.alloc::<u32>(1000)?;
+    /// let mut values = vec![7; 1000];
+    /// device.with_registered(&mut values, |view| stream.upload(view.as_slice(), &mut gpu))??;
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    ///
+    /// # Aborts
+    ///
+    /// Aborts the process if a copy may still be under way and every way to wait for it fails, for
+    /// example because the device is lost. The device may then still write to the slice, and on
+    /// return the slice would belong to the caller again. If memory must survive the loss of a
+    /// device, give it to [`register`](Self::register), which keeps it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`register`](Self::register); `work` was then not called. If the runtime fails
+    /// to unregister the slice, `work` was called and its result is dropped. The slice can then be
+    /// used, but not be registered again.
+    pub fn with_registered<T: Pod, R>(
+        &self,
+        slice: &mut [T],
+        work: impl FnOnce(PinnedSliceMut<'_, T>) -> R,
+    ) -> Result<R> {
+        with_registered(self.context(), slice, work)
     }
 
     /// Sets how copies of pageable memory are staged on this device, for all clones of the handle.

@@ -184,6 +184,7 @@ mod capi;
 mod context;
 #[allow(unsafe_code)]
 mod copy;
+#[allow(unsafe_code)]
 mod device;
 #[allow(unsafe_code)]
 pub mod driver;

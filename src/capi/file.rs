@@ -224,7 +224,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
         let devices = Side::new(places)?;
         let mut tracked = devices.exclusive()?;
         // SAFETY: the caller's precondition on device memory.
-        let mut lent = unsafe { devices.lent(&stream) };
+        let mut lent = unsafe { devices.lent(&stream) }?;
         let parts = devices.written(&mut tracked, &mut lent)?;
         stream.upload_file_ranges(&file, ranges.iter().map(|range| range.offset).zip(parts))
     })

@@ -66,7 +66,7 @@ pub(super) unsafe fn device_memory(
         return Err(pointer::null("device_pointer"));
     }
     let address = pointer.addr() as DevicePtr;
-    Ok(DeviceBuf::borrowed(stream.timeline.context(), address, bytes))
+    DeviceBuf::borrowed(stream.timeline.context(), address, bytes)
 }
 
 /// `bytes` bytes of a buffer from `offset` on. Slicing the buffer checks that it has them.

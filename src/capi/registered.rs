@@ -45,7 +45,8 @@ pub unsafe extern "C" fn pinlane_buffer_register(
         // SAFETY: the caller's second precondition. No code of this interface reads the bytes on
         // the host, so C need not have initialised them. The buffer drops only after `lent` has
         // given the memory back.
-        let (buffer, lent) = unsafe { PinnedBuf::register_raw(FUNCTION, &device, first, bytes) }?;
+        let (buffer, lent) =
+            unsafe { PinnedBuf::register_raw(FUNCTION, device.context(), first, bytes) }?;
         Ok(HostBuffer { buffer, lent: Some(lent) }.into_handle())
     })
 }

@@ -19,7 +19,6 @@ use super::hazard::{Access, Hazards, Use};
 use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, byte_count, range, sealed};
 use crate::context::Context;
-use crate::device::{Device, DeviceInner};
 use crate::driver::DevicePtr;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::on_ordinary_thread;
@@ -42,13 +41,13 @@ impl DeviceRegion {
         DeviceRegion { context, ptr, bytes, frees: None, hazards: Hazards::default() }
     }
 
-    fn alloc(device: &Arc<DeviceInner>, bytes: usize) -> Result<Self> {
-        let context = device.context();
+    fn alloc(heap: &Heap, bytes: usize) -> Result<Self> {
+        let stream = &heap.allocations;
+        let context = stream.context();
         if bytes == 0 {
             context.check_process("Device::alloc")?;
             return Ok(Self::borrowed(context, 0, 0));
         }
-        let stream = device.allocations();
         let submission = stream.submit("Device::alloc", |driver, raw| {
             // SAFETY: the stream is live, private and not capturing (`submit`); the use recorded
             // below orders all work on the address after the allocation.
@@ -56,7 +55,7 @@ impl DeviceRegion {
         })?;
         let ptr = submission.value.map_err(|code| out_of_memory(context, code, bytes))?;
         let mut region = Self::borrowed(context, ptr, bytes);
-        region.frees = Some(device.frees().clone());
+        region.frees = Some(heap.frees.clone());
         // If the fence failed, the use stays pending, and whoever waits for it gets the error.
         region.hazards.note(stream, submission.fence, &(0..bytes), Access::Write);
         Ok(region)
@@ -121,50 +120,27 @@ pub struct DeviceBuf<T: Pod> {
     element: PhantomData<T>,
 }
 
-impl Device {
-    /// Allocates `len` elements of device memory. The contents are unspecified. Does not wait for
-    /// the device: the allocation is made in stream order (`cudaMallocAsync`).
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::OutOfDeviceMemory`]; [`ErrorKind::InvalidValue`] if the size overflows.
-    pub fn alloc<T: Pod>(&self, len: usize) -> Result<DeviceBuf<T>> {
-        let bytes = byte_count::<T>("Device::alloc", len)?;
-        Ok(DeviceBuf {
-            region: DeviceRegion::alloc(&self.inner, bytes)?,
-            len,
-            element: PhantomData,
-        })
-    }
-
-    /// Borrows `len` elements of device memory that somebody else allocated. Copies to and from it
-    /// are tracked. Dropping the buffer does not free the memory.
-    ///
-    /// # Safety
-    ///
-    /// * `ptr .. ptr + len * size_of::<T>()` lies in one allocation on this device, aligned for
-    ///   `T`.
-    /// * It stays allocated until every operation enqueued through the buffer is complete.
-    /// * Work on it that was enqueued elsewhere before this call is complete, or is ordered before
-    ///   the streams that the buffer is used on.
-    /// * The caller orders work on it that is enqueued elsewhere after this call.
-    ///
-    /// # Errors
-    ///
-    /// [`ErrorKind::InvalidValue`] if the size overflows.
-    pub unsafe fn borrow_memory<T: Pod>(&self, ptr: DevicePtr, len: usize) -> Result<DeviceBuf<T>> {
-        let bytes = byte_count::<T>("Device::borrow_memory", len)?;
-        let region = DeviceRegion::borrowed(self.context(), ptr, bytes);
-        Ok(DeviceBuf { region, len, element: PhantomData })
-    }
+/// Where the device memory of a device is allocated and freed.
+pub(crate) struct Heap {
+    /// Memory is allocated in the order of this stream, which nothing else ever delays.
+    pub(crate) allocations: Arc<Timeline>,
+    /// Memory is freed in the order of this one, which waits for the memory's users.
+    pub(crate) frees: Arc<Timeline>,
 }
 
-#[cfg(feature = "capi")]
-impl DeviceBuf<u8> {
-    /// As [`Device::borrow_memory`]; the caller keeps its preconditions.
-    pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
+impl<T: Pod> DeviceBuf<T> {
+    /// Allocates `len` elements.
+    pub(crate) fn alloc(heap: &Heap, len: usize) -> Result<Self> {
+        let region = DeviceRegion::alloc(heap, byte_count::<T>("Device::alloc", len)?)?;
+        Ok(DeviceBuf { region, len, element: PhantomData })
+    }
+
+    /// Names `len` elements of somebody else's memory, for whoever has the preconditions of
+    /// [`Device::borrow_memory`](crate::Device::borrow_memory).
+    pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, len: usize) -> Result<Self> {
+        let bytes = byte_count::<T>("Device::borrow_memory", len)?;
         let region = DeviceRegion::borrowed(context, ptr, bytes);
-        DeviceBuf { region, len: bytes, element: PhantomData }
+        Ok(DeviceBuf { region, len, element: PhantomData })
     }
 }
 

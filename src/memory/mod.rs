@@ -12,13 +12,14 @@ mod range;
 mod registered;
 mod registration;
 
-pub(crate) use device::DeviceBytes;
 pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
+pub(crate) use device::{DeviceBytes, Heap};
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use pinned::{PinnedBytes, PinnedRegion};
 pub(crate) use range::byte_count;
 #[cfg(feature = "capi")]
 pub(crate) use registered::Lent;
+pub(crate) use registered::with_registered;
 pub use registered::{HostMemory, Refused, Registered};
 
 use crate::context::Context;

@@ -22,7 +22,7 @@ use bytemuck::Pod;
 use super::pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 use super::registration::{Registration, page_lock};
 use super::{Operand, Tracked, TrackedMut, sealed};
-use crate::device::Device;
+use crate::context::Context;
 use crate::error::{Error, Result};
 
 /// An owner of memory that [`Device::register`] can page-lock. `Vec<T>` and `Box<[T]>` implement
@@ -139,79 +139,43 @@ pub struct Registered<O: HostMemory> {
     registration: Arc<Registration<O>>,
 }
 
-impl Device {
-    /// Page-locks memory that exists already, for all devices of the process (`cudaHostRegister`).
-    /// Blocks for about as long as an allocation of page-locked memory of that size. For memory of
-    /// zero bytes it returns at once.
-    ///
-    /// # Errors
-    ///
-    /// Every error gives the owner back:
-    ///
-    /// * [`InvalidValue`](crate::ErrorKind::InvalidValue) if some of the memory is page-locked
-    ///   already, or cannot be page-locked: shared mappings of files;
-    /// * [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
-    /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess);
-    /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function.
-    pub fn register<O: HostMemory>(&self, owner: O) -> Result<Registered<O>, Refused<O>> {
+impl<O: HostMemory> Registered<O> {
+    /// Page-locks the memory of `owner`, or gives it back.
+    pub(crate) fn new(context: &Arc<Context>, owner: O) -> Result<Self, Refused<O>> {
         // Boxed, so that the owner does not move from here on. A `Box<[T]>` that moves claims to be
         // the only access to its elements.
         let mut owner = Box::new(owner);
         let elements = NonNull::from(owner.elements());
         // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
         // (`HostMemory`). Nobody does until the memory is unregistered, or for ever.
-        match unsafe { page_lock(self.context(), "Device::register", elements) } {
+        match unsafe { page_lock(context, "Device::register", elements) } {
             Ok(()) => {
-                let registration = Registration::new(self.context(), elements, owner, false);
+                let registration = Registration::new(context, elements, owner, false);
                 Ok(Registered { buffer: registration.buffer(elements.len()), registration })
             }
             Err(error) => Err(Refused { value: *owner, error }),
         }
     }
+}
 
-    /// Page-locks a slice while `work` runs. `work` gets the slice as a view for copies. The call
-    /// blocks to page-lock the slice, as [`register`](Self::register) does. At the end, also when
-    /// `work` panics, it blocks until the device is done with the slice.
-    ///
-    /// ```
-    /// # use pinlane::Device;
-    /// let device = Device::open_or_emulated()?;
-    /// let stream = device.stream()?;
-    /// let mut gpu = device.alloc::<u32>(1000)?;
-    /// let mut values = vec![7; 1000];
-    /// device.with_registered(&mut values, |view| stream.upload(view.as_slice(), &mut gpu))??;
-    /// # Ok::<(), pinlane::Error>(())
-    /// ```
-    ///
-    /// # Aborts
-    ///
-    /// Aborts the process if a copy may still be under way and every way to wait for it fails, for
-    /// example because the device is lost. The device may then still write to the slice, and on
-    /// return the slice would belong to the caller again. If memory must survive the loss of a
-    /// device, give it to [`register`](Self::register), which keeps it.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`register`](Self::register); `work` was then not called. If the runtime fails
-    /// to unregister the slice, `work` was called and its result is dropped. The slice can then be
-    /// used, but not be registered again.
-    pub fn with_registered<T: Pod, R>(
-        &self,
-        slice: &mut [T],
-        work: impl FnOnce(PinnedSliceMut<'_, T>) -> R,
-    ) -> Result<R> {
-        const OPERATION: &str = "Device::with_registered";
-        let elements = NonNull::from(slice);
-        // SAFETY: the slice is borrowed until this function returns or unwinds. Before that the
-        // registration ends, here or by the buffer's drop. If the slice cannot be unregistered, the
-        // call fails, and nothing uses the slice.
-        unsafe { page_lock(self.context(), OPERATION, elements) }?;
-        let registration = Registration::new(self.context(), elements, Box::new(()), true);
-        let mut buffer = registration.buffer(elements.len());
-        let result = work(buffer.as_slice_mut());
-        registration.end(OPERATION)?;
-        Ok(result)
-    }
+/// Page-locks a slice while `work` runs; see
+/// [`Device::with_registered`](crate::Device::with_registered).
+pub(crate) fn with_registered<T: Pod, R>(
+    context: &Arc<Context>,
+    slice: &mut [T],
+    work: impl FnOnce(PinnedSliceMut<'_, T>) -> R,
+) -> Result<R> {
+    const OPERATION: &str = "Device::with_registered";
+    let elements = NonNull::from(slice);
+    // SAFETY: the slice is borrowed until this function returns or unwinds. Before that the
+    // registration ends, here or by the buffer's drop. If the slice cannot be unregistered, the
+    // call fails, and nothing uses the slice.
+    unsafe { page_lock(context, OPERATION, elements) }?;
+    let registration = Registration::new(context, elements, Box::new(()), true);
+    let mut buffer = registration.buffer(elements.len());
+    let result = work(buffer.as_slice_mut());
+    registration.end(OPERATION)?;
+    Ok(result)
 }
 
 #[cfg(feature = "capi")]
@@ -226,14 +190,14 @@ impl PinnedBuf<u8> {
     /// * The buffer is not dropped before [`Lent::end`] has succeeded.
     pub(crate) unsafe fn register_raw(
         operation: &'static str,
-        device: &Device,
+        context: &Arc<Context>,
         ptr: NonNull<u8>,
         bytes: usize,
     ) -> Result<(Self, Lent)> {
         let elements = NonNull::slice_from_raw_parts(ptr, bytes);
         // SAFETY: mapped, readable and writable until unregistered, by the precondition.
-        unsafe { page_lock(device.context(), operation, elements) }?;
-        let registration = Registration::new(device.context(), elements, Box::new(()), true);
+        unsafe { page_lock(context, operation, elements) }?;
+        let registration = Registration::new(context, elements, Box::new(()), true);
         Ok((registration.buffer(bytes), Lent(registration)))
     }
 }
@@ -353,6 +317,7 @@ impl<O: HostMemory> fmt::Debug for Registered<O> {
 #[cfg(all(test, feature = "capi", feature = "emulated"))]
 mod tests {
     use super::*;
+    use crate::device::Device;
     use crate::driver::emulated::{Emulator, Execution};
 
     #[test]
@@ -365,7 +330,7 @@ mod tests {
         let mut memory = vec![1u8; 100];
         let ptr = NonNull::from(&mut memory[..]).cast();
         // SAFETY: the vector outlives the loan, and is not touched before the loan ends, below.
-        let registered = unsafe { PinnedBuf::register_raw("test", &device, ptr, 100) };
+        let registered = unsafe { PinnedBuf::register_raw("test", device.context(), ptr, 100) };
         let (mut buffer, lent) = registered.expect("no faults");
         stream.download(&gpu, &mut buffer).expect("no faults");
         assert_eq!(machine.usage().host_blocks, 1);

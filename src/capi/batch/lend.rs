@@ -25,7 +25,7 @@ pub(super) unsafe fn uploads<R>(
     let pinned = hosts.shared()?;
     let mut tracked = devices.exclusive()?;
     // SAFETY: the second precondition.
-    let mut lent = unsafe { devices.lent(stream) };
+    let mut lent = unsafe { devices.lent(stream) }?;
     let destinations = devices.written(&mut tracked, &mut lent)?;
     let items = hosts.places.iter().zip(destinations).map(|(place, dst)| {
         let src: HostSlice<'_, u8> = match hosts.buffer(place) {
@@ -55,7 +55,7 @@ pub(super) unsafe fn downloads<R>(
     let mut pinned = hosts.exclusive()?;
     let tracked = devices.shared()?;
     // SAFETY: the second precondition.
-    let lent = unsafe { devices.lent(stream) };
+    let lent = unsafe { devices.lent(stream) }?;
     let sources = devices.read(&tracked, &lent);
     let parts = hosts.cut(&mut pinned, |host| host.buffer.as_slice_mut())?;
     let items = hosts.places.iter().zip(sources).zip(parts).map(|((host, src), part)| {
@@ -88,7 +88,7 @@ pub(super) unsafe fn device_copies<R>(
     let read = sources.shared()?;
     let mut written = destinations.exclusive()?;
     // SAFETY: the precondition.
-    let (from, mut to) = unsafe { (sources.lent(stream), destinations.lent(stream)) };
+    let (from, mut to) = unsafe { (sources.lent(stream)?, destinations.lent(stream)?) };
     let written = destinations.written(&mut written, &mut to)?;
     let items =
         sources.read(&read, &from).zip(written).map(|(src, dst)| Ok(DeviceCopy::new(src?, dst)));

@@ -173,7 +173,7 @@ impl Side<pinlane_device_buffer> {
     /// # Safety
     ///
     /// * It is memory of the stream's device, and valid until what the call enqueues is complete.
-    pub(in crate::capi) unsafe fn lent(&self, stream: &Stream) -> Vec<DeviceBuf<u8>> {
+    pub(in crate::capi) unsafe fn lent(&self, stream: &Stream) -> Result<Vec<DeviceBuf<u8>>> {
         let lent = self.places.iter().filter(|place| place.buffer.is_null()).map(|place| {
             let address = place.address.addr() as DevicePtr;
             DeviceBuf::borrowed(stream.timeline.context(), address, place.bytes)
