@@ -161,9 +161,9 @@ __global__ void __launch_bounds__(BLOCK)
 // measured on H100s:
 //
 // * Up, loads from the host: 8 to 32 blocks fill the bus; 132 slow down other kernels.
-// * Down, stores to the host: about 32 KiB in flight fill the bus. With half as many again, kernels
-//   beside it are slowed down by a quarter, because the device's write path is full; nothing is
-//   gained.
+// * Down, stores to the host: 24 warps fill the bus (51 GB/s), or 32 where the items are short, and
+//   a matrix product beside them takes no longer. Half as many warps again gain nothing, and the
+//   product takes 10 to 40% longer: the device's write path is then full.
 
 // How an item is cut into vectors: `head` loose bytes, then `vectors` of them; the rest is loose.
 struct Cut {
@@ -272,6 +272,7 @@ __device__ void move_units(const Span &span, uint64_t mine, uint64_t share, unsi
     constexpr uint64_t ROUND = IN_FLIGHT * WARP;
     const uint64_t *const ends = Unit::ends(span);
     const uint64_t total = ends[WARP - 1];
+    unsigned owner = 0;
     for (uint64_t round = mine * ROUND; round < total; round += share * ROUND) {
         typename Unit::Value values[IN_FLIGHT];
         unsigned char *to[IN_FLIGHT];
@@ -281,7 +282,10 @@ __device__ void move_units(const Span &span, uint64_t mine, uint64_t share, unsi
             const uint64_t index = round + k * WARP + lane;
             to[k] = nullptr;
             if (index < total) {
-                const unsigned owner = find_item(ends, index);
+                // Mostly the item of the unit before: a lane's units ascend.
+                if (ends[owner] <= index) {
+                    owner = find_item(ends, index);
+                }
                 const pinlane_item &item = span.items[owner];
                 const uint64_t place =
                     Unit::place(span, owner, index - (owner == 0 ? 0 : ends[owner - 1]));
@@ -364,27 +368,28 @@ struct Move {
     const void *kernel;
 };
 
-Move move_by(pinlane_mover mover) {
+// `average` is the length of an item in bytes.
+Move move_by(pinlane_mover mover, uint64_t average) {
     switch (mover) {
     case PINLANE_MOVE_UP:
         return {32, reinterpret_cast<const void *>(move_kernel<AlignedLoads, 8>)};
     case PINLANE_MOVE_DOWN:
-        // 16 warps, each with 4 vectors a lane: 32 KiB.
-        return {2, reinterpret_cast<const void *>(move_kernel<AlignedStores, 4>)};
+        return {average < 2048 ? 4u : 3u,
+                reinterpret_cast<const void *>(move_kernel<AlignedStores, 4>)};
     default:
         return {32, reinterpret_cast<const void *>(move_kernel<AlignedStores, 8>)};
     }
 }
 
-// How many of the `warps` share a span, a power of two: as many as there are for each item, or as
-// many as items of this size are worth. Each of them reads all descriptors of the span; those are
+// How many of the `warps` share a span, a power of two that divides them: as many as there are for
+// each item, or as many as items of this size are worth. Each of them reads all descriptors of the span; those are
 // less than a hundredth of the bytes.
 unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
     const uint64_t for_each = warps / count;
     const uint64_t worth = bytes / count / (128 * sizeof(pinlane_item));
     const uint64_t wanted = for_each < worth ? worth : for_each;
     unsigned share = 1;
-    while (share < warps && 2 * share <= wanted) {
+    while (warps % (2 * share) == 0 && 2 * share <= wanted) {
         share *= 2;
     }
     return share;
@@ -449,12 +454,14 @@ extern "C" cudaError_t pinlane_launch_move(pinlane_mover mover, const pinlane_it
     if (count == 0) {
         return cudaSuccess;
     }
-    const Move move = move_by(mover);
+    const Move move = move_by(mover, bytes / count);
     const unsigned warps = move.blocks * WARPS;
     unsigned share = share_of(warps, count, bytes);
     const uint64_t groups = warps / share;
-    const uint64_t even = (count + groups - 1) / groups;
-    unsigned length = even < WARP ? static_cast<unsigned>(even) : WARP;
+    // Spans of one length, so that all warps have as many.
+    const uint64_t each = (count + groups - 1) / groups;
+    const uint64_t rounds = (each + WARP - 1) / WARP;
+    unsigned length = static_cast<unsigned>((each + rounds - 1) / rounds);
     void *arguments[] = {&items, &count, &length, &share};
     return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(BLOCK), arguments, 0, stream);
 }
