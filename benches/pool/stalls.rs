@@ -22,11 +22,10 @@ const ROOM: usize = 4_000_000;
 /// How the pool grows.
 type Growth = fn(PinnedPoolBuilder) -> PinnedPoolBuilder;
 
-const GROWERS: [(&str, Option<Growth>); 5] = [
+const GROWERS: [(&str, Option<Growth>); 4] = [
     ("none", None),
     ("register", Some(|pool| pool.page_locking(PageLocking::Register))),
     ("register.t4", Some(|pool| pool.page_locking(PageLocking::Register).growth_threads(4))),
-    ("register.parts", Some(|pool| pool.registration_bytes(64 << 20).growth_threads(12))),
     ("allocate", Some(|pool| pool.page_locking(PageLocking::Allocate))),
 ];
 
