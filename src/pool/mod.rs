@@ -52,7 +52,7 @@
 //!   queue                 requests that wait, and whose turn it is
 //!   cache, local, gate    what a thread keeps; how it finds it; how others reach it
 //!   grow, pages, limits   page-locking; memory from the system; how much there is
-//!   table, addresses      which block begins at an address
+//!   loan, table, addresses  a loan of a block; which block begins at an address
 //!   classes               which size of block a request gets
 //!   options, stats, export, errors, trace
 //! ```
@@ -73,6 +73,8 @@ mod grow;
 mod hit;
 mod keeper;
 mod limits;
+#[cfg(feature = "capi")]
+mod loan;
 mod local;
 mod options;
 mod pages;

@@ -26,7 +26,7 @@ use std::collections::BTreeMap;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
-use super::addresses::{Addresses, Entry, GRANULE};
+use super::addresses::{Addresses, GRANULE};
 use super::classes::{LARGEST_KEPT, class_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::block::{Block, BlockRef};
@@ -36,7 +36,7 @@ use crate::sync::Mutex;
 /// Dropping it leaks the blocks. In a forked child it must be forgotten instead.
 #[derive(Default)]
 pub(super) struct Table {
-    entries: Addresses,
+    pub(super) entries: Addresses,
     /// The sizes of the blocks without a class.
     large: Mutex<BTreeMap<usize, usize>>,
 }
@@ -45,14 +45,14 @@ pub(super) struct Table {
 const CLASS: u32 = 56;
 /// In place of a class.
 const LARGE: usize = 0xff;
-const LENT: usize = 1;
+pub(super) const LENT: usize = 1;
 const FREED: usize = 2;
 const _: () = assert!(align_of::<Block>() > (LENT | FREED));
 
 /// # Safety
 ///
 /// * The caller alone has taken `entry` out of its place, or marked it as lent.
-unsafe fn block_of(entry: *mut Block) -> BlockRef {
+pub(super) unsafe fn block_of(entry: *mut Block) -> BlockRef {
     let block = entry.map_addr(|address| address & ((1 << CLASS) - 1) & !(LENT | FREED));
     // SAFETY: `insert` made the entry of a right, which the table had alone until the caller took
     // it.
@@ -60,7 +60,7 @@ unsafe fn block_of(entry: *mut Block) -> BlockRef {
 }
 
 /// The buffer that is a whole block.
-fn whole(block: BlockRef) -> PinnedBuf<u8> {
+pub(super) fn whole(block: BlockRef) -> PinnedBuf<u8> {
     let bytes = block.bytes();
     PinnedBuf::new(PinnedRegion::new(block), bytes)
 }
@@ -110,14 +110,14 @@ impl Table {
     }
 
     /// A block that has just been taken out of its entry has no size any more.
-    fn forget_size(&self, block: &Block) {
+    pub(super) fn forget_size(&self, block: &Block) {
         if block.class.is_none() {
             self.large.lock().remove(&block.ptr().addr().get());
         }
     }
 
     /// The begin and the size of the allocation that `address` lies in.
-    fn around(&self, address: usize) -> Option<(usize, usize)> {
+    pub(super) fn around(&self, address: usize) -> Option<(usize, usize)> {
         let holds = |(begin, bytes): &(usize, usize)| address - begin < *bytes;
         self.kept_below(address).filter(holds).or_else(|| {
             let large = self.large.lock();
@@ -164,100 +164,11 @@ impl Table {
 }
 
 #[cold]
-fn unknown(operation: &'static str, address: usize) -> Error {
+pub(super) fn unknown(operation: &'static str, address: usize) -> Error {
     Error::new(
         ErrorKind::InvalidHandle,
         operation,
         format!("{address:#x} is not allocated from this pool: freed already, or of another one"),
         "pass an address that this pool gave and that has not been freed, once",
     )
-}
-
-#[cfg(feature = "capi")]
-mod loan {
-    use std::mem::ManuallyDrop;
-    use std::ops::{Deref, DerefMut};
-
-    use super::*;
-
-    /// A buffer that is lent: its entry is marked until this drops.
-    pub(in crate::pool) struct Loan<'a> {
-        table: &'a Table,
-        entry: &'a Entry,
-        /// What the entry was.
-        was: *mut Block,
-        /// Never dropped with the loan: the block goes back to the table.
-        buffer: ManuallyDrop<PinnedBuf<u8>>,
-    }
-
-    impl Table {
-        /// Lends the block that `address` lies in.
-        pub(in crate::pool) fn lend(
-            &self,
-            operation: &'static str,
-            address: usize,
-        ) -> Result<Loan<'_>> {
-            let begin = self.around(address).map(|(begin, _)| begin);
-            let entry = begin.and_then(|begin| self.entries.get(begin));
-            let entry = entry.ok_or_else(|| unknown(operation, address))?;
-            let was = entry.load(Ordering::Relaxed);
-            if was.is_null() {
-                return Err(unknown(operation, address));
-            }
-            let lent = was.map_addr(|entry| entry | LENT);
-            let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
-            if was == lent || entry.compare_exchange(was, lent, set, fail).is_err() {
-                return Err(busy(operation, address));
-            }
-            // SAFETY: this thread has marked it as lent, and nobody takes out what is lent.
-            let buffer = ManuallyDrop::new(whole(unsafe { block_of(was) }));
-            let loan = Loan { table: self, entry, was, buffer };
-            // The block that began there a moment ago may have made room for a smaller one.
-            let holds = address - loan.as_ptr().addr() < loan.len();
-            if holds { Ok(loan) } else { Err(unknown(operation, address)) }
-        }
-    }
-
-    #[cold]
-    fn busy(operation: &'static str, address: usize) -> Error {
-        Error::new(
-            ErrorKind::Busy,
-            operation,
-            format!("another thread is recording a use of the memory at {address:#x}"),
-            "let one thread at a time name an allocation, or hold a lock of your own",
-        )
-    }
-
-    impl Deref for Loan<'_> {
-        type Target = PinnedBuf<u8>;
-
-        fn deref(&self) -> &PinnedBuf<u8> {
-            &self.buffer
-        }
-    }
-
-    impl DerefMut for Loan<'_> {
-        fn deref_mut(&mut self) -> &mut PinnedBuf<u8> {
-            &mut self.buffer
-        }
-    }
-
-    impl Drop for Loan<'_> {
-        /// The block goes back to the table, or to the pool if it was freed meanwhile.
-        fn drop(&mut self) {
-            // SAFETY: taken once, here, and not used afterwards.
-            let block = unsafe { ManuallyDrop::take(&mut self.buffer) }.into_block();
-            let lent = self.was.map_addr(|entry| entry | LENT);
-            let (set, fail) = (Ordering::Release, Ordering::Acquire);
-            match self.entry.compare_exchange(lent, self.was, set, fail) {
-                // The entry names it again.
-                Ok(_) => _ = block.into_raw(),
-                Err(_) => {
-                    self.entry.store(ptr::null_mut(), Ordering::Release);
-                    self.table.forget_size(&block);
-                    drop(whole(block));
-                }
-            }
-        }
-    }
 }
