@@ -46,6 +46,7 @@ pub(super) fn batch(bytes: usize) -> usize {
 }
 
 // One cache line.
+#[derive(Default)]
 #[repr(align(64))]
 pub(super) struct Shelf {
     pub(super) blocks: Exclusive<Vec<BlockRef>>,
@@ -82,13 +83,7 @@ unsafe impl Sync for Cache {}
 
 impl Cache {
     pub(super) fn new(pool: u64, max_bytes: usize) -> Self {
-        let shelf = |class| Shelf {
-            blocks: Exclusive::new(Vec::new()),
-            size: class_bytes(class) as u64,
-            len: AtomicU64::new(0),
-            hits: AtomicU64::new(0),
-            posted: AtomicU64::new(0),
-        };
+        let shelf = |class| Shelf { size: class_bytes(class) as u64, ..Shelf::default() };
         Cache {
             busy: AtomicBool::new(false),
             pool,

@@ -23,7 +23,7 @@ pub(super) const LARGEST_KEPT: usize = 1 << 20;
 pub(super) const KEPT_CLASSES: usize = 80;
 
 /// What a request gets: a block of `bytes`, in memory aligned to `align`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Size {
     pub(super) bytes: usize,
     /// [`PAGE`], or more.

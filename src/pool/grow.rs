@@ -21,7 +21,7 @@ use std::time::Duration;
 use super::classes::PAGE;
 use super::limits;
 use super::options::{Options, PageLocking};
-use super::pages::{Pages, PagesReport};
+use super::pages::Pages;
 use super::stats::Fallbacks;
 use crate::context::Context;
 use crate::driver::{Attribute, Driver, DriverResult, HostFlags, Ordinal};
@@ -121,9 +121,8 @@ pub(super) fn page_lock(
         options.page_locking == PageLocking::Register && !options.flags.write_combined;
     if register_it || align > PAGE {
         let mapped = map(driver, context.ordinal(), bytes, align);
-        let registered = mapped.and_then(|(pages, report)| {
-            fallbacks.small_pages = report.huge_pages_refused;
-            fallbacks.other_node = report.numa_node_refused;
+        let registered = mapped.and_then(|(pages, refused)| {
+            fallbacks = refused;
             register(driver, context.ordinal(), options, largest_part, pages)
         });
         match registered {
@@ -149,7 +148,7 @@ fn map(
     device: Ordinal,
     bytes: usize,
     align: usize,
-) -> Result<(Pages, PagesReport), Failure> {
+) -> Result<(Pages, Fallbacks), Failure> {
     let node = driver.attribute(device, Attribute::HostNumaNode);
     let node = node.ok().and_then(|node| u32::try_from(node).ok());
     Pages::map(bytes, align, node).map_err(|error| match error.kind() {

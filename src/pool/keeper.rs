@@ -105,39 +105,37 @@ impl Core {
             let (step, called) = self.plan(&mut books);
             books.growing = matches!(step, Step::Grow(_));
             let ready = std::mem::take(&mut books.ready);
-            if ready.is_empty() && called.is_none() {
-                match step {
-                    Step::Sleep(None) => {
-                        drop(self.wake.wait(books));
-                        continue;
-                    }
-                    Step::Sleep(Some(time)) => {
-                        drop(self.wake.wait_timeout(books, time));
-                        continue;
-                    }
-                    Step::End => {
-                        books.keeper_runs = false;
-                        return;
-                    }
-                    _ => {}
-                }
-            }
-            drop(books);
-            ready.into_iter().for_each(Delivery::make);
-            called.iter().for_each(|reply| reply.call());
+            let is_idle = ready.is_empty() && called.is_none();
             match step {
-                Step::Grow(growth) => self.grow(&growth),
-                Step::Release(slabs) => drop(self.release(slabs)),
-                Step::Retire => {
-                    self.retire();
-                    looks += 1;
-                    self.pause(looks);
-                    continue;
+                Step::Sleep(None) if is_idle => drop(self.wake.wait(books)),
+                Step::Sleep(Some(time)) if is_idle => drop(self.wake.wait_timeout(books, time)),
+                Step::End if is_idle => {
+                    books.keeper_runs = false;
+                    return;
                 }
-                Step::Sleep(_) | Step::End => {}
+                step => {
+                    drop(books);
+                    ready.into_iter().for_each(Delivery::make);
+                    called.iter().for_each(|reply| reply.call());
+                    looks = self.take_step(step, looks);
+                }
             }
-            looks = 0;
         }
+    }
+
+    /// Returns how many looks at what is in flight have followed one another.
+    fn take_step(&self, step: Step, looks: u32) -> u32 {
+        match step {
+            Step::Grow(growth) => self.grow(&growth),
+            Step::Release(slabs) => _ = self.release(slabs),
+            Step::Retire => {
+                self.retire();
+                self.pause(looks + 1);
+                return looks + 1;
+            }
+            Step::Sleep(_) | Step::End => {}
+        }
+        0
     }
 
     /// What the first request needs, after the free blocks have been handed out; and the task that

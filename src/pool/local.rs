@@ -1,8 +1,7 @@
 //! How a thread finds the cache that it has for a pool.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::{Arc, Weak};
 
@@ -25,32 +24,13 @@ thread_local! {
 /// pools that are gone leave. So a new one costs the same, however many pools there have been.
 #[derive(Default)]
 struct Caches {
-    by_pool: HashMap<u64, (Arc<Cache>, Weak<dyn Home>), BuildHasherDefault<ByNumber>>,
+    by_pool: BTreeMap<u64, (Arc<Cache>, Weak<dyn Home>)>,
     /// How many there may be before those of pools that are gone leave.
     most: usize,
 }
 
 /// The least that `most` is.
 const FEW: usize = 4;
-
-/// Hashes the numbers of pools, which count up and which nobody can choose: spreading is enough.
-#[derive(Default)]
-struct ByNumber(u64);
-
-impl Hasher for ByNumber {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        // The table uses both ends, and the upper bits depend on all below.
-        self.0.rotate_left(32)
-    }
-}
 
 /// This thread's cache for the pool of that number, if it has one. It is then the one used last.
 pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
@@ -88,7 +68,7 @@ impl Drop for Caches {
     /// The thread ends, and gives its caches back.
     fn drop(&mut self) {
         LAST.set(ptr::null());
-        for (_, (cache, home)) in self.by_pool.drain() {
+        for (cache, home) in std::mem::take(&mut self.by_pool).into_values() {
             if let Some(home) = home.upgrade() {
                 home.take_back(&cache);
             }

@@ -10,7 +10,7 @@
 //! * What says where and how pages are to lie comes before the first touch, which is when the
 //!   kernel decides.
 //! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same,
-//!   and the [`PagesReport`] says so.
+//!   and the [`Fallbacks`] says so.
 //! * The memory is not there in a forked child.
 
 use std::io;
@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::stats::Fallbacks;
 use crate::sync::spin;
 
 /// The smallest page of any system; larger ones are whole numbers of it.
@@ -45,14 +46,6 @@ pub(super) struct Pages {
     bytes: usize,
 }
 
-/// Which wishes the system refused. What was not wished for is not refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PagesReport {
-    /// Wished for from 2 MiB on.
-    pub(super) huge_pages_refused: bool,
-    pub(super) numa_node_refused: bool,
-}
-
 // SAFETY: a mapping belongs to the process and to no thread; `munmap` may be called on any.
 unsafe impl Send for Pages {}
 // SAFETY: `&Pages` gives an address and a length, and accesses nothing.
@@ -66,16 +59,17 @@ impl Pages {
         bytes: usize,
         align: usize,
         numa_node: Option<u32>,
-    ) -> io::Result<(Pages, PagesReport)> {
+    ) -> io::Result<(Pages, Fallbacks)> {
         debug_assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes are no whole pages");
         let huge = bytes >= HUGE_PAGE;
         let pages = Self::reserve(bytes, align.max(if huge { HUGE_PAGE } else { PAGE }))?;
         pages.keep_from_children()?;
-        let report = PagesReport {
-            huge_pages_refused: huge && !pages.prefer_huge_pages(),
-            numa_node_refused: numa_node.is_some_and(|node| !pages.prefer_node(node)),
+        let fallbacks = Fallbacks {
+            small_pages: huge && !pages.prefer_huge_pages(),
+            other_node: numa_node.is_some_and(|node| !pages.prefer_node(node)),
+            ..Fallbacks::default()
         };
-        Ok((pages, report))
+        Ok((pages, fallbacks))
     }
 
     pub(super) fn ptr(&self) -> NonNull<u8> {
@@ -219,10 +213,10 @@ impl Drop for Pages {
 mod tests {
     use super::*;
 
-    fn map(bytes: usize, node: Option<u32>, threads: usize) -> (Pages, PagesReport) {
-        let (pages, report) = Pages::map(bytes, 1, node).unwrap();
+    fn map(bytes: usize, node: Option<u32>, threads: usize) -> (Pages, Fallbacks) {
+        let (pages, fallbacks) = Pages::map(bytes, 1, node).unwrap();
         pages.populate(threads, bytes, |_| Ok::<_, ()>(())).unwrap();
-        (pages, report)
+        (pages, fallbacks)
     }
 
     fn contents(pages: &Pages) -> &[u8] {
@@ -248,14 +242,14 @@ mod tests {
         let sizes = [PAGE, 3 * PAGE, HUGE_PAGE, HUGE_PAGE + PAGE, 3 * BYTES_PER_THREAD + PAGE];
         for bytes in sizes {
             for threads in [0, 1, 2, 3, 16] {
-                let (pages, report) = map(bytes, None, threads);
+                let (pages, fallbacks) = map(bytes, None, threads);
                 assert_eq!(pages.bytes, bytes);
                 let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
                 assert_eq!(pages.ptr().addr().get() % alignment, 0, "{bytes} bytes");
                 assert!(resident(&pages) >= bytes, "{bytes} bytes by {threads} threads");
                 assert!(contents(&pages).iter().all(|&byte| byte == 0));
-                assert!(!report.numa_node_refused, "none was wished for");
-                assert!(bytes >= HUGE_PAGE || !report.huge_pages_refused, "none were wished for");
+                assert!(!fallbacks.other_node, "none was wished for");
+                assert!(bytes >= HUGE_PAGE || !fallbacks.small_pages, "none were wished for");
             }
         }
     }
@@ -298,8 +292,8 @@ mod tests {
     #[test]
     fn a_node_that_does_not_exist_is_refused_and_the_memory_comes_all_the_same() {
         for node in [1023, 1024, u32::MAX] {
-            let (pages, report) = map(PAGE, Some(node), 1);
-            assert!(report.numa_node_refused, "node {node}");
+            let (pages, fallbacks) = map(PAGE, Some(node), 1);
+            assert!(fallbacks.other_node, "node {node}");
             assert_eq!(contents(&pages), [0; PAGE]);
         }
     }

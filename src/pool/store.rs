@@ -91,6 +91,7 @@ impl Slab {
 }
 
 /// All blocks of one size.
+#[derive(Default)]
 pub(super) struct Shelf {
     pub(super) size: Size,
     loose: Vec<BlockRef>,
@@ -104,21 +105,6 @@ pub(super) struct Shelf {
     pub(super) growths: u64,
 }
 
-impl Shelf {
-    fn new(size: Size) -> Self {
-        Shelf {
-            size,
-            loose: Vec::new(),
-            with_free: BTreeSet::new(),
-            blocks: 0,
-            free: 0,
-            parked: 0,
-            quarantined: 0,
-            growths: 0,
-        }
-    }
-}
-
 /// What became of a block in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fate {
@@ -128,6 +114,7 @@ pub(super) enum Fate {
     Lost,
 }
 
+#[derive(Default)]
 pub(super) struct Store {
     pub(super) max_bytes: usize,
     pub(super) committed: usize,
@@ -145,19 +132,8 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(max_bytes: usize) -> Self {
-        Store {
-            // No block is larger than `isize::MAX`, so no sum overflows.
-            max_bytes: max_bytes.min(isize::MAX as usize),
-            committed: 0,
-            peak: 0,
-            unreleased: 0,
-            shelves: Vec::new(),
-            by_size: BTreeMap::new(),
-            parked: Parked::default(),
-            slabs: Vec::new(),
-            vacant: Vec::new(),
-            free_bytes: 0,
-        }
+        // No block is larger than `isize::MAX`, so no sum overflows.
+        Store { max_bytes: max_bytes.min(isize::MAX as usize), ..Store::default() }
     }
 
     /// The shelves, by size.
@@ -320,7 +296,7 @@ impl Store {
             u32::try_from(self.slabs.len() - 1).expect("fewer than 2^32 slabs")
         });
         let number = *self.by_size.entry(size).or_insert_with(|| {
-            self.shelves.push(Shelf::new(size));
+            self.shelves.push(Shelf { size, ..Shelf::default() });
             self.shelves.len() - 1
         });
         let slab = Slab::new(memory, size, home, number, owner);

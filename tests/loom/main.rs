@@ -36,6 +36,7 @@ mod sync {
 
     pub mod cell {
         /// Reaching the contents counts as a write.
+        #[derive(Default)]
         pub struct Exclusive<T>(loom::cell::UnsafeCell<T>);
 
         impl<T> Exclusive<T> {
@@ -269,7 +270,7 @@ mod pool {
         pub const LARGEST_KEPT: usize = 1;
         pub const KEPT_CLASSES: usize = 1;
 
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Size {
             pub bytes: usize,
             pub align: usize,
