@@ -203,8 +203,8 @@ pub(crate) fn call_user(f: impl FnOnce()) {
     }
 }
 
-/// Ends a panic of user code. The payload is theirs too, and dropping it may panic again; the second
-/// payload is forgotten.
+/// Ends a panic of user code. The payload is theirs too, and dropping it may panic again; the
+/// second payload is forgotten.
 pub(crate) fn discard_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);

@@ -5,8 +5,8 @@
 //! section leaves consistent data behind even if it panics.
 //!
 //! The standard library is compiled without the thread sanitizer. So the sanitizer does not see the
-//! slow paths of its locks, and reports races where there are none. With `--cfg pinlane_tsan`, which
-//! `scripts/sanitize` sets, each lock tells the sanitizer what it orders.
+//! slow paths of its locks, and reports races where there are none. With `--cfg pinlane_tsan`,
+//! which `scripts/sanitize` sets, each lock tells the sanitizer what it orders.
 
 pub(crate) mod asymmetric;
 
@@ -134,7 +134,7 @@ pub(crate) fn spin(spins: &mut u32) {
 /// Cells that a model checker can follow.
 pub(crate) mod cell {
     /// A cell that one thread at a time reaches: the model checker counts each `get` as a write.
-    pub(crate) use std::cell::UnsafeCell as Exclusive;
+    pub(crate) use std::cell::UnsafeCell as UnsafeExclusive;
 
     /// A cell that several threads may read at once.
     #[cfg(feature = "capi")]

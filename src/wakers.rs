@@ -131,9 +131,9 @@ impl Helpers {
         }
     }
 
-    /// Sleeps until there may be something to do; `None`: this helper is one too many.
+    /// Sleeps until there may be something to do; `None` if this helper is no longer needed.
     fn linger(&self, mut state: MutexGuard<'static, State>) -> Option<MutexGuard<'static, State>> {
-        /// The next runner, and who watches it.
+        /// The next runner, and the one that watches it.
         const ENOUGH: usize = 2;
         let start = Instant::now();
         if state.idle <= ENOUGH {
@@ -146,7 +146,7 @@ impl Helpers {
         Some(state)
     }
 
-    /// Does the first job, as the runner, unless another helper takes over meanwhile.
+    /// Does the first job, as the runner until another helper takes over.
     fn run_first(
         &'static self,
         mut state: MutexGuard<'static, State>,

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   bit 47      33 32       20 19        8
-//!      [   root   |   middle  |   leaf    ]     2^15, 2^13 and 2^12 entries; a leaf is 1 MiB of memory
+//!      [   root   |   middle  |   leaf    ]   2^15, 2^13, 2^12 entries; a leaf covers 1 MiB
 //! ```
 //!
 //! # Invariants

@@ -30,7 +30,7 @@
 use super::classes::{KEPT_CLASSES, LARGEST_KEPT, class_bytes};
 use crate::memory::block::BlockRef;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
-use crate::sync::cell::Exclusive;
+use crate::sync::cell::UnsafeExclusive;
 
 /// How many blocks wait in a thread before they go to the books.
 const OUTBOX: usize = 32;
@@ -49,7 +49,7 @@ pub(super) fn batch(bytes: usize) -> usize {
 #[derive(Default)]
 #[repr(align(64))]
 pub(super) struct Shelf {
-    pub(super) blocks: Exclusive<Vec<BlockRef>>,
+    pub(super) blocks: UnsafeExclusive<Vec<BlockRef>>,
     /// The size of a block.
     pub(super) size: u64,
     /// The number of `blocks`, for anybody to read.
@@ -71,7 +71,7 @@ pub(super) struct Cache {
     pub(super) bytes: AtomicU64,
     /// The number of blocks in `outbox`, for anybody to read.
     pub(super) posted: AtomicU64,
-    pub(super) outbox: Exclusive<Vec<BlockRef>>,
+    pub(super) outbox: UnsafeExclusive<Vec<BlockRef>>,
     pub(super) shelves: [Shelf; KEPT_CLASSES],
     /// Written under the pool's lock.
     seen_hits: AtomicU64,
@@ -90,7 +90,7 @@ impl Cache {
             max_bytes: max_bytes as u64,
             bytes: AtomicU64::new(0),
             posted: AtomicU64::new(0),
-            outbox: Exclusive::new(Vec::with_capacity(OUTBOX)),
+            outbox: UnsafeExclusive::new(Vec::with_capacity(OUTBOX)),
             shelves: std::array::from_fn(shelf),
             seen_hits: AtomicU64::new(0),
         }

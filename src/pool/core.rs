@@ -7,8 +7,8 @@
 //!              the books (take.rs): free blocks; blocks that devices are done with -> block
 //!                | nothing
 //!                v
-//!              the queue, for which the keeper works (keeper.rs): it page-locks memory,
-//!              releases memory, and looks for blocks that devices are done with ----> block or error
+//!              the queue, for which the keeper works (keeper.rs): it page-locks and
+//!              releases memory, and looks for blocks that devices are done with -> block, or error
 //! ```
 //!
 //! Each of those files adds its methods to [`Core`], and so do `reclaim.rs` (how blocks come back)

@@ -39,7 +39,7 @@ const POOL: [Metric<PoolStats>; 24] = [
     ("wait_ns", COUNTER, "Time spent waiting for room.", |s| nanos(s.waits.total)),
     ("longest_wait_ns", GAUGE, "The longest wait.", |s| nanos(s.waits.longest)),
     ("trims", COUNTER, "Times that memory was given back.", |s| s.trims),
-    ("not_registered", COUNTER, "Growths by cudaHostAlloc instead.", |s| s.fallbacks.not_registered),
+    ("not_registered", COUNTER, "Growths by cudaHostAlloc.", |s| s.fallbacks.not_registered),
     ("in_parts", COUNTER, "Growths by several registrations.", |s| s.fallbacks.in_parts),
     ("small_pages", COUNTER, "Growths without huge pages.", |s| s.fallbacks.small_pages),
     ("other_node", COUNTER, "Growths off the device's NUMA node.", |s| s.fallbacks.other_node),

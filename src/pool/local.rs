@@ -43,8 +43,8 @@ pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
     CACHES.try_with(find).ok().flatten()
 }
 
-/// Makes this thread's cache for the pool of that number the one used last. False if it was already,
-/// or if there is none.
+/// Makes this thread's cache for the pool of that number the one used last. False if it was
+/// already, or if there is none.
 pub(super) fn switch_to(pool: u64) -> bool {
     let last = LAST.get();
     get(pool).is_some() && LAST.get() != last

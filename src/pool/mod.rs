@@ -133,9 +133,12 @@ use take::Patience;
 /// | | grows | waits for devices | waits for buffers to be dropped |
 /// |---|---|---|---|
 /// | [`try_alloc`](Self::try_alloc) | no | no | no |
-/// | [`alloc`](Self::alloc) | yes | yes | no: [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) |
-/// | [`alloc_timeout`](Self::alloc_timeout) | yes | until then | until then: [`TimedOut`](crate::ErrorKind::TimedOut) |
+/// | [`alloc`](Self::alloc) | yes | yes | no: [`BudgetExhausted`] |
+/// | [`alloc_timeout`](Self::alloc_timeout) | yes | until then | until then: [`TimedOut`] |
 /// | [`alloc_async`](Self::alloc_async) | yes | yes | yes |
+///
+/// [`BudgetExhausted`]: crate::ErrorKind::BudgetExhausted
+/// [`TimedOut`]: crate::ErrorKind::TimedOut
 #[derive(Clone)]
 pub struct PinnedPool {
     handle: Arc<Handle>,

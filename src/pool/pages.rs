@@ -1,15 +1,15 @@
 //! Anonymous memory from the system, for `cudaHostRegister` to page-lock.
 //!
-//! `cudaHostAlloc` has one thread find, zero and lock page after page. Memory that is here already,
-//! in huge pages, is locked several times faster, and several threads can populate it.
+//! `cudaHostAlloc` finds, zeroes and locks page after page with one thread. Memory that is already
+//! there, in huge pages, is locked several times faster, and several threads can populate it.
 //!
 //! # Invariants
 //!
 //! * Pages read as zeros once they are [populated](Pages::populate), which is before they are
 //!   page-locked.
-//! * What says where and how pages are to lie comes before the first touch, which is when the
+//! * Advice on where and how the pages should lie comes before the first touch, which is when the
 //!   kernel decides.
-//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same,
+//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory anyway,
 //!   and the [`Fallbacks`] says so.
 //! * The memory is not there in a forked child.
 
@@ -28,18 +28,19 @@ const PAGE: usize = 4096;
 /// A huge page of x86-64, and of 64-bit Arm with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What a thread populates at a time: whole huge pages, so that no two threads meet in one.
+/// What a thread populates at a time: whole huge pages, so that no two threads share one.
 pub(super) const SLICE: usize = 2 * HUGE_PAGE;
 
-/// What makes one more thread worth its start.
+/// How much memory makes one more thread worth its start.
 const BYTES_PER_THREAD: usize = 16 << 20;
 
 /// Populated memory of this process; unmapped when dropped.
 ///
-/// Whoever page-locks it must unlock it first: CUDA would keep the pages of a range that is gone.
+/// If it is page-locked, it must be unlocked before it drops: CUDA would keep the pages of a range
+/// that is gone.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// What the system mapped: `bytes`, and what lies around them for the sake of alignment.
+    /// All that the system mapped: `bytes`, and what lies around them for alignment.
     mapping: NonNull<u8>,
     mapped: usize,
     ptr: NonNull<u8>,
@@ -48,13 +49,13 @@ pub(super) struct Pages {
 
 // SAFETY: a mapping belongs to the process and to no thread; `munmap` may be called on any.
 unsafe impl Send for Pages {}
-// SAFETY: `&Pages` gives an address and a length, and accesses nothing.
+// SAFETY: `&Pages` gives an address and a length, and accesses no memory.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes`, a multiple of 4 KiB. Aligned to `align`, a power of two, and to 2 MiB from
-    /// that size on. The pages will lie on `numa_node` as far as it has room. Fails if the system
-    /// maps no more.
+    /// Maps `bytes`, a multiple of 4 KiB, aligned to `align`, a power of two; from 2 MiB on also to
+    /// 2 MiB. The pages will lie on `numa_node` as far as it has room. Fails if the system maps no
+    /// more. The result tells which wishes it refused.
     pub(super) fn map(
         bytes: usize,
         align: usize,
@@ -81,7 +82,7 @@ impl Pages {
     }
 
     fn reserve(bytes: usize, alignment: usize) -> io::Result<Pages> {
-        // The system aligns to a page by itself. What lies around the block is never touched.
+        // The system aligns to a page. What lies around the block is never touched.
         let mapped = bytes.checked_add(alignment - PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -98,8 +99,8 @@ impl Pages {
         Ok(Pages { mapping, mapped, ptr, bytes })
     }
 
-    /// A forked child gets no copy: the kernel would copy every page-locked page inside `fork`, and
-    /// older kernels could part the parent's page from the one that the device reads.
+    /// A forked child gets no copy. The kernel would copy every page-locked page inside `fork`, and
+    /// older kernels could give the parent another page than the one that the device reads.
     fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: the range is mapped and ours; the advice changes no contents.
         let advised =
@@ -123,7 +124,7 @@ impl Pages {
         let node = node as usize;
         let Some(word) = nodes.get_mut(node / BITS) else { return false };
         *word |= 1 << (node % BITS);
-        // The kernel takes one off the number of bits before it reads them.
+        // The kernel subtracts one from the number of bits before it reads them.
         let bits = nodes.len() * BITS + 1;
         // SAFETY: the range is mapped and ours, and `nodes` is live for the call to read 1024 bits
         // of; a policy changes no contents.
@@ -141,9 +142,9 @@ impl Pages {
         answer == 0
     }
 
-    /// Populates the memory with up to `threads` threads, this one included, and calls `ready` here
-    /// for one part of `part` bytes after the other, while the threads go on with the next. Blocks
-    /// while the kernel zeroes the memory; a system that promises more than it has kills the
+    /// Populates the memory with up to `threads` threads, including this one. Calls `ready` here
+    /// for one part of `part` bytes after the other, while the threads continue with the next.
+    /// Blocks while the kernel zeroes the memory. A system that promises more than it has kills the
     /// process (`vm.overcommit_memory`). Stops at the first error.
     pub(super) fn populate<E>(
         &self,
@@ -153,7 +154,7 @@ impl Pages {
     ) -> Result<(), E> {
         let part = part.min(self.bytes).next_multiple_of(SLICE);
         let parts = (0..self.bytes).step_by(part).map(|start| start..self.bytes.min(start + part));
-        // Whoever comes takes the next slice, so that a thread that cannot be started is no loss.
+        // Each thread takes the next slice, so the work gets done without those that did not start.
         let next = AtomicUsize::new(0);
         let populated: Vec<AtomicUsize> = parts.clone().map(|_| AtomicUsize::new(0)).collect();
         let work_on_one = || {
@@ -189,13 +190,12 @@ impl Pages {
         })
     }
 
-    /// Writes to each page of a slice. Nobody else knows of the memory yet, and no two slices
-    /// overlap.
+    /// Writes to each page of a slice. Nobody else knows the memory yet, and slices do not overlap.
     fn touch(&self, start: usize, bytes: usize) {
         debug_assert!(start + bytes <= self.bytes);
         for offset in (start..start + bytes).step_by(PAGE) {
             // SAFETY: the byte lies in the mapping, which is writable, and nobody else accesses it.
-            // Volatile, since a compiler may drop a write of the zero that is there already.
+            // Volatile, because a compiler may drop a write of the zero that is already there.
             unsafe { self.ptr.add(offset).write_volatile(0) };
         }
     }

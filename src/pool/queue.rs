@@ -72,8 +72,8 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// How much longer this request, if it is the first in the queue, is the only one served; `None`
-    /// if it is not its turn. A task must have answered in this turn.
+    /// How much longer this request, if it is the first in the queue, is the only one served;
+    /// `None` if it is not its turn. A task must have answered in this turn.
     pub(super) fn alone_for(&self) -> Option<Duration> {
         let turn = self.turn()?;
         let there = match self.waiter {
@@ -275,7 +275,8 @@ impl Reply {
         }
     }
 
-    /// The outcome, or a note to wake `task` when it is there; and whether the task had been called.
+    /// The outcome, or a note to wake `task` when it is there; and whether the task had been
+    /// called.
     pub(super) fn poll(&self, task: &mut Context<'_>) -> (Poll<Result<BlockRef>>, bool) {
         // Cloning and dropping a waker runs user code.
         let new = task.waker().clone();

@@ -1,7 +1,8 @@
 //! Events for the `tracing` crate, with that feature. All have the target `pinlane::pool`.
 //!
-//! A subscriber is user code: it is called with nothing locked, and its panics end here. It may look
-//! at the pool, but must not wait for memory from it: it may run on the thread that provides it.
+//! A subscriber is user code: it is called with nothing locked, and its panics end here. It may
+//! look at the pool, but must not wait for memory from it: it may run on the thread that provides
+//! it.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 

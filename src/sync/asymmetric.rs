@@ -5,9 +5,9 @@
 //! `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED` returns when every running thread of the
 //! process has passed a full memory barrier. The hot side then only has to hold back the compiler.
 //!
-//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides already rely on
-//! it. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow and
-//! needs no further right.
+//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides already rely
+//! on it. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow
+//! and needs no further right.
 
 use std::sync::atomic::{Ordering, compiler_fence, fence};
 

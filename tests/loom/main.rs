@@ -1,11 +1,10 @@
-//! Every interleaving of a few threads through the pool: its own code, with the primitives of a
-//! model checker in place of the system's.
+//! Every interleaving of a few threads in the pool: its own code, with the primitives of a model
+//! checker in place of the system's.
 //!
-//! The modules under `pool`, `memory` and `handles` are the crate's source files. What they build
-//! on is replaced below by the least that they need: a stream is a position that a "device" thread
-//! moves on, page-locked memory is an address, the keeper is the models' own threads. The fence
-//! that the kernel makes free in the crate is an ordinary one here, as on systems without
-//! `membarrier`.
+//! The modules under `pool`, `memory` and `handles` are the crate's source files. Small stand-ins
+//! replace what they build on: a stream is a position that a "device" thread moves on, page-locked
+//! memory is an address, and the models' own threads do the keeper's work. The fence that the
+//! kernel makes free in the crate is an ordinary one here, as on systems without `membarrier`.
 
 #![allow(dead_code, private_interfaces)]
 
@@ -37,11 +36,11 @@ mod sync {
     pub mod cell {
         /// Reaching the contents counts as a write.
         #[derive(Default)]
-        pub struct Exclusive<T>(loom::cell::UnsafeCell<T>);
+        pub struct UnsafeExclusive<T>(loom::cell::UnsafeCell<T>);
 
-        impl<T> Exclusive<T> {
+        impl<T> UnsafeExclusive<T> {
             pub fn new(value: T) -> Self {
-                Exclusive(loom::cell::UnsafeCell::new(value))
+                UnsafeExclusive(loom::cell::UnsafeCell::new(value))
             }
 
             pub fn get(&self) -> *mut T {
@@ -260,10 +259,10 @@ mod pool {
     #[path = "../../../src/pool/take.rs"]
     pub mod take;
 
-    /// The models' way in.
+    /// How the models use the pool.
     pub mod rig;
 
-    /// One class, so that a cache is a small thing to explore.
+    /// One class, so that a cache is small enough to explore.
     pub mod classes {
         pub const PAGE: usize = 4096;
         pub const MAX_ALIGN: usize = 2 << 20;

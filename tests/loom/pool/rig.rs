@@ -31,7 +31,7 @@ pub struct Pool {
 /// What the blocks of a pool hold: how often each was touched.
 struct Contents(Vec<UnsafeCell<u64>>);
 
-// SAFETY: the model checker finds it out if one of them is reached by two threads at once.
+// SAFETY: the model checker notices if two threads reach one of them at once.
 unsafe impl Sync for Contents {}
 // SAFETY: as above.
 unsafe impl Send for Contents {}
@@ -92,7 +92,7 @@ impl Pool {
         self.buffer(waiting.0.wait(None).expect("there is no deadline").expect("it is served"))
     }
 
-    /// What the keeper does for a request that there is no room for.
+    /// The keeper's work for a request without room.
     pub fn keep(&self) {
         let mut books = self.core.lock();
         if !books.queue.requests.is_empty() {
@@ -113,14 +113,14 @@ impl Pool {
         self.core.clone().close();
     }
 
-    /// Every block is free, and somewhere.
+    /// Checks that every block is free and none is lost.
     pub fn assert_complete(&self) {
         self.collect();
         self.core.retire();
         assert_eq!(self.core.lock().store.free_bytes, self.blocks * PAGE);
     }
 
-    /// Lets go of the pool itself; gives what has been given back to the system.
+    /// Drops the pool itself; returns how many bytes have been given back to the system.
     pub fn end(self: Arc<Self>) -> usize {
         let pool = Arc::into_inner(self).expect("the other threads have ended");
         let context = pool.context.clone();
@@ -136,7 +136,7 @@ pub fn end_of_thread() {
 
 impl Buffer {
     pub fn touch(&self) {
-        // SAFETY: the buffer has its block alone, or the model checker says that it has not.
+        // SAFETY: the buffer has its block alone, or the model checker notices.
         self.contents.0[self.index].with_mut(|contents| unsafe { *contents += 1 });
     }
 
