@@ -9,7 +9,7 @@
 //! on it. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow
 //! and needs no further right.
 
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{Ordering, fence};
 
 /// The kind of fences that this process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ impl Fences {
     #[inline]
     pub(crate) fn light(self) {
         if self.kernel_helps {
-            compiler_fence(Ordering::SeqCst);
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
         } else {
             fence(Ordering::SeqCst);
         }
@@ -113,7 +113,7 @@ mod membarrier {
 mod tests {
     use super::*;
     use std::sync::Barrier;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, compiler_fence};
 
     #[test]
     fn two_sides_never_both_miss_the_other_while_membarrier_is_forbidden() {
