@@ -1,8 +1,8 @@
 //! One device of one driver, and the gate through which every driver call goes.
 //!
-//! A [`Context`] is what buffers, streams and pools share and keep alive. Its
-//! [`driver`](Context::driver) is the only way to the driver for calls that users make: it refuses
-//! a forked child and a host function before any CUDA call is made (soundness rules 8 and 14).
+//! Buffers, streams and pools share a [`Context`] and keep it alive. All calls of users reach the
+//! driver through [`Context::driver`]. It refuses forked children and host functions before any
+//! CUDA call is made (soundness rules 8 and 14).
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -58,8 +58,8 @@ impl Context {
         }
     }
 
-    /// The driver for releasing what is no longer needed; `None` in a forked child, where
-    /// everything leaks. Call it through
+    /// The driver, to release what is no longer needed; `None` in a forked child, where everything
+    /// leaks. Call it through
     /// [`on_ordinary_thread`](crate::process::on_ordinary_thread).
     pub(crate) fn releaser(&self) -> Option<&dyn Driver> {
         self.process.is_current().then_some(&*self.driver)
@@ -70,7 +70,7 @@ impl Context {
         self.process
     }
 
-    /// Whether this is not a forked child. For releasing what needs no driver.
+    /// Whether this is not a forked child. For releases that need no driver.
     #[inline]
     pub(crate) fn is_current(&self) -> bool {
         self.process.is_current()
@@ -132,7 +132,7 @@ impl Context {
         first
     }
 
-    /// Counts memory that could not be proven unused, and is therefore never freed.
+    /// Counts memory that nobody can prove unused, and that is therefore never freed.
     pub(crate) fn quarantine(&self, bytes: usize) {
         self.quarantined.fetch_add(bytes, Ordering::Relaxed);
     }

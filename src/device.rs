@@ -12,6 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{
     DeviceBuf, Heap, HostMemory, PinnedSliceMut, Refused, Registered, with_registered,
 };
+use crate::pool::{PinnedPool, PinnedPoolBuilder};
 use crate::process::Process;
 use crate::timeline::{Origin, Timeline};
 
@@ -328,6 +329,13 @@ impl Device {
 
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.inner.context
+    }
+}
+
+impl PinnedPool {
+    /// Options for a pool of `device`.
+    pub fn builder(device: &Device) -> PinnedPoolBuilder {
+        PinnedPoolBuilder::new(device.context())
     }
 }
 

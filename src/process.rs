@@ -29,14 +29,15 @@ pub(crate) fn is_exiting() -> bool {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Process {
     /// Holds the mark of the process that reads it; 0 in a child that has not taken one.
-    cell: &'static AtomicU32,
-    mark: u32,
+    pub(crate) cell: &'static AtomicU32,
+    /// Neither 0 nor `u32::MAX`.
+    pub(crate) mark: u32,
 }
 
 impl Process {
     /// The mark of the calling process.
     pub(crate) fn current() -> Self {
-        // Never used twice along a line of descent: a child goes on with its parent's count.
+        // No descendant takes the same mark: a child continues its parent's count.
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let cell = cell();
         let known = cell.load(Ordering::Relaxed);
@@ -46,8 +47,8 @@ impl Process {
         let new = NEXT.fetch_add(1, Ordering::Relaxed);
         let mark = match cell.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
             Ok(_) => {
-                // SAFETY: `note_exit` is a plain function for the whole life of the process. A
-                // failure leaves the end of the process unnoticed.
+                // SAFETY: `note_exit` is a plain function and is there for the whole life of the
+                // process. If this fails, the end of the process goes unnoticed.
                 unsafe { libc::atexit(note_exit) };
                 new
             }
@@ -66,9 +67,9 @@ impl Process {
 static CELL: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
 /// Where the mark of the process is. A forked child finds 0 there: the kernel gives it a page of
-/// zeros, also where `clone` or `_Fork` was called and the C library runs no handlers. Kernels
-/// before 4.14 do not, and the handler does it. A child that shares its parent's memory (`vfork`,
-/// `CLONE_VM`) is taken for its parent.
+/// zeros, even after `clone` or `_Fork`, where the C library runs no handlers. Kernels before 4.14
+/// do not, and a handler writes the 0. A child that shares its parent's memory (`vfork`,
+/// `CLONE_VM`) counts as its parent.
 fn cell() -> &'static AtomicU32 {
     static ORDINARY: AtomicU32 = AtomicU32::new(0);
     let known = CELL.load(Ordering::Acquire);
@@ -76,16 +77,15 @@ fn cell() -> &'static AtomicU32 {
     if let Some(cell) = unsafe { known.as_ref() } {
         return cell;
     }
-    // SAFETY: `mark_is_stale` is a plain function for the whole life of the process and does
-    // nothing but atomic accesses, which are allowed in a forked child. Twice registered does no
-    // harm. A failure (out of memory) leaves it to the kernel.
+    // SAFETY: `mark_is_stale` is a plain function, is there for the whole life of the process, and
+    // makes only atomic accesses, which are allowed in a forked child. Registering it twice does no
+    // harm. If it fails (out of memory), the kernel's page of zeros must do.
     unsafe { libc::pthread_atfork(None, None, Some(mark_is_stale)) };
     let new = wiped_cell().unwrap_or(&ORDINARY);
     let place = ptr::from_ref(new).cast_mut();
     match CELL.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire) {
         Ok(_) => new,
-        // SAFETY: another thread was first, with a cell that stays. The page of this one is left
-        // over.
+        // SAFETY: another thread was first, with a cell that stays. This one's page leaks.
         Err(first) => unsafe { &*first },
     }
 }
@@ -97,11 +97,11 @@ extern "C" fn mark_is_stale() {
     }
 }
 
-/// A cell in a page of which a child gets an empty one; `None` where the kernel cannot do that.
+/// A cell in a page that a child gets empty; `None` where the kernel cannot do that.
 fn wiped_cell() -> Option<&'static AtomicU32> {
     let (protection, flags) =
         (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // As little as there is; the kernel makes it a page.
+    // The kernel rounds it up to a page.
     let bytes = size_of::<AtomicU32>();
     // SAFETY: a new mapping at an address of the system's choice replaces none.
     let page = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
@@ -114,19 +114,19 @@ fn wiped_cell() -> Option<&'static AtomicU32> {
         unsafe { libc::munmap(page, bytes) };
         return None;
     }
-    // SAFETY: the page is aligned and readable and writable, reads as zeros, and is never unmapped.
+    // SAFETY: the page is aligned, readable and writable, reads as zeros, and is never unmapped.
     Some(unsafe { &*page.cast::<AtomicU32>() })
 }
 
-/// A value that every process makes for itself: locks of the parent's may be held for ever in a
-/// forked child, and its threads are not there. Values are never freed: a thread may be about to
+/// A value that every process makes for itself. In a forked child the parent's locks may be held
+/// for ever, and its threads do not exist. Values are never freed, because a thread may be about to
 /// look at one.
 pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
 
 struct Owned<T> {
     process: Process,
     value: T,
-    /// The parent's: kept in reach, so that no leak checker asks for it.
+    /// The parent's: kept reachable, so that no leak checker reports it.
     _former: *mut Owned<T>,
 }
 
@@ -155,7 +155,7 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             Err(first) => {
                 // SAFETY: nobody else has seen it.
                 drop(unsafe { Box::from_raw(new) });
-                // SAFETY: another thread of this process was first, so it is not null, and is never
+                // SAFETY: another thread of this process was first: its value is not null and never
                 // freed.
                 unsafe { &(*first).value }
             }
@@ -185,26 +185,26 @@ pub(crate) fn as_host_function<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `release` where CUDA calls are allowed: here, or on a thread of its own when the caller is
-/// inside a host function (soundness rule 8: memory is freed only from ordinary threads).
+/// Runs `release` where CUDA calls are allowed: here, or on a new thread if the caller is inside a
+/// host function (soundness rule 8: memory is freed only from ordinary threads).
 pub(crate) fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
     if in_host_function() {
-        // Without a thread the resources leak, which is always sound.
+        // If no thread can be had the resources leak, which is always sound.
         let _ = std::thread::Builder::new().name("pinlane-release".into()).spawn(release);
     } else {
         release();
     }
 }
 
-/// Calls somebody else's code whose panic must not reach ours.
+/// Calls user code whose panic must not reach ours.
 pub(crate) fn call_user(f: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
         discard_panic(payload);
     }
 }
 
-/// Ends a panic of somebody else's code. The payload is theirs too, and dropping it may panic
-/// again; what that leaves is forgotten.
+/// Ends a panic of user code. The payload is theirs too, and dropping it may panic again; the
+/// second payload is forgotten.
 pub(crate) fn discard_panic(payload: Box<dyn Any + Send>) {
     if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(another);

@@ -1,18 +1,16 @@
-//! A mutex and a condition variable without poisoning, which the thread sanitizer can follow.
+//! Locks without poisoning, which the thread sanitizer can follow, and other small tools for
+//! threads.
 //!
 //! Poisoning is of no use here: no user code runs under a lock of this crate, and every critical
 //! section leaves consistent data behind even if it panics.
 //!
-//! The standard library is compiled without the thread sanitizer, which therefore does not see the
-//! slow paths of its locks and reports races where there are none. With `--cfg pinlane_tsan`, which
-//! `scripts/sanitize` sets, each lock says itself what it orders.
+//! The standard library is compiled without the thread sanitizer. So the sanitizer does not see the
+//! slow paths of its locks, and reports races where there are none. With `--cfg pinlane_tsan`,
+//! which `scripts/sanitize` sets, each lock tells the sanitizer what it orders.
 
-mod apart;
 pub(crate) mod asymmetric;
 
 pub(crate) use std::sync::atomic;
-
-pub(crate) use self::apart::Apart;
 
 use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
@@ -78,7 +76,7 @@ impl Condvar {
         Condvar(std::sync::Condvar::new())
     }
 
-    /// Lets go of the lock, sleeps until notified, perhaps without, and takes the lock again.
+    /// Lets go of the lock, sleeps until notified (or wakes up without), and takes the lock again.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
         annotate::release(&*guard.0);
         let guard = ManuallyDrop::new(guard);
@@ -110,7 +108,19 @@ impl Condvar {
     }
 }
 
-/// Waits a moment for another thread that will be done in a few instructions, unless it was
+/// On cache lines of its own: several threads write it, and others read what lies beside it.
+#[repr(align(128))]
+pub(crate) struct Apart<T>(pub(crate) T);
+
+impl<T> Deref for Apart<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0
+    }
+}
+
+/// Waits a moment for another thread that needs only a few more instructions, unless it was
 /// interrupted.
 pub(crate) fn spin(spins: &mut u32) {
     *spins += 1;
@@ -121,24 +131,30 @@ pub(crate) fn spin(spins: &mut u32) {
     }
 }
 
+/// Cells that a model checker can follow.
 pub(crate) mod cell {
-    /// A cell whose contents are reached by pointer, with the interface that model checkers need.
+    /// A cell that one thread at a time reaches: the model checker counts each `get` as a write.
+    pub(crate) use std::cell::UnsafeCell as UnsafeExclusive;
+
+    /// A cell that several threads may read at once.
+    #[cfg(feature = "capi")]
     #[derive(Debug, Default)]
     pub(crate) struct UnsafeCell<T>(std::cell::UnsafeCell<T>);
 
+    #[cfg(feature = "capi")]
     impl<T> UnsafeCell<T> {
+        #[cfg(test)]
         pub(crate) const fn new(value: T) -> Self {
             UnsafeCell(std::cell::UnsafeCell::new(value))
         }
 
-        /// Gives `f` the pointer. Dereferencing it is up to the caller's right to the contents.
+        /// Gives `f` the pointer. To dereference it, the caller needs the right to the contents.
         #[inline]
         pub(crate) fn with_mut<R>(&self, f: impl FnOnce(*mut T) -> R) -> R {
             f(self.0.get())
         }
 
-        /// As [`with_mut`](Self::with_mut), for who only reads.
-        #[cfg(feature = "capi")]
+        /// As [`with_mut`](Self::with_mut), to read only.
         #[inline]
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
@@ -163,9 +179,9 @@ mod annotate {
         fn __tsan_release(address: *mut c_void);
     }
 
-    /// What was done before the release of the same address has happened.
+    /// The caller sees what happened before the release of the same address.
     pub(super) fn acquire<T>(of: &T) {
-        // SAFETY: the sanitizer takes any address, and does not access what is there.
+        // SAFETY: the sanitizer takes any address and does not access it.
         unsafe { __tsan_acquire(std::ptr::from_ref(of).cast_mut().cast()) }
     }
 

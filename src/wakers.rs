@@ -1,9 +1,9 @@
 //! Wakers, called on threads that nobody depends on.
 //!
 //! A waker is the executor's code. It may run its task on the spot, and the task may then block on
-//! anything: on memory that the pool's thread is to get, on a ticket that the watcher is to wake.
-//! So no thread that others depend on calls a waker, clones one or drops one. It hands it over to
-//! the *helpers*:
+//! anything: on memory that the pool's thread must get, or on a ticket that the watcher must wake.
+//! So no thread that others depend on calls, clones or drops a waker. It hands wakers over to the
+//! *helpers*:
 //!
 //! ```text
 //!   pool's thread ------\
@@ -14,11 +14,11 @@
 //! # Invariants
 //!
 //! * One helper works on the queue, the *runner*. If it is inside one waker for longer than
-//!   [`PATIENCE`], the next helper takes its place. So there are as many threads as wakers that are
-//!   stuck, and a few.
-//! * While the queue is not empty, a helper is idle or on its way, or could not be started. In that
-//!   case whoever hands a waker over calls what is queued itself, which is right for all wakers but
-//!   those that run their task on the spot and block there.
+//!   [`PATIENCE`], the next helper takes its place. So there is one thread for each stuck waker,
+//!   and a few more.
+//! * While the queue is not empty, a helper is idle or about to start, or could not be started. In
+//!   the last case the thread that hands a waker over calls the queued ones itself. That is right
+//!   for all wakers except those that run their task on the spot and block there.
 //! * A helper that finds nothing to do for [`LINGER`] ends.
 //! * No waker is called, dropped or cloned under the lock.
 
@@ -46,8 +46,8 @@ pub(crate) fn discard(waker: Waker) {
 
 static HELPERS: PerProcess<Helpers> = PerProcess::new();
 
-/// What is to be done with a waker. Each is called and dropped by itself, so that a drop that
-/// panics is none during another panic.
+/// What to do with a waker. It is called and dropped separately, so that a drop that panics does
+/// not do so during another panic.
 enum Job {
     Wake(Waker),
     Drop(Waker),
@@ -75,13 +75,13 @@ struct Helpers {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
-    /// How many helpers are not inside a waker, those that are about to start included.
+    /// How many helpers are not inside a waker, including those that are about to start.
     idle: usize,
     /// How many of those wait to take over.
     watching: usize,
-    /// How many wakers have been begun; gives each a number.
+    /// How many wakers have been started; gives each a number.
     begun: u64,
-    /// The waker that the runner is inside of, and since when.
+    /// The waker that the runner is in, and since when.
     running: Option<(u64, Instant)>,
 }
 
@@ -131,9 +131,9 @@ impl Helpers {
         }
     }
 
-    /// Sleeps until there may be something to do; `None`: this helper is one too many.
+    /// Sleeps until there may be something to do; `None` if this helper is no longer needed.
     fn linger(&self, mut state: MutexGuard<'static, State>) -> Option<MutexGuard<'static, State>> {
-        /// The next runner, and who watches it.
+        /// The next runner, and the one that watches it.
         const ENOUGH: usize = 2;
         let start = Instant::now();
         if state.idle <= ENOUGH {
@@ -146,7 +146,7 @@ impl Helpers {
         Some(state)
     }
 
-    /// Does the first job, as the runner, unless another helper takes over meanwhile.
+    /// Does the first job, as the runner until another helper takes over.
     fn run_first(
         &'static self,
         mut state: MutexGuard<'static, State>,

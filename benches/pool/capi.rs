@@ -1,4 +1,4 @@
-//! What the C interface costs over the Rust one that it stands on: the same loops, in turns.
+//! What the C interface costs over the Rust one below it: the same loops, in turns.
 //!
 //! Every thread has buffers and a stream of its own; the pools are shared.
 
@@ -16,7 +16,7 @@ use super::common::timing::{medians, operations};
 use super::{Bench, SMALL};
 
 const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
-/// How many copies are on their way at most.
+/// The most copies in flight.
 const COPIES: usize = 64;
 
 /// What all threads share on both sides. The empty pools never have memory.
@@ -94,7 +94,7 @@ impl Drop for Own {
     }
 }
 
-/// So many operations by one thread.
+/// Does so many operations by one thread.
 type Work = fn(&Both, &mut Own, usize) -> Result<()>;
 
 struct Subject {
@@ -107,7 +107,8 @@ struct Subject {
 const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "alloc_free",
-        method: "pinlane_buffer_alloc + pinlane_buffer_free of 4 KiB, an operation of a thread, in turns with \
+        method: "pinlane_buffer_alloc + pinlane_buffer_free of 4 KiB, an operation of a thread, in \
+        turns with \
                  PinnedPool::alloc + drop; loops of 20 ms at least, mean over the threads, median",
         rust: |both, _, count| {
             (0..count).try_for_each(|_| both.pool.alloc::<u8>(SMALL).map(|it| drop(black_box(it))))
@@ -127,7 +128,8 @@ const SUBJECTS: [Subject; 5] = [
     },
     Subject {
         name: "pool_allocate",
-        method: "pinlane_pool_allocate + pinlane_pool_deallocate of 4 KiB, otherwise as capi.alloc_free, also \
+        method: "pinlane_pool_allocate + pinlane_pool_deallocate of 4 KiB, otherwise as \
+        capi.alloc_free, also \
                  the reference",
         rust: |both, _, count| {
             (0..count).try_for_each(|_| both.pool.alloc::<u8>(SMALL).map(|it| drop(black_box(it))))
@@ -164,8 +166,9 @@ const SUBJECTS: [Subject; 5] = [
     },
     Subject {
         name: "copy",
-        method: "pinlane_device_buffer_upload of 4 KiB without a ticket, and a wait every 64 copies, in turns \
-                 with Stream::upload; every thread with a stream and buffers of its own; otherwise as \
+        method: "pinlane_device_buffer_upload of 4 KiB without a ticket, and a wait every 64 \
+        copies, in turns \
+                 with Stream::upload; every thread with its own stream and buffers; otherwise as \
                  capi.alloc_free",
         rust: |_, own, count| {
             for number in 0..count {
@@ -194,7 +197,8 @@ const SUBJECTS: [Subject; 5] = [
     },
     Subject {
         name: "try_alloc_fails",
-        method: "pinlane_buffer_try_alloc of a pool without memory, in turns with PinnedPool::try_alloc; \
+        method: "pinlane_buffer_try_alloc of a pool without memory, in turns with \
+        PinnedPool::try_alloc; \
                  otherwise as capi.alloc_free",
         rust: |both, _, count| {
             (0..count).for_each(|_| assert!(black_box(both.empty.try_alloc::<u8>(SMALL)).is_err()));

@@ -71,16 +71,16 @@ pub fn small(bench: &Bench, report: &mut Report) -> Result<()> {
             whole,
             "us",
             Some(reference),
-            "alloc of 4 KiB + Stream::upload + drop, without the wait for the copies; median of 5 rounds \
-             of 20,000, in turns with the reference, which copies from one live block",
+            "alloc of 4 KiB + Stream::upload + drop, without the wait for the copies; median of 5 \
+             rounds of 20,000, in turns with the reference, which copies from one live block",
         ),
         (
             ".drop",
             (whole - upload - hit) * 1e3,
             "ns",
             None,
-            "pool.copy4k less Stream::upload from one live buffer and less a hit, in turns: what it adds \
-             that the dropped block is busy",
+            "pool.copy4k less Stream::upload from one live buffer and less a hit, in turns: what \
+             it adds that the dropped block is busy",
         ),
         (".upload", upload, "us", Some(reference), "Stream::upload from one live buffer, in turns"),
     ] {
@@ -133,7 +133,8 @@ pub fn large(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "higher",
             reference: Some(("the same copy with PageLocking::Allocate", rate(reference))),
             samples: bench.rounds,
-            method: "one copy with memory of PageLocking::Register and the wait for it; median, in turns \
+            method: "one copy with memory of PageLocking::Register and the wait for it; median, in \
+            turns \
                      with the reference",
         });
     }

@@ -11,19 +11,15 @@ use super::{Bench, GIB};
 
 const ROUNDS: usize = 3;
 
-/// All in one registration.
-const WHOLE: usize = usize::MAX;
+/// A way to page-lock: with so many threads, or by the runtime.
+type Way = (PageLocking, usize);
 
-/// A way to page-lock: with so many threads and in parts of so many bytes, or by the runtime.
-type Way = (PageLocking, usize, usize);
-
-const WAYS: [(&str, Way); 6] = [
-    ("t1", (PageLocking::Register, 1, WHOLE)),
-    ("t4", (PageLocking::Register, 4, WHOLE)),
-    ("t8", (PageLocking::Register, 8, WHOLE)),
-    ("t16", (PageLocking::Register, 16, WHOLE)),
-    ("t16.parts", (PageLocking::Register, 16, 64 << 20)),
-    ("allocate", (PageLocking::Allocate, 1, WHOLE)),
+const WAYS: [(&str, Way); 5] = [
+    ("t1", (PageLocking::Register, 1)),
+    ("t4", (PageLocking::Register, 4)),
+    ("t8", (PageLocking::Register, 8)),
+    ("t16", (PageLocking::Register, 16)),
+    ("allocate", (PageLocking::Allocate, 1)),
 ];
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
@@ -67,8 +63,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             &grow,
             grown,
             (bench.bare.name("bare cudaHostAlloc"), alloc),
-            "the first allocation of a pool, by tN: registered, touched with N threads, \
-             parts: in parts of 64 MiB; allocate: PageLocking::Allocate; median of 3, in turns, the machine's memory touched before",
+            "the first allocation of a pool, by tN: registered, touched with N threads; allocate: \
+             PageLocking::Allocate; median of 3, in turns, the machine's memory touched before",
         );
         add(
             &release,
@@ -81,10 +77,9 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 /// Milliseconds for the first allocation of a pool, and for dropping the pool.
-fn through_pool(bench: &Bench, (how, threads, part): Way, bytes: usize) -> Result<(f64, f64)> {
+fn through_pool(bench: &Bench, (how, threads): Way, bytes: usize) -> Result<(f64, f64)> {
     let builder = PinnedPool::builder(&bench.device).max_bytes(2 * bytes);
-    let builder = builder.page_locking(how).growth_threads(threads).registration_bytes(part);
-    let pool = builder.build()?;
+    let pool = builder.page_locking(how).growth_threads(threads).build()?;
     let start = Instant::now();
     let buffer = pool.alloc::<u8>(bytes)?;
     let grown = milliseconds(start);
@@ -108,8 +103,8 @@ fn milliseconds(since: Instant) -> f64 {
     since.elapsed().as_secs_f64() * 1e3
 }
 
-/// Touches memory and gives it back, at most half of what is available: a virtual machine gets much
-/// of its memory from its host on first use, which must not count for the first that is measured.
+/// Touches memory and gives it back, at most half of what is available. A virtual machine gets much
+/// of its memory from its host on first use, which must not count in the first measurement.
 fn touch(bytes: usize) {
     const PAGE: usize = 4096;
     let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Allocate and drop what the pool has: 4 KiB, 1 MiB and a mix of sizes, on 1 to 16 threads.
+//! Allocate and drop blocks that the pool has: 4 KiB, 1 MiB and a mix of sizes, on 1 to 16 threads.
 
 use std::hint::black_box;
 use std::thread;
@@ -83,7 +83,8 @@ fn team(
         busy / count as f64 * 1e9,
         "ns",
         "lower",
-        "alloc + drop, an operation of a thread, mean over the threads; loops of 20 ms at least, median",
+        "alloc + drop, an operation of a thread, mean over the threads; loops of 20 ms at least, \
+         median",
     );
     add(
         ".total",
@@ -103,8 +104,8 @@ fn team(
     Ok(())
 }
 
-/// Blocks enough for every thread to hold one of every size, so that nothing grows while the clock
-/// runs.
+/// Makes enough blocks for every thread to hold one of each size, so that nothing grows while the
+/// clock runs.
 fn fill(pool: &PinnedPool, sizes: &Sizes, blocks: usize) -> Result<()> {
     let mut distinct: Vec<usize> =
         sizes.iter().filter_map(|&size| PinnedPool::block_bytes(size)).collect();
@@ -116,7 +117,8 @@ fn fill(pool: &PinnedPool, sizes: &Sizes, blocks: usize) -> Result<()> {
     Ok(())
 }
 
-/// Seconds: mean of what each thread was busy, and from the first start to the last end.
+/// Seconds: the mean time that a thread was busy, and the time from the first start to the last
+/// end.
 struct Times {
     busy: f64,
     wall: f64,

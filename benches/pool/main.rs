@@ -17,7 +17,7 @@
 //! The workloads are those of `benches/peers`, so that the figures stand beside the peers' of the
 //! same run. Without a GPU the emulated device is measured: that says something about the pool's
 //! own cost, and nothing about page-locking and copies. `--quick` shows that everything works; its
-//! figures mean little, and those of large memory carry the smaller size in their names.
+//! figures mean little, and figures of large memory have the smaller size in their names.
 
 mod budget;
 #[cfg(feature = "capi")]
@@ -50,14 +50,14 @@ struct Bench {
     bare: Bare,
     /// How often a timed loop is repeated.
     rounds: usize,
-    /// How long a timed loop takes at least, in seconds.
+    /// The least time that a timed loop takes, in seconds.
     shortest: f64,
-    /// How large the memory is that counts as large, and its name.
+    /// The size of "large" memory, and its name.
     large: (usize, &'static str),
 }
 
 impl Bench {
-    /// A pool of its own for each measurement, so that none meets what another left.
+    /// A new pool for each measurement, so that none finds what another left.
     fn pool(&self) -> Result<PinnedPool> {
         PinnedPool::builder(&self.device).max_bytes(4 * GIB).build()
     }

@@ -38,14 +38,16 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             "",
             gross,
             reference,
-            "4 KiB allocated by one thread and dropped by another, through a ring of 1024; from the first \
-             allocation to the last drop, an operation of the pair; loops of 20 ms at least, median",
+            "4 KiB allocated by one thread and dropped by another, through a ring of 1024; from \
+             the first allocation to the last drop, an operation of the pair; loops of 20 ms at \
+             least, median",
         ),
         (
             ".net",
             gross - ring,
             None,
-            "pool.remote_free less pool.remote_free.ring; little where the ring's two lines travel anyhow",
+            "pool.remote_free less pool.remote_free.ring; little where the ring's two lines travel \
+             anyhow",
         ),
         (
             ".ring",

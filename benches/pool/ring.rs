@@ -14,7 +14,7 @@ use super::common::team::Patience;
 
 pub const ROOM: usize = 1024;
 
-/// On a line of its own, and that of the prefetcher's pair.
+/// On a pair of cache lines of its own, since lines are fetched in pairs.
 #[repr(align(128))]
 struct Line(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! One hit at a time: how the times are spread.
+//! One hit at a time: quantiles of the times.
 
 use std::hint::black_box;
 
@@ -34,7 +34,8 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "lower",
             reference: None,
             samples: OPERATIONS,
-            method: "one alloc + drop of 4 KiB, one thread, by the time stamp counter, less the median of \
+            method: "one alloc + drop of 4 KiB, one thread, by the time stamp counter, less the \
+            median of \
                      empty pairs",
         });
     }

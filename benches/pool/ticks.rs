@@ -24,7 +24,7 @@ impl Clock {
         Clock { per_nanosecond, empty: samples.quantile(0.5) }
     }
 
-    /// Ticks between two readings as nanoseconds, less what the readings themselves take.
+    /// Ticks between two readings as nanoseconds, without the time of the readings.
     pub fn nanoseconds(&self, ticks: f64) -> f64 {
         (ticks - self.empty).max(0.0) / self.per_nanosecond
     }
@@ -71,20 +71,23 @@ impl Samples {
         self.ticks.get(index).copied().unwrap_or(0).into()
     }
 
-    /// Of all operations, those that found no room included.
+    /// Of all operations, including those that found no room.
     pub fn longest(&self) -> f64 {
         self.longest.into()
     }
 }
 
-/// The counter, once everything before is done and before anything after begins.
+/// Reads the counter after everything before is done and before anything after begins.
 #[cfg(target_arch = "x86_64")]
 fn start() -> u64 {
     let (low, high): (u32, u32);
     // SAFETY: the instructions write the two registers named and touch no memory. Not `nomem`, so
     // that the compiler moves no work across.
     unsafe {
-        std::arch::asm!("lfence", "rdtsc", "lfence", out("eax") low, out("edx") high, options(nostack));
+        std::arch::asm!(
+            "lfence", "rdtsc", "lfence",
+            out("eax") low, out("edx") high, options(nostack)
+        );
     }
     u64::from(high) << 32 | u64::from(low)
 }

@@ -1,33 +1,32 @@
-//! A block of page-locked memory. Its owner keeps it; a buffer uses it.
+//! A block of page-locked memory, as its owner keeps it and as a buffer uses it.
 //!
-//! A [`Block`] is a long-lived descriptor. The owner (a pool) makes it once, and hands out the
-//! right to it, a [`BlockRef`], again and again. The [`Hazards`] are part of the descriptor, so
-//! that allocating a buffer initialises nothing.
+//! A [`Block`] is a long-lived descriptor. Its owner (a pool) makes it once and hands out the right
+//! to it, a [`BlockRef`], again and again. The [`Hazards`] lie in the descriptor, so an allocation
+//! initialises nothing.
 //!
 //! # Invariants
 //!
-//! * There is one `BlockRef` to a block. The type is neither `Copy` nor `Clone`; it moves from the
-//!   owner to a buffer and back. It stands for exclusive access to the link and to the memory.
-//! * No copy crosses a multiple of the block's `seam`, counted from the block's start; see
+//! * A block has at most one `BlockRef`: the type is neither `Copy` nor `Clone`, and it moves from
+//!   the owner to a buffer and back. It is exclusive access to the memory.
+//! * No copy crosses a multiple of a block's `seam`, counted from its start; see
 //!   [`parts`](BlockRef::parts).
-//! * While a `BlockRef` exists, the owner keeps the descriptor, the memory and itself alive.
+//! * The owner keeps the descriptor, the memory and itself alive while a `BlockRef` to it exists.
 
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::hazard::Hazards;
 use crate::context::Context;
-use crate::sync::cell::UnsafeCell;
 
 /// Where a block goes when its buffer drops.
 pub(crate) trait BlockOwner: Send + Sync {
     fn context(&self) -> &Context;
 
-    /// Takes the block back. It may be reused once all its hazards are complete. If this ends the
-    /// owner, the last reference to it is returned; the caller drops it when no call is inside the
-    /// owner any more. In a forked child the block leaks.
+    /// Takes the block back; it may be reused once all its hazards are complete. If that ends the
+    /// owner, the last reference to it is returned, to be dropped when nobody is inside it any
+    /// more. In a forked child the block leaks.
     #[must_use]
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>>;
 }
@@ -36,20 +35,18 @@ pub(crate) trait BlockOwner: Send + Sync {
 pub(crate) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
-    /// At each multiple of this many bytes another registration begins. No copy may cross it.
+    /// Another registration begins at each multiple of this many bytes. No copy may cross one.
     seam: usize,
-    /// The owner's number for the memory that the block is part of.
-    home: u32,
-    /// The owner's size class for the block, if it has one.
-    class: Option<u8>,
-    hazards: Hazards,
+    /// The number of the owner's memory that the block is part of.
+    pub(crate) home: u32,
+    /// The size class under which threads keep the block, if they do.
+    pub(crate) class: Option<u8>,
+    pub(crate) hazards: Hazards,
     owner: NonNull<dyn BlockOwner>,
-    /// The next free block. Only the holder of the `BlockRef` touches it.
-    next: UnsafeCell<Option<BlockRef>>,
 }
 
-// SAFETY: a `Block` is a description; the memory that it names is not tied to a thread, `owner` is
-// `Sync`, and only the holder of the `BlockRef` touches `next`, which is one thread at a time.
+// SAFETY: a `Block` is a description. The memory that it names is not tied to a thread, and `owner`
+// is `Send` and `Sync`.
 unsafe impl Send for Block {}
 // SAFETY: as above.
 unsafe impl Sync for Block {}
@@ -64,8 +61,7 @@ impl Block {
         class: Option<u8>,
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
-        let (hazards, next) = (Hazards::default(), UnsafeCell::new(None));
-        Block { ptr, bytes, seam, home, class, hazards, owner, next }
+        Block { ptr, bytes, seam, home, class, hazards: Hazards::default(), owner }
     }
 
     #[inline]
@@ -94,43 +90,36 @@ unsafe impl Send for BlockRef {}
 // SAFETY: `&BlockRef` gives `&Block` and nothing that needs the exclusive right.
 unsafe impl Sync for BlockRef {}
 
+impl Deref for BlockRef {
+    type Target = Block;
+
+    #[inline]
+    fn deref(&self) -> &Block {
+        // SAFETY: the descriptor is valid, by the precondition of `new`.
+        unsafe { self.0.as_ref() }
+    }
+}
+
 impl BlockRef {
     /// # Safety
     ///
     /// * `block` stays valid for as long as the right exists.
-    /// * No other `BlockRef` to it exists; or, for a block without memory, none of them is linked.
+    /// * No other `BlockRef` to it exists; or it has no memory.
     pub(crate) unsafe fn new(block: NonNull<Block>) -> Self {
         BlockRef(block)
     }
 
-    /// The right as an address. [`new`](Self::new) takes it back; otherwise the block leaks.
+    /// The right as an address; [`new`](Self::new) makes it a right again. Otherwise the block
+    /// leaks.
     #[inline]
     #[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
     pub(crate) fn into_raw(self) -> NonNull<Block> {
         self.0
     }
 
-    #[inline]
-    fn block(&self) -> &Block {
-        // SAFETY: valid, by the precondition of `new`.
-        unsafe { self.0.as_ref() }
-    }
-
-    #[inline]
-    pub(crate) fn ptr(&self) -> NonNull<u8> {
-        self.block().ptr()
-    }
-
-    /// The size of the block in bytes.
-    #[inline]
-    pub(crate) fn bytes(&self) -> usize {
-        self.block().bytes()
-    }
-
-    /// Splits a range at the seams, into parts that one copy each may cover. In bytes from the
-    /// start of the block.
+    /// Cuts a range at the seams: each part may be one copy. In bytes from the start of the block.
     pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let seam = self.block().seam;
+        let seam = self.seam;
         let mut start = range.start;
         std::iter::from_fn(move || {
             let part = start..range.end.min((start / seam + 1).saturating_mul(seam));
@@ -139,58 +128,28 @@ impl BlockRef {
         })
     }
 
-    /// Whether a range has more than one part.
+    /// Whether a range has several parts.
     #[inline]
     pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
-        let seam = self.block().seam;
-        // Most blocks have no seam, and a division is slow.
-        range.end > seam && (range.start / seam + 1).saturating_mul(seam) < range.end
+        // Few blocks have a seam, and divisions are slow.
+        range.end > self.seam && (range.start / self.seam + 1).saturating_mul(self.seam) < range.end
     }
 
-    #[inline]
-    pub(crate) fn home(&self) -> u32 {
-        self.block().home
-    }
-
-    #[inline]
-    pub(crate) fn class(&self) -> Option<usize> {
-        self.block().class.map(usize::from)
-    }
-
-    #[inline]
-    pub(crate) fn hazards(&self) -> &Hazards {
-        self.block().hazards()
-    }
-
-    /// Must not be called after the right has gone back to the owner.
+    /// Must not be called once the right has gone back to the owner.
     #[inline]
     pub(crate) fn owner(&self) -> &dyn BlockOwner {
         // SAFETY: the owner outlives the right, by the contract of `Block::new`.
-        unsafe { self.block().owner.as_ref() }
+        unsafe { self.owner.as_ref() }
     }
 
     /// Gives the block back to its owner. The caller drops what is returned.
     #[inline]
     #[must_use]
     pub(crate) fn give_back(self) -> Option<Arc<dyn BlockOwner>> {
-        let owner = self.block().owner;
+        let owner = self.owner;
         // SAFETY: the owner outlives the right. If the right is what keeps the owner alive, the
-        // reference that it returns does so from here on.
+        // returned reference keeps it alive from then on.
         unsafe { owner.as_ref() }.reclaim(self)
-    }
-
-    /// Puts `next` behind this block.
-    #[inline]
-    pub(crate) fn link(&mut self, next: Option<BlockRef>) {
-        // SAFETY: `&mut self` is the exclusive right to the link.
-        self.block().next.with_mut(|link| unsafe { *link = next });
-    }
-
-    /// Takes away the block behind this one.
-    #[inline]
-    pub(crate) fn unlink(&mut self) -> Option<BlockRef> {
-        // SAFETY: as in `link`.
-        self.block().next.with_mut(|link| unsafe { (*link).take() })
     }
 }
 

@@ -1,15 +1,15 @@
 //! Which block begins at an address: a map without locks.
 //!
 //! ```text
-//!   bit 46      33 32       20 19        8
-//!      [   root   |   middle  |   leaf    ]     2^14, 2^13 and 2^12 places; a leaf is 1 MiB of memory
+//!   bit 47      33 32       20 19        8
+//!      [   root   |   middle  |   leaf    ]   2^15, 2^13, 2^12 entries; a leaf covers 1 MiB
 //! ```
 //!
 //! # Invariants
 //!
-//! * Nodes are made when they are needed and stay until the map drops; places start as null.
-//! * Neighbours in memory are no neighbours in their leaf, so that threads that allocate side by
-//!   side do not write to one cache line.
+//! * Nodes are made when they are needed and stay until the map drops. Entries start as null.
+//! * Neighbours in memory are no neighbours in their leaf, so threads that allocate side by side do
+//!   not write to one cache line.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ptr::{self, NonNull};
@@ -24,28 +24,28 @@ struct Node<T, const N: usize>([AtomicPtr<T>; N]);
 
 type Leaf = Node<Block, { 1 << 12 }>;
 type Middle = Node<Leaf, { 1 << 13 }>;
-type Root = Node<Middle, { 1 << 14 }>;
+type Root = Node<Middle, { 1 << 15 }>;
 
 #[derive(Default)]
 pub(super) struct Addresses {
     root: AtomicPtr<Root>,
 }
 
-/// A place for a block; what it points to is up to the caller.
-pub(super) type Place = AtomicPtr<Block>;
+/// What it points to is up to the caller.
+pub(super) type Entry = AtomicPtr<Block>;
 
 impl Addresses {
-    /// The place of an address, if anything ever began near it.
+    /// The entry of an address, if anything ever began near it.
     #[inline]
-    pub(super) fn get(&self, address: usize) -> Option<&Place> {
+    pub(super) fn get(&self, address: usize) -> Option<&Entry> {
         let [root, middle, leaf] = path(address)?;
         child(child(child(&self.root)?.at(root))?.at(middle)).map(|node| node.at(leaf))
     }
 
-    /// The place of an address; `None` for addresses that are no multiple of [`GRANULE`], or too
+    /// The entry of an address; `None` for addresses that are no multiple of [`GRANULE`], or too
     /// high.
     #[inline]
-    pub(super) fn make(&self, address: usize) -> Option<&Place> {
+    pub(super) fn make(&self, address: usize) -> Option<&Entry> {
         let [root, middle, leaf] = path(address)?;
         Some(made(made(made(&self.root).at(root)).at(middle)).at(leaf))
     }
@@ -53,10 +53,10 @@ impl Addresses {
 
 #[inline]
 fn path(address: usize) -> Option<[usize; 3]> {
-    if address >> 47 != 0 || !address.is_multiple_of(GRANULE) {
+    if address >> 48 != 0 || !address.is_multiple_of(GRANULE) {
         return None;
     }
-    // By an odd number, which permutes.
+    // Multiplying by an odd number permutes the entries.
     let leaf = (address >> 8).wrapping_mul(2531) & 0xfff;
     Some([address >> 33, address >> 20 & 0x1fff, leaf])
 }
@@ -70,8 +70,8 @@ impl<T, const N: usize> Node<T, N> {
 
 #[inline]
 fn child<T>(place: &AtomicPtr<T>) -> Option<&T> {
-    // SAFETY: a node that is there stays as long as the map, which the place is part of; nothing
-    // but shared references to it are made.
+    // SAFETY: a node stays as long as the map, which `place` is part of, and only shared references
+    // to it are made.
     unsafe { place.load(Ordering::Acquire).as_ref() }
 }
 
@@ -127,9 +127,9 @@ mod tests {
     use std::collections::BTreeSet;
 
     #[test]
-    fn every_address_has_a_place_of_its_own() {
+    fn every_address_has_an_entry_of_its_own() {
         let map = Addresses::default();
-        let addresses: Vec<usize> = [0x7f12_3450_0000, 0x10_0000, (1 << 47) - (8 << 20)]
+        let addresses: Vec<usize> = [0x7f12_3450_0000, 0x10_0000, (1 << 48) - (8 << 20)]
             .into_iter()
             .flat_map(|begin| (0..3 << 20).step_by(GRANULE).map(move |at| begin + at))
             .collect();
@@ -141,7 +141,7 @@ mod tests {
             ptr::from_ref(place).addr()
         });
         assert_eq!(places.collect::<BTreeSet<_>>().len(), addresses.len());
-        for none in [1, 255, addresses[0] + 8, 1 << 47, usize::MAX] {
+        for none in [1, 255, addresses[0] + 8, 1 << 48, usize::MAX] {
             assert!(map.make(none).is_none() && map.get(none).is_none());
         }
     }

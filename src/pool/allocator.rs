@@ -7,8 +7,8 @@ use allocator_api2::alloc::{AllocError, Allocator};
 
 use super::PinnedPool;
 
-/// A pool as an allocator of `allocator-api2`, for collections whose elements are to be in
-/// page-locked memory; from [`PinnedPool::allocator`].
+/// A pool as an allocator of `allocator-api2`, for collections in page-locked memory; from
+/// [`PinnedPool::allocator`].
 ///
 /// ```
 /// use allocator_api2::vec::Vec;
@@ -22,24 +22,23 @@ use super::PinnedPool;
 /// # Ok::<(), pinlane::Error>(())
 /// ```
 ///
-/// * What it gives is **plain memory**: nobody tracks which device uses it. A `&[T]` of a
-///   collection is a slice like any other, and unsafe code that hands its address to CUDA must keep
-///   the elements alive and untouched until the device is done with them.
-///   [`PinnedBuf`](crate::PinnedBuf) does that by itself.
-/// * Allocating blocks as [`PinnedPool::alloc`] does. Where that fails, the budget included,
-///   collections end the process, as they do when any memory is exhausted; their `try_` functions
-///   give an error.
+/// * It gives **plain memory**: nobody tracks which device uses it. A `&[T]` of a collection is a
+///   slice like any other. Unsafe code that hands its address to CUDA must keep the elements alive
+///   and untouched until the device is done with them. [`PinnedBuf`](crate::PinnedBuf) does that
+///   for you.
+/// * Allocating blocks as [`PinnedPool::alloc`] does. If it fails, also because the budget is
+///   spent, collections end the process, as for any memory; their `try_` functions return an error.
 /// * Alignments of more than 2 MiB are refused.
 /// * Growing and shrinking move nothing while the block has room and at least half of it stays in
 ///   use.
-/// * The allocator keeps the pool alive. What is leaked (`Vec::leak`) stays.
-/// * A **forked child** does not have the memory, so that `fork` neither copies it nor parts the
-///   parent's pages from those that a device reads. Whatever touches it there ends the child by
-///   `SIGSEGV`, and nothing ever reads wrong data. The allocator itself touches nothing: a `Vec` or
-///   `Box` of elements without destructors drops quietly, and leaks. One whose elements have
+/// * The allocator keeps the pool alive. Leaked memory (`Vec::leak`) stays valid.
+/// * A **forked child** does not have the memory, so `fork` neither copies it nor gives the parent
+///   other pages than those that a device reads. An access there ends the child by `SIGSEGV`;
+///   nothing ever reads wrong data. The allocator itself accesses nothing: a `Vec` or `Box` of
+///   elements without destructors drops quietly, and leaks. A collection whose elements have
 ///   destructors (`Vec<String>`), and a map or a list, which keep their own links in the memory,
-///   run through it when they drop. Give those to [`std::mem::forget`] in the child, or leave it by
-///   `exec` or `_exit`.
+///   access it when they drop. In the child give those to [`std::mem::forget`], or leave by `exec`
+///   or `_exit`.
 #[derive(Clone, Debug)]
 pub struct PinnedAllocator {
     pool: PinnedPool,
@@ -98,9 +97,9 @@ fn nothing(layout: Layout) -> NonNull<[u8]> {
 
 // SAFETY: what `allocate` gives is the caller's until `deallocate`, or for ever: the pool's table
 // holds it, and blocks that are out are not unmapped when the pool goes. It does not depend on
-// where the allocator is, and any clone, being the same pool, can deallocate it. Layouts without
-// bytes get no block, neither when they are allocated nor when they are freed: a block is never
-// shorter than 1 byte, so that the size of the layout, which fits the block, tells the two apart.
+// where the allocator is, and any clone is the same pool and can deallocate it. Layouts without
+// bytes have no block, neither in `allocate` nor in `deallocate`. A block has at least 1 byte, so
+// the size of the layout tells the two apart.
 unsafe impl Allocator for PinnedAllocator {
     fn allocate(&self, layout: Layout) -> Result<NonNull<[u8]>, AllocError> {
         if layout.size() == 0 {

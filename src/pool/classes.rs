@@ -1,4 +1,4 @@
-//! Size classes: what block a request gets.
+//! Size classes: which block a request gets.
 //!
 //! ```text
 //!   up to 2 KiB      multiples of 256 bytes
@@ -6,8 +6,8 @@
 //!   beyond           exact, in pages of 4096 bytes
 //! ```
 //!
-//! Every block is as aligned as its size allows, up to a page; a request for more alignment gets a
-//! block whose size is a multiple of it, from memory that is aligned so.
+//! Every block is as aligned as its size allows, up to a page. A request for more alignment gets a
+//! block whose size is a multiple of it, from memory with that alignment.
 
 /// Memory is page-locked in units of this many bytes.
 pub(super) const PAGE: usize = 4096;
@@ -20,10 +20,10 @@ const EXACT_ABOVE: usize = 32 << 20;
 /// Blocks up to this size are kept by threads.
 pub(super) const LARGEST_KEPT: usize = 1 << 20;
 /// How many classes there are up to [`LARGEST_KEPT`].
-pub(super) const KEPT_CLASSES: usize = index(LARGEST_KEPT) + 1;
+pub(super) const KEPT_CLASSES: usize = 80;
 
 /// What a request gets: a block of `bytes`, in memory aligned to `align`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Size {
     pub(super) bytes: usize,
     /// [`PAGE`], or more.
@@ -61,11 +61,11 @@ impl Size {
     /// The class under which threads keep such blocks, if they do.
     #[inline]
     pub(super) fn class(self) -> Option<usize> {
-        (self.bytes <= LARGEST_KEPT && self.align == PAGE).then(|| index(self.bytes))
+        if self.align == PAGE { class_of(self.bytes, 1) } else { None }
     }
 
-    /// Whether a cached block of `other` may serve this request: the same size, or, among the exact
-    /// sizes, one of which at most an eighth is too much.
+    /// Whether a free block of size `other` may serve this request: it has the same size or, among
+    /// the exact sizes, at most an eighth too much.
     pub(super) fn accepts(self, other: Size) -> bool {
         self == other
             || self.align == other.align
@@ -77,9 +77,17 @@ impl Size {
 
 /// The class under which threads keep the blocks for a request, if they do.
 #[inline]
-pub(super) fn kept_class(bytes: usize, align: usize) -> Option<usize> {
-    let kept = bytes.wrapping_sub(1) < LARGEST_KEPT && align <= STEP;
-    kept.then(|| index(bytes))
+pub(super) fn class_of(bytes: usize, align: usize) -> Option<usize> {
+    let last = bytes.wrapping_sub(1);
+    if last >= LARGEST_KEPT || align > STEP {
+        return None;
+    }
+    if bytes <= STEPPED_ABOVE {
+        return Some(last / STEP);
+    }
+    let doubling = last.ilog2();
+    let step = (last >> (doubling - 3)) & 7;
+    Some(STEPPED_ABOVE / STEP + (doubling - STEPPED_ABOVE.ilog2()) as usize * 8 + step)
 }
 
 /// The size of the blocks of a class that threads keep.
@@ -91,18 +99,6 @@ pub(super) fn class_bytes(class: usize) -> usize {
     }
     let (doubling, step) = ((class - STEPS) / 8, (class - STEPS) % 8);
     (STEP << doubling) * (STEPS + 1 + step)
-}
-
-/// The class of a request of at most [`EXACT_ABOVE`] bytes.
-#[inline]
-const fn index(bytes: usize) -> usize {
-    if bytes <= STEPPED_ABOVE {
-        return if bytes == 0 { 0 } else { (bytes - 1) / STEP };
-    }
-    let last = bytes - 1;
-    let doubling = last.ilog2() as usize;
-    let step = (last >> (doubling - 3)) & 7;
-    STEPPED_ABOVE / STEP + (doubling - STEPPED_ABOVE.ilog2() as usize) * 8 + step
 }
 
 /// The size of the class of a request of at most [`EXACT_ABOVE`] bytes.
@@ -148,13 +144,13 @@ mod tests {
             assert_eq!(Size { bytes, align: PAGE }.class(), Some(class));
             assert_eq!(class_bytes(class), bytes);
             for request in [bytes - 1, bytes] {
-                assert_eq!(kept_class(request, STEP), Some(class));
+                assert_eq!(class_of(request, STEP), Some(class));
             }
         }
         assert_eq!(Size::of(LARGEST_KEPT + 1, 1).and_then(Size::class), None);
-        assert_eq!(kept_class(LARGEST_KEPT + 1, 1), None);
-        assert_eq!(kept_class(0, 1), None);
-        assert_eq!(kept_class(64, 512), None);
+        assert_eq!(class_of(LARGEST_KEPT + 1, 1), None);
+        assert_eq!(class_of(0, 1), None);
+        assert_eq!(class_of(64, 512), None);
         assert_eq!(Size::of(64, 8192).and_then(Size::class), None, "other memory");
     }
 

@@ -1,4 +1,4 @@
-//! The pool's errors: what is missing, who holds it, and what to do.
+//! The pool's errors: which memory is missing, who holds it, and what to do.
 
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
@@ -52,24 +52,21 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &PoolStats) 
 
 #[cold]
 pub(super) fn timed_out(operation: &'static str, size: Size, stats: PoolStats) -> Error {
+    /// Formats the message when somebody reads it.
+    struct InTime(usize, PoolStats);
+
+    impl Display for InTime {
+        fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+            write!(f, "no block of {} bytes became free in time: {}", self.0, self.1)
+        }
+    }
+
     Error::new(
         ErrorKind::TimedOut,
         operation,
-        Found::Later(Arc::new(InTime { bytes: size.bytes, stats })),
+        Found::Later(Arc::new(InTime(size.bytes, stats))),
         "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
     )
-}
-
-/// What is said of a request that was not served in time.
-struct InTime {
-    bytes: usize,
-    stats: PoolStats,
-}
-
-impl Display for InTime {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        write!(f, "a block of {} bytes was not to be had in time: {}", self.bytes, self.stats)
-    }
 }
 
 #[cold]

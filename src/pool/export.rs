@@ -1,107 +1,71 @@
 //! A snapshot of a pool for other programs: as JSON, and for Prometheus.
 //!
 //! Two tables say what is exported, [`POOL`] and [`CLASS`]; the formats are two ways to print them.
-//! Numbers are exact: bytes and counts are integers, times whole nanoseconds.
+//! Numbers are exact: bytes and counts are integers, and times whole nanoseconds.
 
 use std::fmt::Write;
 use std::time::Duration;
 
 use super::stats::{ClassStats, PoolStats};
 
-/// One number of a snapshot.
-struct Metric<S> {
-    /// Without the unit of a time and the mark of a counter, which the formats add.
-    name: &'static str,
-    kind: Kind,
-    help: &'static str,
-    value: fn(&S) -> Value,
-}
+/// One number of a snapshot: its JSON key (which ends in `_ns` for a time), whether it goes up and
+/// down or only grows, what it is, and its value.
+type Metric<S> = (&'static str, &'static str, &'static str, fn(&S) -> u64);
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// Goes up and down.
-    Gauge,
-    /// Only grows.
-    Counter,
-}
+const GAUGE: &str = "gauge";
+const COUNTER: &str = "counter";
 
-enum Value {
-    Number(u64),
-    Time(Duration),
-}
-
-impl From<u64> for Value {
-    fn from(number: u64) -> Self {
-        Value::Number(number)
-    }
-}
-
-impl From<usize> for Value {
-    fn from(number: usize) -> Self {
-        Value::Number(number as u64)
-    }
-}
-
-impl From<Duration> for Value {
-    fn from(time: Duration) -> Self {
-        Value::Time(time)
-    }
-}
-
-const fn gauge<S>(name: &'static str, help: &'static str, value: fn(&S) -> Value) -> Metric<S> {
-    Metric { name, kind: Kind::Gauge, help, value }
-}
-
-const fn counter<S>(name: &'static str, help: &'static str, value: fn(&S) -> Value) -> Metric<S> {
-    Metric { name, kind: Kind::Counter, help, value }
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[rustfmt::skip]
 const POOL: [Metric<PoolStats>; 24] = [
-    gauge("max_bytes", "The budget.", |s| s.max_bytes.into()),
-    gauge("committed_bytes", "Page-locked now.", |s| s.committed_bytes.into()),
-    gauge("peak_bytes", "The most that was page-locked.", |s| s.peak_bytes.into()),
-    gauge("live_bytes", "In buffers that exist.", |s| s.live_bytes.into()),
-    gauge("cached_bytes", "Free, and ready to be used again.", |s| s.cached_bytes.into()),
-    gauge("thread_bytes", "Free, and kept by threads.", |s| s.thread_bytes.into()),
-    gauge("in_flight_bytes", "Dropped, perhaps still in use.", |s| s.in_flight_bytes.into()),
-    gauge("quarantined_bytes", "Lost: perhaps in use for ever.", |s| s.quarantined_bytes.into()),
-    counter("hits", "Allocations from free blocks.", |s| s.hits.into()),
-    counter("thread_hits", "Allocations from the thread's own.", |s| s.thread_hits.into()),
-    counter("misses", "Allocations without a free block.", |s| s.misses.into()),
-    counter("growths", "Times that memory was page-locked.", |s| s.growths.count.into()),
-    counter("growth", "Time spent page-locking.", |s| s.growths.total.into()),
-    gauge("longest_growth", "The longest growth.", |s| s.growths.longest.into()),
-    counter("waits", "Allocations that waited for room.", |s| s.waits.count.into()),
-    counter("wait", "Time spent waiting for room.", |s| s.waits.total.into()),
-    gauge("longest_wait", "The longest wait.", |s| s.waits.longest.into()),
-    counter("trims", "Times that memory was given back.", |s| s.trims.into()),
-    counter("not_registered", "Growths by cudaHostAlloc instead.", |s| s.fallbacks.not_registered.into()),
-    counter("in_parts", "Growths by several registrations.", |s| s.fallbacks.in_parts.into()),
-    counter("small_pages", "Growths without huge pages.", |s| s.fallbacks.small_pages.into()),
-    counter("other_node", "Growths off the device's NUMA node.", |s| s.fallbacks.other_node.into()),
-    gauge("threads", "Threads that keep blocks.", |s| s.threads.into()),
-    gauge("waiting", "Requests in the queue.", |s| s.waiting.into()),
+    ("max_bytes", GAUGE, "The budget.", |s| s.max_bytes as u64),
+    ("committed_bytes", GAUGE, "Page-locked now.", |s| s.committed_bytes as u64),
+    ("peak_bytes", GAUGE, "The most that was page-locked.", |s| s.peak_bytes as u64),
+    ("live_bytes", GAUGE, "In buffers that exist.", |s| s.live_bytes as u64),
+    ("cached_bytes", GAUGE, "Free, and ready to be used again.", |s| s.cached_bytes as u64),
+    ("thread_bytes", GAUGE, "Free, and kept by threads.", |s| s.thread_bytes as u64),
+    ("in_flight_bytes", GAUGE, "Dropped, perhaps still in use.", |s| s.in_flight_bytes as u64),
+    ("quarantined_bytes", GAUGE, "Lost: perhaps in use for ever.", |s| s.quarantined_bytes as u64),
+    ("hits", COUNTER, "Allocations from free blocks.", |s| s.hits),
+    ("thread_hits", COUNTER, "Allocations from the thread's own.", |s| s.thread_hits),
+    ("misses", COUNTER, "Allocations without a free block.", |s| s.misses),
+    ("growths", COUNTER, "Times that memory was page-locked.", |s| s.growths.count),
+    ("growth_ns", COUNTER, "Time spent page-locking.", |s| nanos(s.growths.total)),
+    ("longest_growth_ns", GAUGE, "The longest growth.", |s| nanos(s.growths.longest)),
+    ("waits", COUNTER, "Allocations that waited for room.", |s| s.waits.count),
+    ("wait_ns", COUNTER, "Time spent waiting for room.", |s| nanos(s.waits.total)),
+    ("longest_wait_ns", GAUGE, "The longest wait.", |s| nanos(s.waits.longest)),
+    ("trims", COUNTER, "Times that memory was given back.", |s| s.trims),
+    ("not_registered", COUNTER, "Growths by cudaHostAlloc.", |s| s.fallbacks.not_registered),
+    ("in_parts", COUNTER, "Growths by several registrations.", |s| s.fallbacks.in_parts),
+    ("small_pages", COUNTER, "Growths without huge pages.", |s| s.fallbacks.small_pages),
+    ("other_node", COUNTER, "Growths off the device's NUMA node.", |s| s.fallbacks.other_node),
+    ("threads", GAUGE, "Threads that keep blocks.", |s| s.threads as u64),
+    ("waiting", GAUGE, "Requests in the queue.", |s| s.waiting as u64),
 ];
 
 /// Each with the size of the block beside it.
 #[rustfmt::skip]
 const CLASS: [Metric<ClassStats>; 6] = [
-    gauge("blocks", "Blocks of one size.", |s| s.blocks.into()),
-    gauge("live", "Blocks in buffers that exist.", |s| s.live.into()),
-    gauge("cached", "Free blocks.", |s| s.cached.into()),
-    gauge("in_flight", "Blocks dropped, perhaps still in use.", |s| s.in_flight.into()),
-    gauge("quarantined", "Lost blocks.", |s| s.quarantined.into()),
-    counter("growths", "Times that memory was page-locked for one size.", |s| s.growths.into()),
+    ("blocks", GAUGE, "Blocks of one size.", |s| s.blocks as u64),
+    ("live", GAUGE, "Blocks in buffers that exist.", |s| s.live as u64),
+    ("cached", GAUGE, "Free blocks.", |s| s.cached as u64),
+    ("in_flight", GAUGE, "Blocks dropped, perhaps still in use.", |s| s.in_flight as u64),
+    ("quarantined", GAUGE, "Lost blocks.", |s| s.quarantined as u64),
+    ("growths", COUNTER, "Times that memory was page-locked for one size.", |s| s.growths),
 ];
 
 impl PoolStats {
-    /// The snapshot as one JSON object. All values are integers, but for `classes`.
+    /// The snapshot as one JSON object. All values but `classes` are integers.
     ///
-    /// The keys are the names of the fields, those of [`GrowthFallbacks`](crate::GrowthFallbacks)
-    /// included. Times are in nanoseconds: `growths`, `growth_ns` and `longest_growth_ns` are how
-    /// many there were, all together, and the longest; `waits`, `wait_ns` and `longest_wait_ns`
-    /// likewise. `classes` is an array of objects with the fields of [`ClassStats`].
+    /// The keys are the names of the fields, including those of
+    /// [`GrowthFallbacks`](crate::GrowthFallbacks). Times are in nanoseconds: `growths` is the
+    /// number of growths, `growth_ns` their time in all, and `longest_growth_ns` the longest;
+    /// likewise `waits`, `wait_ns` and `longest_wait_ns`. `classes` is an array of objects with the
+    /// fields of [`ClassStats`].
     #[must_use]
     pub fn to_json(&self) -> String {
         let classes: Vec<String> = self
@@ -114,14 +78,14 @@ impl PoolStats {
         format!("{{{},\"classes\":[{}]}}", members(&POOL, self), classes.join(","))
     }
 
-    /// The snapshot in Prometheus' text format, version 0.0.4, for an endpoint that is scraped.
-    /// `pool` tells the pools of a process apart, in a label. An answer may describe a metric once
-    /// only, so give each pool an endpoint of its own.
+    /// The snapshot in Prometheus' text format, version 0.0.4, for an endpoint that is scraped. The
+    /// label `pool` tells the pools of a process apart. A response may describe a metric only once,
+    /// so give each pool an endpoint of its own.
     ///
-    /// The metrics are `pinlane_pool_` and the keys of [`to_json`](Self::to_json), with times in
-    /// `_seconds` and `_total` behind what only grows: `pinlane_pool_live_bytes`,
-    /// `pinlane_pool_wait_seconds_total`. Those of a size of block are `pinlane_pool_class_` with a
-    /// second label, `block_bytes`.
+    /// A metric is called `pinlane_pool_` and its key of [`to_json`](Self::to_json); times are in
+    /// `_seconds`, and counters end in `_total`: `pinlane_pool_live_bytes`,
+    /// `pinlane_pool_wait_seconds_total`. Metrics of one size of block begin with
+    /// `pinlane_pool_class_` and have a second label, `block_bytes`.
     #[must_use]
     pub fn to_prometheus(&self, pool: &str) -> String {
         let pool = format!("pool=\"{}\"", escape(pool));
@@ -142,10 +106,7 @@ impl PoolStats {
 
 /// The members of a JSON object.
 fn members<S>(metrics: &[Metric<S>], stats: &S) -> String {
-    let member = |metric: &Metric<S>| match (metric.value)(stats) {
-        Value::Number(number) => format!("\"{}\":{number}", metric.name),
-        Value::Time(time) => format!("\"{}_ns\":{}", metric.name, time.as_nanos()),
-    };
+    let member = |(key, _, _, value): &Metric<S>| format!("\"{key}\":{}", value(stats));
     metrics.iter().map(member).collect::<Vec<_>>().join(",")
 }
 
@@ -154,26 +115,26 @@ fn members<S>(metrics: &[Metric<S>], stats: &S) -> String {
 fn family<'a, S: 'a>(
     text: &mut String,
     prefix: &str,
-    metric: &Metric<S>,
+    &(key, kind, help, value): &Metric<S>,
     samples: impl Iterator<Item = (String, &'a S)>,
 ) {
-    let (kind, mark) = match metric.kind {
-        Kind::Gauge => ("gauge", ""),
-        Kind::Counter => ("counter", "_total"),
+    let mark = if kind == COUNTER { "_total" } else { "" };
+    let name = match key.strip_suffix("_ns") {
+        Some(time) => format!("{prefix}{time}_seconds{mark}"),
+        None => format!("{prefix}{key}{mark}"),
     };
     for (index, (labels, stats)) in samples.enumerate() {
-        let (unit, number) = match (metric.value)(stats) {
-            Value::Number(number) => ("", number.to_string()),
-            Value::Time(time) => {
-                ("_seconds", format!("{}.{:09}", time.as_secs(), time.subsec_nanos()))
-            }
-        };
-        let (name, help) = (metric.name, metric.help);
-        let name = format!("{prefix}{name}{unit}{mark}");
         if index == 0 {
             let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
         }
-        let _ = writeln!(text, "{name}{{{labels}}} {number}");
+        let number = value(stats);
+        let _ = match key.ends_with("_ns") {
+            true => {
+                let (seconds, nanos) = (number / 1_000_000_000, number % 1_000_000_000);
+                writeln!(text, "{name}{{{labels}}} {seconds}.{nanos:09}")
+            }
+            false => writeln!(text, "{name}{{{labels}}} {number}"),
+        };
     }
 }
 

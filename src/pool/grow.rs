@@ -1,18 +1,17 @@
 //! Page-locking new memory, and giving it back.
 //!
-//! Two ways: [`Register`](PageLocking::Register) takes memory from the system, touches it with
-//! several threads and page-locks it in place; [`Allocate`](PageLocking::Allocate) leaves all of
-//! that to the runtime.
+//! There are two ways. [`Register`](PageLocking::Register) takes memory from the system, touches it
+//! with several threads and page-locks it in place. [`Allocate`](PageLocking::Allocate) leaves all
+//! of that to the runtime.
 //!
-//! Memory is registered in one call if that works, and in several if it must. The system may refuse
-//! one large call where it grants several: drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13
-//! more than 2 GiB. Then the parts shrink until the first one works. And a user may want parts,
-//! since `cudaHostRegister` keeps other threads' CUDA calls waiting while it runs. A copy must not
-//! span two registrations (the runtime refuses it), and so a block knows its
-//! [seams](crate::memory::block), at which copies are split. Slabs of several blocks have none.
+//! Memory is registered in one call if the system allows it. It may refuse one large call where it
+//! grants several: drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13 more than 2 GiB. Then
+//! the pool registers in parts, which shrink until the first one works. The runtime refuses a copy
+//! that spans two registrations, so a block knows its [seams](crate::memory::block), at which
+//! copies are split. Slabs of several blocks have no seams.
 //!
-//! What the system has no memory for is not tried another way: it promises more than it has, and
-//! kills the process when the memory is touched.
+//! If the system has no memory left, the pool does not try another way: the system promises more
+//! than it has, and kills the process when the memory is touched.
 
 use std::io;
 use std::mem::ManuallyDrop;
@@ -21,49 +20,18 @@ use std::time::Duration;
 
 use super::classes::PAGE;
 use super::limits;
-use super::pages::{Pages, PagesReport};
+use super::options::{Options, PageLocking};
+use super::pages::Pages;
+use super::stats::Fallbacks;
 use crate::context::Context;
 use crate::driver::{Attribute, Driver, DriverResult, HostFlags, Ordinal};
 use crate::error::{CudaCode, Error};
 
-/// How a pool gets page-locked memory.
-#[non_exhaustive]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum PageLocking {
-    /// `mmap` with huge pages on the device's NUMA node, touched by several threads, then
-    /// `cudaHostRegister`: in one call, or in parts where the system refuses so much at a time.
-    /// Where that is not possible the pool falls back to `Allocate`.
-    /// [`PoolStats::fallbacks`](crate::PoolStats::fallbacks) counts both.
-    #[default]
-    Register,
-    /// `cudaHostAlloc`, in one call.
-    Allocate,
-}
-
-/// How a pool page-locks.
-#[derive(Clone, Debug)]
-pub(super) struct Options {
-    pub(super) how: PageLocking,
-    pub(super) flags: HostFlags,
-    pub(super) threads: usize,
-    /// The most that is registered at a time.
-    pub(super) part: usize,
-}
-
-/// The least that is registered at a time: no slab of several blocks is larger.
+/// The smallest part that is registered. No slab of several blocks is larger.
 pub(super) const LEAST_PART: usize = 8 << 20;
 
-/// Between two registrations, so that other threads' calls get a turn.
+/// Pause between two registrations: `cudaHostRegister` keeps other threads' CUDA calls waiting.
 const PAUSE: Duration = Duration::from_micros(100);
-
-/// What was not to be had as asked for.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fallbacks {
-    pub(super) not_registered: bool,
-    pub(super) in_parts: bool,
-    pub(super) small_pages: bool,
-    pub(super) other_node: bool,
-}
 
 /// Page-locked memory. Dropping it leaks it; see [`release`](Memory::release).
 pub(super) struct Memory {
@@ -73,7 +41,7 @@ pub(super) struct Memory {
 }
 
 enum Origin {
-    /// In parts of so many bytes.
+    /// In parts of so many bytes; `usize::MAX` for all in one.
     Registered(ManuallyDrop<Pages>, usize),
     Allocated,
 }
@@ -99,7 +67,7 @@ impl Memory {
     }
 
     /// Gives the memory back to the system. Blocks, and may wait for the device. If the runtime
-    /// refuses, the memory leaks: it may still be page-locked.
+    /// refuses, returns false, and the memory leaks: it may still be page-locked.
     ///
     /// # Safety
     ///
@@ -110,16 +78,16 @@ impl Memory {
         let Some(driver) = context.releaser() else { return false };
         match self.origin {
             Origin::Registered(pages, part) => {
-                // SAFETY: `register` registered these parts, and no operation is pending, by the
-                // caller's precondition.
+                // SAFETY: `register` registered these parts, and by the caller's precondition no
+                // operation is pending.
                 let done = unsafe { unregister(driver, self.ptr, self.bytes, part) };
                 if done {
                     drop(ManuallyDrop::into_inner(pages));
                 }
                 done
             }
-            // SAFETY: the memory came from `host_alloc` and is freed once, since `self` is
-            // consumed; the rest is the caller's precondition.
+            // SAFETY: the memory came from `host_alloc` and is freed once, because `self` is
+            // consumed. The rest is the caller's precondition.
             Origin::Allocated => unsafe { driver.host_free(self.ptr) }.is_ok(),
         }
     }
@@ -129,7 +97,7 @@ impl Memory {
 pub(super) enum Failure {
     /// The runtime may not be called here.
     Refused(Error),
-    /// The system does not have so much; how much it has, if it says so.
+    /// The system does not have so much memory; how much it has, if it says so.
     NoMemory(Option<usize>),
     /// The runtime's call failed.
     Runtime(&'static str, CudaCode),
@@ -147,18 +115,19 @@ pub(super) fn page_lock(
     let driver = context.driver("PinnedPool::alloc").map_err(Failure::Refused)?;
     limits::ask_for(bytes).map_err(|available| Failure::NoMemory(Some(available)))?;
     let mut fallbacks = Fallbacks::default();
-    // Only registered memory can have more than a page's alignment, and only allocated memory can
-    // be write-combined.
-    if options.how == PageLocking::Register && !options.flags.write_combined || align > PAGE {
+    // Only registered memory can be aligned to more than a page, and only allocated memory can be
+    // write-combined.
+    let register_it =
+        options.page_locking == PageLocking::Register && !options.flags.write_combined;
+    if register_it || align > PAGE {
         let mapped = map(driver, context.ordinal(), bytes, align);
-        let registered = mapped.and_then(|(pages, report)| {
-            fallbacks.small_pages = report.huge_pages_refused;
-            fallbacks.other_node = report.numa_node_refused;
+        let registered = mapped.and_then(|(pages, refused)| {
+            fallbacks = refused;
             register(driver, context.ordinal(), options, largest_part, pages)
         });
         match registered {
             Ok(memory) => {
-                fallbacks.in_parts = memory.seam() < options.part.min(bytes);
+                fallbacks.in_parts = memory.seam() < bytes;
                 return Ok((memory, fallbacks));
             }
             Err(Failure::Runtime(_, code)) if !code.is_sticky() && align <= PAGE => {
@@ -173,13 +142,13 @@ pub(super) fn page_lock(
     }
 }
 
-/// Memory for `device`, which nobody has touched yet.
+/// Maps memory for `device`, untouched.
 fn map(
     driver: &dyn Driver,
     device: Ordinal,
     bytes: usize,
     align: usize,
-) -> Result<(Pages, PagesReport), Failure> {
+) -> Result<(Pages, Fallbacks), Failure> {
     let node = driver.attribute(device, Attribute::HostNumaNode);
     let node = node.ok().and_then(|node| u32::try_from(node).ok());
     Pages::map(bytes, align, node).map_err(|error| match error.kind() {
@@ -197,7 +166,7 @@ fn register(
     pages: Pages,
 ) -> Result<Memory, Failure> {
     let (ptr, bytes) = (pages.ptr(), pages.bytes());
-    let mut part = options.part.min(largest_part);
+    let mut part = largest_part;
     // Leaked if they may still be page-locked.
     let pages = ManuallyDrop::new(pages);
     loop {
@@ -214,7 +183,7 @@ fn register(
             Some(smaller) if registered == 0 => part = smaller,
             _ => {
                 drop(ManuallyDrop::into_inner(pages));
-                // The size of a call was no obstacle before.
+                // An earlier part was registered, so the size of a call is not the obstacle.
                 let no_memory = registered > 0 && code == CudaCode::MEMORY_ALLOCATION;
                 let failure = Failure::Runtime("cudaHostRegister", code);
                 return Err(if no_memory { Failure::NoMemory(None) } else { failure });
@@ -223,7 +192,7 @@ fn register(
     }
 }
 
-/// Touches `pages` and registers them part by part, until one fails. Says how many bytes are
+/// Touches `pages` and registers them part by part, until one fails. Returns how many bytes are
 /// registered.
 fn register_parts(
     driver: &dyn Driver,
@@ -234,7 +203,7 @@ fn register_parts(
 ) -> (usize, DriverResult<()>) {
     let flags = HostFlags { write_combined: false, ..options.flags };
     let mut registered = 0;
-    let answer = pages.populate(options.threads, part, |range| {
+    let answer = pages.populate(options.growth_threads, part, |range| {
         if range.start > 0 {
             std::thread::sleep(PAUSE);
         }
@@ -250,20 +219,20 @@ fn register_parts(
     (registered, answer)
 }
 
-/// The next size to try after `part`: a power of two, so that seams lie at multiples of
+/// The next size to try after `part`: a power of two, so that all seams lie at multiples of
 /// [`LEAST_PART`].
 fn smaller_part(part: usize) -> Option<usize> {
     (part > LEAST_PART).then(|| (1 << (part - 1).ilog2()).max(LEAST_PART))
 }
 
-/// Whether less at a time may help against `code`. The runtime says `MEMORY_ALLOCATION` for what
-/// the driver or the kernel refuses in one piece, and older ones say other things.
+/// Whether smaller parts may help against `code`. The runtime returns `MEMORY_ALLOCATION` when the
+/// driver or the kernel refuses the size of one call; older runtimes return other codes.
 fn may_be_too_large(code: CudaCode) -> bool {
     let never = [CudaCode::NOT_SUPPORTED, CudaCode::NOT_PERMITTED, CudaCode::CUDART_UNLOADING];
     !code.is_sticky() && !never.contains(&code)
 }
 
-/// Unregisters `bytes` that were registered in parts; false if that failed for some.
+/// Unregisters `bytes` that were registered in parts; false if that failed for a part.
 ///
 /// # Safety
 ///

@@ -1,46 +1,47 @@
 //! The thread that makes memory available to requests that wait.
 //!
 //! A request that is not served at once goes into the pool's queue, and the *keeper* works for the
-//! queue: it page-locks new memory, releases what is free to make room, and looks for blocks that
+//! queue: it page-locks new memory, releases free memory to make room, and looks for blocks that
 //! devices are done with. So a caller with a deadline, or a task, never blocks in the runtime, and
 //! threads that hit their caches never notice. The keeper starts with the first request that needs
-//! it, lingers for a moment, and ends; with an idle age it stays while there is memory to give
+//! it, lingers for a moment, and ends. With an idle age it stays while there is memory to give
 //! back.
 //!
-//! # Fairness
-//!
-//! Free blocks, and room in the budget, go to the first request in the queue that they are enough
-//! for; but from time to time to the first request only, so that smaller ones cannot overtake it
-//! for ever ([`Request::alone_for`]). A request of a task that does not poll when it is called
-//! counts for nothing until it does: it may have been forgotten. A request that [gives
-//! up](super::wait::Request::gives_up) gets an error as soon as nothing is in flight and nothing
-//! can be released: only buffers that are alive, or requests that wait for such, stand in its way.
+//! `queue.rs` says which request is next. A request that [gives
+//! up](super::queue::Request::gives_up) gets an error as soon as nothing is in flight and nothing
+//! can be released: then only live buffers, or requests that wait for such, stand in its way.
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::books::Books;
 use super::cache::Cache;
 use super::classes::Size;
-use super::core::{Core, State};
+use super::core::Core;
 use super::grow::page_lock;
+use super::queue::{Delivery, Reply, Request};
 use super::store::{Slab, Store};
-use super::wait::{Delivery, Request, Slot};
 use super::{errors, trace};
 use crate::error::Result;
 
 /// How long the keeper waits for more to do before it ends.
 const LINGER: Duration = Duration::from_millis(50);
 /// How long a request waits for a block of its size that is in flight, before blocks of other sizes
-/// are released for it: about what that costs.
+/// are released for it. A release costs about as much.
 const WORTH_WAITING: Duration = Duration::from_millis(1);
 /// How often the keeper looks for blocks in flight before it sleeps between two looks.
 const SPINS: u32 = 100;
-/// How long the keeper sleeps at least while it waits for memory to be idle for long enough.
-const SHORTEST_NAP: Duration = Duration::from_millis(1);
 const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_micros(500);
+/// The least that the keeper sleeps while it waits for memory to be idle for long enough.
+const SHORTEST_NAP: Duration = Duration::from_millis(1);
+
+thread_local! {
+    /// The number of the pool whose keeper this thread is; 0 for none.
+    static WORKS_FOR: Cell<u64> = const { Cell::new(0) };
+}
 
 /// What the keeper does next, without the lock.
 enum Step {
@@ -49,203 +50,178 @@ enum Step {
     Release(Vec<Slab>),
     /// See whether something in flight is done.
     Retire,
-    /// Nothing, until somebody drops a buffer or asks for one, or the time has passed.
+    /// Sleep until somebody drops a buffer or asks for one, or until the time has passed.
     Sleep(Option<Duration>),
     End,
 }
 
-/// What is to be page-locked, and for whom.
+/// What is to be page-locked, and for which request.
 struct Growth {
     bytes: usize,
     size: Size,
     operation: &'static str,
-    slot: Arc<Slot>,
+    reply: Arc<Reply>,
 }
 
 impl Growth {
     /// `None` if the budget does not allow it.
     fn reserve(store: &mut Store, request: &Request, bytes: usize) -> Option<Growth> {
-        let &Request { operation, size, ref slot, .. } = request;
-        store.reserve(bytes).then(|| Growth { bytes, size, operation, slot: slot.clone() })
-    }
-}
-
-impl State {
-    /// What the room that is too small for the first request is enough for, while it is not its
-    /// turn.
-    fn growth_for_others(&mut self) -> Option<Growth> {
-        if self.first_is_alone() {
-            return None;
-        }
-        let fits =
-            |request: &Request| self.store.smallest_growth(request.size) <= self.store.room();
-        let (index, request) = self.present().skip(1).find(|(_, request)| fits(request))?;
-        let bytes = self.store.smallest_growth(request.size);
-        Growth::reserve(&mut self.store, &self.queue[index], bytes)
-    }
-}
-
-thread_local! {
-    /// The number of the pool that this thread is a keeper of, or was until it ends; 0 for no pool.
-    static WORKS_FOR: Cell<u64> = const { Cell::new(0) };
-}
-
-/// Whether the calling thread is a keeper of `core`, which must not wait for its keepers.
-pub(super) fn is_current(core: &Core) -> bool {
-    WORKS_FOR.get() == core.id
-}
-
-/// Makes sure that the keeper runs and looks at the queue. The caller holds the pool's lock.
-pub(super) fn call(core: &Arc<Core>, operation: &'static str, state: &mut State) -> Result<()> {
-    core.wake.notify_all();
-    if state.keeper_runs {
-        return Ok(());
-    }
-    // The last one is past its work, but may still end what its thread keeps, which takes the lock.
-    // The new one waits for it, so that whoever joins the one has joined both.
-    let last = state.keeper.take();
-    let own = core.clone();
-    let work = move || {
-        WORKS_FOR.set(own.id);
-        run(&own);
-        drop(own);
-        last.map(JoinHandle::join);
-    };
-    let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(work);
-    state.keeper = Some(spawned.map_err(|error| errors::no_keeper(operation, &error))?);
-    state.keeper_runs = true;
-    Ok(())
-}
-
-fn run(core: &Core) {
-    let mut looks = 0;
-    loop {
-        let mut state = core.lock();
-        state.match_requests();
-        let step = core.plan(&mut state);
-        state.growing = matches!(step, Step::Grow(_));
-        let (ready, due) = (std::mem::take(&mut state.ready), std::mem::take(&mut state.due));
-        if ready.is_empty() && due.is_empty() {
-            match step {
-                Step::Sleep(None) => {
-                    drop(core.wake.wait(state));
-                    continue;
-                }
-                Step::Sleep(Some(time)) => {
-                    drop(core.wake.wait_timeout(state, time));
-                    continue;
-                }
-                Step::End => {
-                    state.keeper_runs = false;
-                    return;
-                }
-                _ => {}
-            }
-        }
-        drop(state);
-        ready.into_iter().for_each(Delivery::make);
-        due.iter().for_each(|slot| slot.call());
-        match step {
-            Step::Grow(growth) => core.grow(&growth),
-            Step::Release(slabs) => drop(core.release(slabs)),
-            Step::Retire => {
-                core.retire();
-                looks += 1;
-                core.pause(looks);
-                continue;
-            }
-            Step::Sleep(_) | Step::End => {}
-        }
-        looks = 0;
+        let &Request { operation, size, ref reply, .. } = request;
+        store.reserve(bytes).then(|| Growth { bytes, size, operation, reply: reply.clone() })
     }
 }
 
 impl Core {
-    /// What the first request needs, after the free blocks have been handed out.
-    fn plan(&self, state: &mut State) -> Step {
-        if state.closed {
-            return Step::End;
+    /// Makes sure that the keeper runs and looks at the queue.
+    pub(super) fn call_keeper(&self, operation: &'static str, books: &mut Books) -> Result<()> {
+        self.wake.notify_all();
+        let Some(own) = self.me.upgrade().filter(|_| !books.keeper_runs) else { return Ok(()) };
+        // The last keeper has finished its work, but may still give back its cache, which takes the
+        // lock. The new one waits for it, so that whoever joins the one has joined both.
+        let last = books.keeper.take();
+        let work = move || {
+            WORKS_FOR.set(own.id);
+            own.keep();
+            drop(own);
+            last.map(JoinHandle::join);
+        };
+        let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(work);
+        books.keeper = Some(spawned.map_err(|error| errors::no_keeper(operation, &error))?);
+        books.keeper_runs = true;
+        Ok(())
+    }
+
+    /// Whether the calling thread is a keeper of this pool, which must not wait for its keepers.
+    pub(super) fn is_keeper(&self) -> bool {
+        WORKS_FOR.get() == self.id
+    }
+
+    /// The keeper's work.
+    fn keep(&self) {
+        let mut looks = 0;
+        loop {
+            let mut books = self.lock();
+            books.match_requests();
+            let (step, called) = self.plan(&mut books);
+            books.growing = matches!(step, Step::Grow(_));
+            let ready = std::mem::take(&mut books.ready);
+            let is_idle = ready.is_empty() && called.is_none();
+            match step {
+                Step::Sleep(None) if is_idle => drop(self.wake.wait(books)),
+                Step::Sleep(Some(time)) if is_idle => drop(self.wake.wait_timeout(books, time)),
+                Step::End if is_idle => {
+                    books.keeper_runs = false;
+                    return;
+                }
+                step => {
+                    drop(books);
+                    ready.into_iter().for_each(Delivery::make);
+                    called.iter().for_each(|reply| reply.call());
+                    looks = self.take_step(step, looks);
+                }
+            }
         }
-        state.call_first();
-        let Some(index) = state.first() else { return self.maintain(state) };
-        let first = &mut state.queue[index];
+    }
+
+    /// Returns how many looks at what is in flight have followed one another.
+    fn take_step(&self, step: Step, looks: u32) -> u32 {
+        match step {
+            Step::Grow(growth) => self.grow(&growth),
+            Step::Release(slabs) => _ = self.release(slabs),
+            Step::Retire => {
+                self.retire();
+                self.pause(looks + 1);
+                return looks + 1;
+            }
+            Step::Sleep(_) | Step::End => {}
+        }
+        0
+    }
+
+    /// What the first request needs, after the free blocks have been handed out; and the task that
+    /// is to be called.
+    fn plan(&self, books: &mut Books) -> (Step, Option<Arc<Reply>>) {
+        if books.closed {
+            return (Step::End, None);
+        }
+        let called = books.queue.call_first();
+        let step = match books.queue.first() {
+            Some(first) => self.plan_for(first, books),
+            None => self.maintain(books),
+        };
+        (step, called)
+    }
+
+    fn plan_for(&self, index: usize, books: &mut Books) -> Step {
+        let first = &mut books.queue.requests[index];
         let (size, waiting_since) = (first.size, first.since);
-        let bytes = state.store.growth(size, state.frugal);
-        if let Some(growth) = Growth::reserve(&mut state.store, first, bytes) {
+        let bytes = books.store.growth(size, books.frugal);
+        if let Some(growth) = Growth::reserve(&mut books.store, first, bytes) {
             return Step::Grow(growth);
         }
         first.waited = true;
         if !self.gate.is_closed() {
             // What other threads keep may be just what is needed. The gate stays closed while
             // requests wait, so that every block that is freed is seen.
-            self.collect(state);
-            state.match_requests();
-            return self.plan(state);
+            self.collect(books);
+            books.match_requests();
+            return match books.queue.first() {
+                Some(first) => self.plan_for(first, books),
+                None => self.maintain(books),
+            };
         }
-        if let Some(growth) = state.growth_for_others() {
+        if let Some(growth) = growth_for_others(books) {
             return Step::Grow(growth);
         }
-        if state.store.in_flight(size) && waiting_since.elapsed() < WORTH_WAITING {
+        if books.store.in_flight(size) && waiting_since.elapsed() < WORTH_WAITING {
             return Step::Retire;
         }
-        let missing = bytes.saturating_sub(state.store.room());
-        let slabs = state.take_empty(missing, None);
+        let missing = bytes.saturating_sub(books.store.room());
+        let slabs = books.take_empty(missing, None);
         if !slabs.is_empty() {
             return Step::Release(slabs);
         }
-        if state.store.parked.blocks > 0 {
+        if books.store.parked.blocks > 0 {
             return Step::Retire;
         }
-        if let Some(time) = state.queue[index].alone_for() {
+        if let Some(time) = books.queue.requests[index].alone_for() {
             return Step::Sleep(Some(time));
         }
-        if state.under_way == 0 {
-            self.give_up(state);
+        if books.under_way == 0 {
+            give_up(books);
         }
         Step::Sleep(None)
     }
 
-    /// Ends the requests that do not wait for buffers to be dropped.
-    fn give_up(&self, state: &mut State) {
-        let stats = self.stats_of(state);
-        let (hopeless, patient): (Vec<Request>, Vec<Request>) =
-            state.queue.drain(..).partition(|request| request.gives_up);
-        state.queue = patient.into();
-        state.ready.extend(hopeless.into_iter().map(|request| {
-            let error = errors::exhausted(request.operation, request.size, &stats);
-            request.end(Err(error))
-        }));
-    }
-
     /// What there is to do while nobody waits.
-    fn maintain(&self, state: &mut State) -> Step {
-        // A block that a thread keeps is found the next time that somebody waits.
+    fn maintain(&self, books: &mut Books) -> Step {
+        // Blocks that threads keep are found the next time that somebody waits.
         self.gate.open();
         let now = Instant::now();
-        if let Some(excess) = self.excess(state) {
-            let slabs = state.take_empty(excess, None);
-            state.kept_bytes = state.store.free_bytes;
+        if let Some(excess) = books.excess(&self.options) {
+            let slabs = books.take_empty(excess, None);
+            books.kept_bytes = books.store.free_bytes;
             if !slabs.is_empty() {
                 return Step::Release(slabs);
             }
         }
-        let lingers = LINGER.saturating_sub(now.saturating_duration_since(state.last_request));
+        let lingers = LINGER.saturating_sub(now.saturating_duration_since(books.last_request));
         if !lingers.is_zero() {
             return Step::Sleep(Some(lingers));
         }
         let Some(age) = self.options.idle_age else { return Step::End };
         let nap = (age / 4).max(SHORTEST_NAP);
-        if state.store.parked.blocks > 0 && state.looked_at.elapsed() > nap {
-            state.looked_at = now;
+        if books.store.parked.blocks > 0 && books.looked_at.elapsed() > nap {
+            books.looked_at = now;
             return Step::Retire;
         }
-        // What threads keep that have not allocated since the last time.
-        self.collect_from(state, Cache::is_idle);
+        // Threads that have not allocated since the last nap lose what they keep.
+        books.collect(&self.gate, Cache::is_idle);
         self.gate.open();
-        let slabs = now.checked_sub(age).map(|before| state.take_empty(usize::MAX, Some(before)));
+        let slabs = now.checked_sub(age).map(|before| books.take_empty(usize::MAX, Some(before)));
         match slabs {
             Some(slabs) if !slabs.is_empty() => Step::Release(slabs),
-            _ if state.store.committed == 0 => Step::End,
+            _ if books.store.committed == 0 => Step::End,
             _ => Step::Sleep(Some(nap)),
         }
     }
@@ -255,43 +231,44 @@ impl Core {
         let &Growth { bytes, size, operation, .. } = growth;
         let largest_part = self.lock().largest_part;
         let start = Instant::now();
-        let grown = page_lock(&self.context, &self.options.growth, largest_part, bytes, size.align);
+        let grown = page_lock(&self.context, &self.options, largest_part, bytes, size.align);
         let took = start.elapsed();
-        let mut state = self.lock();
-        state.growing = false;
+        let mut books = self.lock();
+        books.growing = false;
         match grown {
             Ok((memory, fallbacks)) => {
-                state.frugal = false;
-                state.kept_bytes = 0;
+                books.frugal = false;
+                books.kept_bytes = 0;
                 if fallbacks.in_parts {
-                    state.largest_part = memory.seam();
+                    books.largest_part = memory.seam();
                 }
-                state.store.add(memory, size, self.as_owner());
-                state.counts.grew(took, fallbacks);
-                self.serve(state);
+                books.store.add(memory, size, self.as_owner());
+                books.counts.growths.add(took);
+                books.counts.fallbacks.add(fallbacks);
+                self.serve(books);
                 trace::grew(bytes, size.bytes, took, fallbacks);
             }
             Err(failure) => {
-                state.store.release(bytes);
-                // A smaller slab may do; or what is cached in other sizes is just what the system
-                // lacks.
-                if !state.frugal {
-                    state.frugal = true;
+                books.store.release(bytes);
+                // A smaller slab may do; or what is cached in other sizes may be just what the
+                // system lacks.
+                if !books.frugal {
+                    books.frugal = true;
                     return;
                 }
-                self.collect(&mut state);
-                let slabs = state.take_empty(usize::MAX, None);
+                self.collect(&mut books);
+                let slabs = books.take_empty(usize::MAX, None);
                 if !slabs.is_empty() {
-                    drop(state);
+                    drop(books);
                     self.release(slabs);
                     return;
                 }
-                state.frugal = false;
+                books.frugal = false;
                 let error = errors::not_page_locked(&self.context, failure, operation, bytes);
-                if let Some(request) = state.remove(&growth.slot) {
-                    state.ready.push(request.end(Err(error)));
+                if let Some(request) = books.queue.remove(&growth.reply) {
+                    books.ready.push(request.end(Err(error)));
                 }
-                self.serve(state);
+                self.serve(books);
             }
         }
     }
@@ -305,6 +282,31 @@ impl Core {
             let doublings = (looks - SPINS).min(8);
             let sleep = (SHORTEST_SLEEP * (1 << doublings)).min(LONGEST_SLEEP);
             drop(self.wake.wait_timeout(self.lock(), sleep));
+        }
+    }
+}
+
+/// The room is too small for the first request: the growth of another one that it is enough for,
+/// unless it is the first one's turn.
+fn growth_for_others(books: &mut Books) -> Option<Growth> {
+    if books.queue.first_is_alone() {
+        return None;
+    }
+    let store = &mut books.store;
+    let mut others = books.queue.present().skip(1).map(|(_, request)| request);
+    others.find_map(|request| Growth::reserve(store, request, store.smallest_growth(request.size)))
+}
+
+/// Ends the requests that do not wait for buffers to be dropped.
+fn give_up(books: &mut Books) {
+    let stats = books.stats();
+    let requests = std::mem::take(&mut books.queue.requests);
+    for request in requests {
+        if request.gives_up {
+            let error = errors::exhausted(request.operation, request.size, &stats);
+            books.ready.push(request.end(Err(error)));
+        } else {
+            books.queue.requests.push_back(request);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! How much memory may be page-locked here, as far as the system says.
 //!
-//! Page-locked memory cannot be swapped out or reclaimed: a pool that takes too much of the
-//! machine, or of the control group that the process runs in, gets the process killed. So the
-//! default budget of a pool is half of what there is, by whichever limit is the lowest.
+//! Page-locked memory cannot be swapped out or reclaimed. If a pool takes too much of the machine,
+//! or of the control group that the process runs in, the kernel kills the process. So the default
+//! budget of a pool is half of the lowest limit.
 //!
-//! Nothing here fails: what the system does not say is unknown, and limits nothing.
+//! Nothing here fails: a limit that the system does not tell counts as none.
 
 use std::fmt;
 use std::fs;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The default budget where the system says nothing.
 const FALLBACK: usize = 1 << 30;
 
-/// From here on it is worth asking for one growth whether the system has so much.
+/// A growth from this size on is worth asking whether the system has so much.
 const LARGE: usize = 64 << 20;
 
-/// From here on a number stands for "no limit": control groups of version 1 have no word for it.
+/// A number from here on means "no limit": control groups of version 1 have no word for it.
 const UNLIMITED: usize = 1 << 62;
 
 /// Half of the lowest of physical memory and the limits of the control groups; 1 GiB where neither
@@ -26,11 +26,11 @@ pub(super) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
-/// Whether the system has `bytes` more to give: one that promises more than it has kills the
-/// process when the memory is touched. If not, how many it has.
+/// Whether the system has `bytes` more to give; if not, how many it has. A system that promises
+/// more than it has kills the process when the memory is touched.
 ///
-/// Asking means to read a few small files. So it is asked for each large growth, and once for so
-/// many small ones that they are as much as a large one; near the end, for each.
+/// To ask is to read a few small files. So each large growth asks, and small ones ask once they add
+/// up to a large one. When memory runs short, each growth asks.
 pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
     static UNASKED: AtomicUsize = AtomicUsize::new(LARGE);
     let part = bytes.min(LARGE);
@@ -43,8 +43,8 @@ pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
     if bytes <= available { Ok(()) } else { Err(available) }
 }
 
-/// What the system can give, in bytes: free memory and what it can take from its caches, by the
-/// lowest of the machine and the control groups.
+/// What the system can give, in bytes: free memory and reclaimable caches, of the machine or of the
+/// control groups, whichever is less.
 fn available(root: &Path) -> usize {
     let free = meminfo(root, "MemAvailable:");
     [free, cgroup(root, Files::room)].into_iter().flatten().min().unwrap_or(usize::MAX)
@@ -57,8 +57,8 @@ pub(super) struct Limits {
     physical: Option<usize>,
     /// The lowest limit of the control groups that the process is in; `None` if there is none.
     cgroup: Option<usize>,
-    /// `RLIMIT_MEMLOCK`; `None` if there is none. The CUDA driver does not heed it (docs/measured),
-    /// so it is no part of the budget; it is shown in case another one does.
+    /// `RLIMIT_MEMLOCK`; `None` if there is none. The CUDA driver ignores it (docs/measured), so it
+    /// does not limit the budget. Messages show it in case another driver does not.
     memlock: Option<usize>,
 }
 
@@ -89,8 +89,8 @@ fn meminfo(root: &Path, name: &str) -> Option<usize> {
     kib.trim().parse::<usize>().ok()?.checked_mul(1024).filter(|&bytes| bytes > 0)
 }
 
-/// What a control group says of its memory: the names of the files, and of the lines in
-/// `memory.stat` for what the kernel takes back before it kills. All count the groups below, too.
+/// Where a control group tells about its memory: the names of the files, and of the lines in
+/// `memory.stat` for memory that the kernel reclaims before it kills. All include the groups below.
 struct Files {
     limit: &'static str,
     usage: &'static str,
@@ -129,7 +129,7 @@ impl Files {
     }
 }
 
-/// The lowest that `of` gives for the groups of both versions that `/proc/self/cgroup` names.
+/// The lowest number that `of` returns for the groups, of both versions, in `/proc/self/cgroup`.
 fn cgroup(root: &Path, of: fn(&Files, &Path) -> Option<usize>) -> Option<usize> {
     let text = fs::read_to_string(root.join("proc/self/cgroup")).ok()?;
     let found = text.lines().filter_map(|line| {
@@ -150,10 +150,10 @@ fn cgroup(root: &Path, of: fn(&Files, &Path) -> Option<usize>) -> Option<usize> 
     found.min()
 }
 
-/// The lowest number from the group at `path` up to the root of the hierarchy: each limit holds for
-/// all below.
+/// The lowest number from the group at `path` up to the root of the hierarchy: a limit holds for
+/// all groups below it.
 ///
-/// A container may see the path of its host with only its own group mounted, as the root. Then the
+/// A container may see its host's path while only its own group is mounted, as the root. Then the
 /// path leads nowhere, and the root has the limit.
 fn lowest_on_path(mount: &Path, path: &str, of: impl Fn(&Path) -> Option<usize>) -> Option<usize> {
     let mut group = mount.to_owned();

@@ -1,68 +1,38 @@
 //! How a thread finds the cache that it has for a pool.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::ptr;
 use std::sync::{Arc, Weak};
 
 use super::cache::Cache;
-use super::core::Core;
+
+/// A pool, to whoever keeps a cache of it.
+pub(super) trait Home: Send + Sync {
+    /// The thread ends; what it kept is everybody's. Called by the owner of `cache`.
+    fn take_back(&self, cache: &Arc<Cache>);
+}
 
 thread_local! {
-    /// The cache used last; null, or one that is in `CACHES`. It needs no destructor, so that a
-    /// look at it is one load.
-    static LAST: Cell<*const Cache> = const { Cell::new(ptr::null()) };
+    /// The cache used last; null, or one that is in `CACHES`. It has no destructor, so that reading
+    /// it is one load.
+    pub(super) static LAST: Cell<*const Cache> = const { Cell::new(ptr::null()) };
     static CACHES: RefCell<Caches> = RefCell::new(Caches::default());
 }
 
-/// By the number of the pool. Those of pools that are gone leave when there are twice as many as
-/// were alive the last time, so that a new one costs the same however many there are.
+/// By the number of the pool. When there are twice as many as were alive the last time, those of
+/// pools that are gone leave. So a new one costs the same, however many pools there have been.
 #[derive(Default)]
 struct Caches {
-    by_pool: HashMap<u64, (Arc<Cache>, Weak<Core>), BuildHasherDefault<ByNumber>>,
+    by_pool: BTreeMap<u64, (Arc<Cache>, Weak<dyn Home>)>,
     /// How many there may be before those of pools that are gone leave.
     most: usize,
 }
 
-/// So many caches are few.
+/// The least that `most` is.
 const FEW: usize = 4;
 
-/// Pools are numbered one after the other, by nobody who could choose the numbers: spreading them
-/// is enough.
-#[derive(Default)]
-struct ByNumber(u64);
-
-impl Hasher for ByNumber {
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|&byte| self.write_u64(byte.into()));
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    }
-
-    fn finish(&self) -> u64 {
-        // The table takes both ends, and the upper bits depend on all below.
-        self.0.rotate_left(32)
-    }
-}
-
-/// This thread's cache for the pool of that number, if it is the one used last.
-///
-/// # Safety
-///
-/// * The reference is not used after this thread keeps another cache, or ends.
-#[inline]
-pub(super) unsafe fn last<'a>(pool: u64) -> Option<&'a Cache> {
-    // SAFETY: what `LAST` points to is in `CACHES`, which keeps it alive until one of the two
-    // changes, and by the caller's precondition that is later than the last use.
-    let last = unsafe { LAST.get().as_ref() };
-    last.filter(|cache| cache.pool == pool)
-}
-
-/// This thread's cache for the pool of that number, if it has one; it is then the one used last.
-#[cold]
+/// This thread's cache for the pool of that number, if it has one. It is then the one used last.
 pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
     let find = |caches: &RefCell<Caches>| {
         let caches = caches.borrow();
@@ -73,16 +43,23 @@ pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
     CACHES.try_with(find).ok().flatten()
 }
 
-/// Keeps `cache` as this thread's for `core`. False if the thread is ending.
-pub(super) fn keep(cache: &Arc<Cache>, core: &Weak<Core>) -> bool {
+/// Makes this thread's cache for the pool of that number the one used last. False if it was
+/// already, or if there is none.
+pub(super) fn switch_to(pool: u64) -> bool {
+    let last = LAST.get();
+    get(pool).is_some() && LAST.get() != last
+}
+
+/// Keeps `cache` as this thread's for `home`. False if the thread is ending.
+pub(super) fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
     let kept = CACHES.try_with(|caches| {
         let mut caches = caches.borrow_mut();
         LAST.set(ptr::null());
         if caches.by_pool.len() >= caches.most {
-            caches.by_pool.retain(|_, (_, core)| core.strong_count() > 0);
+            caches.by_pool.retain(|_, (_, home)| home.strong_count() > 0);
             caches.most = (2 * caches.by_pool.len()).max(FEW);
         }
-        caches.by_pool.insert(cache.pool, (cache.clone(), core.clone()));
+        caches.by_pool.insert(cache.pool, (cache.clone(), home));
     });
     kept.is_ok()
 }
@@ -91,9 +68,9 @@ impl Drop for Caches {
     /// The thread ends, and gives its caches back.
     fn drop(&mut self) {
         LAST.set(ptr::null());
-        for (_, (cache, core)) in self.by_pool.drain() {
-            if let Some(core) = core.upgrade() {
-                core.forget_cache(&cache);
+        for (cache, home) in std::mem::take(&mut self.by_pool).into_values() {
+            if let Some(home) = home.upgrade() {
+                home.take_back(&cache);
             }
         }
     }

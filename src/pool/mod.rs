@@ -1,7 +1,14 @@
 //! A pool of page-locked host memory.
 //!
-//! Page-locking costs the runtime half a millisecond a call, so memory is page-locked in *slabs*,
-//! cut into *blocks*, and used again. A block's life:
+//! # The idea
+//!
+//! The CUDA runtime takes half a millisecond to page-lock memory, however little, and freeing it
+//! may wait for devices. So the pool page-locks memory in *slabs*, cuts each slab into *blocks* of
+//! one size, and reuses the blocks. Each thread keeps some free blocks: the usual allocation takes
+//! one of those, without a lock or an atomic read-modify-write. A buffer may be dropped while a
+//! device still uses it: its block is then *in flight*, and is free when the device is done.
+//!
+//! # The picture
 //!
 //! ```text
 //!                    alloc               drop, all uses complete
@@ -9,57 +16,80 @@
 //!   or everybody's                   | drop, a device still uses it       ^
 //!     ^  |  all blocks               v                     uses complete  |
 //!     |  |  of the slab            in flight -----------------------------+
-//!     |  v                           | the device cannot say whether it is done
+//!     |  v                           | nobody can say whether the device is done
 //!   the system                       v
 //!                                  quarantined: counted, never freed, never reused
-//! ```
-//!
-//! ```text
-//!   mod       the handle                  core      what the handles share: the fast way and the slow
-//!   builder   options                     cache     what a thread keeps       local  and how it finds it
-//!   classes   which block a request gets  gate      how others get at that    chain  a stack of blocks
-//!   store     the books, under one lock   reclaim   how blocks come back      wait   the queue
-//!   grow      page-locking, pages, limits retire    blocks in flight          keeper who works for it
-//!   raw       memory by address         addresses   which block it is   allocator  for collections
 //! ```
 //!
 //! # Invariants
 //!
 //! * A block is reused only when every recorded use of it is complete, by stream position.
 //! * What is page-locked never exceeds `max_bytes`.
-//! * No driver call, and no user code, under the lock.
-//! * Dropping a buffer waits for no device and makes no driver call, but for the last buffer of a
-//!   pool whose handles are gone, which frees the pool, and for the last owner of a stream, which
-//!   destroys it.
-//! * A hit writes to nothing that another thread writes to or reads on its own hits.
+//! * Nobody makes a driver call, or calls user code, under the pool's lock.
+//! * Dropping a buffer waits for no device and makes no driver call, with two exceptions: the last
+//!   buffer of a pool without handles frees the pool, and the last owner of a stream destroys it.
+//! * A hit writes to nothing that another thread writes to, or reads on its own hits.
 //!
 //! Any thread may allocate and drop at any time.
+//!
+//! # The files
+//!
+//! Read `hit` first: an allocation and a drop, when all goes well. Then `core`, which draws the
+//! rest of the way. A file names only files below it.
+//!
+//! ```text
+//!   builder               options of a pool
+//!   allocator, raw        memory by address: for collections, and for C
+//!   mod                   the handle, and the forms of `alloc`
+//!   hit                   a thread's own block, taken and given back
+//!   take                  what an allocation does otherwise
+//!   reclaim               how else blocks come back, and the end of a pool
+//!   keeper                the thread that works for requests that wait
+//!   retire                which blocks in flight are done
+//!   core                  what the handles of a pool share
+//!   books                 what is under its lock: store and queue, with their counts
+//!   store, parked         slabs and their blocks; blocks in flight
+//!   queue                 requests that wait, and whose turn it is
+//!   cache, local, gate    what a thread keeps; how it finds it; how others reach it
+//!   grow, pages, limits   page-locking; memory from the system; how much there is
+//!   loan, table, addresses  a loan of a block; which block begins at an address
+//!   classes               which size of block a request gets
+//!   options, stats, export, errors, trace
+//! ```
 
 #[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
 mod addresses;
 #[cfg(feature = "allocator-api2")]
 mod allocator;
+mod books;
 mod builder;
 mod cache;
-mod chain;
 mod classes;
 mod core;
 mod errors;
 mod export;
 mod gate;
 mod grow;
+mod hit;
 mod keeper;
 mod limits;
+#[cfg(feature = "capi")]
+mod loan;
 mod local;
+mod options;
 mod pages;
+mod parked;
+mod queue;
 #[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
 mod raw;
 mod reclaim;
 mod retire;
 mod stats;
 mod store;
+#[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
+mod table;
+mod take;
 mod trace;
-mod wait;
 
 use std::fmt;
 use std::future::Future;
@@ -69,7 +99,6 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 
-use crate::device::Device;
 use crate::error::Result;
 use crate::memory::block::BlockRef;
 use crate::memory::{PinnedBuf, PinnedRegion, byte_count};
@@ -77,11 +106,13 @@ use crate::process::on_ordinary_thread;
 #[cfg(feature = "allocator-api2")]
 pub use allocator::PinnedAllocator;
 pub use builder::PinnedPoolBuilder;
-use classes::{MAX_ALIGN, Size, kept_class};
-use core::{Core, Patience};
-pub use grow::PageLocking;
+use classes::{MAX_ALIGN, Size, class_of};
+use core::Core;
+pub use options::PageLocking;
+use queue::Waiter;
 pub use stats::{ClassStats, GrowthFallbacks, PoolStats, Timing};
-use wait::Waiter;
+use table::Table;
+use take::Patience;
 
 /// A pool of page-locked host memory. Cheap to clone; all clones are the same pool.
 ///
@@ -92,58 +123,60 @@ use wait::Waiter;
 ///
 /// # When memory is short
 ///
-/// An allocation takes the first of these that it finds: a free block that its thread keeps, one
-/// that all threads share, one that a device is done with, new memory, memory that free blocks of
-/// other sizes or other threads held, a block that a device will be done with. Requests that wait
-/// are served in the order in which they came; where one needs more room than there is, it and the
-/// smaller ones behind it take turns, so that neither starves. What differs is when they end
-/// without:
+/// An allocation takes the first of these that it finds: a free block that its thread keeps; a free
+/// block that all threads share; a block that a device is done with; new memory; memory held by
+/// free blocks of other sizes or other threads; a block that a device will be done with. Requests
+/// that wait are served in the order in which they came. If one needs more room than there is, it
+/// and the smaller ones behind it take turns, so that neither starves. The forms differ in when
+/// they give up:
 ///
 /// | | grows | waits for devices | waits for buffers to be dropped |
 /// |---|---|---|---|
 /// | [`try_alloc`](Self::try_alloc) | no | no | no |
-/// | [`alloc`](Self::alloc) | yes | yes | no: [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) |
-/// | [`alloc_timeout`](Self::alloc_timeout) | yes | until then | until then: [`TimedOut`](crate::ErrorKind::TimedOut) |
+/// | [`alloc`](Self::alloc) | yes | yes | no: [`BudgetExhausted`] |
+/// | [`alloc_timeout`](Self::alloc_timeout) | yes | until then | until then: [`TimedOut`] |
 /// | [`alloc_async`](Self::alloc_async) | yes | yes | yes |
+///
+/// [`BudgetExhausted`]: crate::ErrorKind::BudgetExhausted
+/// [`TimedOut`]: crate::ErrorKind::TimedOut
 #[derive(Clone)]
 pub struct PinnedPool {
     handle: Arc<Handle>,
 }
 
-/// What the clones share; the pool closes with the last. And what they have given out by address.
-struct Handle(Arc<Core>, raw::Table);
+/// What the clones share; the pool closes with the last.
+struct Handle {
+    core: Arc<Core>,
+    /// What they have given out by address.
+    table: Table,
+}
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        if self.0.context.releaser().is_some() {
-            // Where no thread can be had the core leaks, for buffers that are alive rely on it.
-            let core = ManuallyDrop::new(self.0.clone());
+        if self.core.context.is_current() {
+            // If no thread can be had, the core leaks: live buffers rely on it.
+            let core = ManuallyDrop::new(self.core.clone());
             on_ordinary_thread(move || ManuallyDrop::into_inner(core).close());
         } else {
-            // A forked child, where the lock may be held for ever: everything leaks.
-            std::mem::forget(self.0.clone());
-            std::mem::forget(std::mem::take(&mut self.1));
+            // A forked child, where the locks may be held for ever: everything leaks.
+            std::mem::forget(self.core.clone());
+            std::mem::forget(std::mem::take(&mut self.table));
         }
     }
 }
 
 impl PinnedPool {
-    /// Options for a pool of `device`.
-    pub fn builder(device: &Device) -> PinnedPoolBuilder {
-        PinnedPoolBuilder::new(device.context())
-    }
-
     fn of(core: Arc<Core>) -> Self {
-        PinnedPool { handle: Arc::new(Handle(core, raw::Table::default())) }
+        PinnedPool { handle: Arc::new(Handle { core, table: Table::default() }) }
     }
 
-    /// Allocates `len` elements; the contents are unspecified. Blocks while it page-locks new
-    /// memory, and, when the budget is spent, until the device is done with a dropped buffer.
+    /// Allocates `len` elements, with unspecified contents. Blocks while it page-locks new memory
+    /// and, when the budget is spent, until the device is done with a dropped buffer.
     ///
     /// # Errors
     ///
-    /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) if the budget is spent on buffers
-    /// that are alive; [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
+    /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) if the budget is spent on live
+    /// buffers; [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory);
     /// [`InvalidValue`](crate::ErrorKind::InvalidValue) for sizes that overflow and for `T` aligned
     /// to more than 2 MiB; [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
     #[inline]
@@ -152,7 +185,7 @@ impl PinnedPool {
     }
 
     /// As [`alloc`](Self::alloc), with the first element at a multiple of `align` bytes: a power of
-    /// two, at most 2 MiB. Without it, blocks are aligned to 256 bytes at least.
+    /// two, at most 2 MiB. All other forms align to at least 256 bytes.
     ///
     /// # Errors
     ///
@@ -178,21 +211,21 @@ impl PinnedPool {
         Ok(buffer)
     }
 
-    /// As [`alloc`](Self::alloc), but only from memory that is page-locked already: does not grow
-    /// and does not wait.
+    /// As [`alloc`](Self::alloc), but only from memory that is already page-locked: neither grows
+    /// nor waits.
     ///
     /// # Errors
     ///
-    /// [`NotReady`](crate::ErrorKind::NotReady) if no free block of that size is there; otherwise
-    /// as for [`alloc`](Self::alloc).
+    /// [`NotReady`](crate::ErrorKind::NotReady) if no block of that size is free; otherwise as
+    /// for [`alloc`](Self::alloc).
     pub fn try_alloc<T: Pod>(&self, len: usize) -> Result<PinnedBuf<T>> {
         self.alloc_as("PinnedPool::try_alloc", len, align_of::<T>(), Patience::None)
     }
 
-    /// As [`alloc`](Self::alloc), but waits for whatever may make room, buffers that others drop
-    /// included, for at most `timeout`. Memory is page-locked by a thread of the pool's own, so
-    /// that the time holds even while the runtime is busy, but for a call of `cudaEventQuery`,
-    /// which may wait for another thread's call.
+    /// As [`alloc`](Self::alloc), but waits up to `timeout` for anything that may make room, also
+    /// for buffers that others drop. A thread of the pool page-locks the memory, so the time holds
+    /// even while the runtime is busy; only a call of `cudaEventQuery` may make it late, which may
+    /// wait for another thread's call.
     ///
     /// # Errors
     ///
@@ -205,11 +238,12 @@ impl PinnedPool {
         self.alloc_as("PinnedPool::alloc_timeout", len, align_of::<T>(), patience)
     }
 
-    /// As [`alloc_timeout`](Self::alloc_timeout) without an end, as a future: it blocks only for
-    /// the same call of `cudaEventQuery`. Dropping the future withdraws the request. Fair: requests
-    /// are served in the order in which they were first polled, but for those of tasks that are
-    /// woken to take their turn and do not poll: they are passed over until they do, so that a
-    /// future that is forgotten holds nobody up.
+    /// As [`alloc_timeout`](Self::alloc_timeout), without a limit, as a future. Polling blocks only
+    /// for the same call of `cudaEventQuery`. Dropping the future withdraws the request.
+    ///
+    /// Requests are served in the order in which they were first polled. A task that is woken to
+    /// take its turn and does not poll is passed over until it does, so a forgotten future holds
+    /// nobody up.
     ///
     /// # Errors
     ///
@@ -221,12 +255,13 @@ impl PinnedPool {
         const OPERATION: &str = "PinnedPool::alloc_async";
         let pool = self.clone();
         async move {
-            let core = &pool.handle.0;
-            let align = align_of::<T>();
-            let block = match pool.kept::<T>(OPERATION, len, align)? {
+            let (core, align) = (&pool.handle.core, align_of::<T>());
+            let class = len.checked_mul(size_of::<T>()).and_then(|bytes| class_of(bytes, align));
+            let block = match class.and_then(|class| core.hit(class)) {
                 Some(block) => block,
                 None => {
-                    match size_of_request(OPERATION, byte_count::<T>(OPERATION, len)?, align)? {
+                    let bytes = byte_count::<T>(OPERATION, len)?;
+                    match pool.size_of_request(OPERATION, bytes, align)? {
                         None => core.take_empty_block(),
                         Some(size) => match core.take_now(size, false) {
                             Some(block) => block,
@@ -239,9 +274,9 @@ impl PinnedPool {
         }
     }
 
-    /// Gives all memory back that can be: slabs whose blocks are all free, those that other threads
-    /// keep included. Blocks while the runtime releases them, which may wait for devices. Gives the
-    /// number of bytes.
+    /// Gives back all memory that can be given back: slabs whose blocks are all free, including
+    /// blocks that other threads keep. Blocks while the runtime releases them, which may wait for
+    /// devices. Returns the number of bytes.
     ///
     /// # Errors
     ///
@@ -251,30 +286,27 @@ impl PinnedPool {
         self.trim_to(0)
     }
 
-    /// As [`trim`](Self::trim), but leaves up to `cached_bytes` of free memory, what was used last.
+    /// As [`trim`](Self::trim), but leaves up to `cached_bytes` of free memory: what was used last.
     ///
     /// # Errors
     ///
     /// As for [`trim`](Self::trim).
     pub fn trim_to(&self, cached_bytes: usize) -> Result<usize> {
-        self.handle.0.trim("PinnedPool::trim", cached_bytes)
+        self.handle.core.trim("PinnedPool::trim", cached_bytes)
     }
 
-    /// What the pool holds and has done. Takes a short lock. In a forked child everything is 0: the
-    /// lock may be held there by a thread that exists in the parent only.
+    /// What the pool holds and has done. Takes a short lock. In a forked child all numbers are 0: a
+    /// thread that exists only in the parent may hold the lock there.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let core = &self.handle.0;
-        match core.context.check_process("PinnedPool::stats") {
-            Ok(()) => core.stats_of(&core.lock()),
-            Err(_) => PoolStats::default(),
-        }
+        let core = &self.handle.core;
+        if core.context.is_current() { core.lock().stats() } else { PoolStats::default() }
     }
 
     /// Whether memory for a block of so many bytes is being page-locked, or could be.
     pub(crate) fn may_grow(&self, bytes: usize) -> bool {
-        let state = self.handle.0.lock();
-        state.growing || state.store.room() >= bytes
+        let books = self.handle.core.lock();
+        books.growing || books.store.room() >= bytes
     }
 
     /// Whether the two are clones of one pool.
@@ -283,9 +315,9 @@ impl PinnedPool {
         Arc::ptr_eq(&self.handle, &other.handle)
     }
 
-    /// The size of the block that a request of `bytes` gets, in bytes; `None` for a request that no
-    /// block can hold. At most an eighth of it is waste, but for requests of less than 2 KiB, which
-    /// are rounded up to multiples of 256 bytes.
+    /// The size in bytes of the block that a request of `bytes` gets; `None` if no block can hold
+    /// it. At most an eighth of the block is waste; requests of less than 2 KiB are rounded up to
+    /// multiples of 256 bytes.
     #[must_use]
     pub fn block_bytes(bytes: usize) -> Option<usize> {
         if bytes == 0 { Some(0) } else { Size::of(bytes, 1).map(|size| size.bytes) }
@@ -299,29 +331,14 @@ impl PinnedPool {
         align: usize,
         patience: Patience,
     ) -> Result<PinnedBuf<T>> {
-        let block = match self.kept::<T>(operation, len, align)? {
+        let class = len.checked_mul(size_of::<T>()).and_then(|bytes| class_of(bytes, align));
+        let block = match class.and_then(|class| self.handle.core.hit(class)) {
             Some(block) => block,
             None => {
                 self.alloc_slow(operation, byte_count::<T>(operation, len)?, align, patience)?
             }
         };
         Ok(PinnedBuf::new(PinnedRegion::new(block), len))
-    }
-
-    /// A block that this thread keeps.
-    #[inline]
-    fn kept<T: Pod>(
-        &self,
-        operation: &'static str,
-        len: usize,
-        align: usize,
-    ) -> Result<Option<BlockRef>> {
-        let core = &self.handle.0;
-        if !core.process.is_current() {
-            core.context.check_process(operation)?;
-        }
-        let class = kept_class(byte_count::<T>(operation, len)?, align);
-        Ok(class.and_then(|class| core.take_own(class)))
     }
 
     #[cold]
@@ -332,23 +349,29 @@ impl PinnedPool {
         align: usize,
         patience: Patience,
     ) -> Result<BlockRef> {
-        let core = &self.handle.0;
-        match size_of_request(operation, bytes, align)? {
+        let core = &self.handle.core;
+        match self.size_of_request(operation, bytes, align)? {
             Some(size) => core.take(operation, size, patience),
             None => Ok(core.take_empty_block()),
         }
     }
-}
 
-/// What block a request takes, if any.
-fn size_of_request(operation: &'static str, bytes: usize, align: usize) -> Result<Option<Size>> {
-    if align > MAX_ALIGN {
-        return Err(errors::bad_alignment(operation, align));
+    /// The block that a request takes, if it has bytes. Fails in a forked child.
+    fn size_of_request(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        align: usize,
+    ) -> Result<Option<Size>> {
+        self.handle.core.context.check_process(operation)?;
+        if align > MAX_ALIGN {
+            return Err(errors::bad_alignment(operation, align));
+        }
+        if bytes == 0 {
+            return Ok(None);
+        }
+        Size::of(bytes, align).map(Some).ok_or_else(|| errors::too_large(operation, bytes))
     }
-    if bytes == 0 {
-        return Ok(None);
-    }
-    Size::of(bytes, align).map(Some).ok_or_else(|| errors::too_large(operation, bytes))
 }
 
 impl fmt::Debug for PinnedPool {

@@ -1,16 +1,16 @@
 //! Anonymous memory from the system, for `cudaHostRegister` to page-lock.
 //!
-//! `cudaHostAlloc` has one thread find, zero and lock page after page. Memory that is here already,
-//! in huge pages, is locked several times faster, and several threads can populate it.
+//! `cudaHostAlloc` finds, zeroes and locks page after page with one thread. Memory that is already
+//! there, in huge pages, is locked several times faster, and several threads can populate it.
 //!
 //! # Invariants
 //!
 //! * Pages read as zeros once they are [populated](Pages::populate), which is before they are
 //!   page-locked.
-//! * What says where and how pages are to lie comes before the first touch, which is when the
+//! * Advice on where and how the pages should lie comes before the first touch, which is when the
 //!   kernel decides.
-//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory all the same,
-//!   and the [`PagesReport`] says so.
+//! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory anyway,
+//!   and the [`Fallbacks`] says so.
 //! * The memory is not there in a forked child.
 
 use std::io;
@@ -19,6 +19,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
+use super::stats::Fallbacks;
 use crate::sync::spin;
 
 /// The smallest page of any system; larger ones are whole numbers of it.
@@ -27,55 +28,49 @@ const PAGE: usize = 4096;
 /// A huge page of x86-64, and of 64-bit Arm with 4 KiB pages.
 const HUGE_PAGE: usize = 2 << 20;
 
-/// What a thread populates at a time: whole huge pages, so that no two threads meet in one.
+/// What a thread populates at a time: whole huge pages, so that no two threads share one.
 pub(super) const SLICE: usize = 2 * HUGE_PAGE;
 
-/// What makes one more thread worth its start.
+/// How much memory makes one more thread worth its start.
 const BYTES_PER_THREAD: usize = 16 << 20;
 
 /// Populated memory of this process; unmapped when dropped.
 ///
-/// Whoever page-locks it must unlock it first: CUDA would keep the pages of a range that is gone.
+/// If it is page-locked, it must be unlocked before it drops: CUDA would keep the pages of a range
+/// that is gone.
 #[derive(Debug)]
 pub(super) struct Pages {
-    /// What the system mapped: `bytes`, and what lies around them for the sake of alignment.
+    /// All that the system mapped: `bytes`, and what lies around them for alignment.
     mapping: NonNull<u8>,
     mapped: usize,
     ptr: NonNull<u8>,
     bytes: usize,
 }
 
-/// Which wishes the system refused. What was not wished for is not refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct PagesReport {
-    /// Wished for from 2 MiB on.
-    pub(super) huge_pages_refused: bool,
-    pub(super) numa_node_refused: bool,
-}
-
 // SAFETY: a mapping belongs to the process and to no thread; `munmap` may be called on any.
 unsafe impl Send for Pages {}
-// SAFETY: `&Pages` gives an address and a length, and accesses nothing.
+// SAFETY: `&Pages` gives an address and a length, and accesses no memory.
 unsafe impl Sync for Pages {}
 
 impl Pages {
-    /// Maps `bytes`, a multiple of 4 KiB. Aligned to `align`, a power of two, and to 2 MiB from
-    /// that size on. The pages will lie on `numa_node` as far as it has room. Fails if the system
-    /// maps no more.
+    /// Maps `bytes`, a multiple of 4 KiB, aligned to `align`, a power of two; from 2 MiB on also to
+    /// 2 MiB. The pages will lie on `numa_node` as far as it has room. Fails if the system maps no
+    /// more. The result tells which wishes it refused.
     pub(super) fn map(
         bytes: usize,
         align: usize,
         numa_node: Option<u32>,
-    ) -> io::Result<(Pages, PagesReport)> {
+    ) -> io::Result<(Pages, Fallbacks)> {
         debug_assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes are no whole pages");
         let huge = bytes >= HUGE_PAGE;
         let pages = Self::reserve(bytes, align.max(if huge { HUGE_PAGE } else { PAGE }))?;
         pages.keep_from_children()?;
-        let report = PagesReport {
-            huge_pages_refused: huge && !pages.prefer_huge_pages(),
-            numa_node_refused: numa_node.is_some_and(|node| !pages.prefer_node(node)),
+        let fallbacks = Fallbacks {
+            small_pages: huge && !pages.prefer_huge_pages(),
+            other_node: numa_node.is_some_and(|node| !pages.prefer_node(node)),
+            ..Fallbacks::default()
         };
-        Ok((pages, report))
+        Ok((pages, fallbacks))
     }
 
     pub(super) fn ptr(&self) -> NonNull<u8> {
@@ -87,7 +82,7 @@ impl Pages {
     }
 
     fn reserve(bytes: usize, alignment: usize) -> io::Result<Pages> {
-        // The system aligns to a page by itself. What lies around the block is never touched.
+        // The system aligns to a page. What lies around the block is never touched.
         let mapped = bytes.checked_add(alignment - PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
@@ -104,8 +99,8 @@ impl Pages {
         Ok(Pages { mapping, mapped, ptr, bytes })
     }
 
-    /// A forked child gets no copy: the kernel would copy every page-locked page inside `fork`, and
-    /// older kernels could part the parent's page from the one that the device reads.
+    /// A forked child gets no copy. The kernel would copy every page-locked page inside `fork`, and
+    /// older kernels could give the parent another page than the one that the device reads.
     fn keep_from_children(&self) -> io::Result<()> {
         // SAFETY: the range is mapped and ours; the advice changes no contents.
         let advised =
@@ -129,7 +124,7 @@ impl Pages {
         let node = node as usize;
         let Some(word) = nodes.get_mut(node / BITS) else { return false };
         *word |= 1 << (node % BITS);
-        // The kernel takes one off the number of bits before it reads them.
+        // The kernel subtracts one from the number of bits before it reads them.
         let bits = nodes.len() * BITS + 1;
         // SAFETY: the range is mapped and ours, and `nodes` is live for the call to read 1024 bits
         // of; a policy changes no contents.
@@ -147,9 +142,9 @@ impl Pages {
         answer == 0
     }
 
-    /// Populates the memory with up to `threads` threads, this one included, and calls `ready` here
-    /// for one part of `part` bytes after the other, while the threads go on with the next. Blocks
-    /// while the kernel zeroes the memory; a system that promises more than it has kills the
+    /// Populates the memory with up to `threads` threads, including this one. Calls `ready` here
+    /// for one part of `part` bytes after the other, while the threads continue with the next.
+    /// Blocks while the kernel zeroes the memory. A system that promises more than it has kills the
     /// process (`vm.overcommit_memory`). Stops at the first error.
     pub(super) fn populate<E>(
         &self,
@@ -159,7 +154,7 @@ impl Pages {
     ) -> Result<(), E> {
         let part = part.min(self.bytes).next_multiple_of(SLICE);
         let parts = (0..self.bytes).step_by(part).map(|start| start..self.bytes.min(start + part));
-        // Whoever comes takes the next slice, so that a thread that cannot be started is no loss.
+        // Each thread takes the next slice, so the work gets done without those that did not start.
         let next = AtomicUsize::new(0);
         let populated: Vec<AtomicUsize> = parts.clone().map(|_| AtomicUsize::new(0)).collect();
         let work_on_one = || {
@@ -195,13 +190,12 @@ impl Pages {
         })
     }
 
-    /// Writes to each page of a slice. Nobody else knows of the memory yet, and no two slices
-    /// overlap.
+    /// Writes to each page of a slice. Nobody else knows the memory yet, and slices do not overlap.
     fn touch(&self, start: usize, bytes: usize) {
         debug_assert!(start + bytes <= self.bytes);
         for offset in (start..start + bytes).step_by(PAGE) {
             // SAFETY: the byte lies in the mapping, which is writable, and nobody else accesses it.
-            // Volatile, since a compiler may drop a write of the zero that is there already.
+            // Volatile, because a compiler may drop a write of the zero that is already there.
             unsafe { self.ptr.add(offset).write_volatile(0) };
         }
     }
@@ -219,10 +213,10 @@ impl Drop for Pages {
 mod tests {
     use super::*;
 
-    fn map(bytes: usize, node: Option<u32>, threads: usize) -> (Pages, PagesReport) {
-        let (pages, report) = Pages::map(bytes, 1, node).unwrap();
+    fn map(bytes: usize, node: Option<u32>, threads: usize) -> (Pages, Fallbacks) {
+        let (pages, fallbacks) = Pages::map(bytes, 1, node).unwrap();
         pages.populate(threads, bytes, |_| Ok::<_, ()>(())).unwrap();
-        (pages, report)
+        (pages, fallbacks)
     }
 
     fn contents(pages: &Pages) -> &[u8] {
@@ -248,14 +242,14 @@ mod tests {
         let sizes = [PAGE, 3 * PAGE, HUGE_PAGE, HUGE_PAGE + PAGE, 3 * BYTES_PER_THREAD + PAGE];
         for bytes in sizes {
             for threads in [0, 1, 2, 3, 16] {
-                let (pages, report) = map(bytes, None, threads);
+                let (pages, fallbacks) = map(bytes, None, threads);
                 assert_eq!(pages.bytes, bytes);
                 let alignment = if bytes >= HUGE_PAGE { HUGE_PAGE } else { PAGE };
                 assert_eq!(pages.ptr().addr().get() % alignment, 0, "{bytes} bytes");
                 assert!(resident(&pages) >= bytes, "{bytes} bytes by {threads} threads");
                 assert!(contents(&pages).iter().all(|&byte| byte == 0));
-                assert!(!report.numa_node_refused, "none was wished for");
-                assert!(bytes >= HUGE_PAGE || !report.huge_pages_refused, "none were wished for");
+                assert!(!fallbacks.other_node, "none was wished for");
+                assert!(bytes >= HUGE_PAGE || !fallbacks.small_pages, "none were wished for");
             }
         }
     }
@@ -298,8 +292,8 @@ mod tests {
     #[test]
     fn a_node_that_does_not_exist_is_refused_and_the_memory_comes_all_the_same() {
         for node in [1023, 1024, u32::MAX] {
-            let (pages, report) = map(PAGE, Some(node), 1);
-            assert!(report.numa_node_refused, "node {node}");
+            let (pages, fallbacks) = map(PAGE, Some(node), 1);
+            assert!(fallbacks.other_node, "node {node}");
             assert_eq!(contents(&pages), [0; PAGE]);
         }
     }

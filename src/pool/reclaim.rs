@@ -1,5 +1,5 @@
-//! How blocks come back: from buffers, from threads that end, and all of them at the end of the
-//! pool.
+//! How blocks come back otherwise than by a hit: from buffers, from threads that end, and all of
+//! them at the end of the pool.
 //!
 //! A dropped buffer's block goes to its thread's cache: to a shelf if it is free, to the outbox if
 //! a device may still use it. What the cache does not take goes to the books, under the lock.
@@ -9,163 +9,134 @@
 //! Buffers hold no reference to the pool; they do not count themselves. When the last handle goes,
 //! the gate closes for good and the pool takes one reference to itself for every block that is
 //! outside. From then on each block that comes back, now always under the lock, brings its
-//! reference along, and the last one ends the pool.
+//! reference along. The last one ends the pool.
 
 use std::sync::Arc;
 
 use super::cache::Cache;
 use super::core::Core;
+use super::local::{self, Home};
 use super::store::Store;
-use super::{keeper, local};
-use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
 use crate::memory::hazard::Access;
 use crate::process::on_ordinary_thread;
-
-impl BlockOwner for Core {
-    fn context(&self) -> &Context {
-        &self.context
-    }
-
-    fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
-        // The lock may be held there by a thread that exists in the parent only.
-        if !self.process.is_current() {
-            return None;
-        }
-        // SAFETY: neither `put` nor `post` adds a cache or ends the thread.
-        let cache = unsafe { local::last(self.id) };
-        let (Some(class), Some(cache)) = (block.class(), cache) else {
-            return self.reclaim_unusual(block);
-        };
-        let free = block.hazards().all_complete();
-        let kept = if free {
-            cache.put(&self.gate, class, block)
-        } else {
-            cache.post(&self.gate, class, block)
-        };
-        match kept {
-            // From here on `self` may be gone: nothing of it is touched.
-            Ok(()) => None,
-            Err(block) => self.reclaim_slow(block, free),
-        }
-    }
-}
+use crate::sync::atomic::Ordering::Relaxed;
 
 impl Core {
-    /// Takes a block back that has no bytes, or that threads do not keep, or when this thread used
-    /// another pool last.
-    #[cold]
-    fn reclaim_unusual(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
+    /// Takes a block back when that was no hit.
+    pub(super) fn reclaim_slow(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
+        // In a forked child a thread that exists only in the parent may hold the lock.
+        if !self.context.is_current() {
+            return None;
+        }
         if block.bytes() == 0 {
             // SAFETY: `take_empty_block` leaked a reference for this block.
             return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
         }
-        if block.class().is_some() && local::get(self.id).is_some() {
+        let was_idle = block.hazards.is_idle();
+        let free = block.hazards.all_complete();
+        if free && !was_idle {
+            // Its uses are over, so it may be kept.
             return self.reclaim(block);
         }
-        let free = block.hazards().all_complete();
-        self.reclaim_slow(block, free)
+        let block = match block.class {
+            Some(class) if !free => match self.post(class.into(), block) {
+                Ok(()) => return None,
+                Err(block) => block,
+            },
+            _ => block,
+        };
+        if block.class.is_some() && local::switch_to(self.id) {
+            // This thread used another pool last.
+            return self.reclaim(block);
+        }
+        self.give_to_books(block, free)
     }
 
-    /// Takes a block back that the thread's cache did not take.
+    /// Takes a block back, under the lock, that the thread's cache did not take.
     #[cold]
-    fn reclaim_slow(&self, block: BlockRef, free: bool) -> Option<Arc<dyn BlockOwner>> {
-        let cache = self.own_cache();
-        let mut state = self.lock();
-        let open = !self.gate.is_closed();
-        match (&cache, block.class()) {
-            (Some(cache), Some(class)) if open && free => {
-                // SAFETY: the owner's thread, under the pool's lock, and the gate is open; and
-                // there is room.
-                unsafe {
-                    if cache.room(class, block.bytes()) == 0 {
-                        cache.make_room(class, |other| state.store.put(other));
-                    }
-                    if cache.room(class, block.bytes()) > 0 {
-                        cache.push(class, block);
-                    } else {
-                        state.store.put(block);
-                    }
+    fn give_to_books(&self, block: BlockRef, free: bool) -> Option<Arc<dyn BlockOwner>> {
+        let cache = block.class.and_then(|class| Some((class.into(), self.own_cache()?)));
+        let mut books = self.lock();
+        match cache.filter(|_| !self.gate.is_closed()) {
+            // SAFETY: the owner's thread, under the pool's lock; and there is room.
+            Some((class, cache)) if free => unsafe {
+                if cache.room(class) == 0 {
+                    cache.make_room(class, |other| books.store.put(other));
                 }
-            }
-            (Some(cache), Some(_)) if open => {
+                match cache.room(class) {
+                    0 => books.store.put(block),
+                    _ => cache.push(class, block),
+                }
+            },
+            Some((_, cache)) => {
                 // SAFETY: as above.
-                unsafe { cache.take_outbox() }.for_each(|block| state.store.park(block));
-                state.store.park(block);
+                let posted = unsafe { cache.take_outbox() };
+                posted.into_iter().for_each(|block| books.store.park(block));
+                books.store.park(block);
             }
-            _ if free => state.store.put(block),
-            _ => state.store.park(block),
+            None if free => books.store.put(block),
+            None => books.store.park(block),
         }
-        if state.closed {
+        if books.closed {
             // SAFETY: when the pool was closed it took a reference for every block that was
-            // outside; this block was, and has just come back.
+            // outside. This block was, and has just come back.
             return Some(unsafe { Arc::from_raw(self.me.as_ptr()) });
         }
-        self.serve(state);
+        self.serve(books);
         None
     }
 
-    /// Brings what this thread has posted to the books; `cache` is its own.
+    /// Brings what this thread has posted to the books. `cache` is its own.
     pub(super) fn post_all(&self, cache: &Cache) {
-        if !cache.has_posted(&self.gate) {
+        if cache.posted.load(Relaxed) == 0 {
             return;
         }
-        let mut state = self.lock();
+        let mut books = self.lock();
         // SAFETY: the owner's thread, under the pool's lock.
         let posted = unsafe { cache.take_outbox() };
-        state.under_way += 1;
-        drop(state);
-        // Oldest first; and the uses that are complete end here, without the lock, for streams may
-        // end with them.
-        let blocks: Vec<(bool, BlockRef)> =
-            posted.map(|block| (block.hazards().all_complete(), block)).collect();
-        let mut state = self.lock();
-        state.under_way -= 1;
+        books.under_way += 1;
+        drop(books);
+        // Complete uses end here, without the lock, because streams may end with them.
+        let with_fate = |block: BlockRef| (block.hazards.all_complete(), block);
+        let blocks: Vec<(bool, BlockRef)> = posted.into_iter().map(with_fate).collect();
+        let mut books = self.lock();
+        books.under_way -= 1;
         for (free, block) in blocks {
-            if free { state.store.put(block) } else { state.store.park(block) }
+            if free { books.store.put(block) } else { books.store.park(block) }
         }
-        self.serve(state);
-    }
-
-    /// A thread ends; what it kept is everybody's.
-    pub(super) fn forget_cache(&self, cache: &Arc<Cache>) {
-        if self.context.releaser().is_none() {
-            return;
-        }
-        let mut state = self.lock();
-        let Some(index) = state.caches.iter().position(|other| Arc::ptr_eq(other, cache)) else {
-            return;
-        };
-        state.caches.swap_remove(index);
-        state.counts.forget(cache);
-        // SAFETY: the owner's thread, under the pool's lock.
-        unsafe {
-            cache.empty_shelves(|block| state.store.put(block));
-            cache.take_outbox().for_each(|block| state.store.park(block));
-        }
-        self.serve(state);
+        self.serve(books);
     }
 
     /// The last handle is gone: gives back what is free, and leaves the rest to the buffers that
     /// are alive.
     pub(super) fn close(self: Arc<Self>) {
         let (keeper, slabs) = {
-            let mut state = self.lock();
-            state.closed = true;
-            self.collect(&mut state);
-            state.caches.clear();
-            let (all, here) = state.store.blocks();
-            for _ in here..all {
+            let mut books = self.lock();
+            books.closed = true;
+            self.collect(&mut books);
+            books.caches.clear();
+            for _ in 0..books.store.outside() {
                 let _ = Arc::into_raw(self.clone());
             }
             self.wake.notify_all();
-            (state.keeper.take(), state.take_empty(usize::MAX, None))
+            (books.keeper.take(), books.take_empty(usize::MAX, None))
         };
         if !slabs.is_empty() {
             self.release(slabs);
         }
-        if let Some(keeper) = keeper.filter(|_| !keeper::is_current(&self)) {
+        if let Some(keeper) = keeper.filter(|_| !self.is_keeper()) {
             let _ = keeper.join();
+        }
+    }
+}
+
+impl Home for Core {
+    fn take_back(&self, cache: &Arc<Cache>) {
+        if self.context.is_current() {
+            let mut books = self.lock();
+            books.take_back(cache);
+            self.serve(books);
         }
     }
 }
@@ -179,7 +150,7 @@ impl Drop for Core {
         on_ordinary_thread(move || {
             for block in store.parked.take_all() {
                 // What cannot be waited for stays out of its slab, which is then never given back.
-                if block.hazards().wait(&(0..usize::MAX), Access::Write).is_ok() {
+                if block.hazards.wait(&(0..usize::MAX), Access::Write).is_ok() {
                     store.put(block);
                 }
             }

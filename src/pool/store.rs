@@ -1,5 +1,5 @@
-//! The pool's books: which memory is page-locked, and which of its blocks are free or in flight.
-//! Pure data, changed under the pool's lock; no driver calls.
+//! Which memory is page-locked, and which of its blocks are free or in flight: pure data, changed
+//! under the pool's lock. It makes no driver calls.
 //!
 //! ```text
 //!   shelves, by size                 slabs
@@ -10,46 +10,44 @@
 //!
 //! # Invariants
 //!
-//! * `committed` counts every byte between page-locking and release, those about to be page-locked
-//!   and those whose release failed included, and never exceeds `max_bytes`.
-//! * A slab whose blocks are all free, and which is not in the books any more, has no user: only
-//!   such slabs are released.
-//! * Blocks that threads keep, and live ones, are in no list here; their slab counts them.
-//! * A free block is *loose*, named by its shelf, or *sorted*, linked to its slab. What threads
-//!   exchange is loose, so that nobody touches its descriptor; it is sorted when somebody wants to
-//!   know which slabs are wholly free.
+//! * `committed` counts every byte from before it is page-locked until it is released, including
+//!   memory whose release failed. It never exceeds `max_bytes`.
+//! * A slab that has left the books with all its blocks free has no user. Only such slabs are
+//!   released.
+//! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
+//! * A free block is *loose* (on its shelf) or *sorted* (in its slab). Blocks that threads exchange
+//!   stay loose. They are sorted when somebody wants to know which slabs are wholly free.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use super::chain::Chain;
 use super::classes::{PAGE, Size};
 use super::grow::{LEAST_PART, Memory};
-use super::retire::Parked;
+use super::parked::Parked;
 use crate::context::Context;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
 
 /// A piece of page-locked memory, cut into blocks of one size. Dropping it leaks it.
 pub(super) struct Slab {
     pub(super) memory: Memory,
-    pub(super) size: Size,
+    size: Size,
     blocks: NonNull<[Block]>,
     /// The number of the shelf of its size.
     shelf: usize,
     /// Sorted free blocks.
-    free: Chain,
-    /// When it was found that all blocks are free and sorted, while they are.
+    free: Vec<BlockRef>,
+    /// When all blocks were found to be free and sorted, while they are.
     empty_since: Option<Instant>,
 }
 
-// SAFETY: a `Slab` owns its memory and its descriptors; the latter are `Send` and `Sync`.
+// SAFETY: a `Slab` owns its memory and its descriptors, which are `Send` and `Sync`.
 unsafe impl Send for Slab {}
 
 impl Slab {
     /// Cuts `memory` into blocks, which are all free. `owner` must outlive every block that is
     /// taken.
-    pub(super) fn new(
+    fn new(
         memory: Memory,
         size: Size,
         home: u32,
@@ -57,55 +55,48 @@ impl Slab {
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
         let count = memory.bytes() / size.bytes;
-        let at = |index: usize| {
-            let offset = index * size.bytes;
-            // SAFETY: the offset lies within the memory, which has room for `count` blocks.
-            unsafe { memory.ptr().add(offset) }
-        };
         let class = size.class().map(|class| u8::try_from(class).expect("fewer than 256 classes"));
         let seam = memory.seam();
         debug_assert!(count == 1 || memory.bytes() <= seam, "no seam within a slab");
-        let block = |index| Block::new(at(index), size.bytes, seam, home, class, owner);
+        let block = |index: usize| {
+            // SAFETY: the offset lies within the memory, which has room for `count` blocks.
+            let ptr = unsafe { memory.ptr().add(index * size.bytes) };
+            Block::new(ptr, size.bytes, seam, home, class, owner)
+        };
         let blocks: Box<[Block]> = (0..count).map(block).collect();
         let blocks = NonNull::from(Box::leak(blocks));
-        let mut free = Chain::new();
-        for index in (0..count).rev() {
-            // SAFETY: the descriptor lies in the slice just made, which lives as long as the slab;
-            // this is the only right to it.
-            free.push(unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) });
-        }
-        Slab { memory, size, blocks, shelf, free, empty_since: None }
+        // SAFETY: the descriptors were just made and live as long as the slab; each gets one right.
+        let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
+        let free = (0..count).rev().map(right).collect();
+        Slab { memory, size, blocks, shelf, free, empty_since: Some(Instant::now()) }
     }
 
-    fn blocks(&self) -> usize {
-        self.blocks.len()
-    }
-
-    /// Gives the memory of a slab that is out of the books back; see [`Memory::release`].
+    /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
     ///
     /// # Safety
     ///
     /// * As for [`Memory::release`].
     pub(super) unsafe fn release(self, context: &Context) -> bool {
         debug_assert!(self.is_empty());
-        // SAFETY: the slice was leaked from a box by `new`; all rights to descriptors are in
-        // `free`, which goes too.
+        // SAFETY: `new` leaked the slice from a box. All rights to descriptors are in `free`, which
+        // goes too.
         drop(unsafe { Box::from_raw(self.blocks.as_ptr()) });
         // SAFETY: the caller's precondition.
         unsafe { self.memory.release(context) }
     }
 
     fn is_empty(&self) -> bool {
-        self.free.len() == self.blocks()
+        self.free.len() == self.blocks.len()
     }
 }
 
-/// What there is of one size.
+/// All blocks of one size.
+#[derive(Default)]
 pub(super) struct Shelf {
     pub(super) size: Size,
     loose: Vec<BlockRef>,
-    /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest run
-    /// empty.
+    /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest
+    /// become empty.
     with_free: BTreeSet<u32>,
     pub(super) blocks: usize,
     pub(super) free: usize,
@@ -114,21 +105,16 @@ pub(super) struct Shelf {
     pub(super) growths: u64,
 }
 
-impl Shelf {
-    fn new(size: Size) -> Self {
-        Shelf {
-            size,
-            loose: Vec::new(),
-            with_free: BTreeSet::new(),
-            blocks: 0,
-            free: 0,
-            parked: 0,
-            quarantined: 0,
-            growths: 0,
-        }
-    }
+/// What became of a block in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Free,
+    /// Another stream uses it.
+    Elsewhere,
+    Lost,
 }
 
+#[derive(Default)]
 pub(super) struct Store {
     pub(super) max_bytes: usize,
     pub(super) committed: usize,
@@ -146,23 +132,8 @@ pub(super) struct Store {
 
 impl Store {
     pub(super) fn new(max_bytes: usize) -> Self {
-        Store {
-            // No block is larger than `isize::MAX`, and so no sum overflows.
-            max_bytes: max_bytes.min(isize::MAX as usize),
-            committed: 0,
-            peak: 0,
-            unreleased: 0,
-            shelves: Vec::new(),
-            by_size: BTreeMap::new(),
-            parked: Parked::default(),
-            slabs: Vec::new(),
-            vacant: Vec::new(),
-            free_bytes: 0,
-        }
-    }
-
-    fn slab(&mut self, home: u32) -> &mut Slab {
-        self.slabs[home as usize].as_mut().expect("a slab with blocks outside stays")
+        // No block is larger than `isize::MAX`, so no sum overflows.
+        Store { max_bytes: max_bytes.min(isize::MAX as usize), ..Store::default() }
     }
 
     /// The shelves, by size.
@@ -175,15 +146,15 @@ impl Store {
         self.by_size.get(&size).is_some_and(|&shelf| self.shelves[shelf].parked > 0)
     }
 
-    /// How many bytes more may be committed.
+    /// How many more bytes may be committed.
     pub(super) fn room(&self) -> usize {
         self.max_bytes - self.committed
     }
 
-    /// The shelf of the slab that a block is part of.
+    /// The shelf that a block belongs to.
     fn shelf_of(&mut self, block: &BlockRef) -> &mut Shelf {
-        let shelf = self.slab(block.home()).shelf;
-        &mut self.shelves[shelf]
+        let slab = self.slabs[block.home as usize].as_ref();
+        &mut self.shelves[slab.expect("a slab with blocks outside stays").shelf]
     }
 
     /// A free block for a request of `size`.
@@ -220,7 +191,7 @@ impl Store {
                 let slab = self.slabs[home as usize].as_mut().expect("it has free blocks");
                 let block = slab.free.pop()?;
                 slab.empty_since = None;
-                if slab.free.len() == 0 {
+                if slab.free.is_empty() {
                     shelf.with_free.remove(&home);
                 }
                 block
@@ -239,12 +210,12 @@ impl Store {
         self.free_bytes += shelf.size.bytes;
     }
 
-    /// Links the loose blocks to their slabs.
+    /// Moves the loose blocks to their slabs.
     fn sort(&mut self) {
         let now = Instant::now();
         for shelf in &mut self.shelves {
             for block in shelf.loose.drain(..) {
-                let home = block.home();
+                let home = block.home;
                 let slab = self.slabs[home as usize].as_mut().expect("it has blocks outside");
                 slab.free.push(block);
                 if slab.free.len() == 1 {
@@ -257,40 +228,31 @@ impl Store {
         }
     }
 
-    /// A block came back whose uses may be pending. [`retire`](super::retire) finds out when they
-    /// are complete, even if they are so now: a use ends without the lock, for a stream may end
-    /// with it.
+    /// A block came back whose uses may be pending. It is parked even if they are complete by now:
+    /// [`retire`](super::retire) ends them, without the lock, because a stream may end with them.
     pub(super) fn park(&mut self, block: BlockRef) {
-        match block.hazards().a_stream() {
+        match block.hazards.a_stream() {
             None => self.put(block),
             Some(stream) => {
                 self.shelf_of(&block).parked += 1;
-                self.parked.push(stream, block);
+                self.parked.blocks += 1;
+                self.parked.lot(&stream).push_back(block);
             }
         }
     }
 
-    /// A parked block turned out to be used by another stream.
-    pub(super) fn park_elsewhere(&mut self, block: BlockRef) {
-        self.shelf_of(&block).parked -= 1;
+    /// A block that was taken out of a lot is free, or used by another stream, or lost: if nobody
+    /// can say whether the device is done with it, it is never used again and its slab is never
+    /// released (soundness rule 4).
+    pub(super) fn unpark(&mut self, block: BlockRef, fate: Fate) {
         self.parked.blocks -= 1;
-        self.park(block);
-    }
-
-    /// A parked block is free.
-    pub(super) fn unpark(&mut self, block: BlockRef) {
-        self.shelf_of(&block).parked -= 1;
-        self.parked.blocks -= 1;
-        self.put(block);
-    }
-
-    /// It cannot be known whether the device is done with a parked block: it is never used again,
-    /// and its slab never released (soundness rule 4).
-    pub(super) fn quarantine(&mut self, block: BlockRef) {
         let shelf = self.shelf_of(&block);
         shelf.parked -= 1;
-        shelf.quarantined += 1;
-        self.parked.blocks -= 1;
+        match fate {
+            Fate::Free => self.put(block),
+            Fate::Elsewhere => self.park(block),
+            Fate::Lost => shelf.quarantined += 1,
+        }
     }
 
     /// Commits `bytes`, if the budget allows it.
@@ -303,7 +265,7 @@ impl Store {
         fits
     }
 
-    /// Committed bytes were not page-locked after all, or have been released.
+    /// Committed bytes have been released, or could not be page-locked.
     pub(super) fn release(&mut self, bytes: usize) {
         self.committed -= bytes;
     }
@@ -313,13 +275,12 @@ impl Store {
         size.bytes.next_multiple_of(PAGE)
     }
 
-    /// How many bytes to page-lock for a request of `size`: one block, if that is all that there is
-    /// room for or if `frugal`; else a slab of them which is as large as what there is of that size
-    /// already, but a sixteenth of the budget and 8 MiB at most.
+    /// How many bytes to page-lock for a request of `size`: one block if there is no room for more
+    /// or if `frugal`. Otherwise a slab as large as all memory of that size so far, but at most 8
+    /// MiB and a sixteenth of the budget.
     pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
-        const LARGEST_SLAB: usize = LEAST_PART;
         const SMALLEST_SLAB: usize = 64 << 10;
-        let limit = LARGEST_SLAB.min(self.max_bytes / 16);
+        let limit = LEAST_PART.min(self.max_bytes / 16);
         let blocks = self.by_size.get(&size).map_or(0, |&shelf| self.shelves[shelf].blocks);
         let present = blocks * size.bytes;
         let target = present.max(SMALLEST_SLAB).min(limit);
@@ -335,12 +296,11 @@ impl Store {
             u32::try_from(self.slabs.len() - 1).expect("fewer than 2^32 slabs")
         });
         let number = *self.by_size.entry(size).or_insert_with(|| {
-            self.shelves.push(Shelf::new(size));
+            self.shelves.push(Shelf { size, ..Shelf::default() });
             self.shelves.len() - 1
         });
-        let mut slab = Slab::new(memory, size, home, number, owner);
-        slab.empty_since = Some(Instant::now());
-        let blocks = slab.blocks();
+        let slab = Slab::new(memory, size, home, number, owner);
+        let blocks = slab.blocks.len();
         self.slabs[home as usize] = Some(slab);
         self.free_bytes += blocks * size.bytes;
         let shelf = &mut self.shelves[number];
@@ -350,9 +310,9 @@ impl Store {
         shelf.with_free.insert(home);
     }
 
-    /// Takes wholly free slabs out of the books, those that have been so for longest first, until
-    /// `bytes` of free blocks are gone, or all that were free before `before`. They stay committed
-    /// until they are [released](Self::release).
+    /// Takes wholly free slabs out of the books, those first that have been free for longest, until
+    /// `bytes` of free blocks are gone; only slabs that were free before `before`, if given. Their
+    /// memory stays committed until it is [released](Self::release).
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         self.sort();
         let mut empty: Vec<(Instant, u32)> = Vec::new();
@@ -372,22 +332,21 @@ impl Store {
             }
             let slab = self.slabs[home as usize].take().expect("it was there");
             self.vacant.push(home);
-            let free = slab.blocks() * slab.size.bytes;
+            let free = slab.blocks.len() * slab.size.bytes;
             sum += free;
             self.free_bytes -= free;
             let shelf = &mut self.shelves[slab.shelf];
-            shelf.blocks -= slab.blocks();
-            shelf.free -= slab.blocks();
+            shelf.blocks -= slab.blocks.len();
+            shelf.free -= slab.blocks.len();
             shelf.with_free.remove(&home);
             taken.push(slab);
         }
         taken
     }
 
-    /// How many blocks there are, and how many of them are free, in flight or quarantined here.
-    pub(super) fn blocks(&self) -> (usize, usize) {
-        self.shelves.iter().fold((0, 0), |(all, here), shelf| {
-            (all + shelf.blocks, here + shelf.free + shelf.parked + shelf.quarantined)
-        })
+    /// How many blocks are not here: live, or kept by threads.
+    pub(super) fn outside(&self) -> usize {
+        let outside = |shelf: &Shelf| shelf.blocks - shelf.free - shelf.parked - shelf.quarantined;
+        self.shelves.iter().map(outside).sum()
     }
 }

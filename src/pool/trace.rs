@@ -1,16 +1,15 @@
-//! Events for the `tracing` crate, where that feature is on; all have the target `pinlane::pool`.
+//! Events for the `tracing` crate, with that feature. All have the target `pinlane::pool`.
 //!
-//! A subscriber is somebody else's code: it is called with nothing locked, and its panics end here.
-//! It may look at the pool, but must not wait for memory from it: it may be running on the thread
-//! that gets some.
+//! A subscriber is user code: it is called with nothing locked, and its panics end here. It may
+//! look at the pool, but must not wait for memory from it: it may run on the thread that provides
+//! it.
 
 #![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
 
 use std::time::Duration;
 
-use super::grow::Fallbacks;
+use super::stats::Fallbacks;
 use crate::error::Error;
-use crate::memory::block::BlockRef;
 
 /// `tracing::event!` with the pool's target; nothing without the feature.
 macro_rules! event {
@@ -49,7 +48,7 @@ pub(super) fn failed(block_bytes: usize, error: &Error) {
     event!(WARN, block_bytes, %error, "no block");
 }
 
-/// Memory was given back to the system, or should have been.
+/// Memory was given back to the system, or the system did not take it.
 pub(super) fn released(bytes: usize, lost: usize) {
     if bytes > 0 {
         event!(DEBUG, bytes, "given back");
@@ -59,9 +58,7 @@ pub(super) fn released(bytes: usize, lost: usize) {
     }
 }
 
-/// The device cannot say whether it is done with these blocks.
-pub(super) fn quarantined(blocks: &[BlockRef]) {
-    for block in blocks {
-        event!(ERROR, bytes = block.bytes(), "quarantined: the device cannot say if it is done");
-    }
+/// Nobody can say whether the device is done with a block.
+pub(super) fn quarantined(bytes: usize) {
+    event!(ERROR, bytes, "quarantined: the device cannot say if it is done");
 }

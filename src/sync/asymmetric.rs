@@ -1,21 +1,21 @@
 //! Two fences that meet, one of which costs nothing where the kernel helps.
 //!
-//! Two threads that each store, fence and then load what the other stored cannot both miss the
+//! Two threads that each store, fence, and then load what the other stored cannot both miss the
 //! other's store. Where one side is hot and the other rare, the rare side can pay for both: Linux's
 //! `membarrier(2)` with `MEMBARRIER_CMD_PRIVATE_EXPEDITED` returns when every running thread of the
-//! process has passed a full memory barrier, so that the hot side needs to hold back the compiler
-//! only.
+//! process has passed a full memory barrier. The hot side then only has to hold back the compiler.
 //!
-//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides rely on it
-//! already. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is
-//! slow and needs no other right.
+//! A process may forbid itself `membarrier` later (`seccomp(2)`), when the hot sides already rely
+//! on it. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow
+//! and needs no further right.
 
-use std::sync::atomic::{Ordering, compiler_fence, fence};
+use std::sync::atomic::{Ordering, fence};
 
 /// The kind of fences that this process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fences {
-    kernel_helps: bool,
+    /// The light fence is one for the compiler only.
+    pub(crate) kernel_helps: bool,
 }
 
 /// What the kernel offers, found out once.
@@ -26,10 +26,11 @@ pub(crate) fn fences() -> Fences {
 
 impl Fences {
     /// The hot side's fence.
+    #[cfg(feature = "capi")]
     #[inline]
     pub(crate) fn light(self) {
         if self.kernel_helps {
-            compiler_fence(Ordering::SeqCst);
+            std::sync::atomic::compiler_fence(Ordering::SeqCst);
         } else {
             fence(Ordering::SeqCst);
         }
@@ -60,24 +61,25 @@ mod membarrier {
 
     pub(super) fn run() {
         if !call(PRIVATE_EXPEDITED) && !visit_all_cpus() {
-            // The hot sides rely on it, and there is no way to tell them. To go on could hand out
-            // one block twice.
+            // The hot sides rely on it, and nobody can tell them. To go on could hand out one block
+            // twice.
             eprintln!(
-                "pinlane: membarrier(2) and sched_setaffinity(2) are forbidden since pinlane began"
+                "pinlane: membarrier(2) and sched_setaffinity(2) were forbidden after pinlane \
+                 began to rely on them; allow one of the two"
             );
             std::process::abort();
         }
     }
 
-    /// CPUs that are asked for; the kernel's own limit is 8192.
+    /// The kernel's own limit on CPUs.
     const CPUS: usize = 8192;
     const WORD: usize = usize::BITS as usize;
     type Mask = [usize; CPUS / WORD];
 
-    /// Runs on one CPU after the other. A thread that was running on a CPU when this began has left
-    /// it by the time that this thread runs there, and a change of threads is a full memory
-    /// barrier. CPUs that are refused are off line, or not for this process. False if not even the
-    /// present ones could be had.
+    /// Runs on one CPU after the other. A thread that ran on a CPU when this began has left it by
+    /// the time that this thread runs there, and a context switch is a full memory barrier. CPUs
+    /// that are refused are offline, or not for this process. False if even the present ones were
+    /// refused.
     pub(super) fn visit_all_cpus() -> bool {
         let mut allowed: Mask = [0; CPUS / WORD];
         // SAFETY: the mask is live for the call to write as many bytes as it has.
@@ -85,7 +87,7 @@ mod membarrier {
             let place = allowed.as_mut_ptr();
             libc::syscall(libc::SYS_sched_getaffinity, 0, size_of::<Mask>(), place)
         };
-        // The number of bytes that the kernel's masks have.
+        // The size of the kernel's masks, in bytes.
         let Ok(bytes) = usize::try_from(got) else { return false };
         let mut visited = 0;
         for cpu in 0..bytes * 8 {
@@ -111,7 +113,7 @@ mod membarrier {
 mod tests {
     use super::*;
     use std::sync::Barrier;
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, compiler_fence};
 
     #[test]
     fn two_sides_never_both_miss_the_other_while_membarrier_is_forbidden() {

@@ -35,7 +35,7 @@ impl Wake for Task {
 }
 
 impl Task {
-    /// Goes on with the task; whether it is done now and was not before.
+    /// Continues the task. Returns whether this finished it.
     fn step(self: &Arc<Self>) -> bool {
         let waker = Waker::from(self.clone());
         let mut work = self.work.lock().unwrap();
@@ -49,7 +49,7 @@ impl Task {
 }
 
 impl Queue {
-    /// A task that can go on; `None` once all are done.
+    /// A task that can continue; `None` once all are done.
     fn next(&self) -> Option<Arc<Task>> {
         let mut state = self.state.lock().unwrap();
         while state.unfinished > 0 {

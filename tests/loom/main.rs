@@ -1,29 +1,53 @@
-//! Every interleaving of a few threads through the pool: its own code, with the primitives of a
-//! model checker in place of the system's.
+//! Every interleaving of a few threads in the pool: its own code, with the primitives of a model
+//! checker in place of the system's.
 //!
-//! The modules under `pool`, `memory` and `handles` are the crate's source files. What they build
-//! on is replaced below by the least that they need: a stream is a position that a "device" thread
-//! moves on, page-locked memory is an address, the keeper is the models' own threads. The fence
-//! that the kernel makes free in the crate is an ordinary one here, as on systems without
-//! `membarrier`.
+//! The modules under `pool`, `memory` and `handles` are the crate's source files. Small stand-ins
+//! replace what they build on: a stream is a position that a "device" thread moves on, page-locked
+//! memory is an address, and the models' own threads do the keeper's work. The fence that the
+//! kernel makes free in the crate is an ordinary one here, as on systems without `membarrier`.
 
 #![allow(dead_code, private_interfaces)]
 
 mod handles;
 mod models;
 
-#[path = "../../src/sync/apart.rs"]
-mod apart;
-
 /// As `src/sync.rs`.
 mod sync {
-    pub(crate) use crate::apart::Apart;
+    use std::ops::Deref;
     use std::time::Duration;
 
     pub use loom::sync::MutexGuard;
-    pub use loom::sync::atomic;
+
+    pub mod atomic {
+        pub use loom::sync::atomic::*;
+        pub use std::sync::atomic::compiler_fence;
+    }
+
+    pub struct Apart<T>(pub T);
+
+    impl<T> Deref for Apart<T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            &self.0
+        }
+    }
 
     pub mod cell {
+        /// Reaching the contents counts as a write.
+        #[derive(Default)]
+        pub struct UnsafeExclusive<T>(loom::cell::UnsafeCell<T>);
+
+        impl<T> UnsafeExclusive<T> {
+            pub fn new(value: T) -> Self {
+                UnsafeExclusive(loom::cell::UnsafeCell::new(value))
+            }
+
+            pub fn get(&self) -> *mut T {
+                self.0.with_mut(|contents| contents)
+            }
+        }
+
         #[derive(Debug)]
         pub struct UnsafeCell<T>(loom::cell::UnsafeCell<T>);
 
@@ -46,10 +70,12 @@ mod sync {
         use loom::sync::atomic::{Ordering, fence};
 
         #[derive(Clone, Copy)]
-        pub struct Fences;
+        pub struct Fences {
+            pub kernel_helps: bool,
+        }
 
         pub fn fences() -> Fences {
-            Fences
+            Fences { kernel_helps: false }
         }
 
         impl Fences {
@@ -109,12 +135,19 @@ mod error {
 }
 
 mod process {
+    use std::sync::atomic::AtomicU32;
+
     #[derive(Clone, Copy)]
-    pub struct Process;
+    pub struct Process {
+        pub cell: &'static AtomicU32,
+        pub mark: u32,
+    }
 
     impl Process {
-        pub fn is_current(self) -> bool {
-            true
+        /// The only one that there is.
+        pub fn current() -> Self {
+            static CELL: AtomicU32 = AtomicU32::new(1);
+            Process { cell: &CELL, mark: 1 }
         }
     }
 
@@ -144,15 +177,11 @@ mod context {
 
     impl Context {
         pub fn process(&self) -> crate::process::Process {
-            crate::process::Process
+            crate::process::Process::current()
         }
 
         pub fn is_current(&self) -> bool {
             true
-        }
-
-        pub fn releaser(&self) -> Option<()> {
-            Some(())
         }
 
         pub fn driver(&self, _: &'static str) -> crate::error::Result<()> {
@@ -205,34 +234,42 @@ mod memory {
 }
 
 mod pool {
+    #[path = "../../../src/pool/books.rs"]
+    pub mod books;
     #[path = "../../../src/pool/cache.rs"]
     pub mod cache;
-    #[path = "../../../src/pool/chain.rs"]
-    pub mod chain;
     #[path = "../../../src/pool/core.rs"]
     pub mod core;
     #[path = "../../../src/pool/gate.rs"]
     pub mod gate;
+    #[path = "../../../src/pool/hit.rs"]
+    pub mod hit;
+    #[path = "../../../src/pool/parked.rs"]
+    pub mod parked;
+    #[path = "../../../src/pool/queue.rs"]
+    pub mod queue;
     #[path = "../../../src/pool/reclaim.rs"]
     pub mod reclaim;
     #[path = "../../../src/pool/retire.rs"]
     pub mod retire;
+    #[path = "../../../src/pool/stats.rs"]
+    pub mod stats;
     #[path = "../../../src/pool/store.rs"]
     pub mod store;
-    #[path = "../../../src/pool/wait.rs"]
-    pub mod wait;
+    #[path = "../../../src/pool/take.rs"]
+    pub mod take;
 
-    /// The models' way in.
+    /// How the models use the pool.
     pub mod rig;
 
-    /// One class, so that a cache is a small thing to explore.
+    /// One class, so that a cache is small enough to explore.
     pub mod classes {
         pub const PAGE: usize = 4096;
         pub const MAX_ALIGN: usize = 2 << 20;
         pub const LARGEST_KEPT: usize = 1;
         pub const KEPT_CLASSES: usize = 1;
 
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
         pub struct Size {
             pub bytes: usize,
             pub align: usize,
@@ -286,42 +323,17 @@ mod pool {
         }
     }
 
-    pub mod builder {
+    pub mod options {
         pub struct Options {
             pub max_bytes: usize,
             pub thread_cache_bytes: usize,
-        }
-
-        impl Options {
-            pub fn excess(&self, _: usize) -> Option<usize> {
-                None
-            }
+            pub watermarks: Option<(usize, usize)>,
         }
     }
 
-    pub mod stats {
-        use super::cache::Cache;
-        use super::core::{Core, State};
-        use super::wait::Request;
-
-        pub struct PoolStats;
-
-        #[derive(Default)]
-        pub struct Counts {
-            pub shared_hits: u64,
-            pub misses: u64,
-            pub trims: u64,
-        }
-
-        impl Counts {
-            pub fn served(&mut self, _: &Request) {}
-            pub fn forget(&mut self, _: &Cache) {}
-        }
-
-        impl Core {
-            pub fn stats_of(&self, _: &State) -> PoolStats {
-                PoolStats
-            }
+    pub mod limits {
+        pub fn in_units(bytes: usize) -> String {
+            format!("{bytes} bytes")
         }
     }
 
@@ -347,48 +359,55 @@ mod pool {
         use std::time::Duration;
 
         use crate::error::Error;
-        use crate::memory::block::BlockRef;
 
         pub fn waited(_: usize, _: Duration) {}
         pub fn failed(_: usize, _: &Error) {}
         pub fn released(_: usize, _: usize) {}
-        pub fn quarantined(_: &[BlockRef]) {}
+        pub fn quarantined(_: usize) {}
     }
 
     /// The models do the keeper's work themselves.
     pub mod keeper {
-        use std::sync::Arc;
-
-        use super::core::{Core, State};
+        use super::books::Books;
+        use super::core::Core;
         use crate::error::Result;
 
-        pub fn call(_: &Arc<Core>, _: &'static str, _: &mut State) -> Result<()> {
-            Ok(())
-        }
+        impl Core {
+            pub fn call_keeper(&self, _: &'static str, _: &mut Books) -> Result<()> {
+                Ok(())
+            }
 
-        pub fn is_current(_: &Core) -> bool {
-            false
+            pub fn is_keeper(&self) -> bool {
+                false
+            }
         }
     }
 
-    /// As the crate's, with the model's threads.
+    /// As the crate's, with the model's threads, of which each uses one pool.
     pub mod local {
         use std::cell::RefCell;
+        use std::ptr;
         use std::sync::{Arc, Weak};
 
         use super::cache::Cache;
-        use super::core::Core;
 
-        loom::thread_local! {
-            static CACHE: RefCell<Option<(Arc<Cache>, Weak<Core>)>> = RefCell::new(None);
+        pub trait Home {
+            fn take_back(&self, cache: &Arc<Cache>);
         }
 
-        /// # Safety
-        ///
-        /// * As the crate's.
-        pub unsafe fn last<'a>(pool: u64) -> Option<&'a Cache> {
-            // SAFETY: the thread's slot keeps the cache alive until the thread ends.
-            get(pool).map(|cache| unsafe { &*Arc::as_ptr(&cache) })
+        loom::thread_local! {
+            static CACHE: RefCell<Option<(Arc<Cache>, Weak<dyn Home>)>> = RefCell::new(None);
+        }
+
+        pub struct Last;
+
+        pub static LAST: Last = Last;
+
+        impl Last {
+            pub fn get(&self) -> *const Cache {
+                let of = |kept: &(Arc<Cache>, _)| Arc::as_ptr(&kept.0);
+                CACHE.with(|slot| slot.borrow().as_ref().map_or(ptr::null(), of))
+            }
         }
 
         pub fn get(pool: u64) -> Option<Arc<Cache>> {
@@ -396,18 +415,22 @@ mod pool {
             cache.filter(|cache| cache.pool == pool)
         }
 
-        pub fn keep(cache: &Arc<Cache>, core: &Weak<Core>) -> bool {
-            CACHE.with(|slot| *slot.borrow_mut() = Some((cache.clone(), core.clone())));
+        pub fn switch_to(_: u64) -> bool {
+            false
+        }
+
+        pub fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
+            CACHE.with(|slot| *slot.borrow_mut() = Some((cache.clone(), home)));
             true
         }
 
         /// The thread ends.
         pub fn end() {
             let last = CACHE.with(|slot| slot.borrow_mut().take());
-            if let Some((cache, core)) = last
-                && let Some(core) = core.upgrade()
+            if let Some((cache, home)) = last
+                && let Some(home) = home.upgrade()
             {
-                core.forget_cache(&cache);
+                home.take_back(&cache);
             }
         }
     }

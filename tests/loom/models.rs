@@ -1,4 +1,4 @@
-//! What is explored.
+//! The models: a few threads each.
 
 use std::sync::Arc;
 
@@ -7,7 +7,7 @@ use loom::thread;
 use crate::pool::rig::{Pool, end_of_thread};
 use crate::timeline::Timeline;
 
-/// Explores with at most so many switches away from a thread that could go on.
+/// Explores with at most so many switches away from a thread that could continue.
 fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(preemptions);
@@ -161,7 +161,7 @@ fn a_withdrawn_request_loses_no_block() {
     });
 }
 
-/// The last handle and the last buffer go at once: everything is given back, once.
+/// The last handle and the last buffer drop at the same time: everything is given back, once.
 #[test]
 fn the_last_handle_and_the_last_buffer_go_at_once() {
     for cached in [false, true] {

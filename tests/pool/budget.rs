@@ -25,7 +25,7 @@ fn on_machines(blocks: usize, test: impl Fn(Rig) + Send + 'static) {
     });
 }
 
-/// Uses a block that nobody else may have: writes a cookie, perhaps uploads it, and checks it.
+/// Uses a block that nobody else may have: writes a cookie, uploads it if asked, and checks it.
 fn use_block(rig: &Rig, host: &mut PinnedBuf<u32>, cookie: u32, upload: bool) {
     host.write().unwrap().fill(cookie);
     thread::yield_now();
@@ -62,8 +62,8 @@ fn sixty_four_threads_share_three_blocks() {
             });
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        // First come, first served: nobody gets a second block before all who waited then have got
-        // one. A thread that is not scheduled at all for a while may fall behind by some rounds.
+        // First come, first served: nobody gets a second block before everybody who waited then has
+        // got one. A thread that is not scheduled for a while may fall behind by some rounds.
         let fewest = fewest.into_inner();
         assert!(fewest >= ROUNDS / 4, "one thread had {ROUNDS} rounds, another {fewest}");
         let stats = assert_adds_up(&rig.pool, &rig.emulator);
@@ -85,7 +85,7 @@ fn sixty_four_tasks_share_three_blocks_and_some_are_cancelled() {
             Box::pin(async move {
                 for round in 0..ROUNDS {
                     if (task + round).is_multiple_of(5) {
-                        // Withdrawn before it is served, or served and not wanted any more.
+                        // Withdrawn before it is served, or dropped after it was served.
                         let mut unwanted = Box::pin(rig.pool.alloc_async::<u32>(LEN));
                         let poll = std::future::poll_fn(|context| {
                             Poll::Ready(unwanted.as_mut().poll(context).map(drop))
@@ -208,7 +208,7 @@ fn requests_are_served_in_the_order_in_which_they_came() {
                 });
                 eventually("it waits", || rig.pool.stats().waiting == waiter + 1);
             }
-            // Whoever comes later does not get the block that is about to be free.
+            // A later request does not get the block that is about to be free.
             assert_eq!(rig.pool.try_alloc::<u32>(LEN).unwrap_err().kind(), ErrorKind::NotReady);
             drop(held);
         });
@@ -239,7 +239,7 @@ fn small_requests_do_not_starve_a_large_one() {
             for _ in 0..3 {
                 let all = rig.pool.alloc_timeout::<u32>(BLOCKS * LEN, Duration::from_secs(20));
                 let all = all.map(|all| all.len());
-                // Before the check, so that the others end whatever comes.
+                // Before the check, so that the others end even if it fails.
                 if all.is_err() {
                     ended.store(true, Relaxed);
                 }
@@ -252,7 +252,7 @@ fn small_requests_do_not_starve_a_large_one() {
     });
 }
 
-/// Who holds a block and needs another one must get it, or nobody would ever go on.
+/// A thread that holds a block and needs another one must get it, or nobody could ever continue.
 #[test]
 fn a_large_request_does_not_block_those_whom_it_waits_for() {
     on_machines(4, |rig| {
@@ -316,13 +316,13 @@ fn a_stuck_stream_strands_nothing_of_the_others() {
     });
 }
 
-/// What one stream is done with is found although something newer is parked behind the same stream.
+/// Blocks that a stream is done with are found although newer ones are parked behind it.
 #[test]
 fn what_is_complete_is_found_before_what_is_not() {
     on_machines(2, |rig| {
         let (old, new, mut gpu, mut other) = (rig.host(1), rig.host(2), rig.gpu(), rig.gpu());
         let ticket = rig.stream.upload(&old, &mut gpu).unwrap();
-        // A handle that somebody has makes every copy have its own event.
+        // Once the stream's handle is known outside, every copy has its own event.
         let (opened, gate) = channel::<()>();
         rig.stream.launch_host(move || gate.recv().unwrap_or(())).unwrap();
         rig.stream.upload(&new, &mut other).unwrap();
@@ -352,14 +352,14 @@ fn with_a_keeping_thread(rig: &Rig, test: impl FnOnce()) {
         is_ready.recv().unwrap();
         test();
         drop(end);
-        // The scope by itself does not wait for what a thread does last.
+        // The end of the scope does not wait for a thread's destructors.
         keeps.join().unwrap();
     });
 }
 
 #[test]
 fn blocks_that_other_threads_keep_are_found() {
-    // So large that threads may keep blocks at all.
+    // Large enough that threads may keep blocks.
     on_machines(64, |rig| {
         let rest: Vec<_> = (0..62).map(|_| rig.host(0)).collect();
         with_a_keeping_thread(&rig, || {
@@ -378,7 +378,7 @@ fn blocks_that_other_threads_keep_are_found() {
             drop(both);
         });
         drop(rest);
-        // Of another size: the memory must change its form.
+        // Another size: the memory must be cut anew.
         with_a_keeping_thread(&rig, || {
             drop(rig.pool.alloc::<u32>(60 * LEN).unwrap());
         });
@@ -395,7 +395,7 @@ fn a_thread_that_ends_leaves_its_blocks_to_all() {
                 let mut gpu = rig.gpu();
                 rig.stream.upload(&all[63], &mut gpu).unwrap();
             });
-            // The scope by itself does not wait for what a thread does last.
+            // The end of the scope does not wait for a thread's destructors.
             ends.join().unwrap();
         });
         let stats = assert_adds_up(&rig.pool, &rig.emulator);
@@ -434,7 +434,7 @@ fn a_future_that_is_dropped_withdraws_its_request() {
         let block = held.as_ptr();
         drop(held);
         assert_eq!(block_on(second).unwrap().as_ptr(), block);
-        // Served, and not wanted any more: the block comes back.
+        // Served, then dropped: the block comes back.
         let held = rig.host(1);
         let mut third = Box::pin(rig.pool.alloc_async::<u32>(LEN));
         assert!(poll_once(&mut third).is_none());
@@ -449,8 +449,8 @@ fn a_future_that_is_dropped_withdraws_its_request() {
     });
 }
 
-/// What a thread carries from its outbox to the books is with nobody: whoever looks then must not
-/// be told that the budget is spent on buffers that are alive.
+/// Blocks on their way from a thread's outbox to the books are nowhere. A thread that looks at that
+/// moment must not be told that the budget is spent on live buffers.
 #[test]
 fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_spent() {
     const EACH: usize = 20;
@@ -466,7 +466,7 @@ fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_sp
             }
         };
         thread::scope(|scope| {
-            // The scope by itself does not wait for what a thread does last.
+            // The end of the scope does not wait for a thread's destructors.
             let both = [true, false].map(|uploads| scope.spawn(move || hold(uploads)));
             both.into_iter().for_each(|thread| thread.join().unwrap());
         });
@@ -474,8 +474,8 @@ fn two_threads_that_never_hold_more_than_the_budget_are_never_told_that_it_is_sp
     });
 }
 
-/// Holds a block, so that a request for all of them, which is polled once and not again, is not
-/// served. `test` gets both.
+/// Holds a block, so that a request for all blocks, which is polled only once, is not served.
+/// `test` gets both.
 fn with_a_request_that_waits(
     blocks: usize,
     test: impl Fn(&Rig, PinnedBuf<u32>, Waits) + Send + 'static,
@@ -491,11 +491,11 @@ fn with_a_request_that_waits(
 
 type Waits = Pin<Box<dyn Future<Output = Result<PinnedBuf<u32>>> + Send>>;
 
-/// So many blocks in the budget that threads may keep some.
+/// Enough blocks in the budget that threads may keep some.
 const CACHED: usize = 64;
 
-/// Allocates until the pool works for the request that waits, so that threads keep no blocks, and
-/// then until they keep some again, as they do while nobody waits.
+/// Allocates until the pool works for the request that waits, so that threads keep no blocks; then
+/// until they keep some again, as when nobody waits.
 fn allocate_until_nobody_waits(rig: &Rig) {
     let own_hits = |pairs: u64| {
         let before = rig.pool.stats().thread_hits;
@@ -512,7 +512,7 @@ fn rule_02_a_forgotten_request_does_not_slow_others_down() {
     with_a_request_that_waits(CACHED, |rig, _held, _forgotten| allocate_until_nobody_waits(rig));
 }
 
-/// Whoever was passed over is served once it polls.
+/// A task that was passed over is served once it polls.
 #[test]
 fn a_task_that_polls_late_is_served() {
     with_a_request_that_waits(CACHED, |rig, held, mut late| {
@@ -548,7 +548,7 @@ fn rule_02_a_forgotten_request_takes_no_turns_from_those_behind_it() {
     });
 }
 
-/// A task that polls again when it is called is as good as a thread that waits.
+/// A task that polls when it is called has the same turns as a thread that waits.
 #[test]
 fn small_requests_do_not_starve_a_large_one_of_a_task() {
     const BLOCKS: usize = 8;

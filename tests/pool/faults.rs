@@ -1,8 +1,8 @@
-//! Every driver call made to fail, at every point of a program that does all that a pool does.
+//! Every driver call fails, at every point of a program that does all that a pool does.
 //!
-//! Whatever fails: no panic, no hang; what is page-locked is what the pool says is; what must never
-//! be used again is counted; and once the faults are over the pool works as before, unless the
-//! device is lost.
+//! Whatever fails: there is no panic and no hang; the pool tells exactly what is page-locked;
+//! blocks that must never be used again are counted; and once the faults are over the pool works as
+//! before, unless the device is lost.
 
 use std::future::Future;
 use std::pin::pin;
@@ -20,7 +20,7 @@ use crate::{assert_adds_up, poll_once};
 
 /// The budget. One block is one slab then.
 const BLOCKS: usize = 8;
-/// How long a request waits that may wait for ever.
+/// The timeout of requests that might otherwise wait for ever.
 const SOON: Duration = Duration::from_millis(4);
 /// How long one program may take before the test ends the process.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -38,7 +38,7 @@ struct Case {
 struct World {
     emulator: Emulator,
     pool: PinnedPool,
-    /// The second one's handle is known outside of the crate.
+    /// The handle of the second is known outside the crate.
     streams: [Stream; 2],
     gpus: [DeviceBuf<u32>; 2],
     device: Device,
@@ -55,7 +55,7 @@ impl World {
         World { emulator, pool, streams, gpus, device }
     }
 
-    /// Uses a buffer on both streams and drops it while they are at it.
+    /// Uses a buffer on both streams and drops it while they still use it.
     fn use_and_drop(&mut self, mut host: PinnedBuf<u32>) -> Result<()> {
         host.write()?.fill(7);
         for (stream, gpu) in self.streams.iter().zip(&mut self.gpus) {
@@ -89,7 +89,7 @@ impl World {
         }
     }
 
-    /// Blocks of another size, for which what is free must go.
+    /// Blocks of another size: free memory must be released for them.
     fn change_sizes(&mut self) -> Result<()> {
         for factor in [1, 4, 2, BLOCKS, 1] {
             let mut host = self.pool.alloc(factor * LEN)?;
@@ -121,7 +121,7 @@ impl World {
         self.streams[1].launch_host(move || drop((host, pool)))?.wait()
     }
 
-    /// Everything that a pool does. What fails is left at that.
+    /// Everything that a pool does. Failures are only noted.
     fn run(&mut self) -> Vec<Result<()>> {
         let mut results = vec![
             self.grow_and_retire(),
@@ -139,7 +139,7 @@ impl World {
 
     /// Everything works, with what is left of the budget.
     fn assert_works(&mut self, case: &Case) {
-        // An event behind all that may have none.
+        // An event behind operations that may have none.
         self.streams.iter().for_each(|stream| drop(stream.record().unwrap()));
         let left = BLOCKS - self.pool.stats().quarantined_bytes / BLOCK;
         for _ in 0..3 {
@@ -158,7 +158,7 @@ impl World {
     }
 }
 
-/// What a future gives, if it does within a short time; it is dropped then.
+/// The output of a future if it is ready within a short time; otherwise the future is dropped.
 fn soon<F: Future>(future: F) -> Option<F::Output> {
     let (mut future, start) = (pin!(future), Instant::now());
     while start.elapsed() < SOON {
@@ -182,7 +182,7 @@ fn check(case: &Case) {
             ErrorKind::DeviceLost,
             ErrorKind::OutOfHostMemory,
             ErrorKind::OutOfDeviceMemory,
-            // What a lost block leaves of the budget may be too little.
+            // A lost block may leave too little of the budget.
             ErrorKind::BudgetExhausted,
             ErrorKind::TimedOut,
         ];
@@ -193,7 +193,7 @@ fn check(case: &Case) {
         );
     }
     world.emulator.clear_faults();
-    // A host function may still hold something, a request that was withdrawn may just be served.
+    // A host function may still hold a block, and a withdrawn request may just be served.
     eventually("nothing is alive", || {
         let stats = world.pool.stats();
         stats.live_bytes == 0 && stats.committed_bytes == world.emulator.usage().host_bytes
@@ -256,7 +256,7 @@ impl Drop for EndOf<'_> {
     }
 }
 
-/// Each set of calls, failing at once or later, once or for ever after, in both modes.
+/// Each set of calls fails: at once or later, once or for ever, in both modes.
 fn cases(sets: &[&[Call]], code: CudaCode) -> Vec<Case> {
     let mut cases = Vec::new();
     for &calls in sets {
@@ -289,7 +289,7 @@ fn any_call_may_lose_the_device() {
     check_all(cases(&each_call(), CudaCode::ILLEGAL_ADDRESS));
 }
 
-/// What replaces a call that failed fails too.
+/// The call that replaces a failed one fails too.
 #[test]
 fn calls_may_fail_together() {
     let sets: [&[Call]; 5] = [
@@ -305,7 +305,7 @@ fn calls_may_fail_together() {
 }
 
 /// The device is lost between a copy and its event, on a stream whose handle is known outside:
-/// nothing there says any more whether the copy is done.
+/// nothing can tell any more whether the copy is done.
 #[test]
 fn a_copy_without_an_event_on_a_lost_device_holds_nobody_up() {
     watched(|| {

@@ -1,5 +1,5 @@
-//! Memory goes back to the system: when it is asked to, by itself, and at the end, wherever that
-//! is.
+//! Memory goes back to the system: on request, automatically, and when the pool ends, on whatever
+//! thread.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -118,7 +118,7 @@ fn above_the_high_watermark_memory_goes_back_until_the_low_one() {
     });
 }
 
-/// What a thread keeps for itself is shared by all, and so counted, once it ends.
+/// When a thread ends, the blocks that it kept are shared by all, so they count.
 #[test]
 fn what_a_dead_thread_leaves_counts_for_the_watermarks() {
     watched(|| {
@@ -129,7 +129,7 @@ fn what_a_dead_thread_leaves_counts_for_the_watermarks() {
     });
 }
 
-/// What devices turn out to be done with is free and counted then.
+/// Blocks that devices turn out to be done with are free, so they count.
 #[test]
 fn what_is_retired_counts_for_the_watermarks() {
     watched(|| {
@@ -141,7 +141,7 @@ fn what_is_retired_counts_for_the_watermarks() {
             stream.upload(&host, &mut gpu).unwrap();
         }
         stream.synchronize().unwrap();
-        // Looks what is done; gets a block of its own.
+        // Looks for blocks that are done; gets one of its own.
         pool.alloc::<u8>(1).unwrap();
         eventually("what is free is given back", || {
             page_locked(&emulator) == pool.stats().live_bytes + pool.stats().thread_bytes
@@ -250,7 +250,7 @@ fn threads_that_drop_buffers_race_the_end_of_the_pool() {
                         for host in hosts.iter().step_by(1 + thread % 3) {
                             stream.upload(host, &mut gpu).unwrap();
                         }
-                        // Before the buffers, or in their middle.
+                        // Before the buffers, or between them.
                         let rest = hosts.into_iter().skip(round % 40);
                         drop(pool);
                         drop(rest);
@@ -275,7 +275,8 @@ fn a_pool_ends_in_the_destructors_of_a_thread() {
         for before in [true, false] {
             let (emulator, _devices, pool) = pool_with(|builder| builder);
             let work = move || {
-                // Who is made first ends last: once with the thread's caches alive, once without.
+                // The one made first ends last: once while the thread's caches are alive, once
+                // after.
                 if before {
                     KEPT.with(|_| ());
                 }
@@ -300,7 +301,7 @@ fn a_pool_in_a_static_works_from_everywhere() {
             scope.spawn(|| drop(pool.alloc::<u8>(BLOCK).unwrap())).join().unwrap();
         }
     });
-    // Never dropped; what is free can be given back all the same.
+    // Never dropped; free memory can still be given back.
     pool.trim().unwrap();
     assert_eq!(page_locked(emulator), 0);
 }
@@ -413,7 +414,7 @@ type Pending = Pin<Box<dyn Future<Output = Result<PinnedBuf<u8>>> + Send>>;
 fn pending(pool: &PinnedPool, action: impl Fn() + Send + Sync + 'static) -> Pending {
     let waker = Waker::from(Arc::new(OnWake(action)));
     loop {
-        // So that it waits for new memory, which may be there before the poll ends.
+        // It waits for new memory, which may be there before the poll ends.
         pool.trim().unwrap();
         let mut future: Pending = Box::pin(pool.alloc_async::<u8>(BLOCK));
         if future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending() {
@@ -451,7 +452,7 @@ fn the_last_handle_may_be_dropped_by_a_waker() {
             let (emulator, _devices, pool) = pool_with(|builder| builder);
             let future: Arc<Mutex<Option<Pending>>> = Arc::default();
             let woken = Arc::new(AtomicUsize::new(0));
-            // So that it is not called before the future is in its place.
+            // The waker must not be called before the future is in its place.
             let mut place = future.lock().unwrap();
             let (inside, count) = (future.clone(), woken.clone());
             *place = Some(pending(&pool, move || {
@@ -469,7 +470,7 @@ fn the_last_handle_may_be_dropped_by_a_waker() {
     });
 }
 
-/// A waker that allocates and drops gives the thread that calls it a cache, which ends with it.
+/// A waker that allocates and drops gives its calling thread a cache, which ends with the thread.
 #[test]
 fn the_thread_that_calls_a_waker_may_have_a_cache() {
     watched(|| {

@@ -7,11 +7,11 @@
 //! | `events`, `stats` | what a pool tells `tracing`, JSON and Prometheus |
 //! | `state_machine` | random programs keep the pool's promises, step by step |
 //! | `faults` | whichever driver call fails, and when: no panic, no hang, nothing lost |
-//! | `budget` | who waits is served, in order; who cannot be is told why |
-//! | `growth` | memory that the system refuses in one piece comes in parts; what it lacks is an error |
-//! | `giving_back` | memory goes back to the system, whoever drops what, and where |
+//! | `budget` | requests that wait are served in order; those that cannot be get the reason |
+//! | `growth` | what the system refuses in one call comes in parts; lack of memory is an error |
+//! | `giving_back` | memory goes back to the system, whatever drops, and on whatever thread |
 //! | `stress` | many threads, blocks that change hands, threads that die |
-//! | `wakers` | a task that is run by its waker holds up nobody |
+//! | `wakers` | a task that runs inside its waker holds up nobody |
 
 #![cfg(feature = "emulated")]
 
@@ -41,7 +41,7 @@ use common::{executor, support};
 use pinlane::driver::emulated::Emulator;
 use pinlane::{PinnedPool, PoolStats};
 
-/// Checks what holds while nobody allocates or drops.
+/// Checks the pool's numbers while nobody allocates or drops.
 fn assert_adds_up(pool: &PinnedPool, emulator: &Emulator) -> PoolStats {
     let stats = pool.stats();
     let mut sums = [0; 4];
@@ -62,7 +62,7 @@ fn assert_adds_up(pool: &PinnedPool, emulator: &Emulator) -> PoolStats {
     stats
 }
 
-/// Polls a future once, with a waker that nobody hears.
+/// Polls a future once, with a waker that does nothing.
 fn poll_once<F: Future + Unpin>(future: &mut F) -> Option<F::Output> {
     match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(output) => Some(output),

@@ -1,8 +1,8 @@
-//! What the state machine is made to do.
+//! The steps of the state machine.
 
 use proptest::prelude::*;
 
-/// How an allocation is asked for.
+/// The forms of an allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
     Plain,
@@ -10,12 +10,12 @@ pub enum Form {
     Zeroed,
     /// To `1 << shift` bytes.
     Aligned(u32),
-    /// With a timeout of nothing.
+    /// With a timeout of 0.
     AtOnce,
     Async,
 }
 
-/// Indexes are taken modulo what there is.
+/// Indexes are taken modulo the number of things there are.
 #[derive(Clone, Copy, Debug)]
 pub enum Op {
     Alloc(Form, usize),
@@ -25,7 +25,7 @@ pub enum Op {
     Drop(usize),
     DropElsewhere(usize),
     Forget(usize),
-    /// A thread allocates so many buffers of that size, drops half of them, hands on the others,
+    /// A thread allocates so many buffers of that size, drops half of them, hands the others over,
     /// and ends.
     DyingThread(usize, usize),
     Trim(usize),

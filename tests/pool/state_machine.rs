@@ -1,9 +1,9 @@
 //! Random programs against a plain model of the pool: which buffers are alive, where, and what they
 //! hold.
 //!
-//! After each step: no two live buffers share a byte, all are aligned and hold what was written;
-//! the budget is kept, what the pool says is page-locked is; live, cached and in flight add up;
-//! errors come only where the model allows them. At the end everything has been given back.
+//! After each step: no two live buffers share a byte; all are aligned and hold what was written;
+//! the budget is kept; the pool tells exactly what is page-locked; live, cached and in flight add
+//! up; errors come only where the model allows them. At the end everything has been given back.
 //!
 //! `PROPTEST_CASES` sets how many programs run.
 
@@ -27,7 +27,7 @@ use crate::{assert_adds_up, poll_once};
 
 /// The part of a buffer that copies use, in bytes; the rest stays as the host wrote it.
 const HEAD: usize = 256;
-/// How long a request waits that a stuck stream may hold up.
+/// The timeout of requests that a stuck stream may hold up.
 const SOON: Duration = Duration::from_millis(2);
 
 struct Live {
@@ -58,9 +58,9 @@ struct Machine {
     lanes: Vec<Lane>,
     live: Vec<Live>,
     waiting: Vec<Waiting>,
-    /// What forgotten buffers pin, in bytes.
+    /// Bytes that forgotten buffers hold for ever.
     forgotten: usize,
-    /// Sizes that there may be blocks of which no plain request gets.
+    /// Sizes of blocks that only aligned requests get.
     aligned: HashSet<usize>,
     cookie: u8,
     max_bytes: usize,
@@ -118,7 +118,7 @@ impl Machine {
         self.lanes.iter().any(|lane| lane.stalled)
     }
 
-    /// What a live block keeps the pool from giving back: it may be the only one of its slab.
+    /// A live block may keep its whole slab from being given back.
     fn pins(&self, bytes: usize) -> usize {
         let slab = (8 << 20).min(self.max_bytes / 16);
         if bytes == 0 { 0 } else { bytes.next_multiple_of(4096).max(slab) }
@@ -133,7 +133,7 @@ impl Machine {
     fn alloc(&mut self, form: Form, len: usize) {
         let before = self.pool.stats();
         let mut align = 1;
-        // What waits for devices would wait for ever.
+        // A form that waits for devices would wait for ever.
         let patient = !self.is_stalled();
         let result = match form {
             Form::Try => self.pool.try_alloc(len),
@@ -187,7 +187,7 @@ impl Machine {
         let allowed = match error.kind() {
             ErrorKind::NotReady => form == Form::Try,
             ErrorKind::TimedOut => fits && (self.is_stalled() || form == Form::AtOnce),
-            // Those who wait do so however much is alive.
+            // Forms that wait do so however much is alive.
             ErrorKind::BudgetExhausted if matches!(form, Form::AtOnce | Form::Async) => !fits,
             ErrorKind::BudgetExhausted => pinned + bytes > self.max_bytes,
             _ => false,
@@ -249,7 +249,7 @@ impl Machine {
                 if let Some(at) = pick(at, self.live.len()) {
                     let live = self.live.swap_remove(at);
                     // A buffer without bytes keeps the pool, too.
-                    // Of the largest blocks, an eighth may be more than was asked for.
+                    // The largest blocks may be an eighth larger than requested.
                     let spare = if live.bytes > 32 << 20 { live.bytes / 7 } else { 0 };
                     self.forgotten += self.pins(live.bytes).max(1) + spare;
                     std::mem::forget(live);
@@ -329,7 +329,7 @@ impl Machine {
         if self.waiting.is_empty() {
             let stats = assert_adds_up(&self.pool, &self.emulator);
             let least: usize = self.live.iter().map(|live| live.bytes).sum();
-            // The largest blocks may be an eighth larger than asked for.
+            // The largest blocks may be an eighth larger than requested.
             let large = self.live.iter().map(|live| live.bytes).filter(|&bytes| bytes > 32 << 20);
             let most = least + large.map(|bytes| bytes / 7).sum::<usize>() + self.forgotten;
             assert!((least..=most).contains(&stats.live_bytes), "{least}..={most}: {stats:?}");
@@ -346,7 +346,7 @@ impl Machine {
         if self.forgotten > 0 {
             waiting.clear();
         }
-        // One that is served holds a block that another may wait for.
+        // A served request holds a block that another may wait for.
         let start = Instant::now();
         while !waiting.is_empty() {
             waiting
@@ -364,7 +364,7 @@ impl Machine {
         drop(pool);
         drop(lanes);
         let usage = emulator.usage();
-        // A forgotten buffer keeps the pool, and with it what was in flight.
+        // A forgotten buffer keeps the pool, and with it the blocks in flight.
         if forgotten == 0 {
             assert_eq!((usage.host_bytes, usage.streams, usage.events), (0, 0, 0), "{usage:?}");
         }
@@ -372,7 +372,7 @@ impl Machine {
     }
 }
 
-/// A failure must not hang in what it drops.
+/// A failed test must not hang in a destructor.
 struct Released(Emulator, Vec<pinlane::driver::RawStream>);
 
 impl Drop for Released {
@@ -394,7 +394,7 @@ proptest! {
     fn programs_agree_with_the_model(setup in setup(), program in program()) {
         let mut machine = Machine::new(&setup);
         let streams = machine.lanes.iter().map(|lane| raw(&lane.stream)).collect();
-        // Dropped before the machine, should a step fail.
+        // Dropped before the machine if a step fails.
         let _released = Released(machine.emulator.clone(), streams);
         for op in &program {
             machine.step(op);

@@ -1,4 +1,4 @@
-//! What a pool tells other programs, as JSON and in Prometheus' text format.
+//! A pool's snapshot as text: for people, as JSON, and in Prometheus' format.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -231,4 +231,22 @@ fn prometheus_names_carry_their_units() {
     ] {
         assert_eq!(families[name].kind, kind, "{name}");
     }
+}
+
+#[test]
+fn a_snapshot_reads_well() {
+    let mut stats = PoolStats::default();
+    stats.max_bytes = 64 << 20;
+    stats.committed_bytes = (4 << 20) + (64 << 10);
+    stats.peak_bytes = 5 << 20;
+    stats.live_bytes = 4 << 20;
+    stats.cached_bytes = 60 << 10;
+    stats.hits = 3;
+    stats.waiting = 2;
+    assert_eq!(
+        stats.to_string(),
+        "4.1 MiB of 64 MiB page-locked (peak 5 MiB): 4 MiB live, 60 KiB cached, \
+         0 bytes in flight, 0 bytes quarantined; 3 hits, 0 misses, 0 growths, 0 waits, 0 trims; \
+         2 requests wait"
+    );
 }

@@ -1,6 +1,6 @@
-//! Threads that allocate, write, pass on and drop, and die, until so many operations are done.
+//! Threads allocate, write, pass on, drop and end, until so many operations are done.
 //!
-//! One operation is an allocation and the drop of what it gave. `PINLANE_STRESS_OPS` says how many;
+//! One operation is an allocation and its drop. `PINLANE_STRESS_OPS` sets their number;
 //! `scripts/stress` runs a thousand million.
 
 use std::ops::Range;
@@ -14,11 +14,11 @@ use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool, Result};
 use crate::assert_adds_up;
 
 const THREADS: usize = 32;
-/// So many operations, and a thread ends; another takes its place.
+/// After so many operations a thread ends, and another takes its place.
 const LIFE: u64 = 100_000;
-/// What a thread holds at a time.
+/// How many buffers a thread holds at a time.
 const HELD: usize = 8;
-/// Every so often, a thread passes a buffer on and looks for what was passed to it.
+/// After so many operations a thread passes a buffer on, and looks for one passed to it.
 const BETWEEN_TRANSFERS: u64 = 32;
 
 /// A buffer with a cookie at both of its ends.
@@ -44,7 +44,7 @@ impl Drop for Marked {
     }
 }
 
-/// Numbers that look random: a linear congruence's upper bits.
+/// Numbers that look random: the upper bits of a linear congruential generator.
 struct Random(u64);
 
 impl Random {
@@ -89,7 +89,7 @@ impl Seat {
         }
     }
 
-    /// The budget is tight: who gets nothing lets go of what it holds.
+    /// The budget is tight: a thread that gets no block drops those that it holds.
     fn alloc(&mut self, pool: &PinnedPool, held: &mut [Option<Marked>]) -> PinnedBuf<u64> {
         let len = self.random.len();
         let exhausted = |result: &Result<PinnedBuf<u64>>| {
@@ -112,7 +112,7 @@ impl Seat {
 
     fn exchange(&mut self, old: Option<Marked>) {
         if let Some(old) = old {
-            // To be dropped there; here, if too many wait there.
+            // To be dropped there; or here, if too many wait there.
             if let Err(TrySendError::Disconnected(_)) = self.next.try_send(old) {
                 panic!("the seat next to this one is never left");
             }
@@ -154,13 +154,13 @@ fn blocks_are_never_shared_nor_lost() {
     });
     let (total, seconds): (u64, f64) =
         (seats.iter().map(|seat| seat.done).sum(), start.elapsed().as_secs_f64());
-    // With what was passed on to those who were done.
+    // And the buffers passed to threads that were done.
     drop(seats);
     assert!(total >= operations);
     let stats = assert_adds_up(&pool, &emulator);
     println!(
-        "{total} operations in {seconds:.1} s, {:.1} million a second, {} of them from the thread's own \
-         blocks: {stats}",
+        "{total} operations in {seconds:.1} s, {:.1} million a second, {} of them from the \
+         thread's own blocks: {stats}",
         total as f64 / seconds / 1e6,
         stats.thread_hits
     );
@@ -174,8 +174,7 @@ fn blocks_are_never_shared_nor_lost() {
     assert_eq!(emulator.findings(), []);
 }
 
-/// A thread that works for many pools has blocks of each, and those of pools that are gone are no
-/// obstacle.
+/// A thread that works for many pools keeps blocks of each. Pools that are gone do no harm.
 #[test]
 fn a_thread_keeps_blocks_of_many_pools() {
     let device = pinlane::Device::emulated().unwrap();

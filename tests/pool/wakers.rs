@@ -1,5 +1,5 @@
-//! Wakers that run their task where they are called. What the task then waits for must still come:
-//! the threads that page-lock, serve requests and watch tickets run no waker.
+//! Wakers that run their task where they are called. Whatever the task then waits for must still
+//! happen: the threads that page-lock, serve requests and watch tickets run no waker.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ const LONG: Duration = Duration::from_secs(3600);
 /// How many tasks wait inside one another.
 const NESTED: usize = 8;
 
-/// A task whose waker polls it, on whatever thread that happens.
+/// A task whose waker polls it, on whatever thread calls it.
 struct Inline(Mutex<Option<Work>>);
 
 impl Inline {

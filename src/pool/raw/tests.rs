@@ -1,7 +1,9 @@
 use super::*;
 use crate::device::Device;
+use crate::error::ErrorKind;
 use crate::pool::classes::MAX_ALIGN;
 use crate::pool::core::Core;
+use crate::sync::Mutex;
 use std::sync::Arc;
 
 fn pool() -> PinnedPool {
@@ -72,7 +74,7 @@ fn memory_outlives_its_pool() {
     unsafe { memory.write_bytes(7, 100) };
     // What is leaked stays in sight of the leak sanitizer.
     static LEAKED: Mutex<Option<Arc<Core>>> = Mutex::new(None);
-    *LEAKED.lock() = Some(pool.handle.0.clone());
+    *LEAKED.lock() = Some(pool.handle.core.clone());
     drop(pool);
     // SAFETY: still: nobody gave them back.
     assert!((0..100).all(|at| unsafe { memory.add(at).read() } == 7));

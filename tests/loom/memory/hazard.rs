@@ -19,6 +19,10 @@ impl Hazards {
         *self.0.lock() = Some((stream.clone(), position));
     }
 
+    pub fn is_idle(&self) -> bool {
+        self.0.lock().is_none()
+    }
+
     pub fn all_complete(&self) -> bool {
         let mut used = self.0.lock();
         if used.as_ref().is_some_and(|(stream, position)| stream.is_retired(*position)) {

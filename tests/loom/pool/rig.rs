@@ -6,12 +6,13 @@ use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
 
-use super::builder::Options;
 use super::classes::{PAGE, Size};
-use super::core::{Core, Patience};
+use super::core::Core;
 use super::grow::Memory;
 use super::local;
-use super::wait::{Waiter, Waiting};
+use super::options::Options;
+use super::queue::Waiter;
+use super::take::{Patience, Waiting};
 use crate::context::Context;
 use crate::memory::block::BlockRef;
 use crate::timeline::Timeline;
@@ -30,7 +31,7 @@ pub struct Pool {
 /// What the blocks of a pool hold: how often each was touched.
 struct Contents(Vec<UnsafeCell<u64>>);
 
-// SAFETY: the model checker finds it out if one of them is reached by two threads at once.
+// SAFETY: the model checker notices if two threads reach one of them at once.
 unsafe impl Sync for Contents {}
 // SAFETY: as above.
 unsafe impl Send for Contents {}
@@ -50,14 +51,15 @@ impl Pool {
     pub fn new(blocks: usize, cached: bool) -> Arc<Pool> {
         let context = Arc::new(Context::default());
         let thread_cache_bytes = if cached { blocks * PAGE } else { 0 };
-        let options = Options { max_bytes: blocks * PAGE, thread_cache_bytes };
+        let max_bytes = blocks * PAGE;
+        let options = Options { max_bytes, thread_cache_bytes, watermarks: None };
         let core = Core::new(context.clone(), options);
-        let mut state = core.lock();
-        assert!(state.store.reserve(blocks * PAGE));
+        let mut books = core.lock();
+        assert!(books.store.reserve(blocks * PAGE));
         let memory = Memory(blocks * PAGE);
         let first = memory.ptr().addr().get();
-        state.store.add(memory, SIZE, core.as_owner());
-        drop(state);
+        books.store.add(memory, SIZE, core.as_owner());
+        drop(books);
         let contents = Arc::new(Contents((0..blocks).map(|_| UnsafeCell::new(0)).collect()));
         Arc::new(Pool { core, context, blocks, contents, first })
     }
@@ -73,7 +75,7 @@ impl Pool {
 
     /// As `PinnedPool::try_alloc`.
     pub fn try_alloc(&self) -> Option<Buffer> {
-        let own = self.core.take_own(0);
+        let own = self.core.hit(0);
         let block = own.or_else(|| self.core.take("test", SIZE, Patience::None).ok());
         block.map(|block| self.buffer(block))
     }
@@ -90,19 +92,19 @@ impl Pool {
         self.buffer(waiting.0.wait(None).expect("there is no deadline").expect("it is served"))
     }
 
-    /// What the keeper does for a request that there is no room for.
+    /// The keeper's work for a request without room.
     pub fn keep(&self) {
-        let mut state = self.core.lock();
-        if !state.queue.is_empty() {
-            self.core.collect(&mut state);
+        let mut books = self.core.lock();
+        if !books.queue.requests.is_empty() {
+            self.core.collect(&mut books);
         }
-        self.core.serve(state);
+        self.core.serve(books);
         self.core.retire();
     }
 
     pub fn collect(&self) {
-        let mut state = self.core.lock();
-        self.core.collect(&mut state);
+        let mut books = self.core.lock();
+        self.core.collect(&mut books);
         self.core.gate.open();
     }
 
@@ -111,14 +113,14 @@ impl Pool {
         self.core.clone().close();
     }
 
-    /// Every block is free, and somewhere.
+    /// Checks that every block is free and none is lost.
     pub fn assert_complete(&self) {
         self.collect();
         self.core.retire();
         assert_eq!(self.core.lock().store.free_bytes, self.blocks * PAGE);
     }
 
-    /// Lets go of the pool itself; gives what has been given back to the system.
+    /// Drops the pool itself; returns how many bytes have been given back to the system.
     pub fn end(self: Arc<Self>) -> usize {
         let pool = Arc::into_inner(self).expect("the other threads have ended");
         let context = pool.context.clone();
@@ -134,7 +136,7 @@ pub fn end_of_thread() {
 
 impl Buffer {
     pub fn touch(&self) {
-        // SAFETY: the buffer has its block alone, or the model checker says that it has not.
+        // SAFETY: the buffer has its block alone, or the model checker notices.
         self.contents.0[self.index].with_mut(|contents| unsafe { *contents += 1 });
     }
 

@@ -1,0 +1,179 @@
+//! What a pool has under its lock: the books.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use super::cache::{Cache, Shelf};
+use super::gate::Gate;
+use super::options::Options;
+use super::queue::{Delivery, Queue};
+use super::stats::{ClassStats, Counts, PoolStats};
+use super::store::{Slab, Store};
+use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+pub(super) struct Books {
+    pub(super) store: Store,
+    pub(super) caches: Vec<Arc<Cache>>,
+    pub(super) queue: Queue,
+    /// Outcomes to be handed over once the lock is free.
+    pub(super) ready: Vec<Delivery>,
+    pub(super) counts: Counts,
+    /// How many batches are neither here nor in buffers at the moment: blocks on their way from a
+    /// thread to the books, and slabs on their way to the system.
+    pub(super) under_way: usize,
+    pub(super) keeper: Option<JoinHandle<()>>,
+    pub(super) keeper_runs: bool,
+    pub(super) last_request: Instant,
+    /// When blocks in flight were last looked at without a request.
+    pub(super) looked_at: Instant,
+    /// What was still free when the keeper had given back what it could.
+    pub(super) kept_bytes: usize,
+    /// The keeper is page-locking memory.
+    pub(super) growing: bool,
+    /// The most that the system registers in one call, as far as growths have found out.
+    pub(super) largest_part: usize,
+    /// The last growth failed; the next is for one block only.
+    pub(super) frugal: bool,
+    /// No handle to the pool is left; buffers may be.
+    pub(super) closed: bool,
+}
+
+impl Books {
+    pub(super) fn new(max_bytes: usize) -> Self {
+        let now = Instant::now();
+        Books {
+            store: Store::new(max_bytes),
+            caches: Vec::new(),
+            queue: Queue::default(),
+            ready: Vec::new(),
+            counts: Counts::default(),
+            under_way: 0,
+            keeper: None,
+            keeper_runs: false,
+            last_request: now,
+            looked_at: now,
+            kept_bytes: 0,
+            growing: false,
+            largest_part: usize::MAX,
+            frugal: false,
+            closed: false,
+        }
+    }
+
+    /// Hands free blocks to the requests that they fit.
+    pub(super) fn match_requests(&mut self) {
+        let store = &mut self.store;
+        for delivery in self.queue.serve(|size| store.take(size)) {
+            if let Some(time) = delivery.waited {
+                self.counts.waits.add(time);
+            }
+            self.ready.push(delivery);
+        }
+    }
+
+    /// Puts all that threads keep into the books, as far as it is `wanted`. Closes the gate; the
+    /// caller opens it again, or leaves it closed.
+    pub(super) fn collect(&mut self, gate: &Gate, wanted: fn(&Cache) -> bool) {
+        gate.close();
+        let store = &mut self.store;
+        for cache in self.caches.iter().filter(|cache| wanted(cache)) {
+            gate.wait_for(&cache.busy);
+            // SAFETY: under the pool's lock; the gate is closed, and the lane is idle.
+            unsafe { empty(cache, store) };
+        }
+    }
+
+    /// A thread ends: what it kept is everybody's. Called by the owner of `cache`.
+    pub(super) fn take_back(&mut self, cache: &Arc<Cache>) {
+        let Some(index) = self.caches.iter().position(|other| Arc::ptr_eq(other, cache)) else {
+            return;
+        };
+        self.caches.swap_remove(index);
+        self.counts.past_hits += cache.hits();
+        // SAFETY: the owner's thread, under the pool's lock.
+        unsafe { empty(cache, &mut self.store) };
+    }
+
+    /// Takes wholly free slabs out of the books; see [`Store::take_empty`]. If there are any, the
+    /// caller must pass them to `Core::release`.
+    pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
+        let slabs = self.store.take_empty(bytes, before);
+        self.under_way += usize::from(!slabs.is_empty());
+        slabs
+    }
+
+    /// How much free memory should be given back without being asked; `None` also if that was tried
+    /// and hardly anything has been freed since.
+    pub(super) fn excess(&self, options: &Options) -> Option<usize> {
+        let free = self.store.free_bytes;
+        let (high, low) = options.watermarks?;
+        let worth = !self.closed && free > self.kept_bytes + self.kept_bytes / 8;
+        (worth && free > high).then(|| free - low)
+    }
+
+    pub(super) fn stats(&self) -> PoolStats {
+        let (store, counts) = (&self.store, &self.counts);
+        let in_threads = |class: Option<usize>, of: fn(&Shelf) -> &AtomicU64| -> usize {
+            let Some(class) = class else { return 0 };
+            let kept = self.caches.iter().map(|cache| of(&cache.shelves[class]).load(Relaxed));
+            kept.sum::<u64>() as usize
+        };
+        let of_size = |shelf: &super::store::Shelf| {
+            let class = shelf.size.class();
+            let cached = shelf.free + in_threads(class, |shelf| &shelf.len);
+            let in_flight = shelf.parked + in_threads(class, |shelf| &shelf.posted);
+            let elsewhere = cached + in_flight + shelf.quarantined;
+            ClassStats {
+                block_bytes: shelf.size.bytes,
+                blocks: shelf.blocks,
+                live: shelf.blocks.saturating_sub(elsewhere),
+                cached,
+                in_flight,
+                quarantined: shelf.quarantined,
+                growths: shelf.growths,
+            }
+        };
+        let shelves = store.shelves().filter(|shelf| shelf.blocks > 0);
+        let classes: Vec<ClassStats> = shelves.map(of_size).collect();
+        let sum = |of: fn(&ClassStats) -> usize| -> usize {
+            classes.iter().map(|class| of(class) * class.block_bytes).sum()
+        };
+        let of_caches =
+            |of: fn(&Cache) -> u64| -> u64 { self.caches.iter().map(|cache| of(cache)).sum() };
+        let thread_hits = counts.past_hits + of_caches(Cache::hits);
+        PoolStats {
+            max_bytes: store.max_bytes,
+            committed_bytes: store.committed,
+            peak_bytes: store.peak,
+            live_bytes: sum(|class| class.live),
+            cached_bytes: sum(|class| class.cached),
+            thread_bytes: of_caches(|cache| cache.bytes.load(Relaxed)) as usize,
+            in_flight_bytes: sum(|class| class.in_flight),
+            quarantined_bytes: sum(|class| class.quarantined) + store.unreleased,
+            hits: thread_hits + counts.shared_hits,
+            thread_hits,
+            misses: counts.misses,
+            growths: counts.growths,
+            waits: counts.waits,
+            trims: counts.trims,
+            fallbacks: counts.fallbacks,
+            threads: self.caches.len(),
+            waiting: self.queue.requests.len(),
+            classes,
+        }
+    }
+}
+
+/// Puts all that a thread keeps into the books.
+///
+/// # Safety
+///
+/// * The caller may touch the cache (its first invariant).
+unsafe fn empty(cache: &Cache, store: &mut Store) {
+    // SAFETY: the caller's precondition.
+    unsafe {
+        cache.empty_shelves(|block| store.put(block));
+        cache.take_outbox().into_iter().for_each(|block| store.park(block));
+    }
+}

@@ -1,0 +1,116 @@
+//! A hit: an allocation takes a free block that its thread keeps, and a drop gives it back.
+//!
+//! This is all that runs then, besides the typed faces [`PinnedPool::alloc`](super::PinnedPool)
+//! and `PinnedBuf`. A hit takes no lock, waits for nothing, and writes only to memory of its own
+//! thread. Everything else is slower: `take.rs` when no block is kept, `reclaim.rs` when the block
+//! cannot be kept.
+
+use std::sync::Arc;
+
+use super::cache::Cache;
+use super::core::Core;
+use super::local::LAST;
+use crate::context::Context;
+use crate::memory::block::{BlockOwner, BlockRef};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
+use crate::sync::atomic::{compiler_fence, fence};
+
+/// The calling thread is in the lane of its cache until this drops.
+struct InLane<'a>(&'a Cache);
+
+impl Core {
+    /// Enters this thread's lane, unless the gate is closed or the thread used another pool last.
+    ///
+    /// # Safety
+    ///
+    /// * The result is dropped before this thread keeps another cache, or ends.
+    #[inline]
+    unsafe fn enter<'a>(&self) -> Option<InLane<'a>> {
+        // SAFETY: `LAST` is null, or points to a cache that `local` keeps alive until the thread
+        // keeps another one or ends. By the caller's precondition that is after the last use.
+        let cache = unsafe { LAST.get().as_ref() }?;
+        if cache.pool != self.id {
+            return None;
+        }
+        cache.busy.store(true, Relaxed);
+        let inside = InLane(cache);
+        // The light fence of `sync::asymmetric`.
+        if self.gate.fences.kernel_helps {
+            compiler_fence(SeqCst);
+        } else {
+            fence(SeqCst);
+        }
+        // Acquire: sees what the last closer did to the lane.
+        let open_to = self.gate.open_to.load(Acquire);
+        (open_to == self.gate.process.cell.load(Relaxed)).then_some(inside)
+    }
+
+    /// A free block of `class` that this thread keeps.
+    #[inline]
+    pub(super) fn hit(&self, class: usize) -> Option<BlockRef> {
+        // SAFETY: nothing here keeps a cache or ends the thread.
+        let inside = unsafe { self.enter() }?;
+        let cache = inside.0;
+        let shelf = &cache.shelves[class];
+        // SAFETY: the owner is in its lane.
+        let block = unsafe { &mut *shelf.blocks.get() }.pop()?;
+        // The counters have one writer: a load and a store are enough.
+        shelf.len.store(shelf.len.load(Relaxed) - 1, Relaxed);
+        shelf.hits.store(shelf.hits.load(Relaxed) + 1, Relaxed);
+        cache.bytes.store(cache.bytes.load(Relaxed) - shelf.size, Relaxed);
+        Some(block)
+    }
+
+    /// Keeps a block of `class` that a device may still use, or returns it.
+    pub(super) fn post(&self, class: usize, block: BlockRef) -> Result<(), BlockRef> {
+        // SAFETY: nothing here keeps a cache or ends the thread.
+        let Some(inside) = (unsafe { self.enter() }) else { return Err(block) };
+        let cache = inside.0;
+        // SAFETY: the owner is in its lane.
+        let outbox = unsafe { &mut *cache.outbox.get() };
+        if outbox.len() == outbox.capacity() {
+            return Err(block);
+        }
+        outbox.push(block);
+        let posted = &cache.shelves[class].posted;
+        posted.store(posted.load(Relaxed) + 1, Relaxed);
+        cache.posted.store(outbox.len() as u64, Relaxed);
+        Ok(())
+    }
+}
+
+impl BlockOwner for Core {
+    fn context(&self) -> &Context {
+        &self.context
+    }
+
+    fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
+        if block.hazards.is_idle()
+            && let Some(class) = block.class
+            // SAFETY: nothing up to the end of this block keeps a cache or ends the thread.
+            && let Some(inside) = unsafe { self.enter() }
+        {
+            let cache = inside.0;
+            let shelf = &cache.shelves[usize::from(class)];
+            // SAFETY: the owner is in its lane.
+            let blocks = unsafe { &mut *shelf.blocks.get() };
+            let bytes = cache.bytes.load(Relaxed) + shelf.size;
+            if blocks.len() < blocks.capacity() && bytes <= cache.max_bytes {
+                blocks.push(block);
+                shelf.len.store(blocks.len() as u64, Relaxed);
+                cache.bytes.store(bytes, Relaxed);
+                // The pool has its block back. When `inside` drops, the pool may end and `self` be
+                // gone: nothing of it is touched from here on.
+                return None;
+            }
+        }
+        self.reclaim_slow(block)
+    }
+}
+
+impl Drop for InLane<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        self.0.busy.store(false, Release);
+    }
+}

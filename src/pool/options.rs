@@ -1,0 +1,31 @@
+//! What a pool keeps to. [`PinnedPoolBuilder`](super::PinnedPoolBuilder) fills it in.
+
+use std::time::Duration;
+
+use crate::driver::HostFlags;
+
+/// How a pool gets page-locked memory.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum PageLocking {
+    /// `mmap` with huge pages on the device's NUMA node, touched by several threads, then
+    /// `cudaHostRegister`: in one call, or in several where the system refuses so much at a time.
+    /// Where that is not possible the pool falls back to `Allocate`.
+    /// [`PoolStats::fallbacks`](crate::PoolStats::fallbacks) counts both.
+    #[default]
+    Register,
+    /// `cudaHostAlloc`, in one call.
+    Allocate,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Options {
+    pub(super) max_bytes: usize,
+    pub(super) thread_cache_bytes: usize,
+    pub(super) page_locking: PageLocking,
+    pub(super) flags: HostFlags,
+    pub(super) growth_threads: usize,
+    /// Above the first, free memory is given back until the second is left.
+    pub(super) watermarks: Option<(usize, usize)>,
+    pub(super) idle_age: Option<Duration>,
+}

@@ -1,0 +1,300 @@
+//! Requests that wait for memory, in the order in which they came.
+//!
+//! A [`Request`] is in the pool's [`Queue`] until it is served or withdrawn, both under the pool's
+//! lock. Its [`Reply`] then carries the outcome to the thread or task that waits. Wakers are user
+//! code: the [helpers](crate::wakers) call them, with nothing locked.
+//!
+//! # Fairness
+//!
+//! Free blocks, and room in the budget, go to the first request in the queue that they are enough
+//! for. From time to time they go to the first request only, so that smaller ones cannot overtake
+//! it for ever: see [`Request::alone_for`].
+//!
+//! A waiting thread is always there to take its block, but a task may be forgotten. So a task is
+//! *called* (woken) when the first turn of its request comes, and has turns only while it answers
+//! by polling. If [`PATIENCE`] other requests are served before it answers, its request is
+//! *absent*: it is passed over until the task polls.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use super::classes::Size;
+use super::trace;
+use crate::error::Result;
+use crate::memory::block::BlockRef;
+use crate::process::call_user;
+use crate::sync::{Condvar, Mutex};
+use crate::wakers;
+
+/// How many others are served before a task that does not answer is passed over.
+const PATIENCE: u64 = 64;
+
+/// Who waits for a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waiter {
+    /// A thread, in the call.
+    Thread,
+    Task {
+        /// When it last answered; at first, when it came.
+        answered: Instant,
+        /// If it has been called since: how many requests had been served by then.
+        called: Option<u64>,
+    },
+}
+
+impl Waiter {
+    pub(super) fn task() -> Self {
+        Waiter::Task { answered: Instant::now(), called: None }
+    }
+}
+
+/// A period in which one request is the only one served.
+struct Turn {
+    began: Instant,
+    left: Duration,
+}
+
+/// One request in the queue.
+pub(super) struct Request {
+    /// The call, for messages.
+    pub(super) operation: &'static str,
+    pub(super) size: Size,
+    /// Ends with an error when only live buffers stand in its way, instead of waiting until
+    /// somebody drops one.
+    pub(super) gives_up: bool,
+    pub(super) waiter: Waiter,
+    pub(super) since: Instant,
+    /// There was no room for new memory at once.
+    pub(super) waited: bool,
+    pub(super) reply: Arc<Reply>,
+}
+
+impl Request {
+    /// How much longer this request, if it is the first in the queue, is the only one served;
+    /// `None` if it is not its turn. A task must have answered in this turn.
+    pub(super) fn alone_for(&self) -> Option<Duration> {
+        let turn = self.turn()?;
+        let there = match self.waiter {
+            Waiter::Thread => true,
+            Waiter::Task { answered, .. } => answered >= turn.began,
+        };
+        there.then_some(turn.left)
+    }
+
+    /// The request waits for room, which comes only if nobody takes the blocks that are freed. But
+    /// others must go on too, because the holder of a block may need another one to finish. So
+    /// turns alternate and double: 10 ms for all, 10 ms for the request, 20 ms for all, 40 ms for
+    /// the request, and so on, up to 1.28 s; then from the beginning.
+    fn turn(&self) -> Option<Turn> {
+        const TURN: Duration = Duration::from_millis(10);
+        const CYCLE: u128 = 256;
+        if !self.waited {
+            return None;
+        }
+        let elapsed = self.since.elapsed();
+        let turns = elapsed.as_nanos() / TURN.as_nanos() % CYCLE;
+        let doublings = turns.checked_ilog2().filter(|doublings| doublings % 2 == 0)?;
+        let begin = TURN.as_nanos() << doublings;
+        let now = elapsed.as_nanos() % (TURN.as_nanos() * CYCLE);
+        let passed = Duration::from_nanos((now - begin) as u64);
+        let left = Duration::from_nanos((2 * begin - now) as u64);
+        Some(Turn { began: self.since + elapsed - passed, left })
+    }
+
+    /// Whether its task does not answer, now that `served` requests have been served.
+    fn is_absent(&self, served: u64) -> bool {
+        matches!(self.waiter, Waiter::Task { called: Some(at), .. } if served - at >= PATIENCE)
+    }
+
+    /// Ends the request.
+    pub(super) fn end(self, result: Result<BlockRef>) -> Delivery {
+        let waited = self.waited.then(|| self.since.elapsed());
+        Delivery { reply: self.reply, bytes: self.size.bytes, waited, result }
+    }
+}
+
+/// The requests that wait.
+#[derive(Default)]
+pub(super) struct Queue {
+    pub(super) requests: VecDeque<Request>,
+    /// How many requests the books have served.
+    pub(super) served: u64,
+}
+
+impl Queue {
+    /// The requests that are not absent, with their places in the queue.
+    pub(super) fn present(&self) -> impl Iterator<Item = (usize, &Request)> {
+        let requests = self.requests.iter().enumerate();
+        requests.filter(|(_, request)| !request.is_absent(self.served))
+    }
+
+    /// The place of the first request that is not absent.
+    pub(super) fn first(&self) -> Option<usize> {
+        self.present().map(|(index, _)| index).next()
+    }
+
+    /// Whether free blocks are for the first request only.
+    pub(super) fn first_is_alone(&self) -> bool {
+        self.present().next().is_some_and(|(_, first)| first.alone_for().is_some())
+    }
+
+    /// If the turn of the first request has begun and its task has not answered in it: the task,
+    /// to be called. It is called once.
+    pub(super) fn call_first(&mut self) -> Option<Arc<Reply>> {
+        let index = self.first()?;
+        let first = &mut self.requests[index];
+        let began = first.turn()?.began;
+        match &mut first.waiter {
+            Waiter::Task { answered, called: called @ None } if *answered < began => {
+                *called = Some(self.served);
+                Some(first.reply.clone())
+            }
+            _ => None,
+        }
+    }
+
+    /// Serves the requests for which `take` finds free blocks: first come, first served.
+    pub(super) fn serve(
+        &mut self,
+        mut take: impl FnMut(Size) -> Option<BlockRef>,
+    ) -> Vec<Delivery> {
+        let (mut served, mut index) = (Vec::new(), 0);
+        while let Some(first) = self.first() {
+            index = index.max(first);
+            let Some(request) = self.requests.get(index) else { break };
+            if index > first && self.requests[first].alone_for().is_some() {
+                break;
+            }
+            let absent = request.is_absent(self.served);
+            let Some(block) = (!absent).then(|| take(request.size)).flatten() else {
+                index += 1;
+                continue;
+            };
+            let request = self.requests.remove(index).expect("the index is in range");
+            self.served += 1;
+            served.push(request.end(Ok(block)));
+        }
+        served
+    }
+
+    /// Takes a request out of the queue, if it is there.
+    pub(super) fn remove(&mut self, reply: &Arc<Reply>) -> Option<Request> {
+        let index = self.requests.iter().position(|other| Arc::ptr_eq(&other.reply, reply))?;
+        self.requests.remove(index)
+    }
+}
+
+/// An outcome on its way.
+pub(super) struct Delivery {
+    reply: Arc<Reply>,
+    /// The size of the block.
+    bytes: usize,
+    pub(super) waited: Option<Duration>,
+    result: Result<BlockRef>,
+}
+
+impl Delivery {
+    /// Hands the outcome over. Call it without the pool's lock.
+    pub(super) fn make(self) {
+        match (&self.result, self.waited) {
+            (Ok(_), Some(time)) => trace::waited(self.bytes, time),
+            (Ok(_), None) => {}
+            (Err(error), _) => trace::failed(self.bytes, error),
+        }
+        self.reply.fill(self.result);
+    }
+}
+
+/// Where the outcome of a request appears.
+#[derive(Default)]
+pub(super) struct Reply {
+    outcome: Mutex<Outcome>,
+    there: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    result: Option<Result<BlockRef>>,
+    waker: Option<Waker>,
+    /// The task must poll, or it will be passed over.
+    called: bool,
+    /// Nobody waits any more.
+    abandoned: bool,
+}
+
+impl Reply {
+    fn fill(&self, result: Result<BlockRef>) {
+        let mut outcome = self.outcome.lock();
+        if outcome.abandoned {
+            drop(outcome);
+            give_back(Some(result));
+            return;
+        }
+        outcome.result = Some(result);
+        self.there.notify_all();
+        let waker = outcome.waker.take();
+        drop(outcome);
+        waker.into_iter().for_each(wakers::wake);
+    }
+
+    /// Wakes the task, which answers by polling. Call it without the pool's lock.
+    pub(super) fn call(&self) {
+        let mut outcome = self.outcome.lock();
+        outcome.called = true;
+        let waker = outcome.waker.take();
+        drop(outcome);
+        waker.into_iter().for_each(wakers::wake);
+    }
+
+    /// Nobody waits any more: a block that comes, or has come, goes back to the pool.
+    pub(super) fn abandon(&self) {
+        let mut outcome = self.outcome.lock();
+        outcome.abandoned = true;
+        let (result, waker) = (outcome.result.take(), outcome.waker.take());
+        drop(outcome);
+        give_back(result);
+        call_user(|| drop(waker));
+    }
+
+    /// Blocks until the outcome is there, or until `deadline`.
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
+        let mut outcome = self.outcome.lock();
+        loop {
+            if let Some(result) = outcome.result.take() {
+                return Some(result);
+            }
+            outcome = match deadline {
+                None => self.there.wait(outcome),
+                Some(deadline) => {
+                    let left = deadline.checked_duration_since(Instant::now())?;
+                    self.there.wait_timeout(outcome, left)
+                }
+            };
+        }
+    }
+
+    /// The outcome, or a note to wake `task` when it is there; and whether the task had been
+    /// called.
+    pub(super) fn poll(&self, task: &mut Context<'_>) -> (Poll<Result<BlockRef>>, bool) {
+        // Cloning and dropping a waker runs user code.
+        let new = task.waker().clone();
+        let mut outcome = self.outcome.lock();
+        if let Some(result) = outcome.result.take() {
+            drop(outcome);
+            return (Poll::Ready(result), false);
+        }
+        let old = outcome.waker.replace(new);
+        let called = std::mem::take(&mut outcome.called);
+        drop(outcome);
+        call_user(|| drop(old));
+        (Poll::Pending, called)
+    }
+}
+
+fn give_back(result: Option<Result<BlockRef>>) {
+    if let Some(Ok(block)) = result {
+        drop(block.give_back());
+    }
+}

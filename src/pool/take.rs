@@ -1,0 +1,220 @@
+//! An allocation that is no hit: a block from the books, or a place in the queue.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Instant;
+
+use super::cache::{Cache, batch};
+use super::classes::Size;
+use super::core::Core;
+use super::queue::{Reply, Request, Waiter};
+use super::{errors, local, trace};
+use crate::error::Result;
+use crate::memory::block::BlockRef;
+
+/// How long an allocation may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Patience {
+    /// Only what is page-locked and free already.
+    None,
+    /// Grow, and wait for devices, but not for buffers to be dropped.
+    Devices,
+    /// Wait for anything, until then.
+    Until(Option<Instant>),
+}
+
+impl Core {
+    /// A block for a request of `size`, after this thread had no hit.
+    pub(super) fn take(
+        self: &Arc<Self>,
+        operation: &'static str,
+        size: Size,
+        patience: Patience,
+    ) -> Result<BlockRef> {
+        if let Some(block) = self.take_now(size, patience == Patience::None) {
+            return Ok(block);
+        }
+        let deadline = match patience {
+            Patience::None => return Err(errors::not_ready(operation, size)),
+            Patience::Devices => None,
+            Patience::Until(deadline) => deadline,
+        };
+        let gives_up = patience == Patience::Devices;
+        let waiting = self.enqueue(operation, size, gives_up, Waiter::Thread)?;
+        waiting.wait(deadline).unwrap_or_else(|| {
+            let error = errors::timed_out(operation, size, self.lock().stats());
+            trace::failed(size.bytes, &error);
+            Err(error)
+        })
+    }
+
+    /// A block that is free, or that a device turns out to be done with. Does not block. With
+    /// `others`, also what other threads keep.
+    pub(super) fn take_now(&self, size: Size, others: bool) -> Option<BlockRef> {
+        let cache = self.own_cache();
+        // If this thread used another pool last, this one's cache has not been asked yet.
+        if let Some(block) = size.class().and_then(|class| self.hit(class)) {
+            return Some(block);
+        }
+        if let Some(cache) = &cache {
+            self.post_all(cache);
+        }
+        if let Some(block) = self.take_shared(size, cache.as_deref()) {
+            return Some(block);
+        }
+        self.retire();
+        if let Some(block) = self.take_shared(size, cache.as_deref()) {
+            return Some(block);
+        }
+        if !others {
+            return None;
+        }
+        let mut books = self.lock();
+        if books.queue.first().is_some() || self.gate.is_closed() {
+            return None;
+        }
+        self.collect_once(&mut books);
+        books.store.take(size)
+    }
+
+    /// A block from the books, and a batch for this thread's cache, unless an earlier request waits
+    /// for it.
+    fn take_shared(&self, size: Size, cache: Option<&Cache>) -> Option<BlockRef> {
+        let mut books = self.lock();
+        let queue = &books.queue;
+        if queue.first_is_alone() || queue.present().any(|(_, earlier)| earlier.size == size) {
+            return None;
+        }
+        let block = books.store.take(size)?;
+        books.queue.served += 1;
+        books.counts.shared_hits += 1;
+        if let (Some(cache), Some(class)) = (cache, size.class())
+            && !self.gate.is_closed()
+        {
+            // SAFETY: the owner's thread, under the pool's lock.
+            let room = unsafe { cache.room(class) };
+            books.store.take_batch(size, room.min(batch(size.bytes)), |block| {
+                // SAFETY: as above; and there is room for so many.
+                unsafe { cache.push(class, block) };
+            });
+        }
+        Some(block)
+    }
+
+    /// This thread's cache, made if it has none; `None` if the thread is ending. It is then the one
+    /// used last, unless it is new.
+    pub(super) fn own_cache(&self) -> Option<Arc<Cache>> {
+        if let Some(cache) = local::get(self.id) {
+            return Some(cache);
+        }
+        let cache = Arc::new(Cache::new(self.id, self.options.thread_cache_bytes));
+        if !local::keep(&cache, self.me.clone()) {
+            return None;
+        }
+        let mut books = self.lock();
+        if !books.closed {
+            books.caches.push(cache.clone());
+        }
+        Some(cache)
+    }
+
+    /// Enters a request into the queue.
+    pub(super) fn enqueue(
+        self: &Arc<Self>,
+        operation: &'static str,
+        size: Size,
+        gives_up: bool,
+        waiter: Waiter,
+    ) -> Result<Waiting> {
+        // A host function can have only what is free already.
+        self.context.driver(operation)?;
+        let reply = Arc::new(Reply::default());
+        let mut books = self.lock();
+        if books.store.smallest_growth(size) > books.store.max_bytes {
+            let error = errors::exhausted(operation, size, &books.stats());
+            drop(books);
+            trace::failed(size.bytes, &error);
+            return Err(error);
+        }
+        let since = Instant::now();
+        books.counts.misses += 1;
+        books.last_request = since;
+        self.call_keeper(operation, &mut books)?;
+        books.queue.requests.push_back(Request {
+            operation,
+            size,
+            gives_up,
+            waiter,
+            since,
+            waited: false,
+            reply: reply.clone(),
+        });
+        Ok(Waiting { core: self.clone(), reply })
+    }
+}
+
+/// A request whose outcome somebody waits for; withdrawn when dropped.
+pub(super) struct Waiting {
+    core: Arc<Core>,
+    reply: Arc<Reply>,
+}
+
+impl Waiting {
+    /// Blocks until the outcome is there; `None` if it is not by `deadline`.
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
+        // A request that has left the queue is served: the outcome is at most a moment away.
+        self.reply
+            .wait(deadline)
+            .or_else(|| if self.withdraw() { None } else { self.reply.wait(None) })
+    }
+
+    /// Takes the request out of the queue; false if it has been served.
+    fn withdraw(&self) -> bool {
+        let request = self.core.lock().queue.remove(&self.reply);
+        // The request behind it may be first now; and when the queue is empty the keeper opens the
+        // gate.
+        self.core.wake.notify_all();
+        request.is_some()
+    }
+
+    /// The task was called and has polled: it may have its turn.
+    fn answer(&self) -> Result<()> {
+        let mut books = self.core.lock();
+        let mut requests = books.queue.requests.iter_mut();
+        let waits = requests.find(|request| Arc::ptr_eq(&request.reply, &self.reply));
+        let Some(request) = waits else { return Ok(()) };
+        request.waiter = Waiter::task();
+        let operation = request.operation;
+        self.core.call_keeper(operation, &mut books)?;
+        self.core.serve(books);
+        Ok(())
+    }
+}
+
+impl Future for Waiting {
+    type Output = Result<BlockRef>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
+        // In a forked child nobody works for the request, and locks may be held for ever.
+        self.core.context.check_process("PinnedPool::alloc_async")?;
+        let (outcome, called) = self.reply.poll(task);
+        if called {
+            self.answer()?;
+        }
+        outcome
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        // In a forked child a thread that exists only in the parent may hold the lock.
+        if !self.core.context.is_current() {
+            return;
+        }
+        // If it is not in the queue any more, it has been served or will be in a moment.
+        self.withdraw();
+        self.reply.abandon();
+    }
+}
