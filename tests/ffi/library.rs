@@ -1,4 +1,4 @@
-//! The static library, built by a Cargo of its own, and what a program links beside it.
+//! The static library, which the tests build by a call of Cargo, and what a program links with it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -9,7 +9,7 @@ use serde_json::Value;
 pub struct Library {
     /// `libpinlane.a`.
     pub archive: PathBuf,
-    /// What the linker gets behind the archive: folders, then libraries.
+    /// What follows the archive in the call of the linker: folders, then libraries.
     pub link_arguments: Vec<String>,
 }
 
@@ -19,8 +19,8 @@ pub fn get() -> &'static Library {
     LIBRARY.get_or_init(build)
 }
 
-/// In a folder of its own, since Cargo may hold the lock of the usual one, and would build the
-/// library anew whenever its crate type changes. Settings such as `PINLANE_CUDA` and `RUSTFLAGS`
+/// It has its own target folder: Cargo may hold the lock of the usual one, and would rebuild the
+/// library there whenever its crate type changes. Settings such as `PINLANE_CUDA` and `RUSTFLAGS`
 /// are inherited.
 fn build() -> Library {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ffi");
@@ -45,7 +45,7 @@ fn build() -> Library {
         .expect("Cargo names the archive that it built");
     let folders = strings(&messages, "build-script-executed", "linked_paths")
         .map(|path| format!("-L{}", path.strip_prefix("native=").unwrap_or(path)));
-    // rustc says it in a note, which Cargo repeats when there was nothing to do.
+    // rustc prints them in a note. Cargo repeats the note if nothing was rebuilt.
     let libraries = rendered()
         .find_map(|text| text.split_once("native-static-libs:"))
         .map(|(_, libraries)| libraries.split_whitespace().map(str::to_owned))

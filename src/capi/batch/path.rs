@@ -1,8 +1,7 @@
 //! The ways in which a batch can be copied, for programs that choose one themselves.
 
-use crate::capi::pointer::{self, check_flags, layout};
-use crate::capi::status::refused;
-use crate::error::{ErrorKind, Result};
+use crate::capi::pointer::{self, check_flags, layout, unknown};
+use crate::error::Result;
 use crate::transfer::Path;
 
 /// pinlane chooses the way.
@@ -49,12 +48,6 @@ pub(super) unsafe fn forced_path(options: *const pinlane_batch_options) -> Resul
         PINLANE_PATH_BATCH => Path::Batch,
         PINLANE_PATH_PACKED => Path::Packed,
         PINLANE_PATH_PULL => Path::Pull,
-        path => {
-            return Err(refused(
-                ErrorKind::InvalidValue,
-                format!("unknown path {path}"),
-                "use PINLANE_PATH_NONE or another of PINLANE_PATH_*",
-            ));
-        }
+        path => return Err(unknown("path", path, "use one of PINLANE_PATH_*")),
     }))
 }
