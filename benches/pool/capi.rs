@@ -1,6 +1,6 @@
-//! What the C interface costs over the Rust one below it: the same loops, in turns.
+//! What the C interface costs over the Rust interface below it: the same loops, in turns.
 //!
-//! Every thread has buffers and a stream of its own; the pools are shared.
+//! Each thread has its own buffers and stream. The pools are shared.
 
 use std::hint::black_box;
 use std::ptr::{null, null_mut};
@@ -16,10 +16,10 @@ use super::common::timing::{medians, operations};
 use super::{Bench, SMALL};
 
 const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
-/// The most copies in flight.
+/// The most copies on their way.
 const COPIES: usize = 64;
 
-/// What all threads share on both sides. The empty pools never have memory.
+/// What all threads share, for Rust and for C. The empty pools never have memory.
 struct Both {
     pool: PinnedPool,
     empty: PinnedPool,
@@ -31,7 +31,7 @@ struct Both {
 // SAFETY: handles of the C interface may be used by any thread.
 unsafe impl Sync for Both {}
 
-/// What a thread has on both sides.
+/// What a thread owns, for Rust and for C.
 struct Own {
     buffer: PinnedBuf<u8>,
     gpu: DeviceBuf<u8>,
@@ -43,8 +43,7 @@ struct Own {
 
 impl Both {
     fn new(bench: &Bench) -> Result<Self> {
-        // SAFETY: `made` passes the address of a variable; the device is live; no options are the
-        // defaults.
+        // SAFETY: `made` passes the address of a variable.
         let device = made(|out| unsafe { pinlane_device_open_or_emulated(out) });
         // SAFETY: as above.
         let pool = || made(|out| unsafe { pinlane_pool_create(device, null(), out) });
@@ -94,7 +93,7 @@ impl Drop for Own {
     }
 }
 
-/// Does so many operations by one thread.
+/// Makes that many operations on one thread.
 type Work = fn(&Both, &mut Own, usize) -> Result<()>;
 
 struct Subject {
@@ -108,8 +107,8 @@ const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "alloc_free",
         method: "pinlane_buffer_alloc + pinlane_buffer_free of 4 KiB, an operation of a thread, in \
-        turns with \
-                 PinnedPool::alloc + drop; loops of 20 ms at least, mean over the threads, median",
+                 turns with PinnedPool::alloc + drop; loops of 20 ms at least, mean over the \
+                 threads, median",
         rust: |both, _, count| {
             (0..count).try_for_each(|_| both.pool.alloc::<u8>(SMALL).map(|it| drop(black_box(it))))
         },
@@ -129,8 +128,7 @@ const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "pool_allocate",
         method: "pinlane_pool_allocate + pinlane_pool_deallocate of 4 KiB, otherwise as \
-        capi.alloc_free, also \
-                 the reference",
+                 capi.alloc_free, also the reference",
         rust: |both, _, count| {
             (0..count).try_for_each(|_| both.pool.alloc::<u8>(SMALL).map(|it| drop(black_box(it))))
         },
@@ -167,9 +165,8 @@ const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "copy",
         method: "pinlane_device_buffer_upload of 4 KiB without a ticket, and a wait every 64 \
-        copies, in turns \
-                 with Stream::upload; every thread with its own stream and buffers; otherwise as \
-                 capi.alloc_free",
+                 copies, in turns with Stream::upload; every thread with a stream and buffers of \
+                 its own; otherwise as capi.alloc_free",
         rust: |_, own, count| {
             for number in 0..count {
                 own.stream.upload(&own.buffer, &mut own.gpu)?;
@@ -198,8 +195,7 @@ const SUBJECTS: [Subject; 5] = [
     Subject {
         name: "try_alloc_fails",
         method: "pinlane_buffer_try_alloc of a pool without memory, in turns with \
-        PinnedPool::try_alloc; \
-                 otherwise as capi.alloc_free",
+                 PinnedPool::try_alloc; otherwise as capi.alloc_free",
         rust: |both, _, count| {
             (0..count).for_each(|_| assert!(black_box(both.empty.try_alloc::<u8>(SMALL)).is_err()));
             Ok(())
@@ -261,7 +257,7 @@ fn round(bench: &Bench, both: &Both, threads: usize, work: Work, count: usize) -
     let run = || -> Result<f64> {
         let own = both.own(bench);
         let warm = own.and_then(|mut own| work(both, &mut own, 256).map(|()| own));
-        gate.pass(); // even after a failure: the others wait
+        gate.pass(); // after a failure too: the others wait
         let mut own = warm?;
         let start = Instant::now();
         work(both, &mut own, count)?;

@@ -963,6 +963,32 @@ pinlane_status pinlane_buffer_try_alloc(const pinlane_pool *pool,
                                         pinlane_buffer **buffer);
 
 /**
+ * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
+ * (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
+ * does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
+ * have any alignment, and be NULL if `bytes` is 0.
+ *
+ * The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
+ * until the device is done with the memory, and unlocks its pages; then the caller may use and
+ * free it.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+ * function; `INVALID_VALUE` if a part of the memory is page-locked already or cannot be
+ * page-locked (a shared mapping of a file), if `memory` or `buffer` is NULL, or if the size
+ * overflows.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
+ *   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
+ */
+pinlane_status pinlane_buffer_register(const pinlane_device *device,
+                                       void *memory,
+                                       size_t bytes,
+                                       pinlane_buffer **buffer);
+
+/**
  * Writes the address of the bytes to `data`, for reading. Blocks until every pending device write
  * to the buffer is complete. The bytes may be read until the next call that lets the device write
  * to the buffer or that frees it.
@@ -1473,16 +1499,6 @@ pinlane_status pinlane_pool_trim(const pinlane_pool *pool,
                                  size_t *released_bytes);
 
 /**
- * Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
- * freed, the memory goes back to the system; the call that frees last waits until the devices are
- * done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated for
- * ever: somebody may still use it.
- *
- * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
- */
-pinlane_status pinlane_pool_free(pinlane_pool *pool);
-
-/**
  * Allocates `bytes` of page-locked memory, at least 1, and writes the address to `memory`: a
  * multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it back with
  * `pinlane_pool_deallocate`, before the pool's last handle is freed: after that it stays allocated
@@ -1538,6 +1554,16 @@ pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
                                        const pinlane_stream *stream);
 
 /**
+ * Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
+ * freed, the memory goes back to the system; the call that frees last waits until the devices are
+ * done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated for
+ * ever: somebody may still use it.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
+ */
+pinlane_status pinlane_pool_free(pinlane_pool *pool);
+
+/**
  * Writes the pool's statistics to `stats`, whose `size` member must be set. Takes a short lock.
  * While other threads allocate or free, the parts need not add up.
  *
@@ -1566,32 +1592,6 @@ pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
                                             pinlane_class_stats *classes,
                                             size_t capacity,
                                             size_t *count);
-
-/**
- * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
- * (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
- * does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
- * have any alignment, and be NULL if `bytes` is 0.
- *
- * The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
- * until the device is done with the memory, and unlocks its pages; then the caller may use and
- * free it.
- *
- * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
- * function; `INVALID_VALUE` if a part of the memory is page-locked already or cannot be
- * page-locked (a shared mapping of a file), if `memory` or `buffer` is NULL, or if the size
- * overflows.
- *
- * # Safety
- *
- * - `buffer` is NULL or points to a variable.
- * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
- *   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
- */
-pinlane_status pinlane_buffer_register(const pinlane_device *device,
-                                       void *memory,
-                                       size_t bytes,
-                                       pinlane_buffer **buffer);
 
 /**
  * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns

@@ -3,7 +3,9 @@
 use std::ffi::c_void;
 use std::time::Duration;
 
+use super::device::pinlane_device;
 use super::handle::{self, handle_type};
+use super::memory::check_memory;
 use super::pointer::Out;
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
@@ -52,8 +54,7 @@ unsafe fn allocate(
     how: impl FnOnce(&PinnedPool) -> Result<PinnedBuf<u8>>,
 ) -> pinlane_status {
     // SAFETY: the same precondition.
-    let out = unsafe { Out::new("buffer", buffer) };
-    out.give(function, || {
+    unsafe { Out::new("buffer", buffer) }.give(function, || {
         let buffer = how(&*handle::get(pool)?)?;
         Ok(HostBuffer { buffer, lent: None }.into_handle())
     })
@@ -150,6 +151,46 @@ pub unsafe extern "C" fn pinlane_buffer_try_alloc(
     unsafe { allocate("pinlane_buffer_try_alloc", pool, buffer, |pool| pool.try_alloc(bytes)) }
 }
 
+/// Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
+/// (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
+/// does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
+/// have any alignment, and be NULL if `bytes` is 0.
+///
+/// The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
+/// until the device is done with the memory, and unlocks its pages; then the caller may use and
+/// free it.
+///
+/// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+/// function; `INVALID_VALUE` if a part of the memory is page-locked already or cannot be
+/// page-locked (a shared mapping of a file), if `memory` or `buffer` is NULL, or if the size
+/// overflows.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to a variable.
+/// - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
+///   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_register(
+    device: *const pinlane_device,
+    memory: *mut c_void,
+    bytes: usize,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_buffer_register";
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { Out::new("buffer", buffer) }.give(FUNCTION, || {
+        let device = handle::get(device)?;
+        let first = check_memory(memory, bytes)?;
+        // SAFETY: the caller's second precondition. No code of this interface reads the bytes on
+        // the host, so C need not have initialised them. The buffer drops only after `lent` has
+        // given the memory back.
+        let (buffer, lent) =
+            unsafe { PinnedBuf::register_raw(FUNCTION, device.context(), first, bytes) }?;
+        Ok(HostBuffer { buffer, lent: Some(lent) }.into_handle())
+    })
+}
+
 /// Writes the address of the bytes to `data`, for reading. Blocks until every pending device write
 /// to the buffer is complete. The bytes may be read until the next call that lets the device write
 /// to the buffer or that frees it.
@@ -166,8 +207,8 @@ pub unsafe extern "C" fn pinlane_buffer_read(
     data: *mut *const c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
-    let data = unsafe { Out::new("data", data) };
-    data.give("pinlane_buffer_read", || Ok(handle::get(buffer)?.buffer.read()?.as_ptr().cast()))
+    unsafe { Out::new("data", data) }
+        .give("pinlane_buffer_read", || Ok(handle::get(buffer)?.buffer.read()?.as_ptr().cast()))
 }
 
 /// Writes the address of the bytes to `data`, for writing. Blocks until every pending device use of
@@ -185,8 +226,7 @@ pub unsafe extern "C" fn pinlane_buffer_write(
     data: *mut *mut c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
-    let data = unsafe { Out::new("data", data) };
-    data.give("pinlane_buffer_write", || {
+    unsafe { Out::new("data", data) }.give("pinlane_buffer_write", || {
         Ok(handle::get_mut(buffer)?.buffer.write()?.as_mut_ptr().cast())
     })
 }
@@ -202,8 +242,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_read(
     data: *mut *const c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
-    let data = unsafe { Out::new("data", data) };
-    data.give("pinlane_buffer_try_read", || {
+    unsafe { Out::new("data", data) }.give("pinlane_buffer_try_read", || {
         Ok(handle::get(buffer)?.buffer.try_read()?.as_ptr().cast())
     })
 }
@@ -219,8 +258,7 @@ pub unsafe extern "C" fn pinlane_buffer_try_write(
     data: *mut *mut c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
-    let data = unsafe { Out::new("data", data) };
-    data.give("pinlane_buffer_try_write", || {
+    unsafe { Out::new("data", data) }.give("pinlane_buffer_try_write", || {
         Ok(handle::get_mut(buffer)?.buffer.try_write()?.as_mut_ptr().cast())
     })
 }
@@ -240,8 +278,7 @@ pub unsafe extern "C" fn pinlane_buffer_address(
     data: *mut *mut c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `data`.
-    let data = unsafe { Out::new("data", data) };
-    data.give("pinlane_buffer_address", || {
+    unsafe { Out::new("data", data) }.give("pinlane_buffer_address", || {
         let [_, address] = handle::notes(buffer)?;
         Ok(std::ptr::with_exposed_provenance_mut(address))
     })
@@ -260,8 +297,8 @@ pub unsafe extern "C" fn pinlane_buffer_size(
     bytes: *mut usize,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `bytes`.
-    let bytes = unsafe { Out::new("bytes", bytes) };
-    bytes.give("pinlane_buffer_size", || Ok(handle::notes(buffer)?[0] & !LENT))
+    unsafe { Out::new("bytes", bytes) }
+        .give("pinlane_buffer_size", || Ok(handle::notes(buffer)?[0] & !LENT))
 }
 
 /// Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
@@ -328,3 +365,6 @@ pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_st
         Ok(())
     })
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

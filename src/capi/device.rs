@@ -3,7 +3,7 @@
 use std::ffi::c_char;
 
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout};
+use super::pointer::{self, Out, check_flags, layout, unknown};
 use super::status::{boundary, pinlane_status, refused};
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
@@ -54,8 +54,7 @@ pub unsafe extern "C" fn pinlane_device_open(
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `device`.
-    let device = unsafe { Out::new("device", device) };
-    device.create("pinlane_device_open", || {
+    unsafe { Out::new("device", device) }.create("pinlane_device_open", || {
         handle::check_process()?;
         Device::open(ordinal)
     })
@@ -74,8 +73,7 @@ pub unsafe extern "C" fn pinlane_device_open_or_emulated(
     device: *mut *mut pinlane_device,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `device`.
-    let device = unsafe { Out::new("device", device) };
-    device.create("pinlane_device_open_or_emulated", || {
+    unsafe { Out::new("device", device) }.create("pinlane_device_open_or_emulated", || {
         handle::check_process()?;
         #[cfg(feature = "emulated")]
         return Device::open_or_emulated();
@@ -127,11 +125,7 @@ fn check_execution(execution: i32) -> Result<()> {
     if matches!(execution, PINLANE_EXECUTION_EAGER | PINLANE_EXECUTION_LAZY) {
         return Ok(());
     }
-    Err(refused(
-        ErrorKind::InvalidValue,
-        format!("unknown execution {execution}"),
-        "use PINLANE_EXECUTION_EAGER or PINLANE_EXECUTION_LAZY",
-    ))
+    Err(unknown("execution", execution, "use one of PINLANE_EXECUTION_*"))
 }
 
 #[cfg(feature = "emulated")]
@@ -168,8 +162,8 @@ fn emulate(_options: Option<pinlane_emulator_options>, _count: i32) -> Result<Ve
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_count(count: *mut i32) -> pinlane_status {
     // SAFETY: the caller's precondition on `count`.
-    let count = unsafe { Out::new("count", count) };
-    count.give("pinlane_device_count", || Ok(Device::available().len() as i32))
+    unsafe { Out::new("count", count) }
+        .give("pinlane_device_count", || Ok(Device::available().len() as i32))
 }
 
 /// Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with
@@ -215,8 +209,8 @@ pub unsafe extern "C" fn pinlane_device_ordinal(
     ordinal: *mut i32,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ordinal`.
-    let ordinal = unsafe { Out::new("ordinal", ordinal) };
-    ordinal.give("pinlane_device_ordinal", || Ok(handle::get(device)?.ordinal()))
+    unsafe { Out::new("ordinal", ordinal) }
+        .give("pinlane_device_ordinal", || Ok(handle::get(device)?.ordinal()))
 }
 
 /// Writes the device's free and total memory, in bytes.
@@ -260,8 +254,8 @@ pub unsafe extern "C" fn pinlane_device_live_streams(
     count: *mut usize,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `count`.
-    let count = unsafe { Out::new("count", count) };
-    count.give("pinlane_device_live_streams", || Ok(handle::get(device)?.live_streams()))
+    unsafe { Out::new("count", count) }
+        .give("pinlane_device_live_streams", || Ok(handle::get(device)?.live_streams()))
 }
 
 /// Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.

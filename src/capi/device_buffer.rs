@@ -36,8 +36,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_alloc(
     buffer: *mut *mut pinlane_device_buffer,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
-    let buffer = unsafe { Out::new("buffer", buffer) };
-    buffer.give("pinlane_device_buffer_alloc", || {
+    unsafe { Out::new("buffer", buffer) }.give("pinlane_device_buffer_alloc", || {
         let made = handle::get(device)?.alloc::<u8>(bytes)?;
         let address = made.as_device_ptr() as usize;
         Ok(handle::create_noted(made, [bytes, address]))
@@ -60,8 +59,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_address(
     pointer: *mut *mut c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `pointer`.
-    let pointer = unsafe { Out::new("pointer", pointer) };
-    pointer.give("pinlane_device_buffer_address", || {
+    unsafe { Out::new("pointer", pointer) }.give("pinlane_device_buffer_address", || {
         let [_, address] = handle::notes(buffer)?;
         Ok(std::ptr::without_provenance_mut(address))
     })
@@ -80,8 +78,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_size(
     bytes: *mut usize,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `bytes`.
-    let bytes = unsafe { Out::new("bytes", bytes) };
-    bytes.give("pinlane_device_buffer_size", || Ok(handle::notes(buffer)?[0]))
+    unsafe { Out::new("bytes", bytes) }
+        .give("pinlane_device_buffer_size", || Ok(handle::notes(buffer)?[0]))
 }
 
 /// Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the

@@ -66,8 +66,7 @@ pub unsafe extern "C" fn pinlane_file_open(
     file: *mut *mut pinlane_file,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `file`.
-    let file = unsafe { Out::new("file", file) };
-    file.create("pinlane_file_open", || {
+    unsafe { Out::new("file", file) }.create("pinlane_file_open", || {
         handle::check_process()?;
         check_flags(flags, PINLANE_FILE_DIRECT)?;
         if path.is_null() {
@@ -93,8 +92,7 @@ pub unsafe extern "C" fn pinlane_file_size(
     bytes: *mut u64,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `bytes`.
-    let bytes = unsafe { Out::new("bytes", bytes) };
-    bytes.give("pinlane_file_size", || handle::get(file)?.bytes())
+    unsafe { Out::new("bytes", bytes) }.give("pinlane_file_size", || handle::get(file)?.bytes())
 }
 
 /// Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Several
@@ -150,8 +148,7 @@ pub unsafe extern "C" fn pinlane_upload_file(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_upload_file", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_file", || {
         let stream = handle::get(stream)?;
         let file = handle::get(file)?;
         // SAFETY: the caller's precondition on `device_pointer`.
@@ -179,8 +176,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_file(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_upload_file", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_file", || {
         let stream = handle::get(stream)?;
         let file = handle::get(file)?;
         let mut destination = handle::get_mut(destination)?;
@@ -212,8 +208,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_upload_file_ranges", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_file_ranges", || {
         let stream = handle::get(stream)?;
         let file = handle::get(file)?;
         // SAFETY: the caller's precondition on `ranges`.

@@ -158,8 +158,7 @@ pub unsafe extern "C" fn pinlane_foreign_begin(
     foreign: *mut *mut pinlane_foreign,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `foreign`.
-    let foreign = unsafe { Out::new("foreign", foreign) };
-    foreign.create("pinlane_foreign_begin", || {
+    unsafe { Out::new("foreign", foreign) }.create("pinlane_foreign_begin", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `uses`.
         Foreign::begin(&stream, unsafe { pointer::inputs("uses", uses, count) }?)

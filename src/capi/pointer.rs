@@ -131,6 +131,11 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     ))
 }
 
+/// A number that is none of a member's values.
+pub(super) fn unknown(member: &str, value: i32, remedy: &'static str) -> Error {
+    refused(ErrorKind::InvalidValue, format!("unknown {member} {value}"), remedy)
+}
+
 /// An array that C passes; empty if `count` is 0, whatever the pointer is.
 ///
 /// # Safety

@@ -148,8 +148,7 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
     stats: *mut pinlane_pool_stats,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `stats`.
-    let out = unsafe { Out::new("stats", stats) };
-    out.give("pinlane_pool_get_stats", || {
+    unsafe { Out::new("stats", stats) }.give("pinlane_pool_get_stats", || {
         let pool = handle::get(pool)?;
         // SAFETY: the caller's precondition on `stats`; all members are plain numbers, and only
         // `size` is looked at.

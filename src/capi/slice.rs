@@ -40,8 +40,7 @@ pub unsafe extern "C" fn pinlane_upload_slice(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_upload_slice", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_slice", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `src`.
         let source = unsafe { source(src, bytes) }?;
@@ -98,8 +97,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload_slice(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_upload_slice", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_slice", || {
         let stream = handle::get(stream)?;
         let mut destination = handle::get_mut(destination)?;
         // SAFETY: the caller's precondition on `src`.

@@ -51,8 +51,7 @@ pub unsafe extern "C" fn pinlane_stream_create(
     stream: *mut *mut pinlane_stream,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `stream`.
-    let stream = unsafe { Out::new("stream", stream) };
-    stream.create("pinlane_stream_create", || {
+    unsafe { Out::new("stream", stream) }.create("pinlane_stream_create", || {
         let device = handle::get(device)?;
         let mut chosen = StreamOptions::default();
         // SAFETY: the caller's precondition on `options`.
@@ -85,8 +84,7 @@ pub unsafe extern "C" fn pinlane_stream_borrow(
     stream: *mut *mut pinlane_stream,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `stream`.
-    let stream = unsafe { Out::new("stream", stream) };
-    stream.create("pinlane_stream_borrow", || {
+    unsafe { Out::new("stream", stream) }.create("pinlane_stream_borrow", || {
         // SAFETY: the caller's precondition on `cuda_stream`, and the documented rule that it
         // outlives the handle.
         Ok(unsafe { handle::get(device)?.borrow_stream(cuda_stream) })
@@ -106,8 +104,8 @@ pub unsafe extern "C" fn pinlane_stream_native(
     cuda_stream: *mut *mut c_void,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `cuda_stream`.
-    let cuda_stream = unsafe { Out::new("cuda_stream", cuda_stream) };
-    cuda_stream.give("pinlane_stream_native", || Ok(handle::get(stream)?.as_raw()))
+    unsafe { Out::new("cuda_stream", cuda_stream) }
+        .give("pinlane_stream_native", || Ok(handle::get(stream)?.as_raw()))
 }
 
 /// Blocks until everything that was enqueued on the stream before the call is complete.
@@ -133,8 +131,8 @@ pub unsafe extern "C" fn pinlane_stream_record(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_stream_record", || handle::get(stream)?.record())
+    unsafe { Out::new("ticket", ticket) }
+        .enqueue("pinlane_stream_record", || handle::get(stream)?.record())
 }
 
 /// Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
@@ -169,8 +167,7 @@ pub unsafe extern "C" fn pinlane_stream_busy(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_stream_busy", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_stream_busy", || {
         handle::get(stream)?.busy(Duration::from_nanos(nanoseconds))
     })
 }

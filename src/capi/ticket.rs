@@ -55,8 +55,8 @@ pub unsafe extern "C" fn pinlane_ticket_is_done(
     done: *mut i32,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `done`.
-    let done = unsafe { Out::new("done", done) };
-    done.give("pinlane_ticket_is_done", || Ok(handle::get(ticket)?.is_done()?.into()))
+    unsafe { Out::new("done", done) }
+        .give("pinlane_ticket_is_done", || Ok(handle::get(ticket)?.is_done()?.into()))
 }
 
 /// Frees the handle; NULL is a no-op. The operation continues.

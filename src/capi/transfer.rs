@@ -36,8 +36,7 @@ pub unsafe extern "C" fn pinlane_upload(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_upload", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload", || {
         let stream = handle::get(stream)?;
         let buffer = handle::get(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
@@ -67,8 +66,7 @@ pub unsafe extern "C" fn pinlane_download(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_download", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download", || {
         let stream = handle::get(stream)?;
         let mut buffer = handle::get_mut(buffer)?;
         // SAFETY: the caller's precondition on `device_pointer`.
@@ -97,8 +95,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_upload(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_upload", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload", || {
         let stream = handle::get(stream)?;
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
@@ -129,8 +126,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_download(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_download", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_download", || {
         let stream = handle::get(stream)?;
         let source = handle::get(source)?;
         let mut destination = handle::get_mut(destination)?;
@@ -160,8 +156,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_copy(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_copy", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_copy", || {
         let same = std::ptr::eq(source, destination);
         let stream = handle::get(stream)?;
         let source = handle::get(source)?;
@@ -198,8 +193,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_fill", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_fill", || {
         let stream = handle::get(stream)?;
         let mut buffer = handle::get_mut(buffer)?;
         if pattern.is_null() {
@@ -235,8 +229,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_checksum(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_device_buffer_checksum", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_checksum", || {
         let same = std::ptr::eq(buffer, sum);
         let stream = handle::get(stream)?;
         let buffer = handle::get(buffer)?;
@@ -276,8 +269,7 @@ pub unsafe extern "C" fn pinlane_checksum(
     sum: *mut u64,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `sum`.
-    let sum = unsafe { Out::new("sum", sum) };
-    sum.give("pinlane_checksum", || {
+    unsafe { Out::new("sum", sum) }.give("pinlane_checksum", || {
         // SAFETY: the caller's precondition on `data`.
         Ok(crate::checksum(unsafe { pointer::inputs("data", data.cast::<u8>(), bytes) }?))
     })

@@ -18,12 +18,13 @@ pub enum Language {
 pub struct Compiler {
     language: Language,
     program: PathBuf,
-    /// What comes before all other arguments, such as flags of a sanitizer.
+    /// The first arguments, such as flags of a sanitizer.
     flags: Vec<String>,
 }
 
 impl Compiler {
-    /// The one that `CC` or `CXX` names, or the system's, with the flags of `CFLAGS` or `CXXFLAGS`.
+    /// The compiler that `CC` or `CXX` names, or the system's, with the flags of `CFLAGS` or
+    /// `CXXFLAGS`.
     pub fn of(language: Language) -> Compiler {
         let (variable, default, flags) = match language {
             Language::C => ("CC", "cc", "CFLAGS"),
@@ -38,7 +39,7 @@ impl Compiler {
         }
     }
 
-    /// That one, and those of GNU and LLVM as far as they are installed.
+    /// That one, and those of GNU and LLVM that are installed.
     pub fn all(language: Language) -> Vec<Compiler> {
         let others = match language {
             Language::C => ["gcc", "clang"],
@@ -68,7 +69,7 @@ impl Compiler {
         Compiler { language: Language::Cpp, program: program.expect("the toolkit's nvcc"), flags }
     }
 
-    /// Whether `source` compiles without a warning; what the compiler says if it does not.
+    /// Compiles `source`, in which a warning is an error. The error is what the compiler says.
     pub fn check(&self, standard: &str, source: &str, flags: &[&str]) -> Result<(), String> {
         let extension = if self.language == Language::C { "c" } else { "cpp" };
         let scratch = Scratch::new();
@@ -79,7 +80,7 @@ impl Compiler {
         output(command)
     }
 
-    /// The program that `source` becomes with the library.
+    /// Compiles `source` and links it with the library.
     pub fn link(&self, standard: &str, source: &Path, library: &Library) -> Program {
         let scratch = Scratch::new();
         let program = scratch.0.join(Program::NAME);
@@ -114,7 +115,7 @@ fn output(mut command: Command) -> Result<(), String> {
     Err(format!("{command:?}\n{}", String::from_utf8_lossy(&output.stderr)))
 }
 
-/// A folder of one caller, since tests run at the same time; removed when it is dropped.
+/// A folder for one caller, because tests run at the same time. Dropping it removes the folder.
 pub struct Scratch(PathBuf);
 
 impl Scratch {

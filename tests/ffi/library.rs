@@ -8,7 +8,7 @@ use crate::artifacts;
 pub struct Library {
     /// `libpinlane.a`.
     pub archive: PathBuf,
-    /// What the linker gets behind the archive: folders, then libraries.
+    /// What follows the archive in the call of the linker: folders, then libraries.
     pub link_arguments: Vec<String>,
 }
 

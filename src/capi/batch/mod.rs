@@ -59,8 +59,7 @@ pub unsafe extern "C" fn pinlane_upload_batch(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_upload_batch", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_batch", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `options`.
         let route = unsafe { chosen_route(options) }?;
@@ -97,8 +96,7 @@ pub unsafe extern "C" fn pinlane_download_batch(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_download_batch", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_batch", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `options`.
         let route = unsafe { chosen_route(options) }?;
@@ -186,8 +184,7 @@ pub unsafe extern "C" fn pinlane_copy_batch(
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `ticket`.
-    let ticket = unsafe { Out::new("ticket", ticket) };
-    ticket.enqueue("pinlane_copy_batch", || {
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_copy_batch", || {
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;

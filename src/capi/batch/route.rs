@@ -1,9 +1,8 @@
 //! The route of a batch, for programs that choose it themselves.
 
 use crate::batch::Route;
-use crate::capi::pointer::{self, check_flags, layout};
-use crate::capi::status::refused;
-use crate::error::{ErrorKind, Result};
+use crate::capi::pointer::{self, check_flags, layout, unknown};
+use crate::error::Result;
 
 /// pinlane takes the route that is fastest by rule.
 pub const PINLANE_ROUTE_AUTOMATIC: i32 = 0;
@@ -44,12 +43,6 @@ pub(super) unsafe fn chosen_route(options: *const pinlane_batch_options) -> Resu
         PINLANE_ROUTE_COPIES => Route::Copies,
         PINLANE_ROUTE_BATCH_CALL => Route::BatchCall,
         PINLANE_ROUTE_KERNEL => Route::Kernel,
-        route => {
-            return Err(refused(
-                ErrorKind::InvalidValue,
-                format!("unknown route {route}"),
-                "use PINLANE_ROUTE_AUTOMATIC or another of PINLANE_ROUTE_*",
-            ));
-        }
+        route => return Err(unknown("route", route, "use one of PINLANE_ROUTE_*")),
     }))
 }

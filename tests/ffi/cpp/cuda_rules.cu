@@ -1,5 +1,5 @@
-// What pinlane leaves alone in a program that uses CUDA itself: its last-error slot, its current
-// device, and its stream captures. Needs a GPU; each rule prints what it found.
+// pinlane in a program that uses CUDA itself: it leaves the last-error slot, the current device and
+// stream captures alone. Needs a GPU. Each check prints its result.
 
 #define LIBCUDACXX_ENABLE_EXPERIMENTAL_MEMORY_RESOURCE // cuda::mr, before CCCL 3.1
 #include <pinlane/cpp/cuda_resource.hpp>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-// A pool's memory is a resource of libcu++ as well, by the name of its version.
+// A pool's memory is a resource of libcu++ too. The concept's name depends on the version.
 #if CCCL_VERSION >= 3001000
 static_assert(cuda::mr::synchronous_resource_with<
               pinlane::pinned_resource, cuda::mr::host_accessible, cuda::mr::device_accessible>);
@@ -42,7 +42,7 @@ void check(cudaError_t error) {
 constexpr std::size_t count = 1 << 16;
 constexpr std::size_t too_much = std::size_t{1} << 50;
 
-/// Everything that the rules are tried with.
+/// The objects that the checks use.
 struct rig {
   pinlane::device device = pinlane::device::open(0);
   pinlane::pinned_pool pool{device};
@@ -52,8 +52,8 @@ struct rig {
   pinlane::device_buffer<float> gpu = device.alloc<float>(count);
 };
 
-/// Holds a stream up until it is destroyed. Nothing but polls may happen meanwhile: CUDA may wait
-/// for the device in other calls.
+/// Blocks a stream until it is destroyed. Only poll meanwhile: other calls of CUDA may wait for the
+/// device.
 class gate {
 public:
   explicit gate(const pinlane::stream& stream)
@@ -74,7 +74,7 @@ private:
   std::future<void> m_future = m_open.get_future();
 };
 
-/// Calls that succeed, calls that fail in the CUDA runtime, and calls that are refused before it.
+/// Calls that succeed, that fail in the CUDA runtime, and that pinlane refuses before CUDA is called.
 void use(rig& rig) {
   rig.stream.upload(rig.host, rig.gpu).wait();
   rig.stream.fill(rig.gpu, 1.0f);
@@ -98,7 +98,7 @@ void use(rig& rig) {
          "  (a range outside of a buffer is refused)");
 }
 
-/// Polls that find work pending.
+/// Polls while work is pending.
 void poll_while_pending(rig& rig) {
   const gate closed(rig.stream);
   const pinlane::ticket ticket = rig.stream.download(rig.gpu, rig.host);
@@ -106,9 +106,9 @@ void poll_while_pending(rig& rig) {
          "  (polls find the copy pending)");
 }
 
-/// Neither leaves an error there nor takes one away.
+/// pinlane neither leaves an error in the slot nor removes one.
 void last_error_slot(rig& rig) {
-  use(rig); // whatever CUDA loads at first use is loaded
+  use(rig); // CUDA loads what it loads at first use
   check(cudaGetLastError());
   use(rig);
   poll_while_pending(rig);
@@ -123,7 +123,7 @@ void last_error_slot(rig& rig) {
   report(cudaGetLastError() == provoked, "rule 15: the caller's error stays in the slot");
 }
 
-/// Is the caller's, whichever device a call is about.
+/// The current device stays the caller's, whatever device a call uses.
 void current_device() {
   const int devices = pinlane::device::count();
   bool kept = true;
@@ -151,7 +151,8 @@ void current_device() {
   report(kept, "rule 12: the current device stays the caller's");
 }
 
-/// Is refused, and not broken: not by a refusal, and not by what any thread does elsewhere.
+/// A copy on a capturing stream is refused. Neither that nor work on other streams breaks the
+/// capture.
 void stream_capture(rig& rig) {
   cudaStream_t mine = nullptr;
   check(cudaStreamCreateWithFlags(&mine, cudaStreamNonBlocking));
@@ -194,7 +195,7 @@ void stream_capture(rig& rig) {
   check(cudaStreamDestroy(mine));
 }
 
-/// Work of the caller's on memory by address, told to the pool.
+/// The caller's own work on memory of a pool, recorded with the pool.
 void containers(rig& rig) {
   pinlane::pinned_resource resource(rig.pool);
   std::pmr::vector<float> samples(count, 7.0f, &resource);
