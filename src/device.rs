@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{
     DeviceBuf, Heap, HostMemory, PinnedSliceMut, Refused, Registered, with_registered,
 };
-use crate::pool::{PinnedPool, PinnedPoolBuilder};
+use crate::pool::{Builder, PinnedPool};
 use crate::process::Process;
 use crate::timeline::{Origin, Timeline};
 
@@ -334,8 +334,8 @@ impl Device {
 
 impl PinnedPool {
     /// Options for a pool of `device`.
-    pub fn builder(device: &Device) -> PinnedPoolBuilder {
-        PinnedPoolBuilder::new(device.context())
+    pub fn builder(device: &Device) -> Builder {
+        Builder::new(device.context())
     }
 }
 

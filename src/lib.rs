@@ -27,7 +27,7 @@
 //! * **Streams that share a buffer are ordered for you**, on the device, without blocking the host.
 //! * **Every asynchronous call returns a [`Ticket`]**: wait for it, query it, `.await` it, or drop
 //!   it.
-//! * **The emulated device behaves like a GPU** ([`driver::emulated`]). Everything above it is the
+//! * **The emulated device behaves like a GPU** ([`emulated`]). Everything above it is the
 //!   same code, so a test that passes without a GPU says something about a GPU.
 //!
 #![doc = include_str!("guide.md")]
@@ -51,12 +51,13 @@ mod error;
 #[allow(unsafe_code)]
 pub mod file;
 #[allow(unsafe_code)]
-mod memory;
+pub mod memory;
 #[allow(unsafe_code)]
-mod pool;
+pub mod pool;
 pub mod prefetch;
 #[allow(unsafe_code)]
 mod process;
+pub mod staging;
 #[allow(unsafe_code)]
 mod stream;
 #[allow(unsafe_code)]
@@ -70,23 +71,13 @@ mod timeline;
 mod wakers;
 
 pub use device::{Device, DeviceInfo, MemoryInfo};
+#[cfg(feature = "emulated")]
+pub use driver::emulated;
 pub use driver::reference::checksum;
 pub use error::{CudaCode, Error, ErrorKind, Result};
 pub use memory::{
-    DeviceBuf, DeviceSlice, DeviceSliceMut, HostMemory, PinnedBuf, PinnedSlice, PinnedSliceMut,
-    Refused, Registered, Tracked, TrackedMut,
+    DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Registered,
 };
-#[cfg(feature = "allocator-api2")]
-pub use pool::PinnedAllocator;
-pub use pool::{
-    ClassStats, GrowthFallbacks, PageLocking, PinnedPool, PinnedPoolBuilder, PoolStats, Timing,
-};
+pub use pool::PinnedPool;
 pub use stream::{Stream, StreamOptions};
 pub use ticket::Ticket;
-pub mod staging {
-    //! How copies of pageable memory are staged: the ring of page-locked memory that they go
-    //! through, and the threads that fill and empty it.
-
-    pub use crate::copy::staged::Staging;
-    pub use crate::copy::staged::team::CopyTeam;
-}

@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::Emulator;
+use pinlane::emulated::Emulator;
 use pinlane::{
     Device, PinnedPool,
-    prefetch::{FillBatch, IntoHostBatch, Prefetch, Space},
+    prefetch::{FillBatch, IntoHostBatch, Prefetch, Reserved},
     staging::CopyTeam,
 };
 
@@ -99,7 +99,7 @@ fn a_warm_pipeline_allocates_nothing() {
     assert!(count < ALMOST_NOTHING, "{count}, of slices that are gathered");
 
     let filled = std::iter::repeat_with(|| {
-        FillBatch::new([Space::of::<u8>("0", 100_000), Space::of::<f32>("y", 10)], |block| {
+        FillBatch::new([Reserved::of::<u8>("0", 100_000), Reserved::of::<f32>("y", 10)], |block| {
             block.slice_mut::<u8>("0")?.fill(1);
             Ok::<(), pinlane::Error>(())
         })

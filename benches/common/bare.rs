@@ -3,8 +3,8 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use pinlane::driver::emulated::Emulator;
 use pinlane::driver::{DevicePtr, Driver, HostFlags, RawStream, cuda_runtime};
+use pinlane::emulated::Emulator;
 use pinlane::{Device, Result, Stream};
 
 use super::cuda::{self, Way};

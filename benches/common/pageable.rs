@@ -1,7 +1,7 @@
 //! The other reference: the runtime's own calls on pageable memory, which the runtime stages.
 
-use pinlane::driver::emulated::Emulator;
 use pinlane::driver::{DevicePtr, RawStream};
+use pinlane::emulated::Emulator;
 use pinlane::{Device, Result, Stream};
 
 use super::bare::Bare;

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use pinlane::{PageLocking, PinnedPool, Result};
+use pinlane::{PinnedPool, Result, pool::PageLocking};
 
 use super::common::figures::{Figure, Report};
 use super::common::timing::{medians, seconds};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::Instant;
 
-use pinlane::{PageLocking, PinnedPool, Result};
+use pinlane::{PinnedPool, Result, pool::PageLocking};
 
 use super::common::figures::{Figure, Report};
 use super::common::timing::median;

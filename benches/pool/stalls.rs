@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use pinlane::{PageLocking, PinnedPool, PinnedPoolBuilder, Result};
+use pinlane::{
+    PinnedPool, Result,
+    pool::{Builder, PageLocking},
+};
 
 use super::common::figures::{Figure, Report};
 use super::common::team::Gate;
@@ -20,7 +23,7 @@ const ROUNDS: usize = 5;
 const ROOM: usize = 4_000_000;
 
 /// How the pool grows.
-type Growth = fn(PinnedPoolBuilder) -> PinnedPoolBuilder;
+type Growth = fn(Builder) -> Builder;
 
 const GROWERS: [(&str, Option<Growth>); 4] = [
     ("none", None),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use pinlane::driver::{Driver, RawEvent, RawStream};
 use pinlane::{
     PinnedPool, Result, Stream,
-    prefetch::{DeviceBatches, HostBatch, HostSlices, Prefetch},
+    prefetch::{Batches, HostBatch, Prefetch, Slices},
 };
 
 use super::ceiling::Ceiling;
@@ -93,7 +93,7 @@ fn next(bench: &Bench, report: &mut Report) -> Result<()> {
 }
 
 /// Seconds that the next batch takes when the pipeline is full.
-fn until_next(batches: &mut DeviceBatches) -> Result<f64> {
+fn until_next(batches: &mut Batches) -> Result<f64> {
     let progress = batches.progress();
     while progress.uploaded() < progress.yielded() + DEPTH as u64 {
         spin_loop();
@@ -127,7 +127,7 @@ impl Loader {
     }
 
     /// A pipeline of `count` batches of `slices` slices each.
-    fn start(&self, slices: usize, count: usize) -> Result<DeviceBatches> {
+    fn start(&self, slices: usize, count: usize) -> Result<Batches> {
         let ring = self.ring.clone().into_iter().cycle().take(count);
         let batches = ring.map(move |bytes| Batch { bytes, slices });
         Prefetch::new(batches, &self.pool, &self.stream).depth(DEPTH).workers(2).start()
@@ -148,7 +148,7 @@ struct Batch {
 }
 
 impl HostBatch for Batch {
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         let parts = self.bytes.chunks(self.bytes.len() / self.slices);
         for (name, part) in NAMES.iter().zip(parts) {
             slices.slice(name, part);

@@ -10,7 +10,7 @@ use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use crate::device::Device;
 use crate::error::Result;
-use crate::pool::{PageLocking, PinnedPool, PinnedPoolBuilder};
+use crate::pool::{Builder, PageLocking, PinnedPool};
 
 /// A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
 /// freed.
@@ -70,7 +70,7 @@ pub struct pinlane_pool_options {
 layout!(pinlane_pool_options: 64; size 0, idle_age_us 40, flags 56);
 
 impl pinlane_pool_options {
-    fn builder(&self, device: &Device) -> Result<PinnedPoolBuilder> {
+    fn builder(&self, device: &Device) -> Result<Builder> {
         const FLAGS: u32 =
             PINLANE_POOL_MAPPED | PINLANE_POOL_WRITE_COMBINED | PINLANE_POOL_NO_THREAD_CACHES;
         check_flags(self.flags, FLAGS)?;

@@ -6,7 +6,7 @@ use super::handle;
 use super::pointer::{self, Out, layout};
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
-use crate::pool::{ClassStats, PoolStats};
+use crate::pool::{ClassStats, Stats};
 
 /// Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
 /// `PINLANE_POOL_STATS_INIT`.
@@ -88,8 +88,8 @@ pub struct pinlane_class_stats {
 layout!(pinlane_pool_stats: 192; size 0, hits 72, waiting 184);
 layout!(pinlane_class_stats: 56; growths 48);
 
-impl From<PoolStats> for pinlane_pool_stats {
-    fn from(now: PoolStats) -> Self {
+impl From<Stats> for pinlane_pool_stats {
+    fn from(now: Stats) -> Self {
         let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
         pinlane_pool_stats {
             size: size_of::<pinlane_pool_stats>(),

@@ -114,7 +114,7 @@ fn upload_at_once(
 impl FileReader {
     /// Fills `dst`, page-locked memory, with the bytes of the file from `offset` on. Blocks until
     /// the device has no use of `dst` pending, and until all is read, by the threads of the [copy
-    /// team](crate::CopyTeam).
+    /// team](crate::staging::CopyTeam).
     ///
     /// # Errors
     ///

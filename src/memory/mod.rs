@@ -1,7 +1,7 @@
 //! Buffers that know who uses them: page-locked on the host ([`PinnedBuf`]), and on the device
 //! ([`DeviceBuf`]).
 //!
-//! A buffer is an untyped *region* (an address, a length in bytes, its [`hazards`](hazard)) with a
+//! A buffer is an untyped *region* (an address, a length in bytes, its hazards) with a
 //! typed face. Views borrow the region and name a part of it.
 
 pub(crate) mod block;

@@ -25,11 +25,11 @@ use super::{Operand, Tracked, TrackedMut, sealed};
 use crate::context::Context;
 use crate::error::{Error, Result};
 
-/// An owner of memory that [`Device::register`] can page-lock. `Vec<T>` and `Box<[T]>` implement
-/// it.
+/// An owner of memory that [`Device::register`](crate::Device::register) can page-lock. `Vec<T>`
+/// and `Box<[T]>` implement it.
 ///
 /// ```
-/// # use pinlane::{Device, HostMemory};
+/// # use pinlane::{Device, memory::HostMemory};
 /// /// A mapping of a file, private and writable.
 /// struct Mapping { start: *mut u8, bytes: usize }
 ///
@@ -127,13 +127,13 @@ impl<V> fmt::Debug for Refused<V> {
 
 impl<V> std::error::Error for Refused<V> {}
 
-/// The user's own memory, page-locked by [`Device::register`]. It has the copies, views and waits
-/// of a [`PinnedBuf`].
+/// The user's own memory, page-locked by [`Device::register`](crate::Device::register). It has the
+/// copies, views and waits of a [`PinnedBuf`].
 ///
 /// Dropping it blocks until the device is done with the memory and the runtime has unregistered it
 /// (`cudaHostUnregister`). Then the owner is dropped. In a host function another thread does all of
 /// that. If nobody can know whether the device is done, the owner leaks, and
-/// [`Device::quarantined_bytes`] counts it.
+/// [`Device::quarantined_bytes`](crate::Device::quarantined_bytes) counts it.
 pub struct Registered<O: HostMemory> {
     buffer: PinnedBuf<O::Element>,
     registration: Arc<Registration<O>>,

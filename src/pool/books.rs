@@ -8,7 +8,7 @@ use super::cache::{Cache, Shelf};
 use super::gate::Gate;
 use super::options::Options;
 use super::queue::{Delivery, Queue};
-use super::stats::{ClassStats, Counts, PoolStats};
+use super::stats::{ClassStats, Counts, Stats};
 use super::store::{Slab, Store};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -112,7 +112,7 @@ impl Books {
         (worth && free > high).then(|| free - low)
     }
 
-    pub(super) fn stats(&self) -> PoolStats {
+    pub(super) fn stats(&self) -> Stats {
         let (store, counts) = (&self.store, &self.counts);
         let in_threads = |class: Option<usize>, of: fn(&Shelf) -> &AtomicU64| -> usize {
             let Some(class) = class else { return 0 };
@@ -142,7 +142,7 @@ impl Books {
         let of_caches =
             |of: fn(&Cache) -> u64| -> u64 { self.caches.iter().map(|cache| of(cache)).sum() };
         let thread_hits = counts.past_hits + of_caches(Cache::hits);
-        PoolStats {
+        Stats {
             max_bytes: store.max_bytes,
             committed_bytes: store.committed,
             peak_bytes: store.peak,

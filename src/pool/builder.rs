@@ -15,16 +15,16 @@ use crate::error::{Error, ErrorKind, Result};
 /// Options of a [`PinnedPool`]; from [`PinnedPool::builder`].
 #[derive(Clone, Debug)]
 #[must_use = "nothing is built before `build`"]
-pub struct PinnedPoolBuilder {
+pub struct Builder {
     context: Arc<Context>,
     max_bytes: Option<usize>,
     options: Options,
 }
 
-impl PinnedPoolBuilder {
+impl Builder {
     pub(crate) fn new(context: &Arc<Context>) -> Self {
         let threads = std::thread::available_parallelism().map_or(1, |threads| threads.get());
-        PinnedPoolBuilder {
+        Builder {
             context: context.clone(),
             max_bytes: None,
             options: Options {
@@ -105,7 +105,7 @@ impl PinnedPoolBuilder {
     /// [`ErrorKind::InvalidValue`] for a budget of less than a page (4096 bytes), or if the low
     /// watermark is above the high one; [`ErrorKind::ForkedProcess`].
     pub fn build(self) -> Result<PinnedPool> {
-        const OPERATION: &str = "PinnedPoolBuilder::build";
+        const OPERATION: &str = "Builder::build";
         let context = self.context.clone();
         context.check_process(OPERATION)?;
         let max_bytes = self.max_bytes.unwrap_or_else(limits::default_budget);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::classes::Size;
 use super::grow::Failure;
 use super::limits::{Limits, in_units};
-use super::stats::PoolStats;
+use super::stats::Stats;
 use crate::context::Context;
 use crate::error::{Context as Found, CudaCode, Error, ErrorKind};
 
@@ -41,7 +41,7 @@ pub(super) fn not_ready(operation: &'static str, size: Size) -> Error {
 }
 
 #[cold]
-pub(super) fn exhausted(operation: &'static str, size: Size, stats: &PoolStats) -> Error {
+pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> Error {
     Error::new(
         ErrorKind::BudgetExhausted,
         operation,
@@ -51,9 +51,9 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &PoolStats) 
 }
 
 #[cold]
-pub(super) fn timed_out(operation: &'static str, size: Size, stats: PoolStats) -> Error {
+pub(super) fn timed_out(operation: &'static str, size: Size, stats: Stats) -> Error {
     /// Formats the message when somebody reads it.
-    struct InTime(usize, PoolStats);
+    struct InTime(usize, Stats);
 
     impl Display for InTime {
         fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {

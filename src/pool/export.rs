@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::stats::{ClassStats, PoolStats};
+use super::stats::{ClassStats, Stats};
 
 /// One number of a snapshot: its JSON key (which ends in `_ns` for a time), whether it goes up and
 /// down or only grows, what it is, and its value.
@@ -20,7 +20,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 #[rustfmt::skip]
-const POOL: [Metric<PoolStats>; 24] = [
+const POOL: [Metric<Stats>; 24] = [
     ("max_bytes", GAUGE, "The budget.", |s| s.max_bytes as u64),
     ("committed_bytes", GAUGE, "Page-locked now.", |s| s.committed_bytes as u64),
     ("peak_bytes", GAUGE, "The most that was page-locked.", |s| s.peak_bytes as u64),
@@ -58,11 +58,11 @@ const CLASS: [Metric<ClassStats>; 6] = [
     ("growths", COUNTER, "Times that memory was page-locked for one size.", |s| s.growths),
 ];
 
-impl PoolStats {
+impl Stats {
     /// The snapshot as one JSON object. All values but `classes` are integers.
     ///
     /// The keys are the names of the fields, including those of
-    /// [`GrowthFallbacks`](crate::GrowthFallbacks). Times are in nanoseconds: `growths` is the
+    /// [`GrowthFallbacks`](crate::pool::GrowthFallbacks). Times are in nanoseconds: `growths` is the
     /// number of growths, `growth_ns` their time in all, and `longest_growth_ns` the longest;
     /// likewise `waits`, `wait_ns` and `longest_wait_ns`. `classes` is an array of objects with the
     /// fields of [`ClassStats`].

@@ -105,12 +105,12 @@ use crate::memory::{PinnedBuf, PinnedRegion, byte_count};
 use crate::process::on_ordinary_thread;
 #[cfg(feature = "allocator-api2")]
 pub use allocator::PinnedAllocator;
-pub use builder::PinnedPoolBuilder;
+pub use builder::Builder;
 use classes::{MAX_ALIGN, Size, class_of};
 use core::Core;
 pub use options::PageLocking;
 use queue::Waiter;
-pub use stats::{ClassStats, GrowthFallbacks, PoolStats, Timing};
+pub use stats::{ClassStats, Durations, GrowthFallbacks, Stats};
 use table::Table;
 use take::Patience;
 
@@ -298,9 +298,9 @@ impl PinnedPool {
     /// What the pool holds and has done. Takes a short lock. In a forked child all numbers are 0: a
     /// thread that exists only in the parent may hold the lock there.
     #[must_use]
-    pub fn stats(&self) -> PoolStats {
+    pub fn stats(&self) -> Stats {
         let core = &self.handle.core;
-        if core.context.is_current() { core.lock().stats() } else { PoolStats::default() }
+        if core.context.is_current() { core.lock().stats() } else { Stats::default() }
     }
 
     /// Whether memory for a block of so many bytes is being page-locked, or could be.

@@ -1,4 +1,4 @@
-//! What a pool keeps to. [`PinnedPoolBuilder`](super::PinnedPoolBuilder) fills it in.
+//! What a pool keeps to. [`Builder`](super::PinnedPoolBuilder) fills it in.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ pub enum PageLocking {
     /// `mmap` with huge pages on the device's NUMA node, touched by several threads, then
     /// `cudaHostRegister`: in one call, or in several where the system refuses so much at a time.
     /// Where that is not possible the pool falls back to `Allocate`.
-    /// [`PoolStats::fallbacks`](crate::PoolStats::fallbacks) counts both.
+    /// [`Stats::fallbacks`](crate::pool::Stats::fallbacks) counts both.
     #[default]
     Register,
     /// `cudaHostAlloc`, in one call.

@@ -8,7 +8,7 @@ use super::limits::in_units;
 /// How often something happened, and how long it took.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Timing {
+pub struct Durations {
     /// How often.
     pub count: u64,
     /// The sum.
@@ -17,7 +17,7 @@ pub struct Timing {
     pub longest: Duration,
 }
 
-impl Timing {
+impl Durations {
     pub(super) fn add(&mut self, took: Duration) {
         self.count += 1;
         self.total += took;
@@ -72,7 +72,7 @@ pub struct ClassStats {
 /// is exact.
 #[non_exhaustive]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PoolStats {
+pub struct Stats {
     /// The budget.
     pub max_bytes: usize,
     /// Page-locked by the pool now: live, cached, in flight and quarantined blocks, the remainders
@@ -98,9 +98,9 @@ pub struct PoolStats {
     /// Allocations for which no block was free.
     pub misses: u64,
     /// Page-locking of new memory.
-    pub growths: Timing,
+    pub growths: Durations,
     /// Allocations that waited because the budget did not allow new memory.
-    pub waits: Timing,
+    pub waits: Durations,
     /// Times that memory was given back to the system.
     pub trims: u64,
     /// Growths that were done another way than wanted.
@@ -121,8 +121,8 @@ pub(super) struct Counts {
     pub(super) past_hits: u64,
     pub(super) misses: u64,
     pub(super) trims: u64,
-    pub(super) growths: Timing,
-    pub(super) waits: Timing,
+    pub(super) growths: Durations,
+    pub(super) waits: Durations,
     pub(super) fallbacks: GrowthFallbacks,
 }
 
@@ -144,7 +144,7 @@ impl GrowthFallbacks {
     }
 }
 
-impl fmt::Display for PoolStats {
+impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,

@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::ticket::Ticket;
 
-/// A batch on the device, from [`DeviceBatches`](super::DeviceBatches).
+/// A batch on the device, from [`Batches`](super::Batches).
 ///
 /// Work on the stream that the batches were made for is ordered after the copy, also work that this
 /// crate does not know of; work on other streams if it uses the views, as with any buffer.

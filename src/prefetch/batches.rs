@@ -14,7 +14,7 @@ use super::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
 
-const NEXT: &str = "DeviceBatches::next";
+const NEXT: &str = "Batches::next";
 
 /// Batches on the device, made ahead by other threads: an iterator, and its asynchronous form.
 ///
@@ -33,7 +33,7 @@ const NEXT: &str = "DeviceBatches::next";
 /// Dropping it ends the workers, each as soon as it comes back from the producer or from a copy; it
 /// waits for none of them. One whose producer never returns is left behind with the producer.
 /// Device batches live on.
-pub struct DeviceBatches {
+pub struct Batches {
     core: Arc<Core>,
     shelf: Arc<Shelf>,
     stream: Stream,
@@ -41,14 +41,14 @@ pub struct DeviceBatches {
     ended: bool,
 }
 
-impl DeviceBatches {
+impl Batches {
     pub(super) fn new(
         core: Arc<Core>,
         shelf: Arc<Shelf>,
         stream: Stream,
         progress: Progress,
     ) -> Self {
-        DeviceBatches { core, shelf, stream, progress, ended: false }
+        Batches { core, shelf, stream, progress, ended: false }
     }
 
     /// The counters; clones of them live on their own.
@@ -126,7 +126,7 @@ fn is_callers_doing(error: &Error) -> bool {
     matches!(error.kind(), StreamCapturing | Unsupported | WrongThread)
 }
 
-impl Iterator for DeviceBatches {
+impl Iterator for Batches {
     type Item = Result<DeviceBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
@@ -141,9 +141,9 @@ impl Iterator for DeviceBatches {
     }
 }
 
-impl FusedIterator for DeviceBatches {}
+impl FusedIterator for Batches {}
 
-impl Drop for DeviceBatches {
+impl Drop for Batches {
     fn drop(&mut self) {
         if self.stream.timeline.context().is_current() {
             self.shelf.close();
@@ -152,9 +152,9 @@ impl Drop for DeviceBatches {
     }
 }
 
-impl fmt::Debug for DeviceBatches {
+impl fmt::Debug for Batches {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DeviceBatches")
+        f.debug_struct("Batches")
             .field("stream", &self.stream)
             .field("progress", &self.progress)
             .finish_non_exhaustive()

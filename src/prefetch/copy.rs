@@ -11,7 +11,7 @@
 use std::error::Error as StdError;
 use std::sync::Arc;
 
-use super::host::{FillBlock, HostBatch, HostSlices, IntoHostBatch};
+use super::host::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use super::parts::Parts;
 use super::progress::Progress;
 use super::shelf::{Set, Shelf};
@@ -43,7 +43,7 @@ pub(super) struct Copier {
     shelf: Arc<Shelf>,
     progress: Progress,
     /// Empty between two batches, but for their memory.
-    slices: HostSlices<'static>,
+    slices: Slices<'static>,
     entries: Vec<Entry<'static>>,
 }
 
@@ -54,7 +54,7 @@ impl Copier {
             blocks: Blocks { pool: pool.clone(), kept: [None, None] },
             shelf: shelf.clone(),
             progress: progress.clone(),
-            slices: HostSlices::default(),
+            slices: Slices::default(),
             entries: Vec::new(),
         })
     }
@@ -67,7 +67,7 @@ impl Copier {
         wanted: impl FnOnce(usize) -> bool,
     ) -> Result<Option<Copied>> {
         let mut batch = item.into_batch().map_err(|source| failed(number, source))?;
-        let mut slices: HostSlices<'_> = std::mem::take(&mut self.slices);
+        let mut slices: Slices<'_> = std::mem::take(&mut self.slices);
         batch.visit(&mut slices);
         if let Some(error) = slices.error.take() {
             return Err(error);
@@ -184,11 +184,11 @@ impl Blocks {
     }
 }
 
-impl HostSlices<'_> {
+impl Slices<'_> {
     /// The same memory, for another batch.
-    fn emptied(mut self) -> HostSlices<'static> {
+    fn emptied(mut self) -> Slices<'static> {
         self.parts.clear();
-        HostSlices { parts: self.parts, sources: emptied(self.sources), error: None }
+        Slices { parts: self.parts, sources: emptied(self.sources), error: None }
     }
 }
 

@@ -20,7 +20,7 @@ type Failure = Box<dyn StdError + Send + Sync>;
 /// to slices.
 ///
 /// ```
-/// use pinlane::{HostBatch, HostSlices};
+/// use pinlane::{HostBatch, Slices};
 ///
 /// struct Samples {
 ///     images: Vec<f32>,
@@ -28,7 +28,7 @@ type Failure = Box<dyn StdError + Send + Sync>;
 /// }
 ///
 /// impl HostBatch for Samples {
-///     fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+///     fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
 ///         slices.slice("images", &self.images);
 ///         slices.slice("labels", &self.labels);
 ///     }
@@ -36,9 +36,9 @@ type Failure = Box<dyn StdError + Send + Sync>;
 /// ```
 pub trait HostBatch {
     /// Names every slice of the batch. Called once, by a worker.
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>);
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>);
 
-    /// Writes the slices that [`visit`](Self::visit) has [reserved](HostSlices::reserve). Called
+    /// Writes the slices that [`visit`](Self::visit) has [reserved](Slices::reserve). Called
     /// once, by the same worker, if there are any.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl<B: HostBatch, E: Into<Failure>> IntoHostBatch for Result<B, E> {
 
 /// The slices of a batch, as [`HostBatch::visit`] names them.
 #[derive(Debug, Default)]
-pub struct HostSlices<'a> {
+pub struct Slices<'a> {
     pub(super) parts: Parts,
     /// As many as parts; `None` for those that are to be filled.
     pub(super) sources: Vec<Option<&'a [u8]>>,
@@ -90,7 +90,7 @@ pub struct HostSlices<'a> {
     pub(super) error: Option<Error>,
 }
 
-impl<'a> HostSlices<'a> {
+impl<'a> Slices<'a> {
     /// A slice of ordinary memory. A second slice of the same name makes the batch an error.
     pub fn slice<T: Pod>(&mut self, name: &str, slice: &'a [T]) {
         let source = Some(bytemuck::cast_slice(slice));
@@ -100,7 +100,7 @@ impl<'a> HostSlices<'a> {
     /// Page-locked room for `len` elements, which [`HostBatch::fill`] writes. Names are as for
     /// [`slice`](Self::slice).
     pub fn reserve<T: Pod>(&mut self, name: &str, len: usize) {
-        match byte_count::<T>("HostSlices::reserve", len) {
+        match byte_count::<T>("Slices::reserve", len) {
             Ok(bytes) => self.push(name, bytes, size_of::<T>(), None),
             Err(error) => drop(self.error.get_or_insert(error)),
         }
@@ -151,24 +151,24 @@ impl FillBlock<'_> {
 
 /// Room for a slice in a [`FillBatch`].
 #[derive(Clone, Debug)]
-pub struct Space {
+pub struct Reserved {
     name: Cow<'static, str>,
     bytes: Option<usize>,
 }
 
-impl Space {
+impl Reserved {
     /// For `len` elements. A size that overflows makes the batch an error.
     pub fn of<T: Pod>(name: impl Into<Cow<'static, str>>, len: usize) -> Self {
-        Space { name: name.into(), bytes: len.checked_mul(size_of::<T>()) }
+        Reserved { name: name.into(), bytes: len.checked_mul(size_of::<T>()) }
     }
 }
 
 /// A batch that a closure writes straight into page-locked memory, on a worker's thread.
 ///
 /// ```
-/// use pinlane::{FillBatch, Space};
+/// use pinlane::{FillBatch, Reserved};
 ///
-/// let batch = FillBatch::new([Space::of::<f32>("x", 1000), Space::of::<u8>("y", 10)], |block| {
+/// let batch = FillBatch::new([Reserved::of::<f32>("x", 1000), Reserved::of::<u8>("y", 10)], |block| {
 ///     block.slice_mut::<f32>("x")?.fill(0.5);
 ///     block.slice_mut::<u8>("y")?.fill(1);
 ///     Ok::<(), pinlane::Error>(())
@@ -177,7 +177,7 @@ impl Space {
 /// ```
 #[derive(Debug)]
 pub struct FillBatch<const N: usize, F> {
-    spaces: [Space; N],
+    spaces: [Reserved; N],
     fill: Option<F>,
 }
 
@@ -189,7 +189,7 @@ where
     /// A batch of these slices, which `fill` is to write. Whatever it leaves has unspecified
     /// contents.
     #[must_use]
-    pub fn new(spaces: [Space; N], fill: F) -> Self {
+    pub fn new(spaces: [Reserved; N], fill: F) -> Self {
         FillBatch { spaces, fill: Some(fill) }
     }
 }
@@ -199,7 +199,7 @@ where
     F: FnOnce(&mut FillBlock<'_>) -> Result<(), E>,
     E: Into<Failure>,
 {
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         for space in &self.spaces {
             slices.reserve::<u8>(&space.name, space.bytes.unwrap_or(usize::MAX));
         }
@@ -213,19 +213,19 @@ where
 /// A slice of elements, whoever owns it.
 pub trait Elements {
     #[doc(hidden)]
-    fn show<'a>(&'a self, name: &str, slices: &mut HostSlices<'a>);
+    fn show<'a>(&'a self, name: &str, slices: &mut Slices<'a>);
 }
 
 macro_rules! slices {
     ($([$($generics:tt)*] $type:ty;)*) => {$(
         impl<$($generics)*> Elements for $type {
-            fn show<'a>(&'a self, name: &str, slices: &mut HostSlices<'a>) {
+            fn show<'a>(&'a self, name: &str, slices: &mut Slices<'a>) {
                 slices.slice::<T>(name, self);
             }
         }
 
         impl<$($generics)*> HostBatch for $type {
-            fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+            fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
                 self.show("0", slices);
             }
         }
@@ -243,7 +243,7 @@ slices! {
 macro_rules! tuples {
     ($(($($slice:ident $name:literal),+))*) => {$(
         impl<$($slice: Elements),+> HostBatch for ($($slice,)+) {
-            fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+            fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
                 #[allow(non_snake_case)]
                 let ($($slice,)+) = self;
                 $($slice.show($name, slices);)+
@@ -260,13 +260,13 @@ tuples! {
 }
 
 impl<K: AsRef<str>, S: Elements> HostBatch for BTreeMap<K, S> {
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         self.iter().for_each(|(name, slice)| slice.show(name.as_ref(), slices));
     }
 }
 
 impl<K: AsRef<str>, S: Elements, H: BuildHasher> HostBatch for HashMap<K, S, H> {
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         self.iter().for_each(|(name, slice)| slice.show(name.as_ref(), slices));
     }
 }

@@ -42,8 +42,8 @@ mod worker;
 use std::sync::Arc;
 
 pub use batch::DeviceBatch;
-pub use batches::DeviceBatches;
-pub use host::{Elements, FillBatch, FillBlock, HostBatch, HostSlices, IntoHostBatch, Space};
+pub use batches::Batches;
+pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
 pub use progress::Progress;
 
 use self::core::{Core, START};
@@ -127,7 +127,7 @@ where
     }
 
     /// How many threads pull, fill and copy; 2 unless said, which saturate the link since large
-    /// copies have the [copy team](crate::CopyTeam)'s help. More are of use when filling or
+    /// copies have the [copy team](crate::staging::CopyTeam)'s help. More are of use when filling or
     /// [`into_batch`](IntoHostBatch::into_batch) takes long. 1 to 256.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
@@ -157,7 +157,7 @@ where
     /// [`StreamCapturing`](ErrorKind::StreamCapturing),
     /// [`ForkedProcess`](ErrorKind::ForkedProcess); [`Unsupported`](ErrorKind::Unsupported) if no
     /// thread can be started; what `cudaStreamCreateWithPriority` reports.
-    pub fn start(self) -> Result<DeviceBatches> {
+    pub fn start(self) -> Result<Batches> {
         if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
             return Err(Error::new(
                 ErrorKind::InvalidValue,
@@ -171,7 +171,7 @@ where
         let (core, progress) = (Arc::new(Core::new(depth, ordered)), Progress::default());
         let shelf = Arc::new(Shelf::new(&stream, depth));
         // Dropped by an error below, it stops the workers that have started.
-        let consumer = DeviceBatches::new(core.clone(), shelf.clone(), stream, progress.clone());
+        let consumer = Batches::new(core.clone(), shelf.clone(), stream, progress.clone());
         Pipeline::start(batches, drop_last, core, progress, &shelf, &pool, workers)?;
         Ok(consumer)
     }

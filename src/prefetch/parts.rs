@@ -44,7 +44,7 @@ impl Parts {
 
     /// `size` is that of an element: views count in elements from the start of the batch's memory.
     pub(super) fn push(&mut self, name: &str, bytes: usize, size: usize) -> Result<()> {
-        const OPERATION: &str = "HostSlices::slice";
+        const OPERATION: &str = "Slices::slice";
         if self.find(name).is_some() {
             return Err(Error::new(
                 ErrorKind::InvalidValue,

@@ -12,8 +12,8 @@ pub mod support;
 use std::sync::Arc;
 
 use pinlane::Device;
-use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::driver::{Driver, Ordinal, cuda_runtime};
+use pinlane::emulated::{Emulator, Execution};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {

@@ -9,8 +9,8 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pinlane::driver::emulated::{Emulator, Execution, Usage};
 use pinlane::driver::{Call, RawStream};
+use pinlane::emulated::{Emulator, Execution, Usage};
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 
 use super::{devices_of, emulator};

@@ -195,7 +195,7 @@ fn the_ring_stays_within_its_budget() {
     use example::load::load;
     use example::tensor_file::TensorFile;
     let file = Scratch::with("budget", &file_of_tensors(&[1 << 20, 1 << 18]));
-    let emulator = pinlane::driver::emulated::Emulator::new();
+    let emulator = pinlane::emulated::Emulator::new();
     let device = pinlane::Device::of_emulator(&emulator, 0).expect("an emulated device");
     let staging =
         pinlane::staging::Staging::new().ring_bytes(65_536).slot_bytes(8192).first_bytes(1024);

@@ -6,10 +6,10 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::common::{Target, driver, target};
-use pinlane::driver::emulated::{Emulator, Execution};
 use pinlane::driver::{
     DevicePtr, Driver, HostFlags, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
+use pinlane::emulated::{Emulator, Execution};
 
 /// A driver and what the tests do with it over and over.
 #[derive(Clone)]

@@ -339,18 +339,18 @@ mod pool {
 
     pub mod errors {
         use super::classes::Size;
-        use super::stats::PoolStats;
+        use super::stats::Stats;
         use crate::error::Error;
 
         pub fn not_ready(_: &'static str, _: Size) -> Error {
             Error("not ready")
         }
 
-        pub fn exhausted(_: &'static str, _: Size, _: &PoolStats) -> Error {
+        pub fn exhausted(_: &'static str, _: Size, _: &Stats) -> Error {
             Error("exhausted")
         }
 
-        pub fn timed_out(_: &'static str, _: Size, _: PoolStats) -> Error {
+        pub fn timed_out(_: &'static str, _: Size, _: Stats) -> Error {
             Error("timed out")
         }
     }

@@ -10,7 +10,7 @@ use std::ptr::NonNull;
 use allocator_api2::alloc::Allocator;
 use allocator_api2::boxed::Box;
 use allocator_api2::vec::Vec as PinnedVec;
-use pinlane::{PinnedAllocator, PinnedPool};
+use pinlane::{PinnedPool, pool::PinnedAllocator};
 use proptest::prelude::*;
 
 use crate::common;

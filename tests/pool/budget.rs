@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 use pinlane::{ErrorKind, PinnedBuf, PinnedPool, Result};
 
 use crate::support::{BLOCK, LEN, Rig, block_on, eventually, watched};

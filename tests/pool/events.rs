@@ -7,7 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Execution, Fault};
+use pinlane::emulated::{Execution, Fault};
 use pinlane::{CudaCode, ErrorKind, PinnedPool};
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};

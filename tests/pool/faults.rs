@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
 use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream};
 
 use crate::support::{BLOCK, LEN, eventually, raw, watched};

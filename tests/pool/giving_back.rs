@@ -13,8 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution};
-use pinlane::{Device, ErrorKind, PageLocking, PinnedBuf, PinnedPool, PinnedPoolBuilder, Result};
+use pinlane::emulated::{Emulator, Execution};
+use pinlane::{
+    Device, ErrorKind, PinnedBuf, PinnedPool, Result,
+    pool::{Builder, PageLocking},
+};
 
 use crate::assert_adds_up;
 use crate::support::{BLOCK, LEN, Rig, block_on, eventually, watched};
@@ -22,9 +25,7 @@ use crate::support::{BLOCK, LEN, Rig, block_on, eventually, watched};
 const MIB: usize = 1 << 20;
 
 /// A machine of two devices, and a pool on the first.
-fn pool_with(
-    options: impl FnOnce(PinnedPoolBuilder) -> PinnedPoolBuilder,
-) -> (Emulator, Vec<Device>, PinnedPool) {
+fn pool_with(options: impl FnOnce(Builder) -> Builder) -> (Emulator, Vec<Device>, PinnedPool) {
     let emulator = Emulator::builder().devices(2).build();
     let devices: Vec<_> =
         (0..2).map(|ordinal| Device::of_emulator(&emulator, ordinal).unwrap()).collect();

@@ -1,13 +1,16 @@
 //! Growth that the system refuses: in one piece, or altogether.
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Fault};
-use pinlane::{CudaCode, Device, ErrorKind, PageLocking, PinnedPool, PinnedPoolBuilder};
+use pinlane::emulated::{Emulator, Fault};
+use pinlane::{
+    CudaCode, Device, ErrorKind, PinnedPool,
+    pool::{Builder, PageLocking},
+};
 
 const MIB: usize = 1 << 20;
 
 /// A pool on a machine that page-locks at most `limit` bytes in one call.
-fn limited(limit: usize) -> (Emulator, PinnedPoolBuilder) {
+fn limited(limit: usize) -> (Emulator, Builder) {
     let code = CudaCode::MEMORY_ALLOCATION;
     let emulator = Emulator::builder().page_lock_limit(limit, code).build();
     let device = Device::of_emulator(&emulator, 0).unwrap();

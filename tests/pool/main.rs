@@ -38,11 +38,11 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
 use common::{executor, support};
-use pinlane::driver::emulated::Emulator;
-use pinlane::{PinnedPool, PoolStats};
+use pinlane::emulated::Emulator;
+use pinlane::{PinnedPool, pool::Stats};
 
 /// Checks the pool's numbers while nobody allocates or drops.
-fn assert_adds_up(pool: &PinnedPool, emulator: &Emulator) -> PoolStats {
+fn assert_adds_up(pool: &PinnedPool, emulator: &Emulator) -> Stats {
     let stats = pool.stats();
     let mut sums = [0; 4];
     for class in &stats.classes {

@@ -1,7 +1,7 @@
 //! Page-locked memory of every origin, on the device that the tests run on: what the runtime itself
 //! must accept.
 
-use pinlane::{Device, PageLocking, PinnedPool, PinnedSlice, PinnedSliceMut, Stream};
+use pinlane::{Device, PinnedPool, PinnedSlice, PinnedSliceMut, Stream, pool::PageLocking};
 
 use crate::common;
 

@@ -14,9 +14,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
-    Device, DeviceBuf, Error, ErrorKind, PageLocking, PinnedBuf, PinnedPool, Result, Stream,
+    Device, DeviceBuf, Error, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, pool::PageLocking,
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;

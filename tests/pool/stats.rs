@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use pinlane::PoolStats;
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
+use pinlane::pool::Stats;
 
 use crate::support::{BLOCK, Rig};
 
 /// The snapshot of a pool that has seen something of everything: live, cached and in flight, two
 /// classes, hits, misses, a wait, a trim.
-fn busy_pool() -> PoolStats {
+fn busy_pool() -> Stats {
     let rig = Rig::new(Execution::Lazy, 0, 2);
     let (host, mut gpu) = (rig.host(1), rig.gpu());
     rig.stream.upload(&host, &mut gpu).unwrap();
@@ -36,7 +36,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 /// Everything that is exported, by JSON key.
-fn expected(stats: &PoolStats) -> BTreeMap<&'static str, u64> {
+fn expected(stats: &Stats) -> BTreeMap<&'static str, u64> {
     BTreeMap::from([
         ("max_bytes", stats.max_bytes as u64),
         ("committed_bytes", stats.committed_bytes as u64),
@@ -65,8 +65,8 @@ fn expected(stats: &PoolStats) -> BTreeMap<&'static str, u64> {
     ])
 }
 
-fn expected_of_classes(stats: &PoolStats) -> Vec<BTreeMap<&'static str, u64>> {
-    let of_class = |class: &pinlane::ClassStats| {
+fn expected_of_classes(stats: &Stats) -> Vec<BTreeMap<&'static str, u64>> {
+    let of_class = |class: &pinlane::pool::ClassStats| {
         BTreeMap::from([
             ("block_bytes", class.block_bytes as u64),
             ("blocks", class.blocks as u64),
@@ -87,7 +87,7 @@ fn numbers(object: &serde_json::Value) -> BTreeMap<&str, u64> {
 
 #[test]
 fn json_holds_every_number_of_the_snapshot() {
-    for stats in [busy_pool(), PoolStats::default()] {
+    for stats in [busy_pool(), Stats::default()] {
         let json: serde_json::Value = serde_json::from_str(&stats.to_json()).unwrap();
         assert_eq!(numbers(&json), expected(&stats));
         let classes = json["classes"].as_array().unwrap();
@@ -192,7 +192,7 @@ fn in_prometheus(prefix: &str, key: &str, number: u64) -> (String, String) {
 
 #[test]
 fn prometheus_gets_every_number_of_the_snapshot_once() {
-    for (stats, pool) in [(busy_pool(), "loader"), (PoolStats::default(), "a \"b\" \\ \n c")] {
+    for (stats, pool) in [(busy_pool(), "loader"), (Stats::default(), "a \"b\" \\ \n c")] {
         let families = parse(&stats.to_prometheus(pool));
         let mut names = BTreeSet::new();
         let mut check = |prefix, key, number, labels: &Labels| {
@@ -235,7 +235,7 @@ fn prometheus_names_carry_their_units() {
 
 #[test]
 fn a_snapshot_reads_well() {
-    let mut stats = PoolStats::default();
+    let mut stats = Stats::default();
     stats.max_bytes = 64 << 20;
     stats.committed_bytes = (4 << 20) + (64 << 10);
     stats.peak_bytes = 5 << 20;

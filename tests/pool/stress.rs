@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::thread;
 use std::time::Instant;
 
-use pinlane::driver::emulated::Emulator;
+use pinlane::emulated::Emulator;
 use pinlane::{Device, ErrorKind, PinnedBuf, PinnedPool, Result};
 
 use crate::assert_adds_up;

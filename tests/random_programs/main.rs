@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use common::{Target, devices_of, emulator, target};
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
 use pinlane::{CudaCode, Device};
 use program::{Family, Machine, Op, Setup, Watch, program};
 use proptest::prelude::*;

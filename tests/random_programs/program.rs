@@ -28,7 +28,7 @@ mod watch;
 use std::ops::{Deref, Range};
 use std::time::Duration;
 
-use pinlane::driver::emulated::Emulator;
+use pinlane::emulated::Emulator;
 use pinlane::{
     Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Registered, Result, Stream, StreamOptions,
     Ticket, staging::Staging,

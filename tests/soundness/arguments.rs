@@ -3,7 +3,7 @@
 use std::ops::Bound;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault};
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{
     CudaCode, Device, DeviceBuf, DeviceSlice, DeviceSliceMut, Error, ErrorKind, PinnedBuf,
     PinnedPool, PinnedSlice, PinnedSliceMut, Stream, Ticket,

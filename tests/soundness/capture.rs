@@ -3,7 +3,7 @@
 use std::thread;
 
 use pinlane::ErrorKind;
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 
 use crate::support::{LEN, Rig, on_lazy_machines, raw};
 

@@ -1,7 +1,7 @@
 //! Rules 4 and 7: calls that fail, at every point where that could lose track of the device.
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault};
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{CudaCode, ErrorKind};
 
 use crate::support::{BLOCK, LEN, Rig, on_lazy_machines, watched};

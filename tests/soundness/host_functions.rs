@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::channel;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Execution, Fault};
+use pinlane::emulated::{Execution, Fault};
 use pinlane::{CudaCode, ErrorKind, PinnedPool};
 
 use crate::common;

@@ -5,7 +5,7 @@ use std::mem::forget;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 use pinlane::{ErrorKind, PinnedPool};
 
 use crate::common;

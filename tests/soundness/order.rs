@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, StreamOptions};
 
 use crate::common::{self, devices_of};

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use pinlane::driver::emulated::{Execution, Fault};
 use pinlane::driver::{Call, cuda_runtime};
-use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, PoolStats};
+use pinlane::emulated::{Execution, Fault};
+use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, pool::Stats};
 
 use crate::common::process::{in_a_forked_child, is_alone};
 use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
@@ -64,7 +64,7 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
             refused(host.write()),
             refused(host.try_read()),
             refused(back.try_write()),
-            pool.stats() == PoolStats::default(),
+            pool.stats() == Stats::default(),
             cuda_runtime().is_none() || refused(Device::open(0)),
             cuda_runtime().is_none() || Device::available().is_empty(),
             all_calls(emulator) == before,
@@ -101,7 +101,7 @@ fn rule_14_drops_in_a_forked_child_wait_for_no_lock() {
             let host = rig.pool.alloc::<u32>(LEN).unwrap();
             in_a_forked_child(|| {
                 drop(host);
-                i32::from(rig.pool.stats() != PoolStats::default())
+                i32::from(rig.pool.stats() != Stats::default())
             });
         }
     });

@@ -7,7 +7,7 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 use pinlane::{PinnedPool, Ticket};
 
 use crate::common;

@@ -2,6 +2,6 @@
 
 struct Mine;
 
-impl pinlane::Tracked for Mine {}
+impl pinlane::memory::Tracked for Mine {}
 
 fn main() {}

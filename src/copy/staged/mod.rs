@@ -80,7 +80,7 @@ use super::route::Abilities;
 use crate::context::Context;
 use crate::error::{ErrorKind, Result};
 use crate::memory::PinnedBuf;
-use crate::pool::{PinnedPool, PinnedPoolBuilder};
+use crate::pool::{Builder, PinnedPool};
 use crate::timeline::Timeline;
 
 /// Errors that mean: the pool has no block to give.
@@ -108,7 +108,7 @@ pub(crate) struct Engine {
 
 impl Engine {
     pub(crate) fn new(context: &Arc<Context>, options: Staging) -> Result<Self> {
-        let pool = || PinnedPoolBuilder::new(context).mapped(true);
+        let pool = || Builder::new(context).mapped(true);
         let small = pool().max_bytes(options.ring_bytes / 2).build()?;
         let lists = pool().build()?;
         let pool = pool().max_bytes(options.ring_bytes + options.ring_bytes / 2).build()?;

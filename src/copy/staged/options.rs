@@ -3,7 +3,7 @@
 use crate::error::{Error, ErrorKind, Result};
 
 /// The page-locked memory through which copies of pageable memory go: how much, and in which
-/// portions. One for each device; see [`Device::set_staging`].
+/// portions. One for each device; see [`Device::set_staging`](crate::Device::set_staging).
 #[derive(Clone, Debug)]
 pub struct Staging {
     pub(super) ring_bytes: usize,

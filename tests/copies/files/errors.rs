@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault};
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Stream, file::FileReader};
 
 use super::support::{LARGE_SLOT, SLOT, Scratch, contents, device, emulator};

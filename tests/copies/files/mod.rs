@@ -4,7 +4,7 @@
 mod errors;
 mod support;
 
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 use pinlane::{Device, PinnedPool, Result, file::FileReader};
 use proptest::prelude::*;
 

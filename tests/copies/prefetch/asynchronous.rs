@@ -6,8 +6,8 @@ use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
-use pinlane::driver::emulated::Execution;
-use pinlane::prefetch::{DeviceBatches, Prefetch};
+use pinlane::emulated::Execution;
+use pinlane::prefetch::{Batches, Prefetch};
 
 use super::{Rig, contents, pattern};
 use crate::common::executor::{self, Work};
@@ -57,7 +57,7 @@ impl Wake for Count {
     }
 }
 
-fn is_pending(prefetch: &mut DeviceBatches, count: &Arc<Count>) -> bool {
+fn is_pending(prefetch: &mut Batches, count: &Arc<Count>) -> bool {
     let waker = Waker::from(count.clone());
     prefetch.poll_next(&mut Context::from_waker(&waker)).is_pending()
 }

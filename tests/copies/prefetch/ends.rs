@@ -5,10 +5,10 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use pinlane::driver::emulated::Execution;
+use pinlane::emulated::Execution;
 use pinlane::{
     ErrorKind,
-    prefetch::{FillBatch, Prefetch, Space},
+    prefetch::{FillBatch, Prefetch, Reserved},
 };
 
 use super::{Rig, contents, pattern};
@@ -96,7 +96,7 @@ fn dropping_does_not_wait_for_a_closure_or_the_device() {
         let (entered, heard) = (inside.clone(), receiver.clone());
         let batches = (0..).map(move |_| {
             let (entered, heard) = (entered.clone(), heard.clone());
-            FillBatch::new([Space::of::<u8>("0", 100)], move |_| {
+            FillBatch::new([Reserved::of::<u8>("0", 100)], move |_| {
                 entered.fetch_add(1, SeqCst);
                 let _ = heard.lock().unwrap().recv();
                 Ok::<(), pinlane::Error>(())

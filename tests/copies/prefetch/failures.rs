@@ -6,12 +6,11 @@ use std::panic::{AssertUnwindSafe, catch_unwind, panic_any};
 use std::sync::Arc;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault};
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{
     CudaCode, ErrorKind, Result,
     prefetch::{
-        DeviceBatch, DeviceBatches, FillBatch, HostBatch, HostSlices, IntoHostBatch, Prefetch,
-        Space,
+        Batches, DeviceBatch, FillBatch, HostBatch, IntoHostBatch, Prefetch, Reserved, Slices,
     },
 };
 
@@ -29,7 +28,7 @@ impl fmt::Display for Torn {
 
 impl Error for Torn {}
 
-fn start<I>(rig: &Rig, batches: I) -> DeviceBatches
+fn start<I>(rig: &Rig, batches: I) -> Batches
 where
     I: Iterator + Send + 'static,
     I::Item: IntoHostBatch + Send,
@@ -72,7 +71,7 @@ fn errors_of_a_closure_come_in_place() {
     watched(|| {
         let rig = Rig::new(Execution::Lazy, 1);
         let batches = (0..20).map(|n| {
-            FillBatch::new([Space::of::<u8>("0", 5000)], move |block| {
+            FillBatch::new([Reserved::of::<u8>("0", 5000)], move |block| {
                 if n % 3 == 1 {
                     return Err(Torn(n));
                 }
@@ -99,7 +98,7 @@ struct Panicky {
 }
 
 impl HostBatch for Panicky {
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         slices.slice("0", &self.bytes);
         if let Some(payload) = &self.in_visit {
             panic_any(payload.clone());
@@ -116,7 +115,7 @@ impl Drop for Panicky {
 }
 
 /// Takes what there is up to the panic, which must come at `number`, and gives its payload.
-fn up_to_the_panic(rig: &Rig, mut batches: DeviceBatches, number: usize) -> Arc<str> {
+fn up_to_the_panic(rig: &Rig, mut batches: Batches, number: usize) -> Arc<str> {
     for number in 0..number {
         let batch = batches.next().expect("more").expect("no faults");
         is_intact(rig, &batch, number, 3000);
@@ -155,7 +154,7 @@ fn panics_go_on_in_the_consumer_in_place() {
         let copy = payload.clone();
         let in_fill = (0..).map(move |n| {
             let copy = copy.clone();
-            FillBatch::new([Space::of::<u8>("0", 3000)], move |block| {
+            FillBatch::new([Reserved::of::<u8>("0", 3000)], move |block| {
                 if n == 3 {
                     panic_any(copy);
                 }
@@ -173,7 +172,7 @@ fn panics_go_on_in_the_consumer_in_place() {
 fn a_batch_that_makes_no_sense_is_an_error() {
     struct Twice;
     impl HostBatch for Twice {
-        fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+        fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
             slices.slice("x", &[1u8]);
             slices.reserve::<u8>("x", 1);
         }
@@ -182,13 +181,13 @@ fn a_batch_that_makes_no_sense_is_an_error() {
     let kind = |batch: Option<Result<DeviceBatch>>| batch.expect("one").map_err(|e| e.kind()).err();
     assert_eq!(kind(start(&rig, [Twice].into_iter()).next()), Some(ErrorKind::InvalidValue));
     for len in [usize::MAX, usize::MAX / 2, usize::MAX / 8] {
-        let space = [Space::of::<u64>("x", len), Space::of::<u8>("y", 300)];
+        let space = [Reserved::of::<u64>("x", len), Reserved::of::<u8>("y", 300)];
         let batch = FillBatch::new(space, |_| Ok::<(), pinlane::Error>(()));
         let result = kind(start(&rig, [batch].into_iter()).next());
         assert_eq!(result, Some(ErrorKind::InvalidValue), "{len}");
     }
     // As large as a pool will never be.
-    let batch = FillBatch::new([Space::of::<u8>("x", 64 << 20)], |_| Ok::<(), Torn>(()));
+    let batch = FillBatch::new([Reserved::of::<u8>("x", 64 << 20)], |_| Ok::<(), Torn>(()));
     assert_eq!(kind(start(&rig, [batch].into_iter()).next()), Some(ErrorKind::BudgetExhausted));
     for (depth, workers) in [(0, 1), (1, 0), (1 << 17, 1), (1, 257)] {
         let prefetch = Prefetch::new([[1u8]], &rig.pool, &rig.stream).depth(depth).workers(workers);

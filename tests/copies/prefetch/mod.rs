@@ -14,7 +14,7 @@ mod failures;
 mod model;
 mod order;
 
-use pinlane::driver::emulated::{Emulator, Execution, Usage};
+use pinlane::emulated::{Emulator, Execution, Usage};
 use pinlane::{Device, PinnedPool, Stream, prefetch::DeviceBatch, staging::Staging};
 
 use crate::common::support::eventually;

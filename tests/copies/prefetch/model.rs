@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::error::Error;
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::Execution;
-use pinlane::prefetch::{DeviceBatch, FillBlock, HostBatch, HostSlices, Prefetch};
+use pinlane::emulated::Execution;
+use pinlane::prefetch::{DeviceBatch, FillBlock, HostBatch, Prefetch, Slices};
 use proptest::prelude::*;
 
 use super::{Rig, contents, pattern};
@@ -64,7 +64,7 @@ impl Mixed {
 }
 
 impl HostBatch for Mixed {
-    fn visit<'a>(&'a self, slices: &mut HostSlices<'a>) {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
         for (name, bytes, reserved) in &self.slices {
             if *reserved {
                 slices.reserve::<u8>(name, bytes.len());

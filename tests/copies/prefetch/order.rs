@@ -7,8 +7,8 @@
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
 
-use pinlane::driver::emulated::Execution;
 use pinlane::driver::{Call, HostFlags};
+use pinlane::emulated::Execution;
 use pinlane::{
     ErrorKind,
     prefetch::{DeviceBatch, Prefetch},

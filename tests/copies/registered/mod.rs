@@ -10,9 +10,12 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use pinlane::driver::emulated::{Execution, Fault};
 use pinlane::driver::{Call, HostFlags};
-use pinlane::{CudaCode, Device, ErrorKind, HostMemory, Refused};
+use pinlane::emulated::{Execution, Fault};
+use pinlane::{
+    CudaCode, Device, ErrorKind,
+    memory::{HostMemory, Refused},
+};
 
 use crate::common::support::{LEN, Rig, eventually, watched};
 

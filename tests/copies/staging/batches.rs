@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     Device, DeviceBuf, DeviceSlice, ErrorKind, PinnedPool, Result, Stream, Ticket,
     batch::{Download, HostSliceMut, Route, Upload},

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     Device, DeviceBuf, PinnedPool, Stream, StreamOptions,
     batch::{Download, Route, Upload},

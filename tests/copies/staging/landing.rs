@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution, Fault};
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, batch::Download};
 use proptest::prelude::*;
 

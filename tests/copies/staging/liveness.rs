@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     Device, Stream,
     batch::{Download, Upload},

@@ -1,6 +1,6 @@
 //! Copies inside the function that is told of each item.
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{ErrorKind, batch::Download};
 
 use super::support::{bytes, device};

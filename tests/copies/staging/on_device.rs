@@ -1,6 +1,6 @@
 //! Batches between device buffers, of one device or of two, against `memcpy`.
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, DeviceBuf, batch::DeviceCopy};
 use proptest::prelude::*;
 

@@ -2,7 +2,7 @@
 //! and leave the caller's memory alone once they have returned.
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     Device, PinnedPool, Stream,
     batch::{Download, Route, Upload},

@@ -1,7 +1,7 @@
 //! Destinations that overlap, possible in borrowed memory only, are refused before anything is
 //! enqueued.
 
-use pinlane::driver::emulated::Emulator;
+use pinlane::emulated::Emulator;
 use pinlane::{
     Device, DeviceBuf, ErrorKind, PinnedPool, Stream,
     batch::{DeviceCopy, Download, Upload},

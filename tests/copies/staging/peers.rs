@@ -1,7 +1,7 @@
 //! Two devices, and whether they reach each other's memory.
 
 use pinlane::driver::Call;
-use pinlane::driver::emulated::{Emulator, Fault};
+use pinlane::emulated::{Emulator, Fault};
 use pinlane::{CudaCode, Device, batch::DeviceCopy};
 
 #[test]

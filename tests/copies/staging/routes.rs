@@ -3,7 +3,7 @@
 
 use pinlane::batch::{Download, Route, Upload};
 use pinlane::driver::Call::{self, CopyBatch, CopyD2H, CopyH2D, MoveItems};
-use pinlane::driver::emulated::Emulator;
+use pinlane::emulated::Emulator;
 use pinlane::{Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Stream};
 
 use super::support::{ByRoute, ROUTES, bytes, device_of, pinned, shared, views};

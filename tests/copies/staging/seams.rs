@@ -1,6 +1,6 @@
 //! Page-locked memory of several registrations: no copy spans two of them.
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     CudaCode, PinnedPool,
     batch::{Download, Route, Upload},

@@ -1,6 +1,6 @@
 //! One slice up and down, between every alignment, of every length up to three slots.
 
-use pinlane::driver::emulated::Emulator;
+use pinlane::emulated::Emulator;
 use pinlane::{Device, Result};
 
 use super::support::{EXECUTIONS, SLOT, bytes, device, device_of, install_team, shared};

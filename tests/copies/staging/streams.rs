@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use pinlane::driver::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, StreamOptions,
     batch::{DeviceCopy, Download, Route, Upload},

@@ -6,8 +6,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::batch::{Download, Downloads, Route, Upload, Uploads};
-use pinlane::driver::emulated::{Emulator, Execution, Usage};
 use pinlane::driver::{Call, RawStream};
+use pinlane::emulated::{Emulator, Execution, Usage};
 use pinlane::staging::{CopyTeam, Staging};
 use pinlane::{Device, DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedPool, Result, Stream, Ticket};
 use proptest::test_runner::Config;

@@ -5,8 +5,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
-use pinlane::driver::emulated::{Emulator, Fault};
 use pinlane::driver::{Call, RawStream};
+use pinlane::emulated::{Emulator, Fault};
 use pinlane::{CudaCode, DeviceBuf, Error, ErrorKind, Result, Ticket};
 
 use super::behind::{Behind, Kind, Set, Uses};
