@@ -1,8 +1,8 @@
 //! The layers of the crate: an arrow never runs back up, and files stay small.
 //!
 //! ```text
-//!   capi -> transfer -> pool -> memory -> stream, timeline, ticket, device, context, process, wakers
-//!        -> driver -> sys
+//!   capi -> transfer -> pool -> memory
+//!        -> stream, timeline, ticket, device, context, process, wakers -> driver -> sys
 //! ```
 //!
 //! Everything may use `error` and `sync`. Doc links do not count; the re-exports of `lib.rs`
@@ -139,7 +139,8 @@ fn files_are_small() {
 
 #[test]
 fn the_walk_reads_paths_and_skips_comments() {
-    let text = "use crate::pool::{self, Pool};\n// crate::capi\nuse crate::{error, memory::Block};\n\
+    let text = "use crate::pool::{self, Pool};\n// crate::capi\n\
+                use crate::{error, memory::Block};\n\
                 /// [`x`](crate::transfer)\nfn f() { crate::sys::g() }";
     let source = Source { path: "device.rs".into(), text: text.into() };
     let uses: Vec<_> = source.uses().into_iter().collect();

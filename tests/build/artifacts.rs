@@ -14,6 +14,7 @@ pub struct Artifacts {
     /// The folder that they lie in.
     dependencies: PathBuf,
     /// The folders of system libraries, as arguments of a linker.
+    #[cfg_attr(not(feature = "capi"), allow(dead_code))]
     pub link_folders: Vec<String>,
 }
 

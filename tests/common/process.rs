@@ -1,4 +1,4 @@
-//! Tests that need a process of their own: because they fork, end it, or change what all threads see.
+//! Tests that need a process of their own: they fork, end it, or change what all threads see.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};

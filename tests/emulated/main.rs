@@ -12,6 +12,8 @@ use std::ptr::NonNull;
 #[path = "../common/mod.rs"]
 mod common;
 mod copies;
+mod device;
+mod kernels;
 mod rig;
 
 use pinlane::driver::{HostFlags, Item, Mover, Poll, RawStream, reference};

@@ -39,20 +39,25 @@ impl Compiler {
         }
     }
 
-    /// That one, and those of GNU and LLVM that are installed.
+    /// That one, and those of GNU and LLVM as far as they are installed; each program once.
     pub fn all(language: Language) -> Vec<Compiler> {
         let others = match language {
             Language::C => ["gcc", "clang"],
             Language::Cpp => ["g++", "clang++"],
         };
+        let own = Compiler::of(language);
+        let own_file = file_of(&own.program);
         let others = others.into_iter().filter(|program| {
+            if own_file.is_some() && file_of(Path::new(program)) == own_file {
+                return false;
+            }
             let mut command = Command::new(program);
             command.arg("--version").stdout(Stdio::null()).stderr(Stdio::null());
             command.status().is_ok_and(|status| status.success())
         });
         let others =
             others.map(|program| Compiler { language, program: program.into(), flags: Vec::new() });
-        std::iter::once(Compiler::of(language)).chain(others).collect()
+        std::iter::once(own).chain(others).collect()
     }
 
     /// The nvcc of the toolkit that the library was built with.
@@ -105,6 +110,13 @@ impl Compiler {
         command.args(&self.flags).arg(format!("-std={standard}")).arg(include);
         command
     }
+}
+
+/// The file that a shell would start, links followed.
+fn file_of(program: &Path) -> Option<PathBuf> {
+    let folders = std::env::var_os("PATH")?;
+    let files = std::env::split_paths(&folders).map(|folder| folder.join(program));
+    files.filter(|file| file.is_file()).find_map(|file| file.canonicalize().ok())
 }
 
 fn output(mut command: Command) -> Result<(), String> {

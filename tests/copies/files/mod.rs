@@ -105,7 +105,11 @@ fn check_many(slot: usize, execution: Execution, wanted: &[Wanted]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 24, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig {
+        cases: 24,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
 
     #[test]
     fn many_ranges_are_what_the_file_has(

@@ -1,10 +1,6 @@
 //! Opening devices: what is found, and what is said when nothing is.
 
-#![cfg(feature = "emulated")]
-
-mod common;
-
-use common::{Target, target};
+use crate::common::{Target, target};
 use pinlane::{Device, ErrorKind};
 
 #[test]

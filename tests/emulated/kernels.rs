@@ -5,10 +5,6 @@
 //! blocks with what the reference makes of them on the host: a byte outside the ranges that changed
 //! is a failure like any other. The tests see only the seam, so they hold any driver to it.
 
-#![cfg(feature = "emulated")]
-
-mod common;
-
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -17,6 +13,8 @@ use pinlane::driver::{
     DevicePtr, Driver, HostFlags, Item, MAX_PATTERN, Mover, Poll, RawStream, StreamFlags,
 };
 use proptest::prelude::*;
+
+use crate::common;
 
 /// A range that keeps every thread of the largest grid busy for more than four rounds, which is as
 /// many as the kernels take at once.
