@@ -332,31 +332,6 @@ private:
   }
 };
 
-std::vector<pinlane::device> open_devices(const std::string& mode, std::uint64_t seed) {
-  if (mode == "cuda") {
-    std::vector<pinlane::device> devices;
-    devices.push_back(pinlane::device::open(0));
-    if (pinlane::device::count() > 1) {
-      devices.push_back(pinlane::device::open(1));
-    }
-    return devices;
-  }
-  pinlane::emulator_options options;
-  options.seed = seed;
-  options.memory_bytes = std::size_t{16} << 20;
-  options.mode = mode == "lazy" ? pinlane::execution::lazy : pinlane::execution::eager;
-  auto devices = pinlane::device::emulated(2, options);
-  for (const pinlane::device& device : devices) { // small slots, so copies take several
-    pinlane::staging_options staging;
-    staging.ring_bytes = 64 * 1024;
-    staging.slot_bytes = 8 * 1024;
-    staging.first_bytes = 1024;
-    staging.direct_bytes = 1024;
-    device.set_staging(staging);
-  }
-  return devices;
-}
-
 bool run(const std::vector<pinlane::device>& devices, std::uint64_t seed) {
   int step = -1;
   try {
