@@ -9,7 +9,7 @@ use super::gate::Gate;
 use super::options::Options;
 use super::queue::{Delivery, Queue};
 use super::stats::{ClassStats, Counts, Stats};
-use super::store::{Slab, Store};
+use super::store::{Slab, Stock, Store};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(super) struct Books {
@@ -119,23 +119,23 @@ impl Books {
             let kept = self.caches.iter().map(|cache| of(&cache.shelves[class]).load(Relaxed));
             kept.sum::<u64>() as usize
         };
-        let of_size = |shelf: &super::store::Shelf| {
-            let class = shelf.size.class();
-            let cached = shelf.free + in_threads(class, |shelf| &shelf.len);
-            let in_flight = shelf.parked + in_threads(class, |shelf| &shelf.posted);
-            let elsewhere = cached + in_flight + shelf.quarantined;
+        let of_size = |stock: &Stock| {
+            let class = stock.size.class();
+            let cached = stock.free + in_threads(class, |shelf| &shelf.len);
+            let in_flight = stock.parked + in_threads(class, |shelf| &shelf.posted);
+            let elsewhere = cached + in_flight + stock.quarantined;
             ClassStats {
-                block_bytes: shelf.size.bytes,
-                blocks: shelf.blocks,
-                live: shelf.blocks.saturating_sub(elsewhere),
+                block_bytes: stock.size.bytes,
+                blocks: stock.blocks,
+                live: stock.blocks.saturating_sub(elsewhere),
                 cached,
                 in_flight,
-                quarantined: shelf.quarantined,
-                growths: shelf.growths,
+                quarantined: stock.quarantined,
+                growths: stock.growths,
             }
         };
-        let shelves = store.shelves().filter(|shelf| shelf.blocks > 0);
-        let classes: Vec<ClassStats> = shelves.map(of_size).collect();
+        let stocks = store.stocks().filter(|stock| stock.blocks > 0);
+        let classes: Vec<ClassStats> = stocks.map(of_size).collect();
         let sum = |of: fn(&ClassStats) -> usize| -> usize {
             classes.iter().map(|class| of(class) * class.block_bytes).sum()
         };

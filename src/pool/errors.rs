@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::classes::Size;
 use super::grow::Failure;
-use super::limits::{Limits, in_units};
-use super::stats::Stats;
+use super::limits::Limits;
+use super::stats::{Stats, in_units};
 use crate::context::Context;
 use crate::error::{Context as Found, CudaCode, Error, ErrorKind};
 

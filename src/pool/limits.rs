@@ -11,17 +11,16 @@ use std::fs;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::stats::in_units;
+
 /// The default budget where the system says nothing.
 const FALLBACK: usize = 1 << 30;
-
 /// A growth from this size on is worth asking whether the system has so much.
 const LARGE: usize = 64 << 20;
-
 /// A number from here on means "no limit": control groups of version 1 have no word for it.
 const UNLIMITED: usize = 1 << 62;
 
-/// Half of the lowest of physical memory and the limits of the control groups; 1 GiB where neither
-/// is known. Reads a few small files.
+/// Half of the lowest limit; 1 GiB if none is known. Reads a few small files.
 pub(super) fn default_budget() -> usize {
     Limits::current().budget()
 }
@@ -43,8 +42,7 @@ pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
     if bytes <= available { Ok(()) } else { Err(available) }
 }
 
-/// What the system can give, in bytes: free memory and reclaimable caches, of the machine or of the
-/// control groups, whichever is less.
+/// Free memory and reclaimable caches, of the machine or of the control groups, whichever is less.
 fn available(root: &Path) -> usize {
     let free = meminfo(root, "MemAvailable:");
     [free, cgroup(root, Files::room)].into_iter().flatten().min().unwrap_or(usize::MAX)
@@ -53,12 +51,12 @@ fn available(root: &Path) -> usize {
 /// The limits, in bytes, that hold for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Memory of the machine; `None` if unknown.
+    /// Memory of the machine, if known.
     physical: Option<usize>,
-    /// The lowest limit of the control groups that the process is in; `None` if there is none.
+    /// The lowest limit of the control groups that the process is in, if there is one.
     cgroup: Option<usize>,
-    /// `RLIMIT_MEMLOCK`; `None` if there is none. The CUDA driver ignores it (docs/measured), so it
-    /// does not limit the budget. Messages show it in case another driver does not.
+    /// `RLIMIT_MEMLOCK`, if there is one. The CUDA driver ignores it (docs/measured), as does the
+    /// budget. Messages show it in case another driver does not.
     memlock: Option<usize>,
 }
 
@@ -67,7 +65,6 @@ impl Limits {
         Limits { memlock: memlock(), ..Self::below(Path::new("/")) }
     }
 
-    /// What the files below `root` say.
     fn below(root: &Path) -> Self {
         Limits {
             physical: meminfo(root, "MemTotal:"),
@@ -89,8 +86,8 @@ fn meminfo(root: &Path, name: &str) -> Option<usize> {
     kib.trim().parse::<usize>().ok()?.checked_mul(1024).filter(|&bytes| bytes > 0)
 }
 
-/// Where a control group tells about its memory: the names of the files, and of the lines in
-/// `memory.stat` for memory that the kernel reclaims before it kills. All include the groups below.
+/// The files of a control group, and the lines in `memory.stat` for memory that the kernel reclaims
+/// before it kills. All include the groups below.
 struct Files {
     limit: &'static str,
     usage: &'static str,
@@ -194,18 +191,6 @@ impl fmt::Display for Limits {
     }
 }
 
-/// A size for people: "64 KiB", "125.8 GiB".
-pub(super) fn in_units(bytes: usize) -> String {
-    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
-    match units.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
-        Some((shift, unit)) if bytes.trailing_zeros() >= shift => {
-            format!("{} {unit}", bytes >> shift)
-        }
-        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
-        None => format!("{bytes} bytes"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -215,10 +200,9 @@ mod tests {
     const MEMINFO: (&str, &str) =
         ("proc/meminfo", "MemTotal:       16777216 kB\nMemFree:         1048576 kB\n");
 
-    /// A folder that stands for the root of a system.
-    struct Root(PathBuf);
+    struct FakeRoot(PathBuf);
 
-    impl Root {
+    impl FakeRoot {
         fn new(name: &str, files: &[(&str, &str)]) -> Self {
             let name = format!("pinlane-limits-{}-{name}", std::process::id());
             let root = std::env::temp_dir().join(name);
@@ -227,7 +211,7 @@ mod tests {
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, text).unwrap();
             }
-            Root(root)
+            FakeRoot(root)
         }
 
         fn limits(&self) -> Limits {
@@ -235,7 +219,7 @@ mod tests {
         }
     }
 
-    impl Drop for Root {
+    impl Drop for FakeRoot {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
@@ -243,14 +227,14 @@ mod tests {
 
     #[test]
     fn without_files_the_budget_is_the_fallback() {
-        let limits = Root::new("nothing", &[]).limits();
+        let limits = FakeRoot::new("nothing", &[]).limits();
         assert_eq!(limits, Limits::default());
         assert_eq!(limits.budget(), GIB);
     }
 
     #[test]
     fn without_groups_the_budget_is_half_of_the_machine() {
-        let limits = Root::new("plain", &[MEMINFO]).limits();
+        let limits = FakeRoot::new("plain", &[MEMINFO]).limits();
         assert_eq!((limits.physical, limits.cgroup), (Some(16 * GIB), None));
         assert_eq!(limits.budget(), 8 * GIB);
     }
@@ -258,7 +242,7 @@ mod tests {
     #[test]
     fn version_2_counts_every_level() {
         for (name, at) in [("leaf", "a/b/memory.max"), ("middle", "a/memory.max")] {
-            let root = Root::new(
+            let root = FakeRoot::new(
                 name,
                 &[
                     MEMINFO,
@@ -278,14 +262,14 @@ mod tests {
     fn version_2_without_a_limit_says_max() {
         let files =
             [MEMINFO, ("proc/self/cgroup", "0::/a\n"), ("sys/fs/cgroup/a/memory.max", "max\n")];
-        let limits = Root::new("max", &files).limits();
+        let limits = FakeRoot::new("max", &files).limits();
         assert_eq!((limits.cgroup, limits.budget()), (None, 8 * GIB));
     }
 
     #[test]
     fn version_1_is_the_hierarchy_that_has_the_memory() {
         let groups = "5:cpu,cpuacct:/slow\n4:hugetlb,memory:/a\n3:pids:/\n0::/\n";
-        let root = Root::new(
+        let root = FakeRoot::new(
             "v1",
             &[
                 MEMINFO,
@@ -301,7 +285,7 @@ mod tests {
 
     #[test]
     fn version_1_without_a_limit_has_a_huge_number() {
-        let root = Root::new(
+        let root = FakeRoot::new(
             "v1-max",
             &[
                 ("proc/self/cgroup", "4:memory:/\n"),
@@ -313,7 +297,7 @@ mod tests {
 
     #[test]
     fn version_2_beside_version_1_is_mounted_below() {
-        let root = Root::new(
+        let root = FakeRoot::new(
             "hybrid",
             &[
                 ("proc/self/cgroup", "4:memory:/\n0::/a\n"),
@@ -330,7 +314,7 @@ mod tests {
                 ("proc/self/cgroup", &*format!("0::{path}\n")),
                 ("sys/fs/cgroup/memory.max", "1073741824\n"),
             ];
-            assert_eq!(Root::new(name, &files).limits().cgroup, Some(GIB), "{path}");
+            assert_eq!(FakeRoot::new(name, &files).limits().cgroup, Some(GIB), "{path}");
         }
     }
 
@@ -347,7 +331,7 @@ mod tests {
             ("sys/fs/cgroup/a/b/memory.max", "max\n"),
             ("sys/fs/cgroup/a/b/memory.current", "805306368\n"),
         ];
-        let root = Root::new("room-2", &version_2);
+        let root = FakeRoot::new("room-2", &version_2);
         assert_eq!(available(&root.0), GIB / 4 + 123);
         let version_1 = [
             ("proc/self/cgroup", "4:memory:/a\n"),
@@ -358,7 +342,7 @@ mod tests {
                 "active_file 7\ntotal_active_file 10\ntotal_inactive_file x\n",
             ),
         ];
-        let root = Root::new("room-1", &version_1);
+        let root = FakeRoot::new("room-1", &version_1);
         assert_eq!(available(&root.0), 106);
         // More than the limit may be in use for a moment; and a group that says little has its
         // limit.
@@ -388,7 +372,7 @@ mod tests {
                 ("proc/self/cgroup", "nonsense\n0::/a\n::\n"),
                 ("sys/fs/cgroup/a/memory.max", garbage),
             ];
-            assert_eq!(Root::new(name, &files).limits(), Limits::default(), "{garbage:?}");
+            assert_eq!(FakeRoot::new(name, &files).limits(), Limits::default(), "{garbage:?}");
         }
     }
 

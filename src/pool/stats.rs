@@ -3,8 +3,6 @@
 use std::fmt;
 use std::time::Duration;
 
-use super::limits::in_units;
-
 /// How often something happened, and how long it took.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -167,5 +165,17 @@ impl fmt::Display for Stats {
             write!(f, "; {} requests wait", self.waiting)?;
         }
         Ok(())
+    }
+}
+
+/// A size for people: "64 KiB", "125.8 GiB".
+pub(super) fn in_units(bytes: usize) -> String {
+    let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
+    match units.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
+        Some((shift, unit)) if bytes.trailing_zeros() >= shift => {
+            format!("{} {unit}", bytes >> shift)
+        }
+        Some((shift, unit)) => format!("{:.1} {unit}", bytes as f64 / (1u64 << shift) as f64),
+        None => format!("{bytes} bytes"),
     }
 }

@@ -2,7 +2,7 @@
 //! under the pool's lock. It makes no driver calls.
 //!
 //! ```text
-//!   shelves, by size                 slabs
+//!   stocks, by size                  slabs
 //!     4 KiB:  free in {0, 3} ------>   0  [free o-o ][ live  live  in flight ]
 //!             slabs, blocks, ...       3  [free o-o-o-o-o-o-o-o ]   could go back to the system
 //!    64 KiB:  free in {}               1  [ live ]
@@ -15,7 +15,7 @@
 //! * A slab that has left the books with all its blocks free has no user. Only such slabs are
 //!   released.
 //! * Live blocks, and those that threads keep, are in no list here. Their slab counts them.
-//! * A free block is *loose* (on its shelf) or *sorted* (in its slab). Blocks that threads exchange
+//! * A free block is *loose* (in its stock) or *sorted* (in its slab). Blocks that threads exchange
 //!   stay loose. They are sorted when somebody wants to know which slabs are wholly free.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -33,8 +33,8 @@ pub(super) struct Slab {
     pub(super) memory: Memory,
     size: Size,
     blocks: NonNull<[Block]>,
-    /// The number of the shelf of its size.
-    shelf: usize,
+    /// The number of the stock of its size.
+    stock: usize,
     /// Sorted free blocks.
     free: Vec<BlockRef>,
     /// When all blocks were found to be free and sorted, while they are.
@@ -51,7 +51,7 @@ impl Slab {
         memory: Memory,
         size: Size,
         home: u32,
-        shelf: usize,
+        stock: usize,
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
         let count = memory.bytes() / size.bytes;
@@ -68,7 +68,7 @@ impl Slab {
         // SAFETY: the descriptors were just made and live as long as the slab; each gets one right.
         let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
         let free = (0..count).rev().map(right).collect();
-        Slab { memory, size, blocks, shelf, free, empty_since: Some(Instant::now()) }
+        Slab { memory, size, blocks, stock, free, empty_since: Some(Instant::now()) }
     }
 
     /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
@@ -92,7 +92,7 @@ impl Slab {
 
 /// All blocks of one size.
 #[derive(Default)]
-pub(super) struct Shelf {
+pub(super) struct Stock {
     pub(super) size: Size,
     loose: Vec<BlockRef>,
     /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest
@@ -121,7 +121,7 @@ pub(super) struct Store {
     pub(super) peak: usize,
     /// Bytes of slabs that could not be released.
     pub(super) unreleased: usize,
-    shelves: Vec<Shelf>,
+    stocks: Vec<Stock>,
     by_size: BTreeMap<Size, usize>,
     pub(super) parked: Parked,
     slabs: Vec<Option<Slab>>,
@@ -136,14 +136,14 @@ impl Store {
         Store { max_bytes: max_bytes.min(isize::MAX as usize), ..Store::default() }
     }
 
-    /// The shelves, by size.
-    pub(super) fn shelves(&self) -> impl Iterator<Item = &Shelf> {
-        self.by_size.values().map(|&shelf| &self.shelves[shelf])
+    /// The stocks, by size.
+    pub(super) fn stocks(&self) -> impl Iterator<Item = &Stock> {
+        self.by_size.values().map(|&stock| &self.stocks[stock])
     }
 
     /// Whether a block of `size` is in flight.
     pub(super) fn in_flight(&self, size: Size) -> bool {
-        self.by_size.get(&size).is_some_and(|&shelf| self.shelves[shelf].parked > 0)
+        self.by_size.get(&size).is_some_and(|&stock| self.stocks[stock].parked > 0)
     }
 
     /// How many more bytes may be committed.
@@ -151,75 +151,73 @@ impl Store {
         self.max_bytes - self.committed
     }
 
-    /// The shelf that a block belongs to.
-    fn shelf_of(&mut self, block: &BlockRef) -> &mut Shelf {
+    /// The stock that a block belongs to.
+    fn stock_of(&mut self, block: &BlockRef) -> &mut Stock {
         let slab = self.slabs[block.home as usize].as_ref();
-        &mut self.shelves[slab.expect("a slab with blocks outside stays").shelf]
+        &mut self.stocks[slab.expect("a slab with blocks outside stays").stock]
     }
 
     /// A free block for a request of `size`.
     pub(super) fn take(&mut self, size: Size) -> Option<BlockRef> {
-        let shelf = self.fitting(size)?;
-        self.take_from(shelf)
+        let stock = self.fitting(size)?;
+        self.take_from(stock)
     }
 
     /// Up to `count` free blocks of exactly `size`.
     pub(super) fn take_batch(&mut self, size: Size, count: usize, mut give: impl FnMut(BlockRef)) {
-        let Some(&shelf) = self.by_size.get(&size) else { return };
+        let Some(&stock) = self.by_size.get(&size) else { return };
         for _ in 0..count {
-            let Some(block) = self.take_from(shelf) else { return };
+            let Some(block) = self.take_from(stock) else { return };
             give(block);
         }
     }
 
-    /// A shelf with free blocks for a request of `size`.
+    /// A stock with free blocks for a request of `size`.
     fn fitting(&self, size: Size) -> Option<usize> {
         let last = Size { bytes: size.bytes.saturating_add(size.bytes / 4), ..size };
-        let free = |shelf: usize| self.shelves[shelf].free > 0;
-        let mut shelves = self.by_size.range(size..=last);
-        shelves
-            .find(|&(&other, &shelf)| free(shelf) && size.accepts(other))
-            .map(|(_, &shelf)| shelf)
+        let free = |stock: usize| self.stocks[stock].free > 0;
+        let mut stocks = self.by_size.range(size..=last);
+        stocks.find(|&(&other, &stock)| free(stock) && size.accepts(other)).map(|(_, &stock)| stock)
     }
 
-    fn take_from(&mut self, shelf: usize) -> Option<BlockRef> {
-        let shelf = &mut self.shelves[shelf];
-        let block = match shelf.loose.pop() {
+    fn take_from(&mut self, stock: usize) -> Option<BlockRef> {
+        let stock = &mut self.stocks[stock];
+        let block = match stock.loose.pop() {
             Some(block) => block,
             None => {
-                let home = *shelf.with_free.first()?;
+                let home = *stock.with_free.first()?;
                 let slab = self.slabs[home as usize].as_mut().expect("it has free blocks");
                 let block = slab.free.pop()?;
                 slab.empty_since = None;
                 if slab.free.is_empty() {
-                    shelf.with_free.remove(&home);
+                    stock.with_free.remove(&home);
                 }
                 block
             }
         };
-        shelf.free -= 1;
-        self.free_bytes -= shelf.size.bytes;
+        stock.free -= 1;
+        self.free_bytes -= stock.size.bytes;
         Some(block)
     }
 
     /// A block is free again.
     pub(super) fn put(&mut self, block: BlockRef) {
-        let shelf = self.shelf_of(&block);
-        shelf.loose.push(block);
-        shelf.free += 1;
-        self.free_bytes += shelf.size.bytes;
+        let stock = self.stock_of(&block);
+        stock.loose.push(block);
+        stock.free += 1;
+        self.free_bytes += stock.size.bytes;
     }
 
     /// Moves the loose blocks to their slabs.
     fn sort(&mut self) {
         let now = Instant::now();
-        for shelf in &mut self.shelves {
-            for block in shelf.loose.drain(..) {
+        for stock in &mut self.stocks {
+            for block in stock.loose.drain(..) {
                 let home = block.home;
                 let slab = self.slabs[home as usize].as_mut().expect("it has blocks outside");
                 slab.free.push(block);
                 if slab.free.len() == 1 {
-                    shelf.with_free.insert(home);
+                    stock.with_free.insert(home);
                 }
                 if slab.is_empty() {
                     slab.empty_since = Some(now);
@@ -234,7 +232,7 @@ impl Store {
         match block.hazards.a_stream() {
             None => self.put(block),
             Some(stream) => {
-                self.shelf_of(&block).parked += 1;
+                self.stock_of(&block).parked += 1;
                 self.parked.blocks += 1;
                 self.parked.lot(&stream).push_back(block);
             }
@@ -246,12 +244,12 @@ impl Store {
     /// released (soundness rule 4).
     pub(super) fn unpark(&mut self, block: BlockRef, fate: Fate) {
         self.parked.blocks -= 1;
-        let shelf = self.shelf_of(&block);
-        shelf.parked -= 1;
+        let stock = self.stock_of(&block);
+        stock.parked -= 1;
         match fate {
             Fate::Free => self.put(block),
             Fate::Elsewhere => self.park(block),
-            Fate::Lost => shelf.quarantined += 1,
+            Fate::Lost => stock.quarantined += 1,
         }
     }
 
@@ -281,7 +279,7 @@ impl Store {
     pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
         const SMALLEST_SLAB: usize = 64 << 10;
         let limit = LEAST_PART.min(self.max_bytes / 16);
-        let blocks = self.by_size.get(&size).map_or(0, |&shelf| self.shelves[shelf].blocks);
+        let blocks = self.by_size.get(&size).map_or(0, |&stock| self.stocks[stock].blocks);
         let present = blocks * size.bytes;
         let target = present.max(SMALLEST_SLAB).min(limit);
         let one = self.smallest_growth(size);
@@ -296,18 +294,18 @@ impl Store {
             u32::try_from(self.slabs.len() - 1).expect("fewer than 2^32 slabs")
         });
         let number = *self.by_size.entry(size).or_insert_with(|| {
-            self.shelves.push(Shelf { size, ..Shelf::default() });
-            self.shelves.len() - 1
+            self.stocks.push(Stock { size, ..Stock::default() });
+            self.stocks.len() - 1
         });
         let slab = Slab::new(memory, size, home, number, owner);
         let blocks = slab.blocks.len();
         self.slabs[home as usize] = Some(slab);
         self.free_bytes += blocks * size.bytes;
-        let shelf = &mut self.shelves[number];
-        shelf.blocks += blocks;
-        shelf.free += blocks;
-        shelf.growths += 1;
-        shelf.with_free.insert(home);
+        let stock = &mut self.stocks[number];
+        stock.blocks += blocks;
+        stock.free += blocks;
+        stock.growths += 1;
+        stock.with_free.insert(home);
     }
 
     /// Takes wholly free slabs out of the books, those first that have been free for longest, until
@@ -335,10 +333,10 @@ impl Store {
             let free = slab.blocks.len() * slab.size.bytes;
             sum += free;
             self.free_bytes -= free;
-            let shelf = &mut self.shelves[slab.shelf];
-            shelf.blocks -= slab.blocks.len();
-            shelf.free -= slab.blocks.len();
-            shelf.with_free.remove(&home);
+            let stock = &mut self.stocks[slab.stock];
+            stock.blocks -= slab.blocks.len();
+            stock.free -= slab.blocks.len();
+            stock.with_free.remove(&home);
             taken.push(slab);
         }
         taken
@@ -346,7 +344,7 @@ impl Store {
 
     /// How many blocks are not here: live, or kept by threads.
     pub(super) fn outside(&self) -> usize {
-        let outside = |shelf: &Shelf| shelf.blocks - shelf.free - shelf.parked - shelf.quarantined;
-        self.shelves.iter().map(outside).sum()
+        let outside = |stock: &Stock| stock.blocks - stock.free - stock.parked - stock.quarantined;
+        self.stocks.iter().map(outside).sum()
     }
 }

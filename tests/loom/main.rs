@@ -331,12 +331,6 @@ mod pool {
         }
     }
 
-    pub mod limits {
-        pub fn in_units(bytes: usize) -> String {
-            format!("{bytes} bytes")
-        }
-    }
-
     pub mod errors {
         use super::classes::Size;
         use super::stats::Stats;

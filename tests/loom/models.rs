@@ -74,10 +74,11 @@ fn a_block_freed_elsewhere_comes_back() {
     });
 }
 
-/// A block in flight is found only once the device is done with it, whoever looks.
+/// A block in flight is found only once the device is done with it, whoever looks: when it was
+/// dropped by another thread, and by the one that has a cache for it.
 #[test]
 fn a_block_in_flight_is_not_reused_before_it_is_retired() {
-    for cached in [false, true] {
+    for (cached, moves) in [(false, true), (true, true), (true, false)] {
         explore(3, move || {
             let pool = Pool::new(1, cached);
             let stream = Arc::new(Timeline::new());
@@ -87,8 +88,9 @@ fn a_block_in_flight_is_not_reused_before_it_is_retired() {
                 let stream = stream.clone();
                 thread::spawn(move || stream.finish(1))
             };
+            let moved = Some(buffer).filter(|_| moves);
             let other = spawn(&pool, move |pool| {
-                drop(buffer);
+                drop(moved);
                 drop(pool.try_alloc());
             });
             // `Pool::buffer` asserts that what it gets is no longer used.
