@@ -244,7 +244,7 @@ impl<'e, 'a> Batch<'e, 'a> {
                     ErrorKind::Unsupported,
                     door.operation,
                     format!("the route \"{route}\" is not possible on this device and stream"),
-                    "take Route::Copies, or choose no route",
+                    "choose another route, or none",
                 )),
             }
         };

@@ -12,7 +12,7 @@ MEMBER(pinlane_copy, device_offset, 48);
 _Static_assert(sizeof(pinlane_device_copy) == 56, "pinlane_device_copy");
 MEMBER(pinlane_device_copy, dst_offset, 48);
 _Static_assert(sizeof(pinlane_batch_options) == 16, "pinlane_batch_options");
-MEMBER(pinlane_batch_options, path, 8);
+MEMBER(pinlane_batch_options, route, 8);
 
 enum { COPIES = 600, EACH = 96 };
 

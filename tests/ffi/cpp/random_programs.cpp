@@ -152,8 +152,10 @@ private:
     return pieces;
   }
 
-  pinlane::path some_path() {
-    return m_random.below(2) == 0 ? pinlane::route::automatic : pinlane::route::copies;
+  pinlane::route some_route() {
+    const pinlane::route routes[] = {pinlane::route::automatic, pinlane::route::copies,
+                                     pinlane::route::kernel};
+    return routes[m_random.below(3)];
   }
 
   /// From page-locked memory, and from pageable memory that is freed right after the call.
@@ -176,7 +178,7 @@ private:
         move(pageable[index], gpu->model, {0, at, count});
       }
     }
-    stream_of(device).upload_batch(items, some_path());
+    stream_of(device).upload_batch(items, some_route());
   }
 
   /// To page-locked memory, front to back in each buffer, and to pageable memory, which is complete
@@ -204,7 +206,7 @@ private:
       }
     }
     if (m_random.below(2) == 0) {
-      stream_of(device).download_batch(items, some_path());
+      stream_of(device).download_batch(items, some_route());
     } else {
       std::size_t told = 0;
       stream_of(device).download_batch_each(

@@ -110,7 +110,7 @@ void batches(rig& rig) {
   EXPECT(thrown_by([&] { (void)pinlane::download_item(gpu.slice(1, 3), back); }) ==
          PINLANE_STATUS_LENGTH_MISMATCH);
   stream.download_batch(down, pinlane::route::kernel);
-  const pinlane::stream_ref legacy(rig.device, nullptr);
+  const pinlane::stream legacy = pinlane::stream::legacy_default(rig.device);
   EXPECT(thrown_by([&] { legacy.download_batch(down, pinlane::route::batch_call); }) ==
          PINLANE_STATUS_UNSUPPORTED);
   EXPECT(thrown_by([&] { stream.upload_batch(up, static_cast<pinlane::route>(99)); }) ==
