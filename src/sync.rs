@@ -32,7 +32,9 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        MutexGuard::locked(self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        annotate::acquire(&*guard);
+        MutexGuard(guard)
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::entry::{Direction, Entry};
-use super::issue::{Items, issue, one};
+use super::issue::{Items, issue};
 use super::job::Job;
 use super::order::Door;
 use super::route::Route;
@@ -12,6 +12,7 @@ use super::survey::PIECE;
 use crate::driver::{BatchCopy, Driver, Item};
 use crate::error::Result;
 use crate::memory::PinnedBuf;
+use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
 use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
@@ -26,25 +27,33 @@ pub(crate) fn enqueue_one(
     direction: Direction,
     entry: &Entry<'_>,
 ) -> Result<Ticket> {
-    let bytes = entry.bytes();
-    door.check_device(&[entry.device.context()])?;
+    let (host, device, bytes) = (entry.host(), &entry.device, entry.bytes());
+    let pinned = entry.pinned.expect("page-locked");
+    door.check_device(&[device.context()])?;
     if bytes == 0 {
         return door.nothing();
     }
-    let operands = entry.operands(direction);
-    let ((), ticket) = door.ordered(
-        &operands,
-        Fencing::of_copy(bytes),
-        |driver, raw| {
-            runs(std::slice::from_ref(entry)).flat_map(|run| run.copies(direction)).try_for_each(
-                // SAFETY: the stream is live. The entry lies in one block and one allocation, and
-                // each copy in one registration (`Run::copies`); the uses that `ordered` records
-                // keep both valid until retired, and keep the host from touching them.
-                |copy| unsafe { one(driver, raw, direction.mover(), copy) },
-            )
-        },
-        || format!("copying {bytes} bytes"),
-    )?;
+    let (on_host, on_device) = match direction {
+        Direction::Up => (Access::Read, Access::Write),
+        Direction::Down => (Access::Write, Access::Read),
+    };
+    let operands = [pinned.operand(host, bytes, on_host), device.operand(on_device)];
+    let enqueue = |driver: &dyn Driver, raw| {
+        pinned.parts(host, bytes).try_for_each(|part| {
+            let (host, device) = (host.wrapping_add(part.start), device.ptr() + part.start as u64);
+            // SAFETY: the stream is live. The part lies in one registration (`parts`) and in one
+            // allocation; the uses that `ordered` records keep both valid until retired, and keep
+            // the host from touching them.
+            unsafe {
+                match direction {
+                    Direction::Up => driver.copy_h2d(raw, device, host, part.len()),
+                    Direction::Down => driver.copy_d2h(raw, host, device, part.len()),
+                }
+            }
+        })
+    };
+    let describe = || format!("copying {bytes} bytes");
+    let ((), ticket) = door.ordered(&operands, Fencing::of_copy(bytes), enqueue, describe)?;
     Ok(ticket)
 }
 

@@ -6,7 +6,7 @@ use std::ops::Range;
 use super::staged::simd::{self, Stores};
 use crate::error::Result;
 use crate::memory::hazard::{Access, Hazards};
-use crate::memory::{DeviceBytes, Operand, PinnedBytes};
+use crate::memory::{DeviceBytes, PinnedBytes};
 
 /// Which way a copy goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -98,7 +98,8 @@ impl<'a> Entry<'a> {
         pinned: PinnedBytes<'a>,
         device: DeviceBytes<'a>,
     ) -> Self {
-        Entry { pinned: Some(pinned), ..Self::pageable(host, device) }
+        let (host, pinned) = (host.cast_mut(), Some(pinned));
+        Entry { host, pinned, source: None, device, borrow: PhantomData }
     }
 
     /// `host` is the address of as many bytes of pageable memory as `device` has: borrowed for
@@ -139,14 +140,6 @@ impl<'a> Entry<'a> {
                 Some((pinned.hazards(), pinned.range(self.host, self.bytes())))
             }
         }
-    }
-
-    /// What a copy of the page-locked entry does to its two buffers.
-    #[inline]
-    pub(super) fn operands(&self, direction: Direction) -> [Operand<'a>; 2] {
-        let pinned = self.pinned.expect("page-locked");
-        let host = pinned.operand(self.host, self.bytes(), direction.access(Side::Host));
-        [host, self.device.operand(direction.access(Side::Device))]
     }
 
     /// Where its bytes begin in a source that is read in blocks.

@@ -33,10 +33,16 @@ pub(crate) unsafe fn issue(
     items: Items,
 ) -> DriverResult<()> {
     match route {
-        Route::Copies => copies.try_for_each(|copy| {
-            // SAFETY: the stream is live, and the copy lies in one piece of memory on each side,
-            // valid until retired: the preconditions.
-            unsafe { one(driver, raw, mover, copy) }
+        Route::Copies => copies.try_for_each(|BatchCopy { dst, src, bytes }| {
+            let host = |address| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
+            // SAFETY: the preconditions; the host's addresses were exposed (`between`).
+            unsafe {
+                match mover {
+                    Mover::Up => driver.copy_h2d(raw, dst, host(src), bytes),
+                    Mover::Down => driver.copy_d2h(raw, host(dst), src, bytes),
+                    Mover::OnDevice => driver.copy_d2d(raw, dst, src, bytes),
+                }
+            }
         }),
         Route::BatchCall => {
             let copies: Vec<_> = copies.collect();
@@ -52,29 +58,6 @@ pub(crate) unsafe fn issue(
             let Items { at, count, bytes } = items;
             // SAFETY: the preconditions, those for the kernel among them.
             unsafe { driver.move_items(raw, mover, at, count, bytes) }
-        }
-    }
-}
-
-/// Enqueues one copy.
-///
-/// # Safety
-///
-/// * As for [`issue`] by [`Route::Copies`].
-#[inline]
-pub(crate) unsafe fn one(
-    driver: &dyn Driver,
-    raw: RawStream,
-    mover: Mover,
-    BatchCopy { dst, src, bytes }: BatchCopy,
-) -> DriverResult<()> {
-    let host = |address| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-    // SAFETY: the preconditions; the host's addresses were exposed (`between`).
-    unsafe {
-        match mover {
-            Mover::Up => driver.copy_h2d(raw, dst, host(src), bytes),
-            Mover::Down => driver.copy_d2h(raw, host(dst), src, bytes),
-            Mover::OnDevice => driver.copy_d2d(raw, dst, src, bytes),
         }
     }
 }

@@ -269,8 +269,7 @@ impl<'a> PinnedBytes<'a> {
     /// Those bytes, as a part of an operation.
     #[inline]
     pub(crate) fn operand(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
-        let context = self.0.context();
-        Operand { context, hazards: self.hazards(), range: self.range(ptr, bytes), access }
+        self.0.operand(self.range(ptr, bytes), access)
     }
 
     /// Splits that range at the seams, into parts that one copy each may cover. In bytes from the

@@ -200,31 +200,27 @@ impl Timeline {
     /// 14).
     pub(crate) fn open(&self, operation: &'static str) -> Result<&dyn Driver> {
         let driver = self.context.driver(operation)?;
+        if self.is_private() {
+            return Ok(driver);
+        }
         self.check_thread(operation)?;
-        if !self.is_private() {
-            // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of
-            // whoever lent them.
-            match unsafe { driver.stream_capture(self.raw) } {
-                Ok(Capture::None) => {}
-                Ok(Capture::Active | Capture::Invalidated) => {
-                    return Err(Error::new(
-                        ErrorKind::StreamCapturing,
-                        operation,
-                        "the stream is being captured into a graph, which would copy from recycled \
-                         pool memory at every replay",
-                        "end the capture first, or use a stream that is not part of it",
-                    ));
-                }
-                Err(code) => {
-                    return Err(self.context.error(
-                        code,
-                        "cudaStreamIsCapturing",
-                        "asking whether the stream is captured",
-                    ));
-                }
+        // Somebody has the handle, so the stream may be captured.
+        // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of whoever
+        // lent them.
+        match unsafe { driver.stream_capture(self.raw) } {
+            Ok(Capture::None) => Ok(driver),
+            Ok(Capture::Active | Capture::Invalidated) => Err(Error::new(
+                ErrorKind::StreamCapturing,
+                operation,
+                "the stream is being captured into a graph, which would copy from recycled pool \
+                 memory at every replay",
+                "end the capture first, or use a stream that is not part of it",
+            )),
+            Err(code) => {
+                let asking = "asking whether the stream is captured";
+                Err(self.context.error(code, "cudaStreamIsCapturing", asking))
             }
         }
-        Ok(driver)
     }
 
     /// Whether one thread only can enqueue here.
