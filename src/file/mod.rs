@@ -6,8 +6,8 @@
 //!   either     --several threads---------> PinnedBuf                          FileReader::read_into
 //! ```
 //!
-//! A range of a file is a source of the staged upload, as a slice of ordinary memory is: the unit
-//! of work reads where it would copy. So a file is never in ordinary memory of this process, and
+//! A range of a file is a source of the staged upload, as a slice of pageable memory is: the unit
+//! of work reads where it would copy. So a file is never in pageable memory of this process, and
 //! many ranges are one job that keeps the device busy from the first byte to the last.
 //!
 //! # Invariants

@@ -91,7 +91,7 @@ pub struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// A slice of ordinary memory. A second slice of the same name makes the batch an error.
+    /// A slice of pageable memory. A second slice of the same name makes the batch an error.
     pub fn slice<T: Pod>(&mut self, name: &str, slice: &'a [T]) {
         let source = Some(bytemuck::cast_slice(slice));
         self.push(name, size_of_val(slice), size_of::<T>(), source);

@@ -66,7 +66,7 @@ const MOST_WORKERS: usize = 256;
 /// let pool = PinnedPool::builder(&device).max_bytes(64 << 20).build()?;
 /// let stream = device.stream()?;
 ///
-/// // Any iterator of batches: here two slices each, of ordinary memory.
+/// // Any iterator of batches: here two slices each, of pageable memory.
 /// let loader = (0..10u32).map(|i| (vec![i as f32; 1000], vec![i; 10]));
 /// let mut sums = device.alloc::<u64>(10)?;
 /// for batch in Prefetch::new(loader, &pool, &stream).depth(3).start()? {
@@ -101,7 +101,7 @@ where
     ///
     /// Batches that are filled, and those of a few KiB, go through blocks of `pool`. Each worker
     /// keeps two, of the size of a batch, until it ends; one if there is no room for more, and with
-    /// room for none the batch is an error. Larger slices of ordinary memory go as by
+    /// room for none the batch is an error. Larger slices of pageable memory go as by
     /// [`Stream::upload_slice`].
     pub fn new(
         batches: impl IntoIterator<IntoIter = I>,

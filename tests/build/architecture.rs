@@ -32,14 +32,6 @@ const LAYERS: [&[&str]; 8] = [
     &["timeline", "ticket", "context", "process", "wakers"],
     &["driver"],
     &["sys"],
-]; 7] = [
-    &["capi"],
-    &["transfer"],
-    &["pool"],
-    &["memory"],
-    &["stream", "timeline", "ticket", "device", "context", "process", "wakers"],
-    &["driver"],
-    &["sys"],
 ];
 
 /// Below them all.

@@ -1,4 +1,4 @@
-//! The slots through which ordinary memory goes: a few pieces of page-locked memory, used in turns.
+//! The slots through which pageable memory goes: a few pieces of page-locked memory, used in turns.
 //!
 //! A slot is always in one of these hands, and only that one touches what is inside:
 //!
