@@ -84,7 +84,7 @@ impl Source {
             return BTreeSet::new();
         }
         // Unit tests stand at the end of a file.
-        let code = self.text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let code = self.text.split("\nmod tests {").next().unwrap_or_default();
         let code = code.lines().map(|line| line.split("//").next().unwrap_or_default());
         let code = code.collect::<Vec<_>>().join("\n");
         let paths = code.split("crate::").skip(1);
