@@ -60,7 +60,8 @@ const MOST_WORKERS: usize = 256;
 /// iterator.
 ///
 /// ```
-/// use pinlane::{Device, PinnedPool, Prefetch};
+/// use pinlane::prefetch::Prefetch;
+/// use pinlane::{Device, PinnedPool};
 ///
 /// let device = Device::open_or_emulated()?;
 /// let pool = PinnedPool::builder(&device).max_bytes(64 << 20).build()?;
@@ -126,9 +127,9 @@ where
         self
     }
 
-    /// How many threads pull, fill and copy; 2 unless said, which saturate the link since large
-    /// copies have the [copy team](crate::staging::CopyTeam)'s help. More are of use when filling or
-    /// [`into_batch`](IntoHostBatch::into_batch) takes long. 1 to 256.
+    /// How many threads pull, fill and copy: 1 to 256, by default 2. Two saturate the link, because
+    /// the [copy team](crate::staging::CopyTeam) helps with large copies. More are of use when
+    /// filling or [`into_batch`](IntoHostBatch::into_batch) takes long.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self

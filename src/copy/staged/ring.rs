@@ -3,8 +3,8 @@
 //! A slot is always in one of these hands, and only that one touches what is inside:
 //!
 //! ```text
-//!   free ----> opener ----> workers (units) ----> finisher ----> free, perhaps with a copy in flight
-//!              lays out     each its own bytes    the last worker: enqueues the copy, or is done
+//!   free ---> opener ---> workers (units) ---> finisher ---> free, perhaps with a copy in flight
+//!             lays out    each its own bytes   the last worker: enqueues the copy, or is done
 //! ```
 //!
 //! # Invariants
