@@ -4,7 +4,7 @@
 //! `PINLANE_CUDA` decides: unset or `auto` uses CUDA where it is found, `on` insists on it, `off`
 //! never looks, and a path names the toolkit. Without the feature `cuda` nothing is looked for, and
 //! without `capi` there is no header; then their build dependencies are not compiled either. Each
-//! step is a file in `build/`; `tests/toolkit.rs` tests them, and runs this script against broken
+//! step is a file in `build/`; `tests/build` tests them, and runs this script against broken
 //! toolkits.
 
 use std::path::{Path, PathBuf};
@@ -56,7 +56,7 @@ fn build() -> Result<(), Failure> {
     #[cfg(feature = "capi")]
     header::build(&project, &out_dir)?;
 
-    // For tests/toolkit.rs, which runs this script.
+    // For tests/build, which runs this script.
     let script = std::env::current_exe().expect("a running program has a path");
     println!("cargo::rustc-env=PINLANE_BUILD_SCRIPT={}", script.display());
     Ok(())

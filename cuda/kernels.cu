@@ -382,8 +382,8 @@ Move move_by(pinlane_mover mover, uint64_t average) {
 }
 
 // How many of the `warps` share a span, a power of two that divides them: as many as there are for
-// each item, or as many as items of this size are worth. Each of them reads all descriptors of the span; those are
-// less than a hundredth of the bytes.
+// each item, or as many as items of this size are worth. Each of them reads all descriptors of the
+// span; those are less than a hundredth of the bytes.
 unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
     const uint64_t for_each = warps / count;
     const uint64_t worth = bytes / count / (128 * sizeof(pinlane_item));

@@ -1,4 +1,4 @@
-//! Streams: queues of device work. Copies on them are in [`transfer`](crate::Stream::upload).
+//! Streams: queues of device work. Their copies are in [`copy`](crate::copy) and above it.
 
 use std::ffi::c_void;
 use std::fmt;

@@ -1,13 +1,13 @@
 //! Files, read straight into page-locked memory and on to the device.
 //!
 //! ```text
-//!   page cache --pread, several threads--> slots of the ring ---> device      Stream::upload_file
-//!   disk       --O_DIRECT----------------> slots of the ring ---> device      FileReader::open_direct
-//!   either     --several threads---------> PinnedBuf                          FileReader::read_into
+//!   page cache --pread, several threads--> slots of the ring --> device   Stream::upload_file
+//!   disk       --O_DIRECT----------------> slots of the ring --> device   FileReader::open_direct
+//!   either     --several threads---------> PinnedBuf                      FileReader::read_into
 //! ```
 //!
-//! A range of a file is a source of the staged upload, as a slice of ordinary memory is: the unit
-//! of work reads where it would copy. So a file is never in ordinary memory of this process, and
+//! A range of a file is a source of the staged upload, as a slice of pageable memory is: the unit
+//! of work reads where it would copy. So a file is never in pageable memory of this process, and
 //! many ranges are one job that keeps the device busy from the first byte to the last.
 //!
 //! # Invariants
@@ -36,7 +36,8 @@ use crate::error::{Error, ErrorKind, Result};
 /// page-locked memory ([`read_into`](Self::read_into)), read by several threads at once.
 ///
 /// ```
-/// use pinlane::{Device, FileReader};
+/// use pinlane::Device;
+/// use pinlane::file::FileReader;
 ///
 /// # let path = std::env::temp_dir().join(format!("pinlane-doc-{}", std::process::id()));
 /// # std::fs::write(&path, [7; 10_000])?;

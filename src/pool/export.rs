@@ -62,8 +62,8 @@ impl Stats {
     /// The snapshot as one JSON object. All values but `classes` are integers.
     ///
     /// The keys are the names of the fields, including those of
-    /// [`GrowthFallbacks`](crate::pool::GrowthFallbacks). Times are in nanoseconds: `growths` is the
-    /// number of growths, `growth_ns` their time in all, and `longest_growth_ns` the longest;
+    /// [`GrowthFallbacks`](crate::pool::GrowthFallbacks). Times are in nanoseconds: `growths` is
+    /// the number of growths, `growth_ns` their time in all, and `longest_growth_ns` the longest;
     /// likewise `waits`, `wait_ns` and `longest_wait_ns`. `classes` is an array of objects with the
     /// fields of [`ClassStats`].
     #[must_use]

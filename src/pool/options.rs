@@ -1,4 +1,4 @@
-//! What a pool keeps to. [`Builder`](super::PinnedPoolBuilder) fills it in.
+//! What a pool keeps to. [`Builder`](super::Builder) fills it in.
 
 use std::time::Duration;
 

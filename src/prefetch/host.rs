@@ -20,7 +20,7 @@ type Failure = Box<dyn StdError + Send + Sync>;
 /// to slices.
 ///
 /// ```
-/// use pinlane::{HostBatch, Slices};
+/// use pinlane::prefetch::{HostBatch, Slices};
 ///
 /// struct Samples {
 ///     images: Vec<f32>,
@@ -91,7 +91,7 @@ pub struct Slices<'a> {
 }
 
 impl<'a> Slices<'a> {
-    /// A slice of ordinary memory. A second slice of the same name makes the batch an error.
+    /// A slice of pageable memory. A second slice of the same name makes the batch an error.
     pub fn slice<T: Pod>(&mut self, name: &str, slice: &'a [T]) {
         let source = Some(bytemuck::cast_slice(slice));
         self.push(name, size_of_val(slice), size_of::<T>(), source);
@@ -166,9 +166,10 @@ impl Reserved {
 /// A batch that a closure writes straight into page-locked memory, on a worker's thread.
 ///
 /// ```
-/// use pinlane::{FillBatch, Reserved};
+/// use pinlane::prefetch::{FillBatch, Reserved};
 ///
-/// let batch = FillBatch::new([Reserved::of::<f32>("x", 1000), Reserved::of::<u8>("y", 10)], |block| {
+/// let reserved = [Reserved::of::<f32>("x", 1000), Reserved::of::<u8>("y", 10)];
+/// let batch = FillBatch::new(reserved, |block| {
 ///     block.slice_mut::<f32>("x")?.fill(0.5);
 ///     block.slice_mut::<u8>("y")?.fill(1);
 ///     Ok::<(), pinlane::Error>(())

@@ -60,13 +60,14 @@ const MOST_WORKERS: usize = 256;
 /// iterator.
 ///
 /// ```
-/// use pinlane::{Device, PinnedPool, Prefetch};
+/// use pinlane::prefetch::Prefetch;
+/// use pinlane::{Device, PinnedPool};
 ///
 /// let device = Device::open_or_emulated()?;
 /// let pool = PinnedPool::builder(&device).max_bytes(64 << 20).build()?;
 /// let stream = device.stream()?;
 ///
-/// // Any iterator of batches: here two slices each, of ordinary memory.
+/// // Any iterator of batches: here two slices each, of pageable memory.
 /// let loader = (0..10u32).map(|i| (vec![i as f32; 1000], vec![i; 10]));
 /// let mut sums = device.alloc::<u64>(10)?;
 /// for batch in Prefetch::new(loader, &pool, &stream).depth(3).start()? {
@@ -101,7 +102,7 @@ where
     ///
     /// Batches that are filled, and those of a few KiB, go through blocks of `pool`. Each worker
     /// keeps two, of the size of a batch, until it ends; one if there is no room for more, and with
-    /// room for none the batch is an error. Larger slices of ordinary memory go as by
+    /// room for none the batch is an error. Larger slices of pageable memory go as by
     /// [`Stream::upload_slice`].
     pub fn new(
         batches: impl IntoIterator<IntoIter = I>,
@@ -126,9 +127,9 @@ where
         self
     }
 
-    /// How many threads pull, fill and copy; 2 unless said, which saturate the link since large
-    /// copies have the [copy team](crate::staging::CopyTeam)'s help. More are of use when filling or
-    /// [`into_batch`](IntoHostBatch::into_batch) takes long. 1 to 256.
+    /// How many threads pull, fill and copy: 1 to 256, by default 2. Two saturate the link, because
+    /// the [copy team](crate::staging::CopyTeam) helps with large copies. More are of use when
+    /// filling or [`into_batch`](IntoHostBatch::into_batch) takes long.
     pub fn workers(mut self, threads: usize) -> Self {
         self.workers = threads;
         self

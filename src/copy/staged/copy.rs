@@ -158,8 +158,8 @@ impl<'e> Transit<'e, '_> {
         let host = slot.address(part.offset);
         let item = self.job.direction.item(host, part.device, part.bytes);
         let place = slot.address(layout.items_at()).cast::<Item>().wrapping_add(number);
-        // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is aligned; the
-        // device is done with the slot (`Ring::take`), and the part is the caller's.
+        // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is aligned;
+        // the device is done with the slot (`Ring::take`), and the part is the caller's.
         unsafe { place.write(item) };
     }
 

@@ -1,10 +1,10 @@
-//! The slots through which ordinary memory goes: a few pieces of page-locked memory, used in turns.
+//! The slots through which pageable memory goes: a few pieces of page-locked memory, used in turns.
 //!
 //! A slot is always in one of these hands, and only that one touches what is inside:
 //!
 //! ```text
-//!   free ----> opener ----> workers (units) ----> finisher ----> free, perhaps with a copy in flight
-//!              lays out     each its own bytes    the last worker: enqueues the copy, or is done
+//!   free ---> opener ---> workers (units) ---> finisher ---> free, perhaps with a copy in flight
+//!             lays out    each its own bytes   the last worker: enqueues the copy, or is done
 //! ```
 //!
 //! # Invariants

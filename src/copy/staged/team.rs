@@ -1,6 +1,6 @@
 //! The copy team: threads that help a caller to move bytes.
 //!
-//! One core copies ordinary memory at a fifth of what the bus carries, so a large copy takes
+//! One core copies pageable memory at a fifth of what the bus carries, so a large copy takes
 //! several. The team is the process's: started when the first large copy wants help, shared by all
 //! devices and callers, asleep when there is nothing to do.
 //!
@@ -46,7 +46,7 @@ const LONGEST_SPIN: Duration = Duration::from_secs(1);
 /// How the process's copy threads are to be: how many, where, and how long they stay awake.
 ///
 /// The copy team is shared by all devices of the process. It starts when the first large copy
-/// between ordinary memory and a device wants help.
+/// between pageable memory and a device wants help.
 #[derive(Clone, Debug)]
 pub struct CopyTeam {
     threads: usize,

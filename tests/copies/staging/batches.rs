@@ -1,6 +1,6 @@
-//! Random batches by every path, against `memcpy`.
+//! Random batches by every route, against `memcpy`.
 //!
-//! Host ranges lie in one piece of ordinary memory, one block of a pool and one registered vector;
+//! Host ranges lie in one piece of pageable memory, one block of a pool and one registered vector;
 //! device ranges in one shared buffer, next to each other or not, or in buffers of their own.
 
 use std::ops::Range;
@@ -38,7 +38,7 @@ struct Copy {
 #[derive(Clone, Debug)]
 struct Batch {
     copies: Vec<Copy>,
-    /// `None`: the planner's choice.
+    /// `None`: the route that is fastest by rule.
     path: Option<Route>,
     execution: Execution,
     seed: u64,

@@ -1,4 +1,4 @@
-//! Copies of ordinary memory, and batches, on the emulated device, against a plain model: what
+//! Copies of pageable memory, and batches, on the emulated device, against a plain model: what
 //! `memcpy` would do.
 //!
 //! Slots are so small that every boundary is near. `PROPTEST_CASES` sets how many random batches

@@ -18,7 +18,7 @@ use super::support::{
 /// More than a ring.
 const LENGTH: usize = 4 * SLOT + 5;
 
-/// All that this crate does with ordinary memory and batches on a stream, and what came of it.
+/// All that this crate does with pageable memory and batches on a stream, and what came of it.
 struct Everything {
     source: Vec<u8>,
     target: Vec<u8>,

@@ -74,7 +74,7 @@ private:
   std::future<void> m_future = m_open.get_future();
 };
 
-/// Calls that succeed, that fail in the CUDA runtime, and that pinlane refuses before CUDA is called.
+/// Calls that succeed, that fail in the CUDA runtime, and that pinlane itself refuses.
 void use(rig& rig) {
   rig.stream.upload(rig.host, rig.gpu).wait();
   rig.stream.fill(rig.gpu, 1.0f);

@@ -7,7 +7,7 @@
 // Each operation is also done at once on plain vectors, and whatever the program reads must equal
 // them. Memory that it registered must be its own again after the buffer is freed. Nothing fails in
 // these programs: the C interface cannot lose a device, stall a stream or make a call fail. The
-// programs of tests/random_programs.rs do that. A mismatch is reported with the seed of its
+// programs of tests/random_programs do that. A mismatch is reported with the seed of its
 // program: `random_programs 1 SEED MODE` runs that program again.
 
 #include <pinlane/pinlane.hpp>

@@ -1,4 +1,4 @@
-//! As `src/memory/hazard.rs`, with one use at most.
+//! As `src/memory/hazard/mod.rs`, with one use at most.
 
 use std::ops::Range;
 use std::sync::Arc;

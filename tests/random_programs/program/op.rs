@@ -146,7 +146,7 @@ pub enum Op {
         device: usize,
     },
     Release,
-    /// Another thread uploads ordinary memory.
+    /// Another thread uploads pageable memory.
     UploadElsewhere {
         stream: usize,
         len: usize,

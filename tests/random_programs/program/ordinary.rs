@@ -1,4 +1,4 @@
-//! The operations on ordinary memory, alone and in batches.
+//! The operations on pageable memory, alone and in batches.
 
 use pinlane::batch::{Download, Upload};
 
