@@ -40,6 +40,17 @@ impl<'a> List<'a> {
         if entry.is_pinned() { self.pinned.push(entry) } else { self.pageable.push(entry) }
     }
 
+    /// Makes room for so many more entries like the last one.
+    fn reserve(&mut self, more: usize) {
+        let like = if self.is_pinned.last() == Some(&true) {
+            &mut self.pinned
+        } else {
+            &mut self.pageable
+        };
+        like.reserve(more);
+        self.is_pinned.reserve(more);
+    }
+
     pub(super) fn len(&self) -> usize {
         self.is_pinned.len()
     }
@@ -110,7 +121,11 @@ macro_rules! list {
 
         impl<'a, I: Into<$item<'a>>> Extend<I> for $list<'a> {
             fn extend<C: IntoIterator<Item = I>>(&mut self, copies: C) {
-                copies.into_iter().for_each(|copy| self.push(copy));
+                let mut copies = copies.into_iter();
+                let Some(first) = copies.next() else { return };
+                self.push(first);
+                self.0.reserve(copies.size_hint().0);
+                copies.for_each(|copy| self.push(copy));
             }
         }
 

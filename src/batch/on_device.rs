@@ -1,15 +1,16 @@
 //! Batches between device buffers.
 
 use super::items::DeviceCopy;
+use crate::copy::entry::PIECE;
 use crate::copy::issue::{Items, issue};
 use crate::copy::job::{check_apart, check_lengths};
 use crate::copy::peer;
 use crate::copy::route::{Between, Group, Route};
 use crate::driver::{BatchCopy, Item, Mover};
 use crate::error::Result;
-use crate::memory::Operand;
 use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
+use crate::memory::{Operand, PinnedBuf};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
@@ -64,22 +65,27 @@ impl Stream {
         let mut list = None;
         // Kernels reach other devices only where peer access is enabled; copies reach all.
         if here && route == Route::Kernel {
-            let list = list.insert(engine.lists.alloc::<Item>(items.len())?);
-            for (place, item) in list.write()?.iter_mut().zip(&items) {
-                let (src, dst) = (item.src.ptr(), item.dst.ptr());
-                *place = Item { src, dst, bytes: item.bytes() as u64 };
-            }
+            let pieces = items.iter().flat_map(|DeviceCopy { src, dst }| {
+                (0..dst.len()).step_by(PIECE).map(move |at| {
+                    let bytes = (dst.len() - at).min(PIECE) as u64;
+                    Item { src: src.ptr() + at as u64, dst: dst.ptr() + at as u64, bytes }
+                })
+            });
+            let list = list.insert(engine.lists.alloc::<Item>(pieces.clone().count())?);
+            list.write()?.iter_mut().zip(pieces).for_each(|(place, piece)| *place = piece);
         }
         operands.extend(list.as_ref().map(Sealed::reading));
         let at = list.as_ref().map_or(0, |list| list.as_ptr().addr() as u64);
-        let kernel = Items { at, count: items.len(), bytes };
+        let count = list.as_ref().map_or(0, PinnedBuf::len);
+        let kernel = Items { at, count, bytes };
         let ((), ticket) = door.ordered(
             &operands,
             Fencing::Own,
             |driver, raw| {
                 if !here {
                     return items.iter().try_for_each(|DeviceCopy { src, dst }| {
-                        // SAFETY: as below.
+                        // SAFETY: the stream is live. The lengths were compared above; the ranges
+                        // lie in one allocation each, and overlap nothing else, as below.
                         unsafe { peer::copy(driver, raw, src, dst) }
                     });
                 }

@@ -152,12 +152,16 @@ enum Last {
 }
 
 impl Last {
-    fn message(&mut self) -> &CStr {
+    /// The message, and what it was made of: to be dropped outside of `LAST`, since the source of
+    /// an error may be a caller's value.
+    fn message(&mut self) -> (&CStr, Option<Last>) {
+        let mut made_of = None;
         if let Last::Failed(function, error) = self {
             let text = message(function, error).replace('\0', "?");
-            *self = Last::Message(CString::new(text).unwrap_or_default());
+            let made = Last::Message(CString::new(text).unwrap_or_default());
+            made_of = Some(std::mem::replace(self, made));
         }
-        if let Last::Message(message) = self { message } else { c"" }
+        (if let Last::Message(message) = self { message } else { c"" }, made_of)
     }
 }
 
@@ -238,8 +242,13 @@ fn keep(last: Last) {
 /// status means.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_error() -> *const c_char {
-    let message = LAST.try_with(|slot| slot.borrow_mut().message().as_ptr());
-    message.unwrap_or_else(|_| meaning_of(STATUS.get()).as_ptr())
+    let made = LAST.try_with(|slot| {
+        let mut last = slot.borrow_mut();
+        let (message, made_of) = last.message();
+        (message.as_ptr(), made_of)
+    });
+    // What the message was made of drops here, outside of the borrow.
+    made.map_or_else(|_| meaning_of(STATUS.get()).as_ptr(), |(message, _made_of)| message)
 }
 
 /// Makes `message` this thread's last message, as if a call had failed with `status`, and returns

@@ -2,17 +2,15 @@
 
 use std::ops::Range;
 
-use super::entry::{Direction, Entry};
+use super::entry::{Direction, Entry, PIECE, Side};
 use super::issue::{Items, issue};
 use super::job::Job;
 use super::order::Door;
 use super::route::Route;
 use super::staged::share::share;
-use super::survey::PIECE;
 use crate::driver::{BatchCopy, Driver, Item};
 use crate::error::Result;
 use crate::memory::PinnedBuf;
-use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
 use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
@@ -33,11 +31,10 @@ pub(crate) fn enqueue_one(
     if bytes == 0 {
         return door.nothing();
     }
-    let (on_host, on_device) = match direction {
-        Direction::Up => (Access::Read, Access::Write),
-        Direction::Down => (Access::Write, Access::Read),
-    };
-    let operands = [pinned.operand(host, bytes, on_host), device.operand(on_device)];
+    let operands = [
+        pinned.operand(host, bytes, direction.access(Side::Host)),
+        device.operand(direction.access(Side::Device)),
+    ];
     let enqueue = |driver: &dyn Driver, raw| {
         pinned.parts(host, bytes).try_for_each(|part| {
             let (host, device) = (host.wrapping_add(part.start), device.ptr() + part.start as u64);
@@ -129,7 +126,7 @@ fn enqueue_part(
             let copies = runs(entries).flat_map(|run| run.copies(direction));
             // SAFETY: the stream is live. Each copy lies in one registration (`Run::copies`,
             // `pieces`) and in one allocation. Destinations are borrowed exclusively, or were found
-            // apart (`check_apart`). The list, complete and aligned, lies in one page-locked block;
+            // apart (`check_disjoint`). The list, complete and aligned, is a block of its own;
             // the route was allowed (`Abilities::allow`), so that the device can use the host's
             // addresses. The uses recorded here and by `Job` keep all valid until retired, and keep
             // the host from touching them.
@@ -150,7 +147,8 @@ fn write_list(
 ) -> Result<PinnedBuf<Item>> {
     let mut tails: Vec<Item> = Vec::new();
     if has_pieces {
-        tails.extend(entries.iter().flat_map(|entry| pieces(direction, entry).skip(1)));
+        let long = entries.iter().filter(|entry| entry.has_pieces());
+        tails.extend(long.flat_map(|entry| pieces(direction, entry).skip(1)));
     }
     let mut list = lists.alloc::<Item>(entries.len() + tails.len())?;
     let (heads, behind) = list.write()?.split_at_mut(entries.len());
@@ -190,7 +188,10 @@ fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], 
         for n in part {
             let entry = &entries[n];
             let mut head = direction.item(entry.host(), entry.device.ptr(), entry.bytes());
-            if has_pieces && let Some(first) = pieces(direction, entry).next() {
+            if has_pieces
+                && entry.has_pieces()
+                && let Some(first) = pieces(direction, entry).next()
+            {
                 head = first;
             }
             // SAFETY: `n` is below the length, and each is written by one thread.

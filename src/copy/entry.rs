@@ -35,6 +35,9 @@ impl Direction {
     }
 }
 
+/// The longest item of the moving kernel in bytes. One warp moves an item, so a longer one is cut.
+pub(crate) const PIECE: usize = 16 << 10;
+
 /// What an upload can read instead of host memory. [`FileReader`](crate::file::FileReader) is one.
 pub(crate) trait Source: Sync {
     /// Whether it is read in whole blocks of [`BLOCK`] bytes.
@@ -113,6 +116,14 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn bytes(&self) -> usize {
         self.device.len()
+    }
+
+    /// Whether the page-locked entry is several items of the kernel: it is longer than [`PIECE`], or
+    /// it lies in several registrations.
+    #[inline]
+    pub(super) fn has_pieces(&self) -> bool {
+        let bytes = self.bytes();
+        bytes > PIECE || self.pinned.is_some_and(|it| it.crosses_seam(self.host, bytes))
     }
 
     #[inline]

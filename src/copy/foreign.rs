@@ -87,6 +87,7 @@ impl Stream {
     #[cfg(feature = "capi")]
     pub(crate) fn record_use(&self, buffer: &mut impl TrackedMut) -> Result<()> {
         let door = self.door("Stream::record_use");
+        door.nothing()?;
         let operands = [buffer.writing()];
         door.check_driver(operands[0].context)?;
         door.portion(&operands, |_, _| Ok(()), String::new, |_| {}).map(drop)

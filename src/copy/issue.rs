@@ -21,7 +21,7 @@ pub(crate) struct Items {
 /// * `raw` is live.
 /// * Each copy lies in the memory that `mover` says: on each side in one registration of
 ///   page-locked memory, or in one device allocation. Both sides are valid until retired.
-/// * No destination overlaps another one or a source.
+/// * No destination overlaps another one, a source, or the items.
 /// * For [`Route::Kernel`] the items are complete, aligned to 8, and in page-locked memory that is
 ///   valid until retired; and the device can use the addresses of all that page-locked memory.
 pub(crate) unsafe fn issue(

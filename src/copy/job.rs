@@ -20,8 +20,8 @@ use super::order::Door;
 use super::staged::share::share;
 use super::survey::{Region, Survey, for_regions};
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::Operand;
 use crate::memory::hazard::Access;
+use crate::memory::{DeviceBytes, Operand};
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::timeline::Fence;
@@ -209,6 +209,20 @@ pub(crate) fn check_disjoint(
     written: impl Iterator<Item = (u64, usize)>,
 ) -> Result<()> {
     check_apart(operation, written.map(|(start, bytes)| (start, bytes, Access::Write)))
+}
+
+/// Refuses a source and a destination that overlap. Only two buffers of borrowed memory can: two
+/// views of one buffer are disjoint if one of them is exclusive.
+pub(crate) fn check_no_overlap(
+    operation: &'static str,
+    src: &DeviceBytes<'_>,
+    dst: &DeviceBytes<'_>,
+) -> Result<()> {
+    if !src.is_borrowed() && !dst.is_borrowed() {
+        return Ok(());
+    }
+    let ranges = [(src, Access::Read), (dst, Access::Write)];
+    check_apart(operation, ranges.into_iter().map(|(it, access)| (it.ptr(), it.len(), access)))
 }
 
 /// Refuses destinations that overlap one another or a source. Sources may overlap. A range is its

@@ -2,7 +2,7 @@
 
 use bytemuck::Pod;
 
-use super::job::check_lengths;
+use super::job::{check_lengths, check_no_overlap};
 use crate::driver::MAX_PATTERN;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::sealed::{Sealed, SealedMut};
@@ -85,6 +85,7 @@ impl Stream {
         check_lengths(door.operation, 1, out.len())?;
         door.check_device(&[src.context()])?;
         door.check_device(&[out.context()])?;
+        check_no_overlap(door.operation, &src.as_bytes(), &out.as_slice().as_bytes())?;
         let (bytes, from) = (src.len() * size_of::<T>(), src.as_device_ptr());
         let to = out.as_device_ptr();
         let operands = [src.reading(), out.writing()];

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //!              check         wait            route        issue         record
-//!   one entry  job, order -> order --------------------> issue ------> order      direct
+//!   one entry  job, order -> order --------------------> driver -----> order      direct
 //!   entries    job, survey -> job --------> route -----> issue ------> job        direct
 //!   pageable   job, survey -> job --------> route -----> staged -----> job        staged
 //!                                                          |  through slots of page-locked memory
@@ -41,7 +41,7 @@ use std::slice;
 use bytemuck::Pod;
 
 use self::entry::{Direction, Entry};
-use self::job::{Job, check_lengths};
+use self::job::{Job, check_lengths, check_no_overlap};
 use self::order::Door;
 use self::route::Route;
 use self::staged::team::Task;
@@ -123,13 +123,14 @@ impl Stream {
         if bytes == 0 {
             return door.nothing();
         }
+        check_no_overlap(door.operation, &src, &dst)?;
         peer::introduce(src.context(), dst.context(), src.context().driver(door.operation)?);
         let ((), ticket) = door.ordered(
             &[src.operand(Access::Read), dst.operand(Access::Write)],
             Fencing::of_copy(bytes),
-            // SAFETY: the stream is live. The views lie in one allocation each, of two different
-            // buffers, since one is borrowed exclusively; the uses that `ordered` records keep both
-            // valid until retired.
+            // SAFETY: the stream is live, and the lengths are equal. The views lie in one allocation
+            // each. They do not overlap: one of them is exclusive, and borrowed memory was checked.
+            // The uses that `ordered` records keep both valid until retired.
             |driver, raw| unsafe { peer::copy(driver, raw, &src, &dst) },
             || {
                 let (from, to) = (src.context().ordinal(), dst.context().ordinal());

@@ -23,9 +23,6 @@ const MANY: usize = 512;
 /// A thread that finds more regions than this keeps none: they are then found again when needed.
 const REGIONS: usize = 1024;
 
-/// The longest item of the moving kernel in bytes: one warp moves it.
-pub(super) const PIECE: usize = 16 << 10;
-
 impl Group {
     fn add(&mut self, bytes: usize, follows: bool) {
         self.entries += 1;
@@ -144,9 +141,9 @@ impl<'e> Findings<'e> {
                 }
                 borrowed |= device.is_borrowed();
                 let mut follows = next_to;
-                if let Some(memory) = &entry.pinned {
+                if entry.is_pinned() {
                     follows &= before.is_some_and(|before| before.is_followed_by(entry));
-                    has_pieces |= bytes > PIECE || memory.crosses_seam(entry.host(), bytes);
+                    has_pieces |= entry.has_pieces();
                 }
                 group.add(bytes, follows);
                 sum.add(bytes, next_to);

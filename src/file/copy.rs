@@ -5,7 +5,7 @@ use bytemuck::Pod;
 use super::FileReader;
 use crate::copy::direct;
 use crate::copy::entry::{BLOCK, Direction, Entry, Source, SourceRange};
-use crate::copy::job::Job;
+use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::Route;
 use crate::copy::staged::team::{self, Task};
@@ -73,6 +73,9 @@ impl Stream {
         ranges.retain(|(_, dst)| dst.len() > 0);
         if ranges.is_empty() {
             return door.nothing();
+        }
+        if ranges.iter().any(|(_, dst)| dst.is_borrowed()) {
+            check_disjoint(operation, ranges.iter().map(|(_, dst)| (dst.ptr(), dst.len())))?;
         }
         let engine = self.device.engine()?;
         if let Some(block) = engine.small_block(bytes)? {

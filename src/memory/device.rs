@@ -267,6 +267,11 @@ impl<'a, T: Pod> DeviceSlice<'a, T> {
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.region.context
     }
+
+    /// The same memory, without its type.
+    pub(crate) fn as_bytes(&self) -> DeviceBytes<'a> {
+        DeviceBytes::new(self.region, in_bytes::<T>(&self.range))
+    }
 }
 
 impl<'a, T: Pod> DeviceSliceMut<'a, T> {

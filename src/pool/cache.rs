@@ -59,8 +59,9 @@ pub(super) struct Shelf {
     pub(super) posted: AtomicU64,
 }
 
-// Two threads' caches never share a cache line, nor a pair of lines that is fetched together.
-#[repr(align(128))]
+// Two threads' caches never share a cache line, nor a pair of lines that is fetched together. A hit
+// touches the first line, which ends where the shelves begin, and the line of one shelf.
+#[repr(C, align(128))]
 pub(super) struct Cache {
     /// The owner is in its lane.
     pub(super) busy: AtomicBool,

@@ -12,8 +12,7 @@ use super::core::Core;
 use super::local::LAST;
 use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
-use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
-use crate::sync::atomic::{compiler_fence, fence};
+use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The calling thread is in the lane of its cache until this drops.
 struct InLane<'a>(&'a Cache);
@@ -34,12 +33,7 @@ impl Core {
         }
         cache.busy.store(true, Relaxed);
         let inside = InLane(cache);
-        // The light fence of `sync::asymmetric`.
-        if self.gate.fences.kernel_helps {
-            compiler_fence(SeqCst);
-        } else {
-            fence(SeqCst);
-        }
+        self.gate.fences.light();
         // Acquire: sees what the last closer did to the lane.
         let open_to = self.gate.open_to.load(Acquire);
         (open_to == self.gate.process.cell.load(Relaxed)).then_some(inside)

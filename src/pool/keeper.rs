@@ -75,7 +75,10 @@ impl Core {
     /// Makes sure that the keeper runs and looks at the queue.
     pub(super) fn call_keeper(&self, operation: &'static str, books: &mut Books) -> Result<()> {
         self.wake.notify_all();
-        let Some(own) = self.me.upgrade().filter(|_| !books.keeper_runs) else { return Ok(()) };
+        if books.keeper_runs {
+            return Ok(());
+        }
+        let Some(own) = self.me.upgrade() else { return Ok(()) };
         // The last keeper has finished its work, but may still give back its cache, which takes the
         // lock. The new one waits for it, so that whoever joins the one has joined both.
         let last = books.keeper.take();
@@ -144,12 +147,12 @@ impl Core {
         if books.closed {
             return (Step::End, None);
         }
-        let called = books.queue.call_first();
         let step = match books.queue.first() {
             Some(first) => self.plan_for(first, books),
             None => self.maintain(books),
         };
-        (step, called)
+        // Behind the plan, which may just have found that the first request has to wait.
+        (step, books.queue.call_first())
     }
 
     fn plan_for(&self, index: usize, books: &mut Books) -> Step {

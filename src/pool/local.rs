@@ -7,6 +7,8 @@ use std::sync::{Arc, Weak};
 
 use super::cache::Cache;
 
+const _: () = assert!(std::mem::offset_of!(Cache, shelves) <= 64, "a hit touches two lines");
+
 /// A pool, to whoever keeps a cache of it.
 pub(super) trait Home: Send + Sync {
     /// The thread ends; what it kept is everybody's. Called by the owner of `cache`.

@@ -15,7 +15,7 @@ use std::sync::atomic::{Ordering, fence};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Fences {
     /// The light fence is one for the compiler only.
-    pub(crate) kernel_helps: bool,
+    kernel_helps: bool,
 }
 
 /// What the kernel offers, found out once.
@@ -26,8 +26,7 @@ pub(crate) fn fences() -> Fences {
 
 impl Fences {
     /// The hot side's fence.
-    #[cfg(feature = "capi")]
-    #[inline]
+    #[inline(always)]
     pub(crate) fn light(self) {
         if self.kernel_helps {
             std::sync::atomic::compiler_fence(Ordering::SeqCst);

@@ -66,7 +66,7 @@ impl Timeline {
         if shared && self.open.load(Ordering::Relaxed) < GROUP - 1 {
             Ok(self.submit_grouped(driver, operation, enqueue))
         } else {
-            if !shared && self.open.load(Ordering::Relaxed) > 0 {
+            if !shared {
                 self.close_group(operation);
             }
             self.submit_fenced(driver, operation, enqueue)

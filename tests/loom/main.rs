@@ -20,7 +20,6 @@ mod sync {
 
     pub mod atomic {
         pub use loom::sync::atomic::*;
-        pub use std::sync::atomic::compiler_fence;
     }
 
     pub struct Apart<T>(pub T);

@@ -22,7 +22,7 @@ use super::ring::{Slot, Taken};
 use super::simd::Stores;
 use super::team::Task;
 use super::work::{self, Work};
-use crate::copy::entry::{Direction, Side};
+use crate::copy::entry::{Direction, PIECE, Side};
 use crate::copy::issue::{Items, issue};
 use crate::copy::job::Job;
 use crate::copy::route::Route;
@@ -139,8 +139,11 @@ impl Engine {
 impl<'e> Transit<'e, '_> {
     /// Lays out the next portion, of at most `piece` bytes of the slot.
     fn lay_out(&self, progress: &mut Progress<'e>, taken: &Taken<'e>, piece: usize) {
+        let items = self.route == Route::Kernel;
         let unit = self.engine.options.unit(piece, self.threads);
-        let sizes = Sizes { piece, unit, items: self.route == Route::Kernel };
+        // One warp moves an item.
+        let unit = if items { unit.min(2 * PIECE) } else { unit };
+        let sizes = Sizes { piece, unit, items };
         // SAFETY: this thread has taken the slot, and has it alone.
         let layout = unsafe { taken.slot().layout_mut() };
         layout.fill(&mut progress.cursor, self.job.entries, &self.job.survey.sums, sizes);
@@ -170,6 +173,11 @@ impl<'e> Transit<'e, '_> {
         let layout = unsafe { slot.layout() };
         let direction = self.job.direction;
         let whole = slot.host().operand(0..slot.host().len(), direction.access(Side::Host));
+        // A single run needs no batch.
+        let route = match self.route {
+            Route::BatchCall if layout.runs().len() == 1 => Route::Copies,
+            route => route,
+        };
         let items = Items {
             at: slot.address(layout.items_at()).expose_provenance() as u64,
             count: layout.parts(),
@@ -182,12 +190,12 @@ impl<'e> Transit<'e, '_> {
                     direction.between(slot.address(run.slot.start), run.device, run.slot.len())
                 });
                 // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
-                // and in one allocation; no two entries of a job overlap where they are written
-                // (`Job`). The items, complete and aligned to 8, lie in the slot, whose addresses
+                // and in one allocation; no two entries overlap where they are written: they are views
+                // of one exclusive view, or were found apart (`check_disjoint`). The items, complete and aligned to 8, lie in the slot, whose addresses
                 // the device can use where the kernel's route is allowed (`Abilities::allow`). The
                 // slot's use and the entries' (`Job`) keep all valid until retired; `Ring::take`,
                 // and the wait in `open`, keep the host from the slot until then.
-                unsafe { issue(driver, raw, direction.mover(), self.route, copies, items) }
+                unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
             },
             || format!("copying {} bytes by way of page-locked memory", layout.bytes()),
             |fence| self.job.add(fence),

@@ -230,18 +230,18 @@ struct Team {
 
 #[derive(Default)]
 struct State {
-    jobs: Vec<JobPtr>,
+    jobs: Vec<CallPtr>,
     asleep: [usize; 2],
 }
 
 /// A job on the list. It is there until its caller takes it off, and alive for as long.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct JobPtr(*const Job);
+struct CallPtr(*const Call);
 
-// SAFETY: a `Job` is `Sync`: atomics, and work that may be called from any thread.
-unsafe impl Send for JobPtr {}
+// SAFETY: a `Call` is `Sync`: atomics, and work that may be called from any thread.
+unsafe impl Send for CallPtr {}
 
-struct Job {
+struct Call {
     /// With the lifetime taken away; the job is on the list, or has somebody inside, only within
     /// `run`.
     work: *const (dyn Fn() + Sync),
@@ -284,7 +284,7 @@ impl Team {
             self.start();
         }
         let copying = self.options.copying;
-        let job = Job {
+        let job = Call {
             // SAFETY: only the lifetime changes; nobody calls it once `run` has returned, because
             // the job is off the list by then, and nobody inside.
             work: unsafe {
@@ -307,9 +307,9 @@ impl Team {
         assert!(!job.panicked.load(Ordering::Relaxed), "a copy thread panicked");
     }
 
-    fn open(&self, job: &Job) {
+    fn open(&self, job: &Call) {
         let mut state = self.state.lock();
-        state.jobs.push(JobPtr(job));
+        state.jobs.push(CallPtr(job));
         let asleep = state.asleep;
         for kind in KINDS {
             let seats = job.seats[kind].load(Ordering::Relaxed);
@@ -323,10 +323,10 @@ impl Team {
         }
     }
 
-    fn close(&self, job: &Job) {
+    fn close(&self, job: &Call) {
         {
             let mut state = self.state.lock();
-            state.jobs.retain(|open| *open != JobPtr(job));
+            state.jobs.retain(|open| *open != CallPtr(job));
             for kind in KINDS {
                 let seats = job.seats[kind].swap(0, Ordering::Relaxed);
                 self.seats[kind].fetch_sub(seats, Ordering::Relaxed);
@@ -345,7 +345,7 @@ impl Team {
     }
 
     /// A seat in an open job, if there is one. The oldest job comes first.
-    fn take_seat(&self, state: &State, kind: usize) -> Option<JobPtr> {
+    fn take_seat(&self, state: &State, kind: usize) -> Option<CallPtr> {
         let open = state.jobs.iter().find(|open| {
             // SAFETY: on the list, so alive.
             unsafe { &*open.0 }.seats[kind].load(Ordering::Relaxed) > 0
@@ -365,7 +365,7 @@ impl Team {
                 self.sleep(kind);
             }
             let seat = self.take_seat(&self.state.lock(), kind);
-            if let Some(JobPtr(job)) = seat {
+            if let Some(CallPtr(job)) = seat {
                 // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
                 let job = unsafe { &*job };
                 // SAFETY: as above, and the work is alive as long as the job.

@@ -78,7 +78,7 @@ impl Word {
     }
 }
 
-struct Job<'w, W> {
+struct Crew<'w, W> {
     work: &'w W,
     word: AtomicU64,
     failed: AtomicBool,
@@ -105,7 +105,7 @@ pub(super) fn run<'r>(
     helpers: usize,
     between: &mut dyn FnMut(),
 ) -> Result<()> {
-    let job = Job {
+    let job = Crew {
         work,
         word: AtomicU64::new(Word::IDLE.0),
         failed: AtomicBool::new(false),
@@ -120,7 +120,7 @@ pub(super) fn run<'r>(
     }
 }
 
-impl<'r, W: Work<'r>> Job<'_, W> {
+impl<'r, W: Work<'r>> Crew<'_, W> {
     fn exchange(&self, old: Word, new: Word) -> bool {
         self.word.compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }

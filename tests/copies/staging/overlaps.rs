@@ -103,6 +103,34 @@ fn neighbours_and_empty_ranges_do_not_overlap() {
     assert_eq!(emulator.findings(), []);
 }
 
+/// Single copies, too: what a batch refuses is refused one by one.
+#[test]
+fn overlapping_single_copies_are_refused() {
+    let (emulator, device, stream, gpu) = rig();
+    let [first, mut second] = twice(&device, &gpu);
+    let file = std::env::temp_dir().join(format!("pinlane-overlaps-{}", std::process::id()));
+    std::fs::write(&file, [1; 100]).unwrap();
+    let reader = pinlane::file::FileReader::open(&file).unwrap();
+    let before = all_calls(&emulator);
+    for (from, to) in [(0..10, 9..19), (0..10, 0..10), (100..200, 50..150)] {
+        let (src, dst) = (first.slice(from).unwrap(), second.slice_mut(to).unwrap());
+        assert_eq!(stream.copy(src, dst).unwrap_err().kind(), ErrorKind::InvalidValue);
+    }
+    let sum = second.slice_mut(8..16).unwrap().cast::<u64>().unwrap();
+    let error = stream.checksum(first.slice(..100).unwrap(), sum).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    let mut first = first;
+    let ranges = [(0, first.slice_mut(..10).unwrap()), (10, second.slice_mut(5..15).unwrap())];
+    let error = stream.upload_file_ranges(&reader, ranges).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    assert_eq!(all_calls(&emulator), before, "nothing was enqueued");
+    // Neighbours do not overlap.
+    stream.copy(first.slice(..10).unwrap(), second.slice_mut(10..20).unwrap()).unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(contents(&device, &gpu), [0xee; 1000]);
+    assert_eq!(emulator.findings(), []);
+}
+
 /// What is only read may be read twice.
 #[test]
 fn sources_may_overlap() {
