@@ -27,8 +27,9 @@ pub(crate) fn enqueue_one(
 ) -> Result<Ticket> {
     let (host, device, bytes) = (entry.host(), &entry.device, entry.bytes());
     let pinned = entry.pinned.expect("page-locked");
-    door.check_device(&[device.context()])?;
-    if bytes == 0 {
+    // The driver is looked at with the conflicts.
+    if bytes == 0 || device.context().ordinal() != door.stream.context().ordinal() {
+        door.check_device(&[device.context()])?;
         return door.nothing();
     }
     let operands = [

@@ -51,7 +51,9 @@ impl<'s> Door<'s> {
     pub(crate) fn wait_for_conflicts(self, operands: &[Operand<'_>]) -> Result<&'s dyn Driver> {
         let driver = self.stream.open(self.operation)?;
         for operand in operands {
-            self.check_driver(operand.context)?;
+            if !self.stream.context().same_driver(operand.context) {
+                return Err(self.other_driver());
+            }
             if !operand.hazards.is_used_elsewhere(self.stream) {
                 continue;
             }
@@ -112,15 +114,18 @@ impl<'s> Door<'s> {
     /// Objects of two drivers know nothing of each other's streams and memory.
     #[inline]
     pub(crate) fn check_driver(self, theirs: &Context) -> Result<()> {
-        if self.stream.context().same_driver(theirs) {
-            return Ok(());
-        }
-        Err(Error::new(
+        let same = self.stream.context().same_driver(theirs);
+        if same { Ok(()) } else { Err(self.other_driver()) }
+    }
+
+    #[cold]
+    fn other_driver(self) -> Error {
+        Error::new(
             ErrorKind::WrongDevice,
             self.operation,
             "the buffer belongs to another driver than the stream",
             "use devices of one emulator, or GPUs only",
-        ))
+        )
     }
 
     /// The stream must belong to one of the devices that the work touches.

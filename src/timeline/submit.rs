@@ -66,7 +66,7 @@ impl Timeline {
         if shared && self.open.load(Ordering::Relaxed) < GROUP - 1 {
             Ok(self.submit_grouped(driver, operation, enqueue))
         } else {
-            if !shared {
+            if !shared && self.open.load(Ordering::Relaxed) > 0 {
                 self.close_group(operation);
             }
             self.submit_fenced(driver, operation, enqueue)
@@ -147,13 +147,10 @@ impl Timeline {
         })
     }
 
-    /// Gives the open group, if there is one, its event. If that fails, a later event covers the
-    /// group.
-    #[inline]
+    /// Gives the open group its event. If that fails, a later event covers the group.
+    #[cold]
     pub(super) fn close_group(&self, operation: &'static str) {
-        if self.open.load(Ordering::Relaxed) > 0
-            && let Ok(driver) = self.open(operation)
-        {
+        if let Ok(driver) = self.open(operation) {
             let _ = self.fence(driver, operation);
         }
     }

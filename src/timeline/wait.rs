@@ -115,7 +115,9 @@ impl Timeline {
             None => Ok(()),
             Some(Target::Event(fence, event)) => {
                 let driver = self.context.driver(CALL)?;
-                self.close_group(CALL);
+                if self.open.load(Ordering::Relaxed) > 0 {
+                    self.close_group(CALL);
+                }
                 // SAFETY: the stream and the event are live.
                 unsafe { driver.stream_wait_event(self.raw, event.raw()) }
                     .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
