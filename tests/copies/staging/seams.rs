@@ -1,12 +1,14 @@
-//! Page-locked memory of several registrations: no copy spans two of them.
+//! Page-locked memory of several registrations, and buffers that are neighbours on the device: no
+//! copy spans two of them.
 
+use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
     CudaCode, PinnedPool,
     batch::{Download, Route, Upload},
 };
 
-use super::support::{ByRoute, assert_nothing_is_left, bytes, contents, device, views};
+use super::support::{ByRoute, assert_nothing_is_left, bytes, contents, device, pinned, views};
 
 const PART: usize = 8 << 20;
 
@@ -59,4 +61,36 @@ fn check(emulator: &Emulator) {
     }
     drop((host, pool, stream, device));
     assert_nothing_is_left(emulator);
+}
+
+/// They may be two allocations.
+#[test]
+fn no_copy_spans_two_device_buffers() {
+    let emulator = Emulator::new();
+    let device = device(&emulator);
+    let stream = device.stream().unwrap();
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let source = bytes(1000, 1);
+    let host = pinned(&pool, &source);
+    let gpu = device.alloc::<u8>(1000).unwrap();
+    for locked in [false, true] {
+        // SAFETY: `gpu` outlives both, and nobody else uses it meanwhile.
+        let [mut first, mut second] = [0, 500]
+            .map(|at| unsafe { device.borrow_memory(gpu.as_device_ptr() + at, 500) }.unwrap());
+        let before = emulator.calls(Call::CopyH2D);
+        let items = match locked {
+            true => [
+                Upload::new(host.slice(..500).unwrap(), &mut first),
+                Upload::new(host.slice(500..).unwrap(), &mut second),
+            ],
+            false => {
+                [Upload::new(&source[..500], &mut first), Upload::new(&source[500..], &mut second)]
+            }
+        };
+        stream.upload_batch_by(Route::Copies, items).unwrap().wait().unwrap();
+        assert_eq!(emulator.calls(Call::CopyH2D), before + 2);
+        drop((first, second));
+        assert!(contents(&device, &gpu) == source);
+    }
+    assert_eq!(emulator.findings(), []);
 }
