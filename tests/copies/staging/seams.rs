@@ -2,13 +2,15 @@
 //! copy spans two of them.
 
 use pinlane::driver::Call;
-use pinlane::emulated::{Emulator, Execution};
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{
-    CudaCode, PinnedPool,
+    CudaCode, ErrorKind, PinnedPool,
     batch::{Download, Route, Upload},
 };
 
-use super::support::{ByRoute, assert_nothing_is_left, bytes, contents, device, pinned, views};
+use super::support::{
+    ByRoute, Stalled, assert_nothing_is_left, bytes, contents, device, pinned, upload, views,
+};
 
 const PART: usize = 8 << 20;
 
@@ -18,6 +20,36 @@ fn entries_on_a_seam_are_split() {
         let refusing =
             Emulator::builder().page_lock_limit(2 * PART - 1, CudaCode::MEMORY_ALLOCATION);
         check(&refusing.execution(execution).build());
+    }
+}
+
+/// The first part of the copy has reached the device, the second one has not.
+#[test]
+fn a_copy_that_fails_at_a_seam_is_a_use_all_the_same() {
+    for batch in [false, true] {
+        let refusing =
+            Emulator::builder().page_lock_limit(2 * PART - 1, CudaCode::MEMORY_ALLOCATION);
+        let emulator = refusing.build();
+        let device = device(&emulator);
+        let stream = device.stream().unwrap();
+        let pool = PinnedPool::builder(&device).build().unwrap();
+        let mut host = pool.alloc::<u8>(2 * PART).unwrap();
+        host.write().unwrap().fill(0);
+        let source = bytes(200, 1);
+        let gpu = upload(&device, &source);
+        let stalled = Stalled::new(&emulator, &stream);
+        emulator.inject(Fault::once(Call::CopyD2H, CudaCode::UNKNOWN).nth(2));
+        let dst = host.slice_mut(PART - 100..PART + 100).unwrap();
+        let result = match batch {
+            false => stream.download(&gpu, dst),
+            true => stream.download_batch_by(Route::Copies, [(&gpu, dst)]),
+        };
+        assert_eq!(result.unwrap_err().cuda_code(), Some(CudaCode::UNKNOWN));
+        assert_eq!(host.try_read().unwrap_err().kind(), ErrorKind::NotReady);
+        drop(stalled);
+        assert!(host.read().unwrap()[PART - 100..PART] == source[..100]);
+        drop((host, gpu, pool, stream, device));
+        assert_nothing_is_left(&emulator);
     }
 }
 
