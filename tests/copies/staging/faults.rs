@@ -134,7 +134,7 @@ impl World {
             true => Upload::new(host.slice(part).unwrap(), dst),
             false => Upload::new(&self.source[part], dst),
         };
-        views.map(|pair| item(pair)).collect()
+        views.map(item).collect()
     }
 
     /// What comes back is right, or the call says that it failed.

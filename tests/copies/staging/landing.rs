@@ -53,7 +53,7 @@ fn check(device: &Device, sizes: &[(usize, bool)]) {
     let is_locked = &items.is_locked.clone();
     let mut told = Vec::new();
     stream
-        .download_batch_each(&mut items.list(), |number, bytes| {
+        .download_batch_each(items.list(), |number, bytes| {
             assert!(bytes == expected[number], "item {number} is not complete");
             told.push(number);
         })
@@ -178,7 +178,7 @@ fn whoever_is_told_of_page_locked_items_may_copy() {
         let mut items = Items::new(&device, &[(SLOT, true); 12]);
         let mut back = Vec::new();
         stream
-            .download_batch_each(&mut items.list(), |_, bytes| {
+            .download_batch_each(items.list(), |_, bytes| {
                 let mut gpu = device.alloc(bytes.len()).unwrap();
                 other.upload_slice(bytes, &mut gpu).unwrap();
                 let mut copy = vec![0; bytes.len()];

@@ -230,7 +230,7 @@ fn page_locked_batches_wait_for_nothing() {
                 let views = views.into_iter().enumerate();
                 let items = views
                     .map(|(n, view)| Upload::new(host.slice(10 * n..10 * n + 9).unwrap(), view));
-                tickets.push(stream.upload_batch_by(path, &mut items.collect::<Vec<_>>()).unwrap());
+                tickets.push(stream.upload_batch_by(path, items.collect::<Vec<_>>()).unwrap());
             }
             assert!(!tickets[0].is_done().unwrap());
             drop(stalled);
