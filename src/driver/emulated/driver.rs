@@ -62,11 +62,10 @@ unsafe impl Driver for Runtime {
     }
 
     fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
-        self.call(Call::Attributes, device, |_| {
+        self.call(Call::Attributes, device, |machine| {
             Ok(match attribute {
-                Attribute::MemoryPoolsSupported
-                | Attribute::UnifiedAddressing
-                | Attribute::CanUseHostPointerForRegisteredMem => 1,
+                Attribute::MemoryPoolsSupported | Attribute::UnifiedAddressing => 1,
+                Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
                 Attribute::HostNumaNode => -1,
             })
         })

@@ -28,6 +28,7 @@ pub struct Builder {
     execution: Execution,
     seed: u64,
     batches: bool,
+    host_addresses: bool,
     page_lock_limit: Option<(usize, CudaCode)>,
     faults: Vec<Fault>,
 }
@@ -40,6 +41,7 @@ impl Default for Builder {
             execution: Execution::Eager,
             seed: 0,
             batches: true,
+            host_addresses: true,
             page_lock_limit: None,
             faults: Vec::new(),
         }
@@ -79,6 +81,13 @@ impl Builder {
         self
     }
 
+    /// Whether kernels can use page-locked memory at the addresses that the host uses; they can
+    /// unless said. A kernel that does it all the same loses its device.
+    pub fn host_addresses(mut self, host_addresses: bool) -> Self {
+        self.host_addresses = host_addresses;
+        self
+    }
+
     /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and
     /// the error that a larger one gets. Not limited unless said. Drivers from R580 on refuse 512
     /// GiB, Linux 6.11 to 6.13 more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
@@ -98,6 +107,7 @@ impl Builder {
     pub fn build(self) -> Emulator {
         let mut machine = Machine::new(self.devices, self.memory_bytes, self.execution, self.seed);
         machine.batches = self.batches;
+        machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
         Emulator {

@@ -139,6 +139,9 @@ impl Machine {
     /// Host memory that a kernel uses: page-locked now, or freed with the kernel's claim on it,
     /// which was reported then.
     fn host_range(&self, at: u64, bytes: usize, uses: &[HostUse]) -> Result<HostPtr, Violation> {
+        if !self.host_addresses {
+            return Err(format!("{at:#x} is an address of the host's, which kernels cannot use"));
+        }
         let claimed =
             || uses.iter().find(|host| host.ptr.address() as u64 == at && host.bytes == bytes);
         let found = self.host.locate(at, bytes).or_else(|| claimed().map(|host| host.ptr));

@@ -98,6 +98,8 @@ pub(super) struct Machine {
     pub(super) epoch: Instant,
     /// Whether there are batches of copies.
     pub(super) batches: bool,
+    /// Whether kernels can use page-locked memory at the host's addresses.
+    pub(super) host_addresses: bool,
     /// How many operations were ever enqueued.
     pub(super) operations: u64,
 }
@@ -200,6 +202,7 @@ impl Machine {
             waiters: 0,
             epoch: Instant::now(),
             batches: true,
+            host_addresses: true,
             operations: 0,
         }
     }

@@ -181,6 +181,24 @@ fn a_capturing_stream_gets_nothing_and_loses_nothing() {
     rig.nothing_is_left();
 }
 
+/// What the consumer's stream still does with it cannot be known then.
+#[test]
+fn memory_that_is_dropped_in_a_capture_is_never_freed() {
+    let rig = Rig::new(Execution::Lazy, 2);
+    let batches = [pattern(0, 0, 900)];
+    let mut prefetch = Prefetch::new(batches, &rig.pool, &rig.stream).start().expect("no faults");
+    let batch = prefetch.next().expect("one").expect("no faults");
+    let foreign = Foreign::new(&rig, 900);
+    foreign.enqueue(&batch);
+    rig.emulator.begin_capture(raw(&rig.stream)).expect("not capturing");
+    drop(batch);
+    rig.emulator.end_capture(raw(&rig.stream)).expect("the capture is intact");
+    drop(prefetch);
+    assert_eq!(foreign.read(), pattern(0, 0, 900));
+    drop(foreign);
+    rig.leaves(1024);
+}
+
 /// A ready batch costs the consumer one call at most: the wait.
 #[test]
 fn a_ready_batch_costs_one_call() {

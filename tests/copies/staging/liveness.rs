@@ -142,7 +142,9 @@ fn a_stalled_stream_holds_no_slots() {
 fn a_held_stream(execution: Execution, hold: Hold, used_before: bool) {
     let emulator = Emulator::builder().execution(execution).build();
     let device = device(&emulator);
-    let [held, holder, free] = [(); 3].map(|()| device.stream().unwrap());
+    let [held, holder, free, exposed] = [(); 4].map(|()| device.stream().unwrap());
+    // Its handle is known, as that of a stalled stream is: both take slots of the same part.
+    let _ = raw(&exposed);
     if used_before {
         roundtrip(&device, &held, LENGTH, 1);
     }
@@ -168,13 +170,14 @@ fn a_held_stream(execution: Execution, hold: Hold, used_before: bool) {
         // Time for them to take slots, if they were to.
         for round in 0..20 {
             roundtrip(&device, &free, LENGTH, round);
+            roundtrip(&device, &exposed, LENGTH, round);
             thread::sleep(std::time::Duration::from_millis(1));
         }
         assert!(waiting.iter().all(|caller| !caller.is_finished()), "{hold:?}: nothing has moved");
         drop(stalled);
     });
     assert!(gpus.iter().all(|gpu| contents(&device, gpu) == source));
-    drop((gpus, held, holder, free, device));
+    drop((gpus, held, holder, free, exposed, device));
     assert_nothing_is_left(&emulator);
 }
 

@@ -5,7 +5,8 @@ use pinlane::{Device, DeviceBuf, batch::DeviceCopy};
 use proptest::prelude::*;
 
 use super::support::{
-    assert_nothing_is_left, bytes, config, contents, device_of, tiny, upload, views,
+    EXECUTIONS, Stalled, assert_nothing_is_left, bytes, config, contents, device, device_of, tiny,
+    upload, views,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -93,4 +94,26 @@ fn more_copies_than_the_ring_has_room_for_their_items() {
     let copy = |n: usize| Copy { bytes: n % 5, from: n % 64, gap: n % 2, devices: (0, 0) };
     let copies: Vec<_> = (0..3000).map(copy).collect();
     check(&copies, Execution::Lazy, 1, true);
+}
+
+/// The kernel reads its list when its turn comes. Until then no other batch gets that memory.
+#[test]
+fn lists_are_kept_until_they_are_read() {
+    for execution in EXECUTIONS {
+        let emulator = Emulator::builder().execution(execution).build();
+        let device = device(&emulator);
+        let stream = device.stream().unwrap();
+        let source = upload(&device, &[7; 90]);
+        let mut targets = [(); 5].map(|()| upload(&device, &[0xee; 90]));
+        let stalled = Stalled::new(&emulator, &stream);
+        for target in &mut targets {
+            let parts = views(target, (0..9).map(|n| 10 * n..10 * n + 9)).into_iter();
+            let items = parts.map(|part| DeviceCopy::new(source.slice(..9).unwrap(), part));
+            stream.copy_batch(items).unwrap();
+        }
+        drop(stalled);
+        let copied: Vec<u8> = [7, 7, 7, 7, 7, 7, 7, 7, 7, 0xee].repeat(9);
+        assert!(targets.iter().all(|target| contents(&device, target) == copied));
+        assert_eq!(emulator.findings(), []);
+    }
 }

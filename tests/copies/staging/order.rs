@@ -62,10 +62,6 @@ fn ways() -> impl Iterator<Item = Option<Route>> {
     [None].into_iter().chain(ROUTES.map(Some))
 }
 
-fn ways_down() -> impl Iterator<Item = Option<Route>> {
-    ways().filter(|way| *way != Some(Route::Kernel))
-}
-
 #[test]
 fn the_source_may_be_reused_at_once() {
     machines(|emulator, device| {
@@ -103,7 +99,7 @@ fn copies_are_ordered_with_other_streams() {
             assert!(contents(device, &copy) == source, "{way:?}: read after it, before the next");
             assert!(contents(device, &gpu) == [2; LENGTH], "{way:?}");
         }
-        for way in ways_down() {
+        for way in ways() {
             let mut gpu = device.alloc(LENGTH).unwrap();
             let mut target = vec![0; LENGTH];
             other.fill(&mut gpu, 3).unwrap();

@@ -6,7 +6,7 @@ use pinlane::driver::Call::{self, CopyBatch, CopyD2H, CopyH2D, MoveItems};
 use pinlane::emulated::Emulator;
 use pinlane::{Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Stream};
 
-use super::support::{ByRoute, ROUTES, bytes, device_of, pinned, shared, views};
+use super::support::{ByRoute, ROUTES, bytes, contents, device_of, pinned, shared, upload, views};
 
 struct Rig {
     emulator: Emulator,
@@ -16,7 +16,10 @@ struct Rig {
 }
 
 fn rig(batches: bool) -> Rig {
-    let emulator = Emulator::builder().batches(batches).build();
+    rig_of(Emulator::builder().batches(batches).build())
+}
+
+fn rig_of(emulator: Emulator) -> Rig {
     let device = device_of(&emulator, 0, shared());
     let pool = PinnedPool::builder(&device).build().unwrap();
     let stream = device.stream().unwrap();
@@ -134,6 +137,29 @@ fn few_blocks_and_long_ones_go_by_the_copy_engine() {
             assert_eq!(rig.calls(&legacy, shape), [[CopyH2D], [CopyD2H]], "{shape:?}");
         }
     }
+}
+
+/// On a device whose kernels cannot use the host's addresses.
+#[test]
+fn without_host_addresses_no_kernel_is_used() {
+    let rig = rig_of(Emulator::builder().host_addresses(false).build());
+    for locked in [false, true] {
+        let shape = Shape { locked, blocks: 1000, bytes: 40, gap: 3 };
+        let calls = rig.calls(&rig.stream, shape);
+        assert!(calls.iter().all(|calls| calls.contains(&CopyBatch)), "{shape:?} {calls:?}");
+        assert_eq!(rig.emulator.calls(MoveItems), 0);
+    }
+    let Rig { emulator, device, pool, stream } = rig;
+    let sources = [(); 9].map(|()| upload(&device, &[7; 50]));
+    let mut targets = [(); 9].map(|()| device.alloc::<u8>(50).unwrap());
+    stream.copy_batch(sources.iter().zip(&mut targets)).unwrap().wait().unwrap();
+    assert!(targets.iter().all(|target| contents(&device, target) == [7; 50]));
+    let host = pinned(&pool, &[1; 50]);
+    let error = stream.upload_batch_by(Route::Kernel, [(&host, &mut targets[0])]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("kernel"), "{error}");
+    assert_eq!(emulator.calls(MoveItems), 0);
+    assert_eq!(emulator.findings(), []);
 }
 
 #[test]

@@ -1,12 +1,16 @@
-//! Page-locked memory of several registrations: no copy spans two of them.
+//! Page-locked memory of several registrations, and buffers that are neighbours on the device: no
+//! copy spans two of them.
 
-use pinlane::emulated::{Emulator, Execution};
+use pinlane::driver::Call;
+use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{
-    CudaCode, PinnedPool,
+    CudaCode, ErrorKind, PinnedPool,
     batch::{Download, Route, Upload},
 };
 
-use super::support::{ByRoute, assert_nothing_is_left, bytes, contents, device, views};
+use super::support::{
+    ByRoute, Stalled, assert_nothing_is_left, bytes, contents, device, pinned, upload, views,
+};
 
 const PART: usize = 8 << 20;
 
@@ -16,6 +20,36 @@ fn entries_on_a_seam_are_split() {
         let refusing =
             Emulator::builder().page_lock_limit(2 * PART - 1, CudaCode::MEMORY_ALLOCATION);
         check(&refusing.execution(execution).build());
+    }
+}
+
+/// The first part of the copy has reached the device, the second one has not.
+#[test]
+fn a_copy_that_fails_at_a_seam_is_a_use_all_the_same() {
+    for batch in [false, true] {
+        let refusing =
+            Emulator::builder().page_lock_limit(2 * PART - 1, CudaCode::MEMORY_ALLOCATION);
+        let emulator = refusing.build();
+        let device = device(&emulator);
+        let stream = device.stream().unwrap();
+        let pool = PinnedPool::builder(&device).build().unwrap();
+        let mut host = pool.alloc::<u8>(2 * PART).unwrap();
+        host.write().unwrap().fill(0);
+        let source = bytes(200, 1);
+        let gpu = upload(&device, &source);
+        let stalled = Stalled::new(&emulator, &stream);
+        emulator.inject(Fault::once(Call::CopyD2H, CudaCode::UNKNOWN).nth(2));
+        let dst = host.slice_mut(PART - 100..PART + 100).unwrap();
+        let result = match batch {
+            false => stream.download(&gpu, dst),
+            true => stream.download_batch_by(Route::Copies, [(&gpu, dst)]),
+        };
+        assert_eq!(result.unwrap_err().cuda_code(), Some(CudaCode::UNKNOWN));
+        assert_eq!(host.try_read().unwrap_err().kind(), ErrorKind::NotReady);
+        drop(stalled);
+        assert!(host.read().unwrap()[PART - 100..PART] == source[..100]);
+        drop((host, gpu, pool, stream, device));
+        assert_nothing_is_left(&emulator);
     }
 }
 
@@ -59,4 +93,36 @@ fn check(emulator: &Emulator) {
     }
     drop((host, pool, stream, device));
     assert_nothing_is_left(emulator);
+}
+
+/// They may be two allocations.
+#[test]
+fn no_copy_spans_two_device_buffers() {
+    let emulator = Emulator::new();
+    let device = device(&emulator);
+    let stream = device.stream().unwrap();
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let source = bytes(1000, 1);
+    let host = pinned(&pool, &source);
+    let gpu = device.alloc::<u8>(1000).unwrap();
+    for locked in [false, true] {
+        // SAFETY: `gpu` outlives both, and nobody else uses it meanwhile.
+        let [mut first, mut second] = [0, 500]
+            .map(|at| unsafe { device.borrow_memory(gpu.as_device_ptr() + at, 500) }.unwrap());
+        let before = emulator.calls(Call::CopyH2D);
+        let items = match locked {
+            true => [
+                Upload::new(host.slice(..500).unwrap(), &mut first),
+                Upload::new(host.slice(500..).unwrap(), &mut second),
+            ],
+            false => {
+                [Upload::new(&source[..500], &mut first), Upload::new(&source[500..], &mut second)]
+            }
+        };
+        stream.upload_batch_by(Route::Copies, items).unwrap().wait().unwrap();
+        assert_eq!(emulator.calls(Call::CopyH2D), before + 2);
+        drop((first, second));
+        assert!(contents(&device, &gpu) == source);
+    }
+    assert_eq!(emulator.findings(), []);
 }

@@ -3,6 +3,7 @@
 use super::*;
 use crate::batch::{Download, Downloads, Route, Upload, Uploads};
 use crate::copy::staged::portions::IN_FLIGHT;
+use crate::copy::staged::queue::Filled;
 use crate::copy::staged::{Engine, Staging};
 use crate::device::Device;
 use crate::driver::Call;
@@ -146,5 +147,22 @@ fn if_memory_is_short_nobody_waits_for_a_more_exposed_stream() {
     ring.give_back(bound);
     let sealed = ring.take(pool, Exposure::Sealed, true).expect("idle").expect("patient");
     ring.give_back(sealed);
+    assert_eq!(ring.at_home(), SLOTS);
+}
+
+/// Nobody would submit it.
+#[test]
+fn after_a_submission_that_failed_no_slot_is_queued() {
+    let (_, device) = device(Execution::Eager);
+    let stream = device.stream().expect("no faults");
+    let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
+    let take = || ring.take(pool, Exposure::Sealed, true).expect("no faults").expect("patient");
+    let [first, second, third] = [(); 3].map(|()| take());
+    let filled = Filled::default();
+    assert!(filled.push(first) && filled.push(second));
+    let (turn, submitted) = filled.turn(ring).expect("nobody submits");
+    drop(turn);
+    assert!(!filled.push(third));
+    [submitted, third].into_iter().for_each(|slot| ring.give_back(slot));
     assert_eq!(ring.at_home(), SLOTS);
 }

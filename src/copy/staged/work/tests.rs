@@ -1,6 +1,9 @@
 //! Jobs that do nothing but count, and fail or panic where they are told to.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicUsize;
+use std::thread::ThreadId;
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::copy::staged::layout::{Cursor, Entries, Place, Sizes};
@@ -142,7 +145,7 @@ impl<'r> Work<'r> for Counting<'r> {
     }
 }
 
-fn with_ring(test: impl Fn(&Ring, &PinnedPool)) {
+fn with_ring(test: impl FnOnce(&Ring, &PinnedPool)) {
     let device = Device::emulated().expect("it always opens");
     let pool = PinnedPool::builder(&device).build().expect("no faults");
     let ring = Ring::new(4096, SLOTS);
@@ -180,6 +183,88 @@ fn an_error_ends_the_job_and_gives_up_its_slots() {
             }
         }
     });
+}
+
+/// A helper that fails in the first slot while the caller rests between two units of the second.
+struct Resting<'r> {
+    counting: Counting<'r>,
+    caller: ThreadId,
+    /// Whether a helper has come in time. Other tests install teams without threads.
+    helped: OnceLock<bool>,
+    rests: AtomicBool,
+    abandoned: AtomicUsize,
+}
+
+fn wait_until(condition: impl Fn() -> bool) {
+    while !condition() {
+        std::thread::yield_now();
+    }
+}
+
+impl Resting<'_> {
+    fn between(&self) {
+        let opened = self.counting.opened.load(Ordering::Relaxed);
+        if opened == 2 && self.helped.get() == Some(&true) {
+            self.rests.store(true, Ordering::Release);
+            wait_until(|| self.abandoned.load(Ordering::Acquire) > 0);
+        }
+    }
+}
+
+impl<'r> Work<'r> for Resting<'r> {
+    fn open(&self) -> Result<Option<&'r Slot>> {
+        self.counting.open()
+    }
+
+    fn slot(&self, index: usize) -> &'r Slot {
+        self.counting.slot(index)
+    }
+
+    fn unit(&self, slot: &'r Slot, unit: usize) -> Result<()> {
+        if std::thread::current().id() == self.caller {
+            let start = Instant::now();
+            let is_late = || start.elapsed() > Duration::from_millis(100);
+            wait_until(|| self.helped.get().is_some() || is_late());
+            self.helped.get_or_init(|| false);
+        } else if *self.helped.get_or_init(|| true) {
+            wait_until(|| self.rests.load(Ordering::Acquire));
+            return Err(Error::new(ErrorKind::Busy, "test", "trouble", "none"));
+        }
+        self.counting.unit(slot, unit)
+    }
+
+    fn finish(&self, slot: &'r Slot) -> Result<()> {
+        self.counting.finish(slot)
+    }
+
+    fn abandon(&self, slot: &'r Slot) {
+        self.counting.abandon(slot);
+        self.abandoned.fetch_add(1, Ordering::Release);
+    }
+}
+
+#[test]
+fn a_slot_that_nobody_works_on_is_given_up() {
+    loop {
+        let mut helped = false;
+        with_ring(|ring, pool| {
+            let work = Resting {
+                counting: Counting::new(ring, pool, None),
+                caller: std::thread::current().id(),
+                helped: OnceLock::new(),
+                rests: AtomicBool::new(false),
+                abandoned: AtomicUsize::new(0),
+            };
+            let result = run(&work, 1, &mut || work.between());
+            helped = work.helped.into_inner().expect("units were done");
+            assert_eq!(result.is_err(), helped);
+            assert_eq!(work.counting.held.into_inner(), 0);
+            assert_eq!(work.abandoned.into_inner(), if helped { 2 } else { 0 });
+        });
+        if helped {
+            return;
+        }
+    }
 }
 
 /// A panic, of this thread or a helper, goes on here; nobody hangs meanwhile.
