@@ -118,8 +118,8 @@ impl<'a> Entry<'a> {
         self.device.len()
     }
 
-    /// Whether the page-locked entry is several items of the kernel: it is longer than [`PIECE`], or
-    /// it lies in several registrations.
+    /// Whether the page-locked entry is several items of the kernel: it is longer than [`PIECE`],
+    /// or it lies in several registrations.
     #[inline]
     pub(super) fn has_pieces(&self) -> bool {
         let bytes = self.bytes();

@@ -128,9 +128,9 @@ impl Stream {
         let ((), ticket) = door.ordered(
             &[src.operand(Access::Read), dst.operand(Access::Write)],
             Fencing::of_copy(bytes),
-            // SAFETY: the stream is live, and the lengths are equal. The views lie in one allocation
-            // each. They do not overlap: one of them is exclusive, and borrowed memory was checked.
-            // The uses that `ordered` records keep both valid until retired.
+            // SAFETY: the stream is live, and the lengths are equal. The views lie in one
+            // allocation each. They do not overlap: one of them is exclusive, and borrowed memory
+            // was checked. The uses that `ordered` records keep both valid until retired.
             |driver, raw| unsafe { peer::copy(driver, raw, &src, &dst) },
             || {
                 let (from, to) = (src.context().ordinal(), dst.context().ordinal());

@@ -204,9 +204,8 @@ impl Timeline {
             return Ok(driver);
         }
         self.check_thread(operation)?;
-        // Somebody has the handle, so the stream may be captured.
-        // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of whoever
-        // lent them.
+        // Somebody has the handle, so the stream may be captured. SAFETY: the stream is live: owned
+        // ones until drop, foreign ones by the contract of whoever lent them.
         match unsafe { driver.stream_capture(self.raw) } {
             Ok(Capture::None) => Ok(driver),
             Ok(Capture::Active | Capture::Invalidated) => Err(Error::new(

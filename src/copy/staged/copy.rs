@@ -190,11 +190,12 @@ impl<'e> Transit<'e, '_> {
                     direction.between(slot.address(run.slot.start), run.device, run.slot.len())
                 });
                 // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
-                // and in one allocation; no two entries overlap where they are written: they are views
-                // of one exclusive view, or were found apart (`check_disjoint`). The items, complete and aligned to 8, lie in the slot, whose addresses
-                // the device can use where the kernel's route is allowed (`Abilities::allow`). The
-                // slot's use and the entries' (`Job`) keep all valid until retired; `Ring::take`,
-                // and the wait in `open`, keep the host from the slot until then.
+                // and in one allocation; no two entries overlap where they are written: they are
+                // views of one exclusive view, or were found apart (`check_disjoint`). The items,
+                // complete and aligned to 8, lie in the slot, whose addresses the device can use
+                // where the kernel's route is allowed (`Abilities::allow`). The slot's use and the
+                // entries' (`Job`) keep all valid until retired; `Ring::take`, and the wait in
+                // `open`, keep the host from the slot until then.
                 unsafe { issue(driver, raw, direction.mover(), route, copies, items) }
             },
             || format!("copying {} bytes by way of page-locked memory", layout.bytes()),
