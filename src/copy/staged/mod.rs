@@ -121,7 +121,7 @@ impl Engine {
     /// streams that wait for something hold all of that memory. The ring, of which such streams
     /// never hold all, does then.
     pub(crate) fn small_block(&self, bytes: usize) -> Result<Option<PinnedBuf<u8>>> {
-        if bytes > self.options.direct_bytes {
+        if !self.is_small(bytes) {
             return Ok(None);
         }
         for _ in 0..TRIES {
