@@ -82,7 +82,7 @@ pub(crate) fn enqueue(
         }
         start = end;
     }
-    let (last, _) = job.record()?;
+    let last = job.record();
     if let Some(portion) = portions.last_mut() {
         portion.1 = last;
     }

@@ -2,16 +2,16 @@
 //!
 //! A copy of thousands of entries is enqueued in a few portions, and each entry names a buffer that
 //! must know of it. To record one use takes some tens of nanoseconds; for thousands of entries that
-//! is longer than the copy. So the portions' fences are collected. If none of them stands for all,
-//! one more is taken behind them all. The team then records that one fence in all buffers while the
-//! device copies.
+//! is longer than the copy. So the fence of the last portion, which stands for all, is recorded: by
+//! the team, in all buffers, while the device copies.
 //!
 //! # Invariants
 //!
 //! * The entries are borrowed from before the first portion until all is recorded, so that nobody
 //!   enqueues other work on them, and no host reads or writes them, in between.
-//! * All is recorded whatever happens: [`Job`] does it when it drops. Without a fence behind them
-//!   all, the portions' own are recorded.
+//! * All is recorded whatever happens: [`Job`] does it when it drops.
+//! * Portions are enqueued one after another, by one thread at a time. So each portion's fence
+//!   covers the portions before it.
 
 use std::ops::Range;
 
@@ -35,46 +35,8 @@ pub(crate) struct Job<'e, 'a> {
     pub(crate) direction: Direction,
     pub(crate) entries: &'e [Entry<'a>],
     pub(crate) survey: Survey<'e>,
-    fences: Mutex<Fences>,
-}
-
-/// The fences of portions, without those that a later one stands for.
-#[derive(Default)]
-struct Fences {
-    count: usize,
-    few: [Option<Fence>; 4],
-    more: Vec<Fence>,
-}
-
-impl Fences {
-    fn add(&mut self, fence: Fence) {
-        self.count += 1;
-        for place in &mut self.few {
-            match place.map(|old| old.covering(fence)) {
-                None => {
-                    *place = Some(fence);
-                    return;
-                }
-                Some(Some(covering)) => {
-                    *place = Some(covering);
-                    return;
-                }
-                Some(None) => {}
-            }
-        }
-        self.more.push(fence);
-    }
-
-    fn iter(&self) -> impl Iterator<Item = Fence> {
-        self.few.iter().flatten().chain(&self.more).copied()
-    }
-
-    /// The one that stands for all, if there is one.
-    fn only(&self) -> Option<Fence> {
-        let mut all = self.iter();
-        let first = all.next();
-        if all.next().is_none() { first } else { None }
-    }
+    /// Of the last portion.
+    fence: Mutex<Option<Fence>>,
 }
 
 impl<'e, 'a> Job<'e, 'a> {
@@ -87,7 +49,7 @@ impl<'e, 'a> Job<'e, 'a> {
         entries: &'e [Entry<'a>],
     ) -> Result<Self> {
         let survey = Survey::of(door, entries)?;
-        Ok(Job { door, direction, entries, survey, fences: Mutex::default() })
+        Ok(Job { door, direction, entries, survey, fence: Mutex::default() })
     }
 
     /// Makes the stream wait, on the device, for what conflicts.
@@ -126,40 +88,24 @@ impl<'e, 'a> Job<'e, 'a> {
 
     /// Notes that a portion has been enqueued.
     pub(super) fn add(&self, fence: Fence) {
-        self.fences.lock().add(fence);
+        let before = self.fence.lock().replace(fence);
+        assert!(before.is_none_or(|before| before.covering(fence) == Some(fence)), "one at a time");
     }
 
-    /// Records in all entries a fence behind all portions, which is taken if none of theirs is.
-    /// Returns its ticket, and how many were taken.
-    pub(super) fn record(self) -> Result<(Ticket, u64)> {
-        let Door { stream, operation } = self.door;
-        let (only, count) = {
-            let fences = self.fences.lock();
-            (fences.only(), fences.count)
-        };
-        let (last, taken) = match only {
-            Some(only) => (only, 0),
-            None if count == 0 => return Ok((Ticket::done(), 0)),
-            None => {
-                let submission = stream.submit(operation, |_, _| Ok(()))?;
-                let mut all = Fences::default();
-                all.add(submission.fence);
-                *self.fences.lock() = all;
-                submission.fenced?;
-                (submission.fence, 1)
-            }
-        };
-        Ok((Ticket::new(stream.clone(), last.position), taken))
+    /// Records the last portion's fence in all entries, and returns its ticket.
+    pub(super) fn record(self) -> Ticket {
+        let fence = *self.fence.lock();
+        fence.map_or_else(Ticket::done, |fence| {
+            Ticket::new(self.door.stream.clone(), fence.position)
+        })
     }
 
-    /// Records the fences in a buffer.
-    fn note(&self, fences: &Fences, region: &Region<'_>) {
+    /// Records the fence in a buffer.
+    fn note(&self, fence: Fence, region: &Region<'_>) {
         let stream = self.door.stream;
         let access = self.direction.access(region.side);
-        for fence in fences.iter() {
-            region.hazards.note(stream, fence, &region.range, access);
-        }
-        if access == Access::Write && fences.only().is_some() && region.is_whole() {
+        region.hazards.note(stream, fence, &region.range, access);
+        if access == Access::Write && region.is_whole() {
             region.hazards.supersede(stream, &region.range);
         }
     }
@@ -167,21 +113,18 @@ impl<'e, 'a> Job<'e, 'a> {
 
 impl Drop for Job<'_, '_> {
     fn drop(&mut self) {
-        let fences = std::mem::take(self.fences.get_mut());
-        if fences.count == 0 {
-            return;
-        }
+        let Some(fence) = *self.fence.get_mut() else { return };
         let done = &|()| {};
         match &self.survey.regions {
             Some(regions) => {
                 let note = |(): &mut (), part: Range<usize>| {
-                    regions[part].iter().for_each(|region| self.note(&fences, region));
+                    regions[part].iter().for_each(|region| self.note(fence, region));
                 };
                 share(regions.len(), SEVERAL, &note, done);
             }
             None => {
                 let note = |(): &mut (), part: Range<usize>| {
-                    for_regions(self.entries, part, |region| self.note(&fences, &region));
+                    for_regions(self.entries, part, |region| self.note(fence, &region));
                 };
                 share(self.entries.len(), SEVERAL, &note, done);
             }

@@ -130,9 +130,8 @@ impl Engine {
         // After an error slots of a download may be in flight.
         drop(transit);
         result?;
-        let (ticket, fences) = job.record()?;
-        stream.note_moving(before + submitted + fences);
-        Ok(ticket)
+        stream.note_moving(before + submitted);
+        Ok(job.record())
     }
 }
 
