@@ -44,9 +44,7 @@ enum Bound {
 const ALL: [Bound; 4] = [Bound::Blocking, Bound::Borrowed, Bound::PerThread, Bound::Legacy];
 
 fn blocking(device: &Device) -> Stream {
-    let mut options = StreamOptions::default();
-    options.blocking = true;
-    device.stream_with(options).unwrap()
+    device.stream_with(StreamOptions::new().blocking(true)).unwrap()
 }
 
 impl Bound {

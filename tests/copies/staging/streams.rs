@@ -97,12 +97,10 @@ fn default_streams_do_everything_but_batch_calls() {
         let emulator = Emulator::builder().execution(execution).build();
         let device = device(&emulator);
         let mut everything = Everything::new(&device);
-        let mut options = StreamOptions::default();
-        options.blocking = true;
         let streams = [
             device.legacy_stream(),
             device.per_thread_stream(),
-            device.stream_with(options).unwrap(),
+            device.stream_with(StreamOptions::new().blocking(true)).unwrap(),
         ];
         for (number, stream) in streams.iter().enumerate() {
             try_all(everything.run(stream)).unwrap();
