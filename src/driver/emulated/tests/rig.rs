@@ -5,8 +5,8 @@
 
 // SAFETY (of all blocks in this file): the emulated device follows no handle and no address of
 // device memory that it does not know. Host memory is the tests' own. They keep it until the work
-// on it is done, or unregister it, or free it as a block, which the device keeps while it is in use;
-// and no other thread uses it. Host functions are closures, each called once.
+// on it is done, unregister it, or free it as a block, which the device keeps while it is in use.
+// No other thread uses it. Host functions are closures, each called once.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use std::ffi::c_void;
