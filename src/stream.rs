@@ -26,14 +26,33 @@ pub struct Stream {
 
 /// How a stream behaves; see [`Device::stream_with`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
 pub struct StreamOptions {
-    /// Lower numbers run first, 0 is the default; clamped to the device's range
+    priority: i32,
+    blocking: bool,
+}
+
+impl StreamOptions {
+    /// The default: non-blocking, of priority 0.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Lower numbers run first; clamped to the device's range
     /// (`cudaDeviceGetStreamPriorityRange`).
-    pub priority: i32,
-    /// Whether this stream and the legacy default stream wait for each other. Off by default
-    /// (`cudaStreamNonBlocking`).
-    pub blocking: bool,
+    #[must_use]
+    pub fn priority(mut self, priority: i32) -> Self {
+        self.priority = priority;
+        self
+    }
+
+    /// Whether this stream and the legacy default stream wait for each other; without this they do
+    /// not (`cudaStreamNonBlocking`).
+    #[must_use]
+    pub fn blocking(mut self, blocking: bool) -> Self {
+        self.blocking = blocking;
+        self
+    }
 }
 
 impl Device {
@@ -43,7 +62,7 @@ impl Device {
     ///
     /// [`ErrorKind::ForkedProcess`], or what `cudaStreamCreateWithPriority` reports.
     pub fn stream(&self) -> Result<Stream> {
-        self.stream_with(StreamOptions::default())
+        self.stream_with(StreamOptions::new())
     }
 
     /// A new stream with options.

@@ -14,7 +14,7 @@
 //! # Invariants
 //!
 //! * One helper works on the queue, the *runner*. If it is inside one waker for longer than
-//!   [`PATIENCE`], the next helper takes its place. So there is one thread for each stuck waker,
+//!   [`STUCK_AFTER`], the next helper takes its place. So there is one thread for each stuck waker,
 //!   and a few more.
 //! * While the queue is not empty, a helper is idle or about to start, or could not be started. In
 //!   the last case the thread that hands a waker over calls the queued ones itself. That is right
@@ -30,7 +30,7 @@ use crate::process::{PerProcess, call_user};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a waker may take before another helper takes over.
-const PATIENCE: Duration = Duration::from_millis(1);
+const STUCK_AFTER: Duration = Duration::from_millis(1);
 /// How long an idle helper stays.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -119,8 +119,8 @@ impl Helpers {
                 state = woken;
                 continue;
             }
-            let taken = state.running.map_or(PATIENCE, |(_, since)| since.elapsed());
-            match PATIENCE.checked_sub(taken) {
+            let taken = state.running.map_or(STUCK_AFTER, |(_, since)| since.elapsed());
+            match STUCK_AFTER.checked_sub(taken) {
                 Some(left) if !left.is_zero() => {
                     state.watching += 1;
                     state = self.changed.wait_timeout(state, left);

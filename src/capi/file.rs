@@ -3,7 +3,7 @@
 use std::ffi::{CStr, OsStr, c_char, c_void};
 use std::os::unix::ffi::OsStrExt;
 
-use super::batch::{Place, Side};
+use super::batch::{Place, Places};
 use super::buffer::pinlane_buffer;
 use super::device_buffer::pinlane_device_buffer;
 use super::handle::{self, handle_type};
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
         let places = ranges.iter().map(|range| {
             Place::new(range.dst, range.device_buffer, range.device_offset, range.bytes)
         });
-        let devices = Side::new(places)?;
+        let devices = Places::new(places)?;
         let mut tracked = devices.exclusive()?;
         // SAFETY: the caller's precondition on device memory.
         let mut lent = unsafe { devices.lent(&stream) }?;

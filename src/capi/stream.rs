@@ -53,12 +53,12 @@ pub unsafe extern "C" fn pinlane_stream_create(
     // SAFETY: the caller's precondition on `stream`.
     unsafe { Out::new("stream", stream) }.create("pinlane_stream_create", || {
         let device = handle::get(device)?;
-        let mut chosen = StreamOptions::default();
+        let mut chosen = StreamOptions::new();
         // SAFETY: the caller's precondition on `options`.
         if let Some(given) = unsafe { pointer::options(options) }? {
             check_flags(given.flags, PINLANE_STREAM_BLOCKING)?;
-            chosen.priority = given.priority;
-            chosen.blocking = given.flags & PINLANE_STREAM_BLOCKING != 0;
+            let blocking = given.flags & PINLANE_STREAM_BLOCKING != 0;
+            chosen = chosen.priority(given.priority).blocking(blocking);
         }
         device.stream_with(chosen)
     })

@@ -124,8 +124,8 @@ fn enqueue_part(
     job.door.portion(
         &operands,
         |driver: &dyn Driver, raw| {
-            let copies = runs(entries).flat_map(|run| run.copies(direction));
-            // SAFETY: the stream is live. Each copy lies in one registration (`Run::copies`,
+            let copies = merged(entries).flat_map(|run| run.copies(direction));
+            // SAFETY: the stream is live. Each copy lies in one registration (`Merged::copies`,
             // `pieces`) and in one allocation. Destinations are borrowed exclusively, or were found
             // apart (`check_disjoint`). The list, complete and aligned, is a block of its own;
             // the route was allowed (`Abilities::allow`), so that the device can use the host's
@@ -203,24 +203,24 @@ fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], 
 }
 
 /// Entries that follow each other on both sides.
-struct Run<'e, 'a> {
+struct Merged<'e, 'a> {
     first: &'e Entry<'a>,
     bytes: usize,
 }
 
-impl Run<'_, '_> {
+impl Merged<'_, '_> {
     /// The copies of the run: one for each registration that it lies in.
     fn copies(&self, direction: Direction) -> impl Iterator<Item = BatchCopy> + use<> {
         let (host, device, bytes) = (self.first.host(), self.first.device.ptr(), self.bytes);
         let parts = self.first.pinned.map(|pinned| pinned.parts(host, bytes));
         parts.into_iter().flatten().map(move |part| {
             let to = device + part.start as u64;
-            direction.between(host.wrapping_add(part.start), to, part.len())
+            direction.batch_copy(host.wrapping_add(part.start), to, part.len())
         })
     }
 }
 
-fn runs<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = Run<'e, 'a>> {
+fn merged<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = Merged<'e, 'a>> {
     let mut entries = entries.iter().filter(|entry| entry.bytes() > 0).peekable();
     std::iter::from_fn(move || {
         let first = entries.next()?;
@@ -233,6 +233,6 @@ fn runs<'e, 'a>(entries: &'e [Entry<'a>]) -> impl Iterator<Item = Run<'e, 'a>> {
             bytes += next.bytes();
             last = next;
         }
-        Some(Run { first, bytes })
+        Some(Merged { first, bytes })
     })
 }

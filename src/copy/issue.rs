@@ -35,7 +35,7 @@ pub(crate) unsafe fn issue(
     match route {
         Route::Copies => copies.try_for_each(|BatchCopy { dst, src, bytes }| {
             let host = |address| std::ptr::with_exposed_provenance_mut::<u8>(address as usize);
-            // SAFETY: the preconditions; the host's addresses were exposed (`between`).
+            // SAFETY: the preconditions; the host's addresses were exposed (`batch_copy`).
             unsafe {
                 match mover {
                     Mover::Up => driver.copy_h2d(raw, dst, host(src), bytes),
@@ -72,7 +72,7 @@ impl Direction {
 
     /// A copy between page-locked memory and the device.
     #[inline]
-    pub(crate) fn between(self, host: *const u8, device: DevicePtr, bytes: usize) -> BatchCopy {
+    pub(crate) fn batch_copy(self, host: *const u8, device: DevicePtr, bytes: usize) -> BatchCopy {
         let host = host.expose_provenance() as u64;
         match self {
             Direction::Up => BatchCopy { dst: device, src: host, bytes },
@@ -83,7 +83,7 @@ impl Direction {
     /// The same, as an item for the kernel.
     #[inline]
     pub(crate) fn item(self, host: *const u8, device: DevicePtr, bytes: usize) -> Item {
-        let BatchCopy { dst, src, bytes } = self.between(host, device, bytes);
+        let BatchCopy { dst, src, bytes } = self.batch_copy(host, device, bytes);
         Item { src, dst, bytes: bytes as u64 }
     }
 }

@@ -6,14 +6,14 @@ use std::ptr;
 use std::sync::atomic::Ordering;
 
 use super::addresses::Entry;
-use super::table::{LENT, Table, block_of, unknown, whole};
+use super::table::{AddressTable, LENT, block_of, unknown, whole};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::PinnedBuf;
 use crate::memory::block::Block;
 
 /// A buffer that is lent: its entry is marked until this drops.
 pub(super) struct Loan<'a> {
-    table: &'a Table,
+    table: &'a AddressTable,
     entry: &'a Entry,
     /// What the entry was.
     was: *mut Block,
@@ -21,7 +21,7 @@ pub(super) struct Loan<'a> {
     buffer: ManuallyDrop<PinnedBuf<u8>>,
 }
 
-impl Table {
+impl AddressTable {
     /// Lends the block that `address` lies in.
     pub(super) fn lend(&self, operation: &'static str, address: usize) -> Result<Loan<'_>> {
         let begin = self.around(address).map(|(begin, _)| begin);

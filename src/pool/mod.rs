@@ -111,7 +111,7 @@ use core::Core;
 pub use options::PageLocking;
 use queue::Waiter;
 pub use stats::{ClassStats, Durations, GrowthFallbacks, Stats};
-use table::Table;
+use table::AddressTable;
 use take::Patience;
 
 /// A pool of page-locked host memory. Cheap to clone; all clones are the same pool.
@@ -148,7 +148,7 @@ pub struct PinnedPool {
 struct Handle {
     core: Arc<Core>,
     /// What they have given out by address.
-    table: Table,
+    table: AddressTable,
 }
 
 impl Drop for Handle {
@@ -167,7 +167,7 @@ impl Drop for Handle {
 
 impl PinnedPool {
     fn of(core: Arc<Core>) -> Self {
-        PinnedPool { handle: Arc::new(Handle { core, table: Table::default() }) }
+        PinnedPool { handle: Arc::new(Handle { core, table: AddressTable::default() }) }
     }
 
     /// Allocates `len` elements, with unspecified contents. Blocks while it page-locks new memory

@@ -12,7 +12,7 @@
 //!
 //! A waiting thread is always there to take its block, but a task may be forgotten. So a task is
 //! *called* (woken) when the first turn of its request comes, and has turns only while it answers
-//! by polling. If [`PATIENCE`] other requests are served before it answers, its request is
+//! by polling. If [`ABSENT_AFTER`] other requests are served before it answers, its request is
 //! *absent*: it is passed over until the task polls.
 
 use std::collections::VecDeque;
@@ -29,7 +29,7 @@ use crate::sync::{Condvar, Mutex};
 use crate::wakers;
 
 /// How many others are served before a task that does not answer is passed over.
-const PATIENCE: u64 = 64;
+const ABSENT_AFTER: u64 = 64;
 
 /// Who waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,7 +105,7 @@ impl Request {
 
     /// Whether its task does not answer, now that `served` requests have been served.
     fn is_absent(&self, served: u64) -> bool {
-        matches!(self.waiter, Waiter::Task { called: Some(at), .. } if served - at >= PATIENCE)
+        matches!(self.waiter, Waiter::Task { called: Some(at), .. } if served - at >= ABSENT_AFTER)
     }
 
     /// Ends the request.

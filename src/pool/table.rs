@@ -35,7 +35,7 @@ use crate::sync::Mutex;
 
 /// Dropping it leaks the blocks. In a forked child it must be forgotten instead.
 #[derive(Default)]
-pub(super) struct Table {
+pub(super) struct AddressTable {
     pub(super) entries: Addresses,
     /// The sizes of the blocks without a class.
     large: Mutex<BTreeMap<usize, usize>>,
@@ -65,7 +65,7 @@ pub(super) fn whole(block: BlockRef) -> PinnedBuf<u8> {
     PinnedBuf::new(PinnedRegion::new(block), bytes)
 }
 
-impl Table {
+impl AddressTable {
     #[inline]
     pub(super) fn insert(&self, block: BlockRef) {
         let address = block.ptr().addr().get();

@@ -1,8 +1,10 @@
-//! What the soundness tests do over and over.
+//! What the tests do over and over.
 
+use std::fmt::Debug;
 use std::future::Future;
 use std::panic::resume_unwind;
 use std::pin::pin;
+use std::process::abort;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
@@ -16,7 +18,10 @@ use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 use super::{devices_of, emulator};
 
 /// How long a test may seem to hang before it fails.
-const PATIENCE: Duration = Duration::from_secs(40);
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How often [`check_each`] looks whether a case hangs.
+const GLANCE: Duration = Duration::from_millis(100);
 
 /// Runs `test`, and fails instead of hanging.
 pub fn watched(test: impl FnOnce() + Send + 'static) {
@@ -31,13 +36,58 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
     worker.join().unwrap_or_else(|panic| resume_unwind(panic));
 }
 
-/// Waits for another thread to make `condition` true.
-pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+/// Checks one case after another, and ends the process if one hangs: it says which, and a thread
+/// that hangs cannot be ended.
+pub fn check_each<C: Debug + Sync>(cases: &[C], check: impl Fn(&C)) {
+    let current = Mutex::new((Instant::now(), None));
+    let (at_it, ended) = channel::<()>();
+    thread::scope(|scope| {
+        let current = &current;
+        scope.spawn(move || {
+            while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(GLANCE) {
+                let (since, case) = *current.lock().unwrap();
+                if since.elapsed() > PATIENCE {
+                    eprintln!("this hangs: {case:?}");
+                    abort();
+                }
+            }
+        });
+        // Dropped behind the last case, and if one fails.
+        let _at_it = at_it;
+        for case in cases {
+            *current.lock().unwrap() = (Instant::now(), Some(case));
+            check(case);
+        }
+    });
+}
+
+/// Whether another thread makes `condition` true.
+fn becomes_true(condition: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while !condition() {
-        assert!(start.elapsed() < PATIENCE, "never: {what}");
+        if start.elapsed() > PATIENCE {
+            return false;
+        }
         thread::sleep(Duration::from_millis(1));
     }
+    true
+}
+
+/// Waits for another thread to make `condition` true.
+pub fn eventually(what: &str, condition: impl Fn() -> bool) {
+    assert!(becomes_true(condition), "never: {what}");
+}
+
+/// Looks for what is left of devices, pools and streams that have been dropped.
+pub fn assert_nothing_is_left(emulator: &Emulator) {
+    let is_gone = |usage: Usage| {
+        (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
+    };
+    assert_eq!(emulator.findings(), []);
+    // A thread that is ending may be the one that ends a pool.
+    let all_gone = becomes_true(|| is_gone(emulator.usage()));
+    assert!(all_gone, "{:?}", emulator.usage());
+    assert_eq!(emulator.findings(), []);
 }
 
 struct Unpark(thread::Thread);
@@ -65,24 +115,27 @@ pub fn raw(stream: &Stream) -> RawStream {
     RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() }
 }
 
-/// Streams that are stalled. A test that fails must not hang in its drops, which may wait for them.
-pub struct Stalled {
-    emulator: Emulator,
-    streams: Mutex<Vec<RawStream>>,
+/// A stream that is stalled until this is dropped: a test that fails must not hang in its drops,
+/// which may wait for the stream.
+pub struct Stalled(Emulator, RawStream);
+
+impl Stalled {
+    pub fn new(emulator: &Emulator, stream: &Stream) -> Stalled {
+        emulator.stall(raw(stream)).unwrap();
+        Stalled(emulator.clone(), raw(stream))
+    }
 }
 
 impl Drop for Stalled {
     fn drop(&mut self) {
-        for &stream in self.streams.get_mut().unwrap().iter() {
-            let _ = self.emulator.release(stream);
-        }
+        let _ = self.0.release(self.1);
     }
 }
 
 /// An emulated machine with a pool and a stream on its device 0.
 pub struct Rig {
     /// The first to be dropped.
-    pub stalled: Stalled,
+    pub stalled: Mutex<Vec<Stalled>>,
     pub emulator: Emulator,
     pub device: Device,
     pub pool: PinnedPool,
@@ -101,8 +154,7 @@ impl Rig {
         let device = devices_of(&emulator).swap_remove(0);
         let pool = PinnedPool::builder(&device).max_bytes(blocks * BLOCK).build().unwrap();
         let stream = device.stream().unwrap();
-        let stalled = Stalled { emulator: emulator.clone(), streams: Mutex::default() };
-        Rig { stalled, emulator, device, pool, stream }
+        Rig { stalled: Mutex::default(), emulator, device, pool, stream }
     }
 
     pub fn host(&self, value: u32) -> PinnedBuf<u32> {
@@ -124,13 +176,11 @@ impl Rig {
     }
 
     pub fn stall(&self, stream: &Stream) {
-        self.emulator.stall(raw(stream)).unwrap();
-        self.stalled.streams.lock().unwrap().push(raw(stream));
+        self.stalled.lock().unwrap().push(Stalled::new(&self.emulator, stream));
     }
 
     pub fn release(&self, stream: &Stream) {
-        self.stalled.streams.lock().unwrap().retain(|&stalled| stalled != raw(stream));
-        self.emulator.release(raw(stream)).unwrap();
+        self.stalled.lock().unwrap().retain(|stalled| stalled.1 != raw(stream));
     }
 
     pub fn assert_no_misuse(&self) {
@@ -139,20 +189,9 @@ impl Rig {
 
     /// Drops everything and looks for what is left.
     pub fn assert_nothing_is_left(self) {
-        let Rig { emulator, device, pool, stream, .. } = self;
-        drop((pool, stream, device));
-        assert_eq!(emulator.findings(), []);
-        // A thread that is ending may be the one that ends the pool.
-        let all_gone = |usage: Usage| {
-            (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
-        };
-        let deadline = Instant::now() + Duration::from_secs(10);
-        while !all_gone(emulator.usage()) && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        let usage = emulator.usage();
-        assert_eq!((usage.host_bytes, usage.device_bytes), (0, 0), "{usage:?}");
-        assert_eq!((usage.streams, usage.events), (0, 0), "{usage:?}");
+        let emulator = self.emulator.clone();
+        drop(self);
+        assert_nothing_is_left(&emulator);
     }
 }
 

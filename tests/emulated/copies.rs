@@ -160,14 +160,27 @@ fn rule_08_a_batch_may_be_a_threads_first_call() {
     });
 }
 
+/// Three items, one of them of no bytes.
+fn items(dst: u64, src: u64) -> [Item; 3] {
+    let item = |(to, from, bytes)| Item { dst: dst + to, src: src + from, bytes };
+    [(100, 0, 1000), (2001, 1003, 1999), (3, 77, 0)].map(item)
+}
+
+/// What `items` makes of a destination full of 6 from a source full of 5.
+fn moved() -> Vec<u8> {
+    let mut expected = vec![6; BYTES];
+    expected[100..1100].fill(5);
+    expected[2001..4000].fill(5);
+    expected
+}
+
 #[test]
 fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
     on_each_driver(|rig| {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let (source, list) = (rig.host(), rig.host());
         let at = source.as_ptr().addr() as u64;
-        let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
-            .map(|(from, to, bytes)| Item { src: at + from, dst: b + to, bytes });
+        let items = items(b, at);
         let list_at = list.as_ptr().addr() as u64;
         rig.fill(stream, a, 5);
         rig.fill(stream, b, 6);
@@ -180,10 +193,7 @@ fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
         }
         rig.synchronize(stream);
-        let mut expected = vec![6; BYTES];
-        expected[100..1100].fill(5);
-        expected[2001..4000].fill(5);
-        assert_eq!(rig.contents(b), expected);
+        assert_eq!(rig.contents(b), moved());
     });
 }
 
@@ -193,8 +203,7 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let (target, list) = (rig.host(), rig.host());
         let at = target.as_ptr().addr() as u64;
-        let items = [(0, 100, 1000), (1003, 2001, 1999), (77, 3, 0)]
-            .map(|(from, to, bytes)| Item { src: a + from, dst: at + to, bytes });
+        let items = items(at, a);
         let list_at = list.as_ptr().addr() as u64;
         rig.fill(stream, a, 5);
         rig.fill(stream, b, 6);
@@ -207,13 +216,10 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
             rig.driver.copy_h2d(stream, b, target.as_ptr(), BYTES).unwrap();
         }
         rig.synchronize(stream);
-        let mut expected = vec![6; BYTES];
-        expected[100..1100].fill(5);
-        expected[2001..4000].fill(5);
-        assert_eq!(rig.contents(b), expected);
+        assert_eq!(rig.contents(b), moved());
         #[allow(clippy::undocumented_unsafe_blocks)]
         let there = unsafe { std::slice::from_raw_parts(target.as_ptr(), BYTES) };
-        assert_eq!(there, expected);
+        assert_eq!(there, moved());
     });
 }
 

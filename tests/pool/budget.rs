@@ -218,36 +218,43 @@ fn requests_are_served_in_the_order_in_which_they_came() {
     });
 }
 
+/// How many threads [`amid_small_requests`] has, and blocks they have in all.
+const SMALL: usize = 8;
+
+/// Calls `large`, which must not panic, while threads take a block each, over and over; every
+/// sixteenth of a thread is also uploaded, if asked.
+fn amid_small_requests<R>(rig: &Rig, uploads: bool, large: impl FnOnce() -> R) -> R {
+    let ended = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let ended = &ended;
+        for thread in 0..SMALL as u32 {
+            scope.spawn(move || {
+                for round in (0..).take_while(|_| !ended.load(Relaxed)) {
+                    let mut host = rig.pool.alloc_timeout(LEN, LONG).unwrap();
+                    use_block(rig, &mut host, thread, uploads && round % 16 == 0);
+                }
+            });
+        }
+        let result = large();
+        ended.store(true, Relaxed);
+        result
+    })
+}
+
+/// Waits until the threads of [`amid_small_requests`] have used the whole budget.
+fn wait_for_all_of_them(rig: &Rig) {
+    eventually("all are at it", || rig.pool.stats().committed_bytes == SMALL * BLOCK);
+}
+
 #[test]
 fn small_requests_do_not_starve_a_large_one() {
-    const BLOCKS: usize = 8;
-    on_machines(BLOCKS, |rig| {
-        let ended = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let (rig, ended) = (&rig, &ended);
-            let others: [_; BLOCKS] = std::array::from_fn(|thread| {
-                scope.spawn(move || {
-                    let mut rounds = 0;
-                    while !ended.load(Relaxed) {
-                        let mut host = rig.pool.alloc_timeout(LEN, LONG).unwrap();
-                        use_block(rig, &mut host, thread as u32, rounds % 16 == 0);
-                        rounds += 1;
-                    }
-                })
-            });
-            eventually("all are at it", || rig.pool.stats().committed_bytes == BLOCKS * BLOCK);
-            for _ in 0..3 {
-                let all = rig.pool.alloc_timeout::<u32>(BLOCKS * LEN, Duration::from_secs(20));
-                let all = all.map(|all| all.len());
-                // Before the check, so that the others end even if it fails.
-                if all.is_err() {
-                    ended.store(true, Relaxed);
-                }
-                assert_eq!(all.unwrap(), BLOCKS * LEN);
-            }
-            ended.store(true, Relaxed);
-            others.into_iter().for_each(|other| other.join().unwrap());
+    on_machines(SMALL, |rig| {
+        let all = amid_small_requests(&rig, true, || {
+            wait_for_all_of_them(&rig);
+            let all = || rig.pool.alloc_timeout::<u32>(SMALL * LEN, Duration::from_secs(20));
+            [(); 3].map(|()| all().map(|all| all.len()))
         });
+        assert_eq!(all.map(Result::unwrap), [SMALL * LEN; 3]);
         rig.assert_nothing_is_left();
     });
 }
@@ -525,52 +532,25 @@ fn a_task_that_polls_late_is_served() {
 
 #[test]
 fn rule_02_a_forgotten_request_takes_no_turns_from_those_behind_it() {
-    const BLOCKS: usize = 8;
-    with_a_request_that_waits(BLOCKS, |rig, _held, _forgotten| {
-        let ended = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let ended = &ended;
-            let others: [_; BLOCKS] = std::array::from_fn(|thread| {
-                scope.spawn(move || {
-                    while !ended.load(Relaxed) {
-                        let mut host = rig.pool.alloc_timeout(LEN, LONG).unwrap();
-                        use_block(rig, &mut host, thread as u32, false);
-                    }
-                })
-            });
-            let len = (BLOCKS - 1) * LEN;
+    with_a_request_that_waits(SMALL, |rig, _held, _forgotten| {
+        let task = amid_small_requests(rig, false, || {
+            let len = (SMALL - 1) * LEN;
             let thread = rig.pool.alloc_timeout::<u32>(len, Duration::from_secs(20)).map(drop);
-            let task = thread.and_then(|()| block_on(rig.pool.alloc_async::<u32>(len)).map(drop));
-            ended.store(true, Relaxed);
-            others.into_iter().for_each(|other| other.join().unwrap());
-            task.unwrap();
+            thread.and_then(|()| block_on(rig.pool.alloc_async::<u32>(len)).map(drop))
         });
+        task.unwrap();
     });
 }
 
 /// A task that polls when it is called has the same turns as a thread that waits.
 #[test]
 fn small_requests_do_not_starve_a_large_one_of_a_task() {
-    const BLOCKS: usize = 8;
-    on_machines(BLOCKS, |rig| {
-        let ended = AtomicBool::new(false);
-        thread::scope(|scope| {
-            let (rig, ended) = (&rig, &ended);
-            let others: [_; BLOCKS] = std::array::from_fn(|thread| {
-                scope.spawn(move || {
-                    while !ended.load(Relaxed) {
-                        let mut host = rig.pool.alloc_timeout(LEN, LONG).unwrap();
-                        use_block(rig, &mut host, thread as u32, false);
-                    }
-                })
-            });
-            eventually("all are at it", || rig.pool.stats().committed_bytes == BLOCKS * BLOCK);
-            let all = (0..3)
-                .try_for_each(|_| block_on(rig.pool.alloc_async::<u32>(BLOCKS * LEN)).map(drop));
-            ended.store(true, Relaxed);
-            others.into_iter().for_each(|other| other.join().unwrap());
-            all.unwrap();
+    on_machines(SMALL, |rig| {
+        let all = amid_small_requests(&rig, false, || {
+            wait_for_all_of_them(&rig);
+            (0..3).try_for_each(|_| block_on(rig.pool.alloc_async::<u32>(SMALL * LEN)).map(drop))
         });
+        all.unwrap();
         rig.assert_nothing_is_left();
     });
 }

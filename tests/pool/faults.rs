@@ -6,8 +6,6 @@
 
 use std::future::Future;
 use std::pin::pin;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -15,15 +13,13 @@ use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
 use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream};
 
-use crate::support::{BLOCK, LEN, eventually, raw, watched};
+use crate::support::{BLOCK, LEN, check_each, eventually, raw, watched};
 use crate::{assert_adds_up, poll_once};
 
 /// The budget. One block is one slab then.
 const BLOCKS: usize = 8;
 /// The timeout of requests that might otherwise wait for ever.
 const SOON: Duration = Duration::from_millis(4);
-/// How long one program may take before the test ends the process.
-const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Clone, Debug)]
 struct Case {
@@ -221,41 +217,6 @@ fn check(case: &Case) {
     assert_eq!(emulator.findings(), [], "{case:?}");
 }
 
-/// Runs every case, and ends the process if one hangs: a thread that hangs cannot be ended.
-fn check_all(cases: Vec<Case>) {
-    let current: Mutex<(Instant, Option<&Case>)> = Mutex::new((Instant::now(), None));
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watchdog = scope.spawn(|| {
-            while !done.load(Relaxed) {
-                let (since, case) = *current.lock().unwrap();
-                if since.elapsed() > PATIENCE {
-                    eprintln!("this hangs: {case:?}");
-                    std::process::abort();
-                }
-                thread::park_timeout(Duration::from_millis(100));
-            }
-        });
-        let end = EndOf(&done);
-        for case in &cases {
-            *current.lock().unwrap() = (Instant::now(), Some(case));
-            check(case);
-        }
-        drop(end);
-        watchdog.thread().unpark();
-        watchdog.join().unwrap();
-    });
-}
-
-/// Tells the watchdog, also when a case fails.
-struct EndOf<'a>(&'a AtomicBool);
-
-impl Drop for EndOf<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Relaxed);
-    }
-}
-
 /// Each set of calls fails: at once or later, once or for ever, in both modes.
 fn cases(sets: &[&[Call]], code: CudaCode) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -276,17 +237,17 @@ fn each_call() -> Vec<&'static [Call]> {
 
 #[test]
 fn any_call_may_fail() {
-    check_all(cases(&each_call(), CudaCode::UNKNOWN));
+    check_each(&cases(&each_call(), CudaCode::UNKNOWN), check);
 }
 
 #[test]
 fn any_call_may_run_out_of_memory() {
-    check_all(cases(&each_call(), CudaCode::MEMORY_ALLOCATION));
+    check_each(&cases(&each_call(), CudaCode::MEMORY_ALLOCATION), check);
 }
 
 #[test]
 fn any_call_may_lose_the_device() {
-    check_all(cases(&each_call(), CudaCode::ILLEGAL_ADDRESS));
+    check_each(&cases(&each_call(), CudaCode::ILLEGAL_ADDRESS), check);
 }
 
 /// The call that replaces a failed one fails too.
@@ -300,7 +261,7 @@ fn calls_may_fail_together() {
         &[Call::EventCreate, Call::StreamQuery, Call::StreamSynchronize],
     ];
     for code in [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS] {
-        check_all(cases(&sets, code));
+        check_each(&cases(&sets, code), check);
     }
 }
 

@@ -162,8 +162,7 @@ impl Machine {
 
     fn open(&self, device: usize, kind: Kind) -> Result<Stream> {
         let device = &self.devices[device];
-        let mut options = StreamOptions::default();
-        options.blocking = kind == Kind::Blocking;
+        let options = StreamOptions::new().blocking(kind == Kind::Blocking);
         match kind {
             Kind::Plain | Kind::Blocking => device.stream_with(options),
             Kind::Legacy => Ok(device.legacy_stream()),

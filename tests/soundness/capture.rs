@@ -88,8 +88,7 @@ fn rule_11_drops_do_not_join_a_capture() {
 #[test]
 fn rule_11_the_legacy_stream_is_refused_while_a_blocking_stream_captures() {
     let rig = Rig::new(Execution::Eager, 0, 1);
-    let mut options = pinlane::StreamOptions::default();
-    options.blocking = true;
+    let options = pinlane::StreamOptions::new().blocking(true);
     let blocking = rig.device.stream_with(options).unwrap();
     rig.emulator.begin_capture(raw(&blocking)).unwrap();
     let refused = rig.device.legacy_stream().fill(&mut rig.gpu(), 1).unwrap_err();

@@ -10,7 +10,7 @@ use pinlane::emulated::{Execution, Fault};
 use pinlane::{CudaCode, ErrorKind, PinnedPool};
 
 use crate::common;
-use crate::support::{BLOCK, LEN, Rig, eventually, raw, watched};
+use crate::support::{BLOCK, LEN, Rig, assert_nothing_is_left, eventually, raw, watched};
 
 #[test]
 fn rule_08_a_function_is_called_once_and_in_order() {
@@ -98,11 +98,8 @@ fn rule_08_everything_may_be_dropped_inside() {
             let function = move || drop((host, gpu, tickets, other, rig));
             last.launch_host(function).unwrap().wait().unwrap();
             drop(last);
-            eventually("all is released, by ordinary threads", || {
-                let usage = emulator.usage();
-                (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
-            });
-            assert_eq!(emulator.findings(), []);
+            // By ordinary threads.
+            assert_nothing_is_left(&emulator);
         }
     });
 }

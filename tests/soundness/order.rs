@@ -155,8 +155,7 @@ fn rule_12_objects_of_two_drivers_do_not_mix() {
 #[test]
 fn rule_13_a_blocking_stream_waits_for_the_legacy_stream_and_others_do_not() {
     let rig = Rig::new(Execution::Eager, 0, 1);
-    let mut options = StreamOptions::default();
-    options.blocking = true;
+    let options = StreamOptions::new().blocking(true);
     let (blocking, free) = (rig.device.stream_with(options).unwrap(), &rig.stream);
     let legacy = rig.device.legacy_stream();
     rig.stall(&legacy);

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use super::side::Place;
+use super::places::Place;
 use crate::capi::buffer::pinlane_buffer;
 use crate::capi::device_buffer::pinlane_device_buffer;
 use crate::capi::pointer::layout;

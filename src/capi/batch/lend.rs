@@ -1,7 +1,7 @@
 //! From the copies that C names to the items that Rust takes, for the time of a call.
 
 use super::copies::{pinlane_copy, pinlane_device_copy};
-use super::side::Side;
+use super::places::Places;
 use crate::batch::{DeviceCopy, Download, Downloads, HostSlice, HostSliceMut, Upload, Uploads};
 use crate::capi::memory::{destination, source};
 use crate::capi::transfer::same_buffer;
@@ -20,8 +20,8 @@ pub(super) unsafe fn uploads<R>(
     copies: &[pinlane_copy],
     then: impl FnOnce(Uploads<'_>) -> Result<R>,
 ) -> Result<R> {
-    let hosts = Side::new(copies.iter().map(|copy| copy.host(copy.src)))?;
-    let devices = Side::new(copies.iter().map(|copy| copy.device(copy.dst)))?;
+    let hosts = Places::new(copies.iter().map(|copy| copy.host(copy.src)))?;
+    let devices = Places::new(copies.iter().map(|copy| copy.device(copy.dst)))?;
     let pinned = hosts.shared()?;
     let mut tracked = devices.exclusive()?;
     // SAFETY: the second precondition.
@@ -50,8 +50,8 @@ pub(super) unsafe fn downloads<R>(
     copies: &[pinlane_copy],
     then: impl FnOnce(Downloads<'_>) -> Result<R>,
 ) -> Result<R> {
-    let hosts = Side::new(copies.iter().map(|copy| copy.host(copy.dst)))?;
-    let devices = Side::new(copies.iter().map(|copy| copy.device(copy.src)))?;
+    let hosts = Places::new(copies.iter().map(|copy| copy.host(copy.dst)))?;
+    let devices = Places::new(copies.iter().map(|copy| copy.device(copy.src)))?;
     let mut pinned = hosts.exclusive()?;
     let tracked = devices.shared()?;
     // SAFETY: the second precondition.
@@ -80,8 +80,8 @@ pub(super) unsafe fn device_copies<R>(
     copies: &[pinlane_device_copy],
     then: impl FnOnce(Vec<DeviceCopy<'_>>) -> Result<R>,
 ) -> Result<R> {
-    let sources = Side::new(copies.iter().map(pinlane_device_copy::source))?;
-    let destinations = Side::new(copies.iter().map(pinlane_device_copy::destination))?;
+    let sources = Places::new(copies.iter().map(pinlane_device_copy::source))?;
+    let destinations = Places::new(copies.iter().map(pinlane_device_copy::destination))?;
     if sources.shares_buffers_with(&destinations) {
         return Err(same_buffer());
     }

@@ -3,23 +3,23 @@
 //! ```text
 //!   pinlane_upload_batch(stream, copies, count, ...)
 //!     copies           what C says: addresses, or buffers and offsets
-//!     side             each buffer is looked up and borrowed once; written ones are cut into parts
+//!     places           each buffer is looked up and borrowed once; written ones are cut into parts
 //!     lend             items of the Rust interface, for the time of the call
 //!       Stream::upload_batch
 //! ```
 
 mod copies;
 mod lend;
+mod places;
 mod route;
-mod side;
 
 use std::ffi::c_void;
 
 pub use self::copies::{pinlane_copy, pinlane_device_copy};
 use self::lend::{device_copies, downloads, uploads};
+pub(super) use self::places::{Place, Places};
 use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;
-pub(super) use self::side::{Place, Side};
 use super::handle;
 use super::pointer::{self, Out};
 use super::status::{boundary, pinlane_status};

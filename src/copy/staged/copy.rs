@@ -97,13 +97,13 @@ impl Engine {
         done.map(drop)
     }
 
-    /// This thread calls `between` after each of its units.
+    /// This thread calls `after_unit` after each of its units.
     fn transit(
         &self,
         job: Job<'_, '_>,
         route: Route,
         task: Task,
-        between: &mut dyn FnMut(&Landed),
+        after_unit: &mut dyn FnMut(&Landed),
     ) -> Result<Ticket> {
         refuse_inside(job.door.operation)?;
         let stream = job.door.stream;
@@ -125,7 +125,7 @@ impl Engine {
             filled: Filled::default(),
             landed: Landed::default(),
         };
-        let result = work::run(&transit, helpers, &mut || between(&transit.landed));
+        let result = work::run(&transit, helpers, &mut || after_unit(&transit.landed));
         let submitted = transit.submitted.load(Ordering::Relaxed);
         // After an error slots of a download may be in flight.
         drop(transit);
@@ -186,7 +186,7 @@ impl<'e> Transit<'e, '_> {
             &[whole],
             |driver, raw| {
                 let copies = layout.runs().iter().map(|run| {
-                    direction.between(slot.address(run.slot.start), run.device, run.slot.len())
+                    direction.batch_copy(slot.address(run.slot.start), run.device, run.slot.len())
                 });
                 // SAFETY: the stream is live. Each run lies in one slot, page-locked in one piece,
                 // and in one allocation; no two entries overlap where they are written: they are

@@ -98,12 +98,12 @@ fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failur
     }
 }
 
-/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `between`
+/// Does all of `work`, on this thread and on up to `helpers` others. This thread calls `after_unit`
 /// after each unit.
 pub(super) fn run<'r>(
     work: &impl Work<'r>,
     helpers: usize,
-    between: &mut dyn FnMut(),
+    after_unit: &mut dyn FnMut(),
 ) -> Result<()> {
     let job = Crew {
         work,
@@ -111,7 +111,7 @@ pub(super) fn run<'r>(
         failed: AtomicBool::new(false),
         failure: Mutex::new(None),
     };
-    team::run(helpers, &|| job.take_part(&mut || {}), &mut || job.take_part(between));
+    team::run(helpers, &|| job.take_part(&mut || {}), &mut || job.take_part(after_unit));
     let failure = job.failure.lock().take();
     match failure {
         None => Ok(()),
@@ -125,7 +125,7 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
         self.word.compare_exchange_weak(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
-    fn take_part(&self, between: &mut dyn FnMut()) {
+    fn take_part(&self, after_unit: &mut dyn FnMut()) {
         let mut waits = 0u32;
         loop {
             let word = Word(self.word.load(Ordering::Acquire));
@@ -149,7 +149,7 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
                 }
             } else if self.exchange(word, word.one_less()) {
                 self.unit(self.work.slot(word.slot()), word.left());
-                between();
+                after_unit();
             }
         }
     }

@@ -53,7 +53,8 @@ impl Emulator {
         src: *const u8,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.runtime.copy_pageable(stream, HostPtr(src.cast_mut()), Access::Read, dst, bytes)
+        let host = HostUse::new(HostPtr(src.cast_mut()), bytes, Access::Read);
+        self.runtime.copy_pageable(stream, host, dst)
     }
 
     /// Copies from the device to pageable host memory; otherwise as
@@ -74,7 +75,8 @@ impl Emulator {
         src: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.runtime.copy_pageable(stream, HostPtr(dst), Access::Write, src, bytes)
+        let host = HostUse::new(HostPtr(dst), bytes, Access::Write);
+        self.runtime.copy_pageable(stream, host, src)
     }
 }
 
@@ -92,17 +94,15 @@ impl Runtime {
     pub(super) fn copy_host(
         &self,
         stream: RawStream,
-        ptr: HostPtr,
-        access: Access,
+        host: HostUse,
         device: DevicePtr,
-        bytes: usize,
     ) -> DriverResult<()> {
-        let call = call_of(access);
+        let call = call_of(host.access);
         self.on_stream(call, stream, |machine, key| {
-            if bytes == 0 {
+            if host.bytes == 0 {
                 return Ok(());
             }
-            let host = machine.page_locked(call, key, ptr, bytes, access)?;
+            machine.check_page_locked(call, key, &host)?;
             machine.submit(key, Vec::new(), Action::Copy(call, transfer(host, device)))
         })
     }
@@ -110,18 +110,17 @@ impl Runtime {
     fn copy_pageable(
         &self,
         stream: RawStream,
-        ptr: HostPtr,
-        access: Access,
+        host: HostUse,
         device: DevicePtr,
-        bytes: usize,
     ) -> DriverResult<()> {
-        let call = call_of(access);
+        let call = call_of(host.access);
         let target = self.on_stream(call, stream, |machine, key| {
             machine.refuse_in_capture(call, key)?;
-            if bytes == 0 {
+            if host.bytes == 0 {
                 return Ok(None);
             }
-            let host = machine.pageable(call, key, ptr, bytes, access)?;
+            let pageable = machine.is_pageable(call, key, &host)?;
+            let host = HostUse { pageable, ..host };
             let way = machine.way(&host);
             let transfer = if way == Way::Stage {
                 // SAFETY: valid as the caller says, who does not write to it during the call.
@@ -188,7 +187,9 @@ impl Machine {
         };
         let plain = || HostPtr(std::ptr::without_provenance_mut(at as usize));
         let ptr = self.host.locate(at, bytes).unwrap_or_else(plain);
-        Ok(transfer(self.page_locked(Call::CopyBatch, key, ptr, bytes, access)?, device))
+        let host = HostUse::new(ptr, bytes, access);
+        self.check_page_locked(Call::CopyBatch, key, &host)?;
+        Ok(transfer(host, device))
     }
 
     fn bad_batch(&mut self, key: Key, what: &str) -> CudaCode {
@@ -196,51 +197,28 @@ impl Machine {
         self.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE)
     }
 
-    /// The host's side of a copy, which has to lie in one page-locked block.
+    /// The host's side of a copy has to lie in one page-locked block.
     #[inline]
-    fn page_locked(
-        &mut self,
-        call: Call,
-        key: Key,
-        ptr: HostPtr,
-        bytes: usize,
-        access: Access,
-    ) -> DriverResult<HostUse> {
-        if self.host.is_page_locked(ptr, bytes) {
-            return Ok(HostUse::locked(ptr, bytes, access));
+    fn check_page_locked(&mut self, call: Call, key: Key, host: &HostUse) -> DriverResult<()> {
+        if self.host.is_page_locked(host.ptr, host.bytes) {
+            return Ok(());
         }
-        Err(self.not_page_locked(call, key, ptr, bytes, "are not in one page-locked block"))
+        Err(self.not_page_locked(call, key, host, "are not in one page-locked block"))
     }
 
-    /// The host's side of a copy of pageable memory (rule 7): page-locked as a whole, or not at
-    /// all.
-    fn pageable(
-        &mut self,
-        call: Call,
-        key: Key,
-        ptr: HostPtr,
-        bytes: usize,
-        access: Access,
-    ) -> DriverResult<HostUse> {
-        match self.host.cover(ptr, bytes) {
-            Cover::Whole => Ok(HostUse::locked(ptr, bytes, access)),
-            Cover::None => Ok(HostUse { pageable: true, ..HostUse::locked(ptr, bytes, access) }),
-            Cover::Part => {
-                Err(self.not_page_locked(call, key, ptr, bytes, "are page-locked in part"))
-            }
+    /// Whether the host's side of a copy is pageable memory (rule 7): it is page-locked as a whole,
+    /// or not at all.
+    fn is_pageable(&mut self, call: Call, key: Key, host: &HostUse) -> DriverResult<bool> {
+        match self.host.cover(host.ptr, host.bytes) {
+            Cover::Whole => Ok(false),
+            Cover::None => Ok(true),
+            Cover::Part => Err(self.not_page_locked(call, key, host, "are page-locked in part")),
         }
     }
 
     #[cold]
-    fn not_page_locked(
-        &mut self,
-        call: Call,
-        key: Key,
-        ptr: HostPtr,
-        bytes: usize,
-        what: &str,
-    ) -> CudaCode {
-        let (stream, at) = (self.describe(key), ptr.address());
+    fn not_page_locked(&mut self, call: Call, key: Key, host: &HostUse, what: &str) -> CudaCode {
+        let (stream, bytes, at) = (self.describe(key), host.bytes, host.ptr.address());
         let message = format!("{call:?} on {stream}: {bytes} bytes at {at:#x} {what}");
         self.misuse(FindingKind::NotPageLocked, message, CudaCode::INVALID_VALUE)
     }

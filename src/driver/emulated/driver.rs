@@ -6,7 +6,7 @@ use std::ptr::NonNull;
 
 use super::copies::bad_copy;
 use super::finding::FindingKind;
-use super::host_memory::{Access, HostPtr, Refusal, Removal};
+use super::host_memory::{Access, HostPtr, HostUse, Refusal, Removal};
 use super::host_thread;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Transfer};
@@ -160,7 +160,7 @@ unsafe impl Driver for Runtime {
         src: *const u8,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.copy_host(stream, HostPtr(src.cast_mut()), Access::Read, dst, bytes)
+        self.copy_host(stream, HostUse::new(HostPtr(src.cast_mut()), bytes, Access::Read), dst)
     }
 
     unsafe fn copy_d2h(
@@ -170,7 +170,7 @@ unsafe impl Driver for Runtime {
         src: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        self.copy_host(stream, HostPtr(dst), Access::Write, src, bytes)
+        self.copy_host(stream, HostUse::new(HostPtr(dst), bytes, Access::Write), src)
     }
 
     fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {

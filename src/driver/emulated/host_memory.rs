@@ -58,8 +58,8 @@ pub(super) struct HostUse {
 }
 
 impl HostUse {
-    /// Of page-locked memory.
-    pub(super) fn locked(ptr: HostPtr, bytes: usize, access: Access) -> Self {
+    /// Of page-locked memory, as long as nobody says that it is pageable.
+    pub(super) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
         HostUse { ptr, bytes, access, pageable: false, fingerprint: Cell::new(None) }
     }
 }
@@ -374,7 +374,7 @@ mod tests {
         let mut memory = HostMemory::new(3);
         let ptr = memory.allocate(0, 100).unwrap();
         let host = HostPtr(ptr.as_ptr());
-        let read = HostUse::locked(host, 10, Access::Read);
+        let read = HostUse::new(host, 10, Access::Read);
         memory.begin_use(&read, 1);
         // SAFETY: no reference into the block exists.
         assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::InFlight(1)));
@@ -410,7 +410,7 @@ mod tests {
         let mut memory = HostMemory::new(3);
         let ptr = memory.allocate(0, 100).unwrap();
         let at = |offset: usize| HostPtr(ptr.as_ptr().wrapping_add(offset));
-        let read = HostUse::locked(at(10), 10, Access::Read);
+        let read = HostUse::new(at(10), 10, Access::Read);
         memory.begin_use(&read, 1);
         assert!(memory.is_pending(at(19), 5, Access::Read));
         assert!(!memory.is_pending(at(20), 5, Access::Read));

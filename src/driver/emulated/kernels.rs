@@ -68,7 +68,7 @@ impl Machine {
     unsafe fn uses_of_move(&self, mover: Mover, items: u64, count: usize) -> Box<[HostUse]> {
         let bytes = count.saturating_mul(ITEM_BYTES);
         let Some(list) = self.host.locate(items, bytes) else { return Box::default() };
-        let mut uses = vec![HostUse::locked(list, bytes, Access::Read)];
+        let mut uses = vec![HostUse::new(list, bytes, Access::Read)];
         // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
         for item in items_in(unsafe { HostMemory::bytes(list, bytes) }) {
             let (at, access) = match mover {
@@ -78,7 +78,7 @@ impl Machine {
             };
             let bytes = usize::try_from(item.bytes).unwrap_or(usize::MAX);
             let found = self.host.locate(at, bytes).filter(|_| bytes != 0);
-            uses.extend(found.map(|ptr| HostUse::locked(ptr, bytes, access)));
+            uses.extend(found.map(|ptr| HostUse::new(ptr, bytes, access)));
         }
         uses.into()
     }

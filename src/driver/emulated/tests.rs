@@ -1,98 +1,22 @@
 //! What the emulated device does beyond CUDA's promises: laziness, faults, findings, stuck streams.
 //! What it shares with a GPU is tested through `dyn Driver`, in `tests/emulated`.
 
-// Many of these tests break the rules of CUDA on purpose.
-#![allow(clippy::undocumented_unsafe_blocks)]
-
 use std::collections::HashSet;
-use std::ffi::c_void;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::channel;
 
 mod copies;
 mod loss;
 mod per_thread;
+mod rig;
 
+use self::rig::{BYTES, Rig, at, bytes, write};
 use super::machine::Machine;
 use super::*;
-use crate::driver::{
-    Call, Capture, DevicePtr, Driver, DriverResult, HostFlags, Ordinal, Poll, RawEvent, RawStream,
-    StreamFlags,
-};
+use crate::driver::{Call, Capture, DevicePtr, HostFlags, Poll, RawStream, StreamFlags};
 use crate::error::CudaCode;
-
-const BYTES: usize = 64;
-
-struct Rig {
-    emulator: Emulator,
-    driver: Arc<dyn Driver>,
-}
-
-impl Rig {
-    fn new(builder: Builder) -> Self {
-        let emulator = builder.devices(2).memory_bytes(1 << 20).build();
-        Rig { driver: emulator.driver(), emulator }
-    }
-
-    fn eager() -> Self {
-        Self::new(Emulator::builder())
-    }
-
-    fn lazy(seed: u64) -> Self {
-        Self::new(Emulator::builder().execution(Execution::Lazy).seed(seed))
-    }
-
-    fn stream(&self, device: Ordinal) -> RawStream {
-        let flags = StreamFlags { blocking: false, priority: 0 };
-        self.driver.stream_create(device, flags).unwrap()
-    }
-
-    fn host(&self) -> NonNull<u8> {
-        let ptr = self.driver.host_alloc(0, BYTES, HostFlags::default()).unwrap();
-        unsafe { ptr.as_ptr().write_bytes(0, BYTES) };
-        ptr
-    }
-
-    /// Memory that every stream may use.
-    fn memory(&self, device: Ordinal) -> DevicePtr {
-        let stream = self.stream(device);
-        let ptr = unsafe { self.driver.device_alloc(stream, BYTES) }.unwrap();
-        self.synchronize(stream).unwrap();
-        ptr
-    }
-
-    fn synchronize(&self, stream: RawStream) -> DriverResult<()> {
-        unsafe { self.driver.stream_synchronize(stream) }
-    }
-
-    fn fill(&self, stream: RawStream, dst: DevicePtr, value: u8) -> DriverResult<()> {
-        unsafe { self.driver.fill(stream, dst, BYTES, &[value]) }
-    }
-
-    fn download(&self, stream: RawStream, dst: NonNull<u8>, src: DevicePtr) -> DriverResult<()> {
-        unsafe { self.driver.copy_d2h(stream, dst.as_ptr(), src, BYTES) }
-    }
-
-    fn upload(&self, stream: RawStream, dst: DevicePtr, src: NonNull<u8>) -> DriverResult<()> {
-        unsafe { self.driver.copy_h2d(stream, dst, src.as_ptr(), BYTES) }
-    }
-
-    fn mark(&self, stream: RawStream) -> RawEvent {
-        let event = self.driver.event_create(stream.device, false).unwrap();
-        unsafe { self.driver.event_record(event, stream) }.unwrap();
-        event
-    }
-
-    fn found(&self) -> Vec<FindingKind> {
-        self.emulator.findings().iter().map(|finding| finding.kind).collect()
-    }
-}
-
-fn bytes(ptr: NonNull<u8>) -> [u8; BYTES] {
-    unsafe { ptr.cast::<[u8; BYTES]>().read() }
-}
 
 #[test]
 fn lazy_the_destination_of_a_copy_is_poisoned_until_it_runs() {
@@ -108,12 +32,12 @@ fn lazy_the_destination_of_a_copy_is_poisoned_until_it_runs() {
 
 #[test]
 fn lazy_a_source_that_changes_in_flight_is_found() {
-    for (write, found) in [(false, vec![]), (true, vec![FindingKind::SourceChanged])] {
+    for (changes, found) in [(false, vec![]), (true, vec![FindingKind::SourceChanged])] {
         let rig = Rig::lazy(1);
         let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
         rig.upload(stream, a, host).unwrap();
-        if write {
-            unsafe { host.as_ptr().add(BYTES - 1).write(1) };
+        if changes {
+            write(at(host, BYTES - 1), &[1]);
         }
         rig.synchronize(stream).unwrap();
         assert_eq!(rig.found(), found);
@@ -126,7 +50,7 @@ fn lazy_queries_deny_one_to_four_times() {
         let rig = Rig::lazy(seed);
         let stream = rig.stream(0);
         let event = rig.mark(stream);
-        (0..).take_while(|_| unsafe { rig.driver.event_query(event) } == Ok(Poll::NotReady)).count()
+        (0..).take_while(|_| rig.query_event(event) == Ok(Poll::NotReady)).count()
     };
     let seen: HashSet<usize> = (0..100).map(denials).collect();
     assert_eq!(seen, HashSet::from([1, 2, 3, 4]));
@@ -169,7 +93,7 @@ fn using_memory_of_another_stream_before_its_allocation_is_reached_loses_the_dev
     let rig = Rig::lazy(0);
     let (owner, other) = (rig.stream(0), rig.stream(0));
     rig.emulator.stall(owner).unwrap();
-    let a = unsafe { rig.driver.device_alloc(owner, BYTES) }.unwrap();
+    let a = rig.alloc(owner, BYTES).unwrap();
     rig.fill(other, a, 1).unwrap();
     assert_eq!(rig.synchronize(other), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
@@ -179,7 +103,7 @@ fn using_memory_of_another_stream_before_its_allocation_is_reached_loses_the_dev
 fn a_bad_device_address_costs_the_device_for_ever_and_no_other() {
     let rig = Rig::eager();
     let (stream, a) = (rig.stream(0), rig.memory(0));
-    unsafe { rig.driver.device_free(stream, a) }.unwrap();
+    rig.free(stream, a).unwrap();
     rig.fill(stream, a, 1).unwrap();
     let lost = Err(CudaCode::ILLEGAL_ADDRESS);
     assert_eq!(rig.synchronize(stream), lost);
@@ -198,8 +122,7 @@ fn host_memory_that_is_not_page_locked_is_refused() {
     let mut plain = [0u8; BYTES];
     let plain = NonNull::new(plain.as_mut_ptr()).unwrap();
     assert_eq!(rig.upload(stream, a, plain), Err(CudaCode::INVALID_VALUE));
-    let past_the_end = unsafe { host.add(1) };
-    assert_eq!(rig.download(stream, past_the_end, a), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(rig.download(stream, at(host, 1), a), Err(CudaCode::INVALID_VALUE));
     assert_eq!(rig.found(), [FindingKind::NotPageLocked; 2]);
     rig.synchronize(stream).unwrap();
 }
@@ -210,11 +133,10 @@ fn a_copy_lies_in_one_registered_range() {
     let (stream, a) = (rig.stream(0), rig.memory(0));
     let mut owned = [1u8; 2 * BYTES];
     let low = NonNull::new(owned.as_mut_ptr()).unwrap();
-    let (middle, high) = unsafe { (low.add(BYTES / 2), low.add(BYTES)) };
-    let register = |ptr| unsafe { rig.driver.host_register(0, ptr, BYTES, HostFlags::default()) };
-    register(low).unwrap();
-    register(high).unwrap();
-    assert_eq!(register(middle), Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED));
+    let (middle, high) = (at(low, BYTES / 2), at(low, BYTES));
+    rig.register(low).unwrap();
+    rig.register(high).unwrap();
+    assert_eq!(rig.register(middle), Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED));
     let usage = rig.emulator.usage();
     assert_eq!((usage.host_bytes, usage.host_blocks), (2 * BYTES, 2));
 
@@ -227,12 +149,11 @@ fn a_copy_lies_in_one_registered_range() {
     rig.synchronize(stream).unwrap();
     assert_eq!((bytes(low), bytes(high)), ([1; BYTES], [9; BYTES]));
 
-    let unregister = |ptr| unsafe { rig.driver.host_unregister(ptr) };
-    assert_eq!(unregister(middle), Err(CudaCode::INVALID_VALUE));
-    assert_eq!(unregister(rig.host()), Err(CudaCode::INVALID_VALUE));
-    unregister(low).unwrap();
-    unregister(high).unwrap();
-    assert_eq!(unregister(high), Err(CudaCode::HOST_MEMORY_NOT_REGISTERED));
+    assert_eq!(rig.unregister(middle), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(rig.unregister(rig.host()), Err(CudaCode::INVALID_VALUE));
+    rig.unregister(low).unwrap();
+    rig.unregister(high).unwrap();
+    assert_eq!(rig.unregister(high), Err(CudaCode::HOST_MEMORY_NOT_REGISTERED));
     assert_eq!(rig.found()[2..], [FindingKind::BadFree; 2]);
     let usage = rig.emulator.usage();
     assert_eq!((usage.host_bytes, usage.host_blocks), (BYTES, 1), "what `host` allocated");
@@ -244,7 +165,7 @@ fn host_memory_freed_in_flight_is_quarantined() {
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
     rig.fill(stream, a, 3).unwrap();
     rig.download(stream, host, a).unwrap();
-    unsafe { rig.driver.host_free(host) }.unwrap();
+    rig.free_host(host).unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
     rig.synchronize(stream).unwrap();
     assert_eq!(bytes(host), [3; BYTES], "the memory is still there");
@@ -258,9 +179,9 @@ fn a_range_unregistered_in_flight_is_never_touched_again() {
     let (stream, a) = (rig.stream(0), rig.memory(0));
     let mut owned = vec![0u8; BYTES];
     let ptr = NonNull::new(owned.as_mut_ptr()).unwrap();
-    unsafe { rig.driver.host_register(0, ptr, BYTES, HostFlags::default()) }.unwrap();
+    rig.register(ptr).unwrap();
     rig.download(stream, ptr, a).unwrap();
-    unsafe { rig.driver.host_unregister(ptr) }.unwrap();
+    rig.unregister(ptr).unwrap();
     drop(owned);
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::FreedInFlight, FindingKind::NotPageLocked]);
@@ -271,17 +192,15 @@ fn stale_handles_and_double_frees_are_found() {
     let rig = Rig::eager();
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
     let event = rig.mark(stream);
-    unsafe {
-        rig.driver.host_free(host).unwrap();
-        assert_eq!(rig.driver.host_free(host), Err(CudaCode::INVALID_VALUE));
-        rig.driver.device_free(stream, a).unwrap();
-        assert_eq!(rig.driver.device_free(stream, a), Err(CudaCode::INVALID_VALUE));
-        rig.driver.event_destroy(event).unwrap();
-        let stale = Err(CudaCode::INVALID_RESOURCE_HANDLE);
-        assert_eq!(rig.driver.event_record(event, stream), stale);
-        rig.driver.stream_destroy(stream).unwrap();
-        assert_eq!(rig.driver.stream_synchronize(stream), stale);
-    }
+    rig.free_host(host).unwrap();
+    assert_eq!(rig.free_host(host), Err(CudaCode::INVALID_VALUE));
+    rig.free(stream, a).unwrap();
+    assert_eq!(rig.free(stream, a), Err(CudaCode::INVALID_VALUE));
+    rig.destroy_event(event).unwrap();
+    let stale = Err(CudaCode::INVALID_RESOURCE_HANDLE);
+    assert_eq!(rig.record(event, stream), stale);
+    rig.destroy_stream(stream).unwrap();
+    assert_eq!(rig.synchronize(stream), stale);
     let (free, handle) = (FindingKind::BadFree, FindingKind::BadHandle);
     assert_eq!(rig.found(), [free, free, handle, handle]);
 }
@@ -305,14 +224,11 @@ fn a_fault_has_no_effect_but_its_code() {
 fn device_memory_runs_out_and_comes_back() {
     let rig = Rig::eager();
     let stream = rig.stream(0);
-    unsafe {
-        let all = rig.driver.device_alloc(stream, 1 << 20).unwrap();
-        assert_eq!(rig.driver.memory_info(0), Ok((0, 1 << 20)));
-        let more = rig.driver.device_alloc(stream, 1);
-        assert_eq!(more, Err(CudaCode::MEMORY_ALLOCATION));
-        rig.driver.device_free(stream, all).unwrap();
-        rig.driver.device_alloc(stream, 1).unwrap();
-    }
+    let all = rig.alloc(stream, 1 << 20).unwrap();
+    assert_eq!(rig.driver.memory_info(0), Ok((0, 1 << 20)));
+    assert_eq!(rig.alloc(stream, 1), Err(CudaCode::MEMORY_ALLOCATION));
+    rig.free(stream, all).unwrap();
+    rig.alloc(stream, 1).unwrap();
     let usage = rig.emulator.usage();
     assert_eq!((usage.device_bytes, usage.device_blocks, usage.streams), (1, 1, 1));
 }
@@ -324,8 +240,8 @@ fn a_stuck_stream_holds_up_its_followers_until_released() {
         rig.emulator.stall(stuck).unwrap();
         rig.fill(stuck, a, 1).unwrap();
         let event = rig.mark(stuck);
-        unsafe { rig.driver.stream_wait_event(follower, event) }.unwrap();
-        assert_eq!(unsafe { rig.driver.stream_query(follower) }, Ok(Poll::NotReady));
+        rig.wait(follower, event).unwrap();
+        assert_eq!(rig.query(follower), Ok(Poll::NotReady));
         assert_eq!(rig.emulator.usage().pending_operations, 3);
         std::thread::scope(|scope| {
             let waiter = scope.spawn(|| rig.synchronize(follower));
@@ -341,16 +257,16 @@ fn copies_cross_devices_and_kernels_only_to_open_pools() {
         let (stream, near, far) = (rig.stream(0), rig.memory(0), rig.memory(1));
         let host = rig.host();
         rig.fill(stream, near, 8).unwrap();
-        unsafe { rig.driver.copy_peer(stream, far, 1, near, 0, BYTES) }.unwrap();
+        rig.copy_peer(stream, (far, 1), (near, 0)).unwrap();
         rig.download(stream, host, far).unwrap();
         rig.synchronize(stream).unwrap();
         assert_eq!(bytes(host), [8; BYTES]);
         rig.driver.pool_access(1, 0).unwrap();
         rig.driver.pool_access(1, 0).unwrap();
-        unsafe { rig.driver.fill(stream, far, BYTES, &[1]) }.unwrap();
+        rig.fill(stream, far, 1).unwrap();
         rig.synchronize(stream).unwrap();
         let other = rig.stream(1);
-        unsafe { rig.driver.fill(other, near, BYTES, &[1]) }.unwrap();
+        rig.fill(other, near, 1).unwrap();
         assert_eq!(rig.synchronize(other), Err(CudaCode::ILLEGAL_ADDRESS), "one direction only");
     }
 }
@@ -365,46 +281,41 @@ fn rule_19_a_peer_copy_on_a_legacy_stream_holds_up_both_devices() {
     let legacy = RawStream { device: 0, handle: RawStream::LEGACY };
     rig.emulator.stall(before).unwrap();
     rig.fill(before, far, 1).unwrap();
-    unsafe { rig.driver.copy_peer(legacy, near, 0, far, 1, BYTES) }.unwrap();
+    rig.copy_peer(legacy, (near, 0), (far, 1)).unwrap();
     let event = rig.mark(after);
-    assert_eq!(unsafe { rig.driver.stream_query(legacy) }, Ok(Poll::NotReady));
-    assert_eq!(unsafe { rig.driver.event_query(event) }, Ok(Poll::NotReady));
+    assert_eq!(rig.query(legacy), Ok(Poll::NotReady));
+    assert_eq!(rig.query_event(event), Ok(Poll::NotReady));
     rig.emulator.release(before).unwrap();
-    assert_eq!(unsafe { rig.driver.event_query(event) }, Ok(Poll::Done));
+    assert_eq!(rig.query_event(event), Ok(Poll::Done));
 }
 
 #[test]
 fn rule_25_a_host_function_may_not_call_the_driver() {
-    struct Attempt(Arc<dyn Driver>, AtomicI32);
-    unsafe extern "C" fn attempt(data: *mut c_void) {
-        let attempt = unsafe { &*data.cast::<Attempt>() };
-        let code = attempt.0.host_alloc(0, 1, HostFlags::default()).unwrap_err();
-        attempt.1.store(code.0, Ordering::Relaxed);
-    }
     for rig in [Rig::eager(), Rig::lazy(5)] {
-        let mut data = Attempt(Arc::clone(&rig.driver), AtomicI32::new(0));
-        let stream = rig.stream(0);
-        unsafe { rig.driver.launch_host(stream, attempt, (&raw mut data).cast()) }.unwrap();
+        let (driver, answer) = (Arc::clone(&rig.driver), Arc::new(AtomicI32::new(0)));
+        let (stream, told) = (rig.stream(0), Arc::clone(&answer));
+        let attempt = move || {
+            let code = driver.host_alloc(0, 1, HostFlags::default()).unwrap_err();
+            told.store(code.0, Ordering::Relaxed);
+        };
+        rig.launch(stream, attempt).unwrap();
         rig.synchronize(stream).unwrap();
-        assert_eq!(data.1.load(Ordering::Relaxed), 800);
+        assert_eq!(answer.load(Ordering::Relaxed), 800);
         assert_eq!(rig.found(), [FindingKind::CallInHostFunction]);
     }
 }
 
 #[test]
 fn the_last_handle_may_go_inside_a_host_function() {
-    type Last = (Arc<dyn Driver>, Receiver<()>, Sender<()>);
-    unsafe extern "C" fn release(data: *mut c_void) {
-        let (driver, others_gone, done) = *unsafe { Box::from_raw(data.cast::<Last>()) };
+    let ((go, others_gone), (done, finished)) = (channel(), channel());
+    let rig = Rig::eager();
+    let (driver, stream) = (Arc::clone(&rig.driver), rig.stream(0));
+    let release = move || {
         others_gone.recv().unwrap();
         drop(driver);
         done.send(()).unwrap();
-    }
-    let ((go, others_gone), (done, finished)) = (channel(), channel());
-    let rig = Rig::eager();
-    let data: Box<Last> = Box::new((Arc::clone(&rig.driver), others_gone, done));
-    let stream = rig.stream(0);
-    unsafe { rig.driver.launch_host(stream, release, Box::into_raw(data).cast()) }.unwrap();
+    };
+    rig.launch(stream, release).unwrap();
     drop(rig);
     go.send(()).unwrap();
     finished.recv().unwrap();
@@ -415,12 +326,10 @@ fn busy_kernels_count_in_elapsed_time() {
     let rig = Rig::eager();
     let stream = rig.stream(0);
     let [start, end] = [(); 2].map(|()| rig.driver.event_create(0, true).unwrap());
-    unsafe {
-        rig.driver.event_record(start, stream).unwrap();
-        rig.driver.busy(stream, 5_000_000_000).unwrap();
-        rig.driver.event_record(end, stream).unwrap();
-        assert!(rig.driver.event_elapsed(start, end).unwrap() >= 5000.0);
-    }
+    rig.record(start, stream).unwrap();
+    rig.busy(stream, 5_000_000_000).unwrap();
+    rig.record(end, stream).unwrap();
+    assert!(rig.elapsed(start, end).unwrap() >= 5000.0);
 }
 
 #[test]
@@ -433,25 +342,25 @@ fn rules_32_to_34_a_capture_records_holds_and_dies() {
         rig.emulator.begin_capture(stream).unwrap();
         rig.fill(stream, a, 1).unwrap();
         let event = rig.mark(stream);
-        let status = |stream| unsafe { rig.driver.stream_capture(stream) };
-        assert_eq!((status(stream), status(other)), (Ok(Capture::Active), Ok(Capture::None)));
+        let both = (rig.capture(stream), rig.capture(other));
+        assert_eq!(both, (Ok(Capture::Active), Ok(Capture::None)));
         // A wait for a captured event draws the other stream in.
-        unsafe { rig.driver.stream_wait_event(other, event) }.unwrap();
-        assert_eq!(status(other), Ok(Capture::Active));
+        rig.wait(other, event).unwrap();
+        assert_eq!(rig.capture(other), Ok(Capture::Active));
         // Work elsewhere leaves the capture alone.
         rig.host();
         rig.synchronize(rig.stream(0)).unwrap();
         assert_eq!(rig.emulator.end_capture(other), Err(CudaCode(903)));
         assert_eq!(rig.emulator.end_capture(stream), Ok(3));
-        assert_eq!(status(other), Ok(Capture::None));
+        assert_eq!(rig.capture(other), Ok(Capture::None));
 
         rig.emulator.begin_capture(stream).unwrap();
         rig.upload(stream, a, host).unwrap();
-        assert_eq!(unsafe { rig.driver.event_query(event) }, Err(CudaCode::CAPTURED_EVENT));
+        assert_eq!(rig.query_event(event), Err(CudaCode::CAPTURED_EVENT));
         assert_eq!(rig.synchronize(stream), unsupported);
-        assert_eq!(status(stream), Ok(Capture::Invalidated));
+        assert_eq!(rig.capture(stream), Ok(Capture::Invalidated));
         assert_eq!(rig.found(), []);
-        unsafe { rig.driver.host_free(host) }.unwrap();
+        rig.free_host(host).unwrap();
         assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
         let dead = Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         assert_eq!(rig.emulator.end_capture(stream), dead);

@@ -8,13 +8,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::thread;
-use std::time::{Duration, Instant};
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution, Fault};
 use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Stream, file::FileReader};
 
 use super::support::{LARGE_SLOT, SLOT, Scratch, contents, device, emulator};
+use crate::common::support::assert_nothing_is_left;
 
 #[test]
 fn a_file_that_is_none_is_named() {
@@ -147,16 +147,7 @@ fn check_sound(emulator: &Emulator, device: Device, stream: Stream, slot: usize)
         assert!(found == bytes);
     }
     drop((gpu, stream, device));
-    assert_eq!(emulator.findings(), []);
-    let left = || {
-        let usage = emulator.usage();
-        (usage.host_bytes, usage.device_bytes, usage.streams, usage.events)
-    };
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while left() != (0, 0, 0, 0) && Instant::now() < deadline {
-        thread::sleep(Duration::from_millis(1)); // host functions end on another thread
-    }
-    assert_eq!(left(), (0, 0, 0, 0), "bytes on the host and the device, streams, events");
+    assert_nothing_is_left(emulator);
 }
 
 #[test]

@@ -13,9 +13,10 @@ use pinlane::{
 use proptest::prelude::*;
 
 use super::support::{
-    ByRoute, ROUTES, SLOT, assert_nothing_is_left, bytes, config, contents, device_of,
-    install_team, pinned, shared, tiny, upload, views,
+    ByRoute, ROUTES, SLOT, bytes, config, contents, device_of, install_team, pinned, shared, tiny,
+    upload, views,
 };
+use crate::common::support::assert_nothing_is_left;
 
 #[derive(Clone, Copy, Debug)]
 enum Memory {

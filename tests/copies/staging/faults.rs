@@ -4,11 +4,6 @@
 //! destinations changes; all slots come back; nothing is leaked, unless the device is lost or the
 //! runtime does not take memory back.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread;
-use std::time::{Duration, Instant};
-
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
 use pinlane::{
@@ -16,18 +11,13 @@ use pinlane::{
     batch::{DeviceCopy, Download, Route, Upload},
 };
 
-use super::support::{
-    ByRoute, ROUTES, SLOT, assert_nothing_is_left, bytes, contents, device_of, tiny, upload,
-};
+use super::support::{ByRoute, ROUTES, SLOT, bytes, contents, device_of, tiny, upload};
+use crate::common::support::{assert_nothing_is_left, check_each};
 
 /// More than a ring.
 const LENGTH: usize = 3 * SLOT + 700;
 /// What lies beside the destinations.
 const MARGIN: usize = 64;
-/// How long one case may take before the test ends the process: a thread that hangs cannot be
-/// ended.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 #[derive(Clone, Copy, Debug)]
 struct Case {
     execution: Execution,
@@ -273,41 +263,6 @@ fn check(case: &Case) {
     }
 }
 
-/// Runs every case, and ends the process if one hangs.
-fn check_all(cases: &[Case]) {
-    let current: Mutex<(Instant, Option<&Case>)> = Mutex::new((Instant::now(), None));
-    let done = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let watchdog = scope.spawn(|| {
-            while !done.load(Ordering::Relaxed) {
-                let (since, case) = *current.lock().unwrap();
-                if since.elapsed() > PATIENCE {
-                    eprintln!("this hangs: {case:?}");
-                    std::process::abort();
-                }
-                thread::park_timeout(Duration::from_millis(100));
-            }
-        });
-        let end = EndOf(&done);
-        for case in cases {
-            *current.lock().unwrap() = (Instant::now(), Some(case));
-            check(case);
-        }
-        drop(end);
-        watchdog.thread().unpark();
-        watchdog.join().unwrap();
-    });
-}
-
-/// Tells the watchdog, also when a case fails.
-struct EndOf<'a>(&'a AtomicBool);
-
-impl Drop for EndOf<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
 /// The calls that the program makes, each failing at once or later, once or for ever after.
 fn cases(code: CudaCode) -> Vec<Case> {
     let mut cases = Vec::new();
@@ -352,15 +307,15 @@ fn cases(code: CudaCode) -> Vec<Case> {
 
 #[test]
 fn any_call_may_fail() {
-    check_all(&cases(CudaCode::UNKNOWN));
+    check_each(&cases(CudaCode::UNKNOWN), check);
 }
 
 #[test]
 fn any_call_may_run_out_of_memory() {
-    check_all(&cases(CudaCode::MEMORY_ALLOCATION));
+    check_each(&cases(CudaCode::MEMORY_ALLOCATION), check);
 }
 
 #[test]
 fn any_call_may_lose_the_device() {
-    check_all(&cases(CudaCode::ILLEGAL_ADDRESS));
+    check_each(&cases(CudaCode::ILLEGAL_ADDRESS), check);
 }

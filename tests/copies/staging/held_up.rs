@@ -15,10 +15,8 @@ use pinlane::{
 };
 
 use super::liveness::roundtrip;
-use super::support::{
-    ByRoute, EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, device_of, install_team,
-    raw, tiny, watched,
-};
+use super::support::{ByRoute, EXECUTIONS, SLOT, bytes, device_of, install_team, tiny};
+use crate::common::support::{Stalled, assert_nothing_is_left, raw, watched};
 
 /// More than a ring.
 const LENGTH: usize = 12 * SLOT + 5;
@@ -46,9 +44,7 @@ enum Bound {
 const ALL: [Bound; 4] = [Bound::Blocking, Bound::Borrowed, Bound::PerThread, Bound::Legacy];
 
 fn blocking(device: &Device) -> Stream {
-    let mut options = StreamOptions::default();
-    options.blocking = true;
-    device.stream_with(options).unwrap()
+    device.stream_with(StreamOptions::new().blocking(true)).unwrap()
 }
 
 impl Bound {

@@ -8,9 +8,9 @@ use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, bat
 use proptest::prelude::*;
 
 use super::support::{
-    SLOT, all_calls, assert_nothing_is_left, bytes, config, device, device_of, install_team,
-    pinned, shared, tiny, upload, watched,
+    SLOT, bytes, config, device, device_of, install_team, pinned, shared, tiny, upload,
 };
+use crate::common::support::{all_calls, assert_nothing_is_left, watched};
 
 /// Where the items of a batch are: on the device, and the host memory of either kind.
 struct Items {

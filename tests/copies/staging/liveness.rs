@@ -11,9 +11,9 @@ use pinlane::{
 };
 
 use super::support::{
-    ByRoute, EXECUTIONS, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device, device_of,
-    eventually, install_team, raw, shared, tiny, watched,
+    ByRoute, EXECUTIONS, SLOT, bytes, contents, device, device_of, install_team, shared, tiny,
 };
+use crate::common::support::{Stalled, assert_nothing_is_left, eventually, raw, watched};
 
 /// More than a ring, so that filled slots are kept back.
 const LENGTH: usize = 12 * SLOT + 5;
@@ -199,7 +199,7 @@ fn small_copies_that_are_held_up_leave_the_ring_alone() {
             });
             // They come to the end of their page-locked memory, or of themselves.
             let copies = || emulator.calls(pinlane::driver::Call::CopyH2D);
-            eventually(|| "a copy".to_owned(), || copies() > 0);
+            eventually("a copy", || copies() > 0);
             thread::sleep(std::time::Duration::from_millis(20));
             for length in [101, SLOT, LENGTH] {
                 roundtrip(&device, &free, length, 3);

@@ -4,10 +4,8 @@ use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, DeviceBuf, batch::DeviceCopy};
 use proptest::prelude::*;
 
-use super::support::{
-    EXECUTIONS, Stalled, assert_nothing_is_left, bytes, config, contents, device, device_of, tiny,
-    upload, views,
-};
+use super::support::{EXECUTIONS, bytes, config, contents, device, device_of, tiny, upload, views};
+use crate::common::support::{Stalled, assert_nothing_is_left};
 
 #[derive(Clone, Copy, Debug)]
 struct Copy {

@@ -9,9 +9,9 @@ use pinlane::{
 };
 
 use super::support::{
-    ByRoute, EXECUTIONS, ROUTES, SLOT, Stalled, assert_nothing_is_left, bytes, contents, device,
-    eventually, pinned, upload, views, watched,
+    ByRoute, EXECUTIONS, ROUTES, SLOT, bytes, contents, device, pinned, upload, views,
 };
+use crate::common::support::{Stalled, assert_nothing_is_left, eventually, watched};
 
 /// More than a ring.
 const LENGTH: usize = 4 * SLOT + 77;
@@ -234,7 +234,7 @@ fn uses_between_the_views_are_not_forgotten() {
             // It has looked for conflicts once it waits for its stream.
             let waits =
                 || emulator.calls(Call::EventSynchronize) + emulator.calls(Call::StreamSynchronize);
-            eventually(|| "the batch waits".to_owned(), || waits() > 0);
+            eventually("the batch waits", || waits() > 0);
             std::thread::sleep(std::time::Duration::from_millis(20));
             other.fill(middle, 5).unwrap();
             drop(stalled);

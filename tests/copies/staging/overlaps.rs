@@ -7,7 +7,8 @@ use pinlane::{
     batch::{DeviceCopy, Download, Upload},
 };
 
-use super::support::{ByRoute, ROUTES, all_calls, bytes, contents, device, pinned, upload};
+use super::support::{ByRoute, ROUTES, bytes, contents, device, pinned, upload};
+use crate::common::support::all_calls;
 
 /// The same memory twice.
 fn twice(device: &Device, gpu: &DeviceBuf<u8>) -> [DeviceBuf<u8>; 2] {

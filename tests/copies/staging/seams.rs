@@ -8,9 +8,8 @@ use pinlane::{
     batch::{Download, Route, Upload},
 };
 
-use super::support::{
-    ByRoute, Stalled, assert_nothing_is_left, bytes, contents, device, pinned, upload, views,
-};
+use super::support::{ByRoute, bytes, contents, device, pinned, upload, views};
+use crate::common::support::{Stalled, assert_nothing_is_left};
 
 const PART: usize = 8 << 20;
 

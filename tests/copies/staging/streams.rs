@@ -10,10 +10,8 @@ use pinlane::{
 
 use crate::common::process::{in_a_forked_child, is_alone};
 
-use super::support::{
-    ByRoute, ROUTES, SLOT, all_calls, assert_nothing_is_left, bytes, contents, device, eventually,
-    install_team, pinned, raw, watched,
-};
+use super::support::{ByRoute, ROUTES, SLOT, bytes, contents, device, install_team, pinned};
+use crate::common::support::{all_calls, assert_nothing_is_left, eventually, raw, watched};
 
 /// More than a ring.
 const LENGTH: usize = 4 * SLOT + 5;
@@ -99,12 +97,10 @@ fn default_streams_do_everything_but_batch_calls() {
         let emulator = Emulator::builder().execution(execution).build();
         let device = device(&emulator);
         let mut everything = Everything::new(&device);
-        let mut options = StreamOptions::default();
-        options.blocking = true;
         let streams = [
             device.legacy_stream(),
             device.per_thread_stream(),
-            device.stream_with(options).unwrap(),
+            device.stream_with(StreamOptions::new().blocking(true)).unwrap(),
         ];
         for (number, stream) in streams.iter().enumerate() {
             try_all(everything.run(stream)).unwrap();
@@ -271,5 +267,5 @@ fn a_forked_child_is_refused_everything() {
     });
     // The parent goes on.
     try_all(everything.run(&stream)).unwrap();
-    eventually(|| "all ran".to_owned(), || stream.synchronize().is_ok());
+    eventually("all ran", || stream.synchronize().is_ok());
 }

@@ -1,22 +1,15 @@
-//! What the tests do over and over.
+//! What the tests of staged copies and batches do over and over.
 
-use std::panic::resume_unwind;
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use pinlane::batch::{Download, Downloads, Route, Upload, Uploads};
-use pinlane::driver::{Call, RawStream};
-use pinlane::emulated::{Emulator, Execution, Usage};
+use pinlane::emulated::{Emulator, Execution};
 use pinlane::staging::{CopyTeam, Staging};
 use pinlane::{Device, DeviceBuf, DeviceSliceMut, PinnedBuf, PinnedPool, Result, Stream, Ticket};
 use proptest::test_runner::Config;
 
 /// What a slot holds in [`tiny`] rings, of three slots.
 pub const SLOT: usize = 4096;
-
-/// How long a test may seem to hang before it fails.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const ROUTES: [Route; 3] = [Route::Copies, Route::BatchCall, Route::Kernel];
 
@@ -137,66 +130,4 @@ pub fn pinned(pool: &PinnedPool, bytes: &[u8]) -> PinnedBuf<u8> {
     let mut host = pool.alloc(bytes.len()).unwrap();
     host.write().unwrap().copy_from_slice(bytes);
     host
-}
-
-/// Waits until nothing is left of devices and pools that have been dropped.
-pub fn assert_nothing_is_left(emulator: &Emulator) {
-    let is_gone = |usage: Usage| {
-        (usage.host_bytes, usage.device_bytes, usage.streams, usage.events) == (0, 0, 0, 0)
-    };
-    // A thread that is ending may be the one that ends a pool.
-    let start = Instant::now();
-    while !is_gone(emulator.usage()) && start.elapsed() < Duration::from_secs(10) {
-        thread::sleep(Duration::from_millis(1));
-    }
-    let usage = emulator.usage();
-    assert!(is_gone(usage), "{usage:?}");
-    assert_eq!(emulator.findings(), []);
-}
-
-pub fn eventually(what: impl Fn() -> String, condition: impl Fn() -> bool) {
-    let start = Instant::now();
-    while !condition() {
-        assert!(start.elapsed() < PATIENCE, "{}", what());
-        thread::sleep(Duration::from_millis(1));
-    }
-}
-
-/// Runs `test`, and fails instead of hanging.
-pub fn watched(test: impl FnOnce() + Send + 'static) {
-    let (done, finished) = channel();
-    let worker = thread::spawn(move || {
-        test();
-        let _ = done.send(());
-    });
-    if let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(PATIENCE) {
-        panic!("the test hangs");
-    }
-    worker.join().unwrap_or_else(|panic| resume_unwind(panic));
-}
-
-/// The stream as the emulator's controls name it.
-pub fn raw(stream: &Stream) -> RawStream {
-    RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() }
-}
-
-/// A stream that is stalled, until this is dropped: a test that fails must not hang in its drops.
-pub struct Stalled(Emulator, RawStream);
-
-impl Stalled {
-    pub fn new(emulator: &Emulator, stream: &Stream) -> Stalled {
-        emulator.stall(raw(stream)).unwrap();
-        Stalled(emulator.clone(), raw(stream))
-    }
-}
-
-impl Drop for Stalled {
-    fn drop(&mut self) {
-        let _ = self.0.release(self.1);
-    }
-}
-
-/// How many calls of any kind the machine has seen.
-pub fn all_calls(emulator: &Emulator) -> u64 {
-    Call::ALL.iter().map(|&call| emulator.calls(call)).sum()
 }

@@ -158,14 +158,14 @@ static void no_handles(void) {
 
   /* Freed, while everything that they were made from is alive. */
   struct rig live = rig;
-  set_up();
+  set_up(BYTES, BYTES);
   struct rig stale = rig;
   tear_down();
   rig = live;
   refuses(stale.device, stale.pool, stale.stream, stale.buffer, stale.gpu, stale.ticket);
 
   /* Freed twice. The second time is refused, also if the slot has a new object. */
-  set_up();
+  set_up(BYTES, BYTES);
   REFUSED(INVALID_HANDLE, pinlane_device_free(stale.device));
   REFUSED(INVALID_HANDLE, pinlane_pool_free(stale.pool));
   REFUSED(INVALID_HANDLE, pinlane_stream_free(stale.stream));
@@ -300,7 +300,7 @@ static void limits_of_device_memory(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   versions_and_names();
   no_handles();
   bad_outputs();

@@ -42,7 +42,7 @@ static void fill_copies(pinlane_copy *copies, int up) {
     copies[i].bytes = size_of(i);
     on_device(&copies[i], i, up);
     if (is_pinned(i)) {
-      copies[i].buffer = rig.pinned;
+      copies[i].buffer = rig.buffer;
       copies[i].buffer_offset = (i * 7 % COPIES) * EACH; /* 7 and COPIES have no factor in common */
     } else if (up) {
       copies[i].src = rig.host + i * EACH;
@@ -59,7 +59,7 @@ static void round_trip(int32_t up, int32_t down) {
   static pinlane_copy copies[COPIES];
   pinlane_batch_options options = PINLANE_BATCH_OPTIONS_INIT;
   void *data = NULL;
-  OK(pinlane_buffer_write(rig.pinned, &data));
+  OK(pinlane_buffer_write(rig.buffer, &data));
   memset(data, 0, PINNED);
   for (size_t i = 0; i < COPIES; i++) {
     memcpy((char *)data + (i * 7 % COPIES) * EACH, rig.host + i * EACH, EACH);
@@ -71,14 +71,14 @@ static void round_trip(int32_t up, int32_t down) {
   OK(pinlane_ticket_wait(ticket));
   OK(pinlane_ticket_free(ticket));
 
-  OK(pinlane_buffer_write(rig.pinned, &data));
+  OK(pinlane_buffer_write(rig.buffer, &data));
   memset(data, 1, PINNED);
   memset(rig.back, 1, LARGE);
   fill_copies(copies, 0);
   options.route = down;
   OK(pinlane_download_batch(rig.stream, copies, COPIES, &options, NULL));
   const void *read = NULL;
-  OK(pinlane_buffer_read(rig.pinned, &read));
+  OK(pinlane_buffer_read(rig.buffer, &read));
   int right = 1;
   for (size_t i = 0; i < COPIES; i++) {
     const char *got =
@@ -133,7 +133,7 @@ static void bad_batches(void) {
 
   /* Sides named twice, not at all, or wrongly. */
   pinlane_copy bad = one;
-  bad.buffer = rig.pinned;
+  bad.buffer = rig.buffer;
   REFUSED_UP(INVALID_VALUE, &bad, 1);
   bad = one;
   bad.device_buffer = rig.gpu;
@@ -152,13 +152,13 @@ static void bad_batches(void) {
   REFUSED_UP(OUT_OF_RANGE, &bad, 1);
   bad.device_offset = LARGE - 7;
   REFUSED_UP(OUT_OF_RANGE, &bad, 1);
-  bad.device_buffer = (void *)rig.pinned;
+  bad.device_buffer = (void *)rig.buffer;
   REFUSED_UP(INVALID_HANDLE, &bad, 1);
   bad.device_buffer = rig.other_gpu;
   bad.device_offset = 0;
   REFUSED_UP(WRONG_DEVICE, &bad, 1);
   bad =
-      (pinlane_copy){.dst = rig.raw, .bytes = 8, .buffer = rig.pinned, .buffer_offset = PINNED - 7};
+      (pinlane_copy){.dst = rig.raw, .bytes = 8, .buffer = rig.buffer, .buffer_offset = PINNED - 7};
   REFUSED_UP(OUT_OF_RANGE, &bad, 1);
   bad.buffer = (void *)&bad;
   REFUSED_UP(INVALID_HANDLE, &bad, 1);
@@ -184,8 +184,8 @@ static void bad_batches(void) {
   pinlane_copy down[2] = {{.src = rig.raw, .dst = rig.back, .bytes = 8},
                           {.src = rig.raw, .dst = rig.back + 7, .bytes = 8}};
   REFUSED_DOWN(INVALID_VALUE, down, 2);
-  down[0] = (pinlane_copy){.src = rig.raw, .bytes = 8, .buffer = rig.pinned, .buffer_offset = 8};
-  down[1] = (pinlane_copy){.src = rig.raw, .bytes = 9, .buffer = rig.pinned};
+  down[0] = (pinlane_copy){.src = rig.raw, .bytes = 8, .buffer = rig.buffer, .buffer_offset = 8};
+  down[1] = (pinlane_copy){.src = rig.raw, .bytes = 9, .buffer = rig.buffer};
   REFUSED_DOWN(INVALID_VALUE, down, 2);
   down[1].bytes = 8;
   OK(pinlane_download_batch(s, down, 2, NULL, NULL));
@@ -208,7 +208,7 @@ static void bad_batches(void) {
   pinlane_stream *foreign = NULL;
   OK(pinlane_emulator_create(NULL, &elsewhere, 1));
   OK(pinlane_stream_create(elsewhere, NULL, &foreign));
-  bad = (pinlane_copy){.bytes = 8, .buffer = rig.pinned, .device_buffer = rig.gpu};
+  bad = (pinlane_copy){.bytes = 8, .buffer = rig.buffer, .device_buffer = rig.gpu};
   REFUSED(WRONG_DEVICE, pinlane_upload_batch(foreign, &bad, 1, NULL, &ticket));
   REFUSED(WRONG_DEVICE, pinlane_download_batch(foreign, &bad, 1, NULL, &ticket));
   pinlane_device_buffer *there = NULL;
@@ -332,12 +332,12 @@ static void small_slots(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up_copies();
   small_slots();
   batches();
   bad_batches();
   downloads_that_tell();
   between_buffers();
-  tear_down();
+  tear_down_copies();
   return verdict("batches");
 }

@@ -197,7 +197,7 @@ static void forks(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   frees_in_flight();
   memory_of_ones_own();
   tickets();

@@ -12,13 +12,18 @@ static struct rig {
   pinlane_buffer *buffer;
   pinlane_device_buffer *gpu, *gpu2, *other_gpu;
   pinlane_ticket *ticket;
+  /* Of copy_rig.h. `raw` is the address of `lent`: device memory of the program's own. */
+  pinlane_device_buffer *lent;
+  char *raw;
+  char *host, *back; /* LARGE bytes each, of pageable memory */
 } rig;
 enum { BYTES = 4096 };
 
-static void set_up(void) {
+/* The sizes of `buffer`, and of each buffer on a device. */
+static void set_up(size_t pinned, size_t bytes) {
   pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
   options.execution = PINLANE_EXECUTION_LAZY;
-  options.memory_bytes = 1 << 20;
+  options.memory_bytes = (size_t)64 << 20;
   pinlane_device *devices[2] = {NULL, NULL};
   OK(pinlane_emulator_create(&options, devices, 2));
   rig.device = devices[0];
@@ -26,10 +31,10 @@ static void set_up(void) {
   OK(pinlane_pool_create(rig.device, NULL, &rig.pool));
   OK(pinlane_stream_create(rig.device, NULL, &rig.stream));
   OK(pinlane_stream_create(rig.other_device, NULL, &rig.other_stream));
-  OK(pinlane_buffer_alloc_zeroed(rig.pool, BYTES, &rig.buffer));
-  OK(pinlane_device_buffer_alloc(rig.device, BYTES, &rig.gpu));
-  OK(pinlane_device_buffer_alloc(rig.device, BYTES, &rig.gpu2));
-  OK(pinlane_device_buffer_alloc(rig.other_device, BYTES, &rig.other_gpu));
+  OK(pinlane_buffer_alloc_zeroed(rig.pool, pinned, &rig.buffer));
+  OK(pinlane_device_buffer_alloc(rig.device, bytes, &rig.gpu));
+  OK(pinlane_device_buffer_alloc(rig.device, bytes, &rig.gpu2));
+  OK(pinlane_device_buffer_alloc(rig.other_device, bytes, &rig.other_gpu));
   OK(pinlane_stream_record(rig.stream, &rig.ticket));
 }
 

@@ -141,8 +141,8 @@ static void files(void) {
   OK(pinlane_device_buffer_download_slice(s, rig.gpu2, 5, rig.back, 1000));
   EXPECT(memcmp(rig.back, rig.host + 3, 1000) == 0);
   const void *data = NULL;
-  OK(pinlane_file_read(file, 11, rig.pinned, 1, PINNED - 1));
-  OK(pinlane_buffer_read(rig.pinned, &data));
+  OK(pinlane_file_read(file, 11, rig.buffer, 1, PINNED - 1));
+  OK(pinlane_buffer_read(rig.buffer, &data));
   EXPECT(memcmp((const char *)data + 1, rig.host + 11, PINNED - 1) == 0);
 
   pinlane_ticket *ticket = NULL, **t = &ticket;
@@ -153,8 +153,8 @@ static void files(void) {
   REFUSED(INVALID_HANDLE, pinlane_upload_file(s, NULL, 0, rig.raw, 1, t));
   REFUSED(OUT_OF_RANGE, pinlane_device_buffer_upload_file(s, file, 0, rig.gpu, 1, LARGE, t));
   REFUSED(WRONG_DEVICE, pinlane_device_buffer_upload_file(s, file, 0, rig.other_gpu, 0, 1, t));
-  REFUSED(OUT_OF_RANGE, pinlane_file_read(file, 0, rig.pinned, 1, PINNED));
-  REFUSED(OUT_OF_RANGE, pinlane_file_read(file, LARGE, rig.pinned, 0, 1));
+  REFUSED(OUT_OF_RANGE, pinlane_file_read(file, 0, rig.buffer, 1, PINNED));
+  REFUSED(OUT_OF_RANGE, pinlane_file_read(file, LARGE, rig.buffer, 0, 1));
   REFUSED(INVALID_HANDLE, pinlane_file_read(file, 0, NULL, 0, 1));
   REFUSED(INVALID_VALUE, pinlane_upload_file_ranges(s, file, NULL, 1, t));
   REFUSED(INVALID_VALUE,
@@ -183,7 +183,7 @@ static void files(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up_copies();
   options();
   slices();
   files();
@@ -191,6 +191,6 @@ int main(void) {
   alone.flags = PINLANE_COPY_TEAM_ALONE;
   OK(pinlane_copy_team_install(&alone));
   slices();
-  tear_down();
+  tear_down_copies();
   return verdict("slices and files");
 }

@@ -1,6 +1,6 @@
 //! Runs programs one after another, each on a thread of its own, and counts them.
 //!
-//! A program that hangs is not shrunk, since that takes a thread and half a minute an attempt. With
+//! A program that hangs is not shrunk, since that takes a thread and a minute an attempt. With
 //! `PINLANE_TEST_PATIENCE_MS=500` it is.
 
 use std::any::Any;
@@ -13,9 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::last_resort;
-
-/// How long a program may seem to hang. One takes about a millisecond.
-const PATIENCE: Duration = Duration::from_secs(30);
+use crate::common::support::PATIENCE;
 
 /// How often a program is asked whether it has given up.
 const GLANCE: Duration = Duration::from_millis(5);

@@ -158,12 +158,12 @@ fn every_unit_is_done_once_and_every_slot_finished() {
     with_ring(|ring, pool| {
         for helpers in [0, 1, 3, 9].into_iter().cycle().take(200) {
             let work = Counting::new(ring, pool, None);
-            let mut between = 0;
-            run(&work, helpers, &mut || between += 1).expect("no trouble");
+            let mut calls = 0;
+            run(&work, helpers, &mut || calls += 1).expect("no trouble");
             assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) == 1));
             assert_eq!(work.finished.load(Ordering::Relaxed), ROUNDS);
             assert_eq!(work.held.load(Ordering::Relaxed), 0);
-            assert!(between <= ROUNDS * UNITS);
+            assert!(calls <= ROUNDS * UNITS);
         }
     });
 }
@@ -202,7 +202,7 @@ fn wait_until(condition: impl Fn() -> bool) {
 }
 
 impl Resting<'_> {
-    fn between(&self) {
+    fn after_unit(&self) {
         let opened = self.counting.opened.load(Ordering::Relaxed);
         if opened == 2 && self.helped.get() == Some(&true) {
             self.rests.store(true, Ordering::Release);
@@ -255,7 +255,7 @@ fn a_slot_that_nobody_works_on_is_given_up() {
                 rests: AtomicBool::new(false),
                 abandoned: AtomicUsize::new(0),
             };
-            let result = run(&work, 1, &mut || work.between());
+            let result = run(&work, 1, &mut || work.after_unit());
             helped = work.helped.into_inner().expect("units were done");
             assert_eq!(result.is_err(), helped);
             assert_eq!(work.counting.held.into_inner(), 0);

@@ -1,15 +1,11 @@
 //! Copies with choices, and kernels that read host memory: what the seed picks, and what is found.
 
 use super::*;
-use crate::driver::{BatchCopy, BatchKind, Item, Mover};
+use crate::driver::{BatchCopy, BatchKind, DriverResult, Item, Mover};
 
 impl Rig {
     fn lazy_seeds() -> impl Iterator<Item = Rig> {
         (0..40).map(Rig::lazy)
-    }
-
-    fn batch(&self, stream: RawStream, kind: BatchKind, copies: &[BatchCopy]) -> DriverResult<()> {
-        unsafe { self.driver.copy_batch(stream, kind, copies) }
     }
 
     /// Moves all of `src` to `dst`; the item lies in a page-locked block of its own.
@@ -21,9 +17,8 @@ impl Rig {
         src: u64,
     ) -> (DriverResult<()>, NonNull<u8>) {
         let list = self.host();
-        unsafe { list.cast().write(Item { src, dst, bytes: BYTES as u64 }) };
-        let moved = unsafe { self.driver.move_items(stream, mover, address(list), 1, BYTES) };
-        (moved, list)
+        write(list, bytemuck::bytes_of(&Item { src, dst, bytes: BYTES as u64 }));
+        (self.move_item(stream, mover, address(list)), list)
     }
 
     fn pending(&self) -> usize {
@@ -47,7 +42,7 @@ fn way_of(rig: &Rig, copy: impl Fn(RawStream, DevicePtr, NonNull<u8>)) -> &'stat
     let ptr = NonNull::from(&mut source).cast();
     copy(stream, a, ptr);
     let blocked = rig.pending() == 0;
-    unsafe { ptr.as_ptr().write_bytes(9, BYTES) };
+    write(ptr, &[9; BYTES]);
     rig.download(stream, host, a).unwrap();
     rig.synchronize(stream).unwrap();
     match (blocked, bytes(host)[0], &rig.found()[..]) {
@@ -63,8 +58,7 @@ fn rule_04_the_seed_blocks_stages_or_delays_a_pageable_copy() {
     let seen: HashSet<_> = Rig::lazy_seeds()
         .map(|rig| {
             way_of(&rig, |stream, dst, src| {
-                unsafe { rig.emulator.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }
-                    .unwrap();
+                rig.upload_pageable(stream, dst, src).unwrap();
             })
         })
         .collect();
@@ -79,7 +73,7 @@ fn rule_04_pageable_memory_on_its_way_to_the_host_is_poisoned_or_there() {
             let mut memory = [0u8; BYTES];
             let ptr = NonNull::from(&mut memory).cast();
             rig.fill(stream, a, 5).unwrap();
-            unsafe { rig.emulator.copy_pageable_d2h(stream, ptr.as_ptr(), a, BYTES) }.unwrap();
+            rig.download_pageable(stream, ptr, a).unwrap();
             let late = rig.pending() > 0;
             assert_eq!(bytes(ptr) != [5; BYTES], late);
             rig.synchronize(stream).unwrap();
@@ -97,24 +91,21 @@ fn rule_07_memory_that_is_page_locked_in_part_is_refused() {
     let mut owned = [1u8; 3 * BYTES];
     let start = NonNull::from(&mut owned).cast::<u8>();
     let refused = Err(CudaCode::INVALID_VALUE);
-    let middle = unsafe { start.add(BYTES) };
-    unsafe { rig.driver.host_register(0, middle, BYTES, HostFlags::default()) }.unwrap();
+    let middle = at(start, BYTES);
+    rig.register(middle).unwrap();
     for offset in [BYTES / 2, BYTES + 1] {
-        let ptr = unsafe { start.add(offset) }.as_ptr();
-        unsafe {
-            assert_eq!(rig.emulator.copy_pageable_h2d(stream, a, ptr, BYTES), refused);
-            assert_eq!(rig.emulator.copy_pageable_d2h(stream, ptr, a, BYTES), refused);
-        }
-        let copies = whole(a, ptr.expose_provenance() as u64);
+        let ptr = at(start, offset);
+        assert_eq!(rig.upload_pageable(stream, a, ptr), refused);
+        assert_eq!(rig.download_pageable(stream, ptr, a), refused);
+        let copies = whole(a, address(ptr));
         assert_eq!(rig.batch(stream, BatchKind::H2D, &copies), refused);
     }
     assert_eq!(rig.found(), [FindingKind::NotPageLocked; 6]);
     for offset in [0, BYTES, 2 * BYTES] {
-        let ptr = unsafe { start.add(offset) }.as_ptr();
-        unsafe { rig.emulator.copy_pageable_h2d(stream, a, ptr, BYTES) }.unwrap();
+        rig.upload_pageable(stream, a, at(start, offset)).unwrap();
     }
     rig.synchronize(stream).unwrap();
-    unsafe { rig.driver.host_unregister(middle) }.unwrap();
+    rig.unregister(middle).unwrap();
 }
 
 #[test]
@@ -178,13 +169,13 @@ fn a_source_of_a_batch_is_watched_until_it_is_read() {
         .map(|n| BatchCopy { dst: a + n * 16, src: address(host) + n * 16, bytes: 16 })
         .collect();
     rig.batch(stream, BatchKind::H2D, &copies).unwrap();
-    unsafe { host.as_ptr().add(33).write(1) };
+    write(at(host, 33), &[1]);
     rig.synchronize(stream).unwrap();
     assert_eq!(rig.found(), [FindingKind::SourceChanged]);
     let rig = Rig::lazy(1);
     let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
     rig.batch(stream, BatchKind::H2D, &whole(a, address(host))).unwrap();
-    unsafe { rig.driver.host_free(host) }.unwrap();
+    rig.free_host(host).unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
     rig.synchronize(stream).unwrap();
 }
@@ -199,14 +190,14 @@ fn what_a_move_reads_is_watched_until_it_runs() {
         moved.unwrap();
         let watched = if of_list { list } else { source };
         // In the list, that is the length.
-        unsafe { watched.as_ptr().add(16).write(BYTES as u8 / 2) };
+        write(at(watched, 16), &[BYTES as u8 / 2]);
         rig.synchronize(stream).unwrap();
         assert_eq!(rig.found(), [FindingKind::SourceChanged]);
 
         let (moved, list) = rig.move_one(stream, Mover::Up, a, address(source));
         moved.unwrap();
         let freed = if of_list { list } else { source };
-        unsafe { rig.driver.host_free(freed) }.unwrap();
+        rig.free_host(freed).unwrap();
         assert_eq!(rig.found()[1..], [FindingKind::FreedInFlight]);
         rig.synchronize(stream).unwrap();
         assert_eq!(rig.emulator.usage().quarantined_blocks, 1);
@@ -220,7 +211,7 @@ fn what_a_move_writes_on_the_host_is_poisoned_and_held_until_it_runs() {
     rig.fill(stream, a, 5).unwrap();
     rig.move_one(stream, Mover::Down, address(target), a).0.unwrap();
     assert!(bytes(target).iter().all(|&byte| byte != 0 && byte != 5), "{:?}", bytes(target));
-    unsafe { rig.driver.host_free(target) }.unwrap();
+    rig.free_host(target).unwrap();
     assert_eq!(rig.found(), [FindingKind::FreedInFlight]);
     rig.synchronize(stream).unwrap();
     assert_eq!(bytes(target), [5; BYTES], "the memory is kept");
@@ -268,7 +259,7 @@ fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
     let rig = Rig::lazy(2);
     let (stream, a, b, host) = (rig.stream(0), rig.memory(0), rig.memory(0), rig.host());
     rig.upload(stream, a, host).unwrap();
-    unsafe { rig.driver.host_free(host) }.unwrap();
+    rig.free_host(host).unwrap();
     rig.move_one(stream, Mover::Up, b, address(host)).0.unwrap();
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.found(), [FindingKind::FreedInFlight, FindingKind::IllegalAddress]);
@@ -281,7 +272,7 @@ fn a_move_outside_the_memory_that_its_mover_says_loses_the_device() {
         } else {
             (address(host) + 4, CudaCode::MISALIGNED_ADDRESS)
         };
-        unsafe { rig.driver.move_items(stream, Mover::Up, items, 1, BYTES) }.unwrap();
+        rig.move_item(stream, Mover::Up, items).unwrap();
         assert_eq!(rig.synchronize(stream), Err(code));
         assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
     }
@@ -297,12 +288,10 @@ fn a_move_whose_items_are_on_the_device_finds_the_host_memory_when_it_runs() {
         (Mover::Up, Item { src: address(source), dst: a, bytes: bytes_each }),
         (Mover::Down, Item { src: a, dst: address(target), bytes: bytes_each }),
     ] {
-        unsafe {
-            source.as_ptr().write_bytes(4, BYTES);
-            staging.cast().write(item);
-            rig.upload(stream, list, staging).unwrap();
-            rig.driver.move_items(stream, mover, list, 1, BYTES).unwrap();
-        }
+        write(source, &[4; BYTES]);
+        write(staging, bytemuck::bytes_of(&item));
+        rig.upload(stream, list, staging).unwrap();
+        rig.move_item(stream, mover, list).unwrap();
         rig.synchronize(stream).unwrap();
     }
     assert_eq!((bytes(target), rig.found()), ([4; BYTES], vec![]));

@@ -15,7 +15,7 @@ fn stuck_and_follower(rig: &Rig) -> [RawStream; 2] {
     rig.emulator.stall(stuck).unwrap();
     rig.fill(stuck, a, 1).unwrap();
     let event = rig.mark(stuck);
-    unsafe { rig.driver.stream_wait_event(follower, event) }.unwrap();
+    rig.wait(follower, event).unwrap();
     [stuck, follower]
 }
 
@@ -42,7 +42,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
         // Whether the other device's stream goes on is the seed's choice; what it says is the
         // truth.
         let again = rig.synchronize(follower);
-        let query = unsafe { rig.driver.stream_query(follower) };
+        let query = rig.query(follower);
         let left = rig.emulator.usage().pending_operations;
         if released.is_ok() {
             assert_eq!((again, query), (Ok(()), Ok(Poll::Done)));
@@ -69,7 +69,7 @@ fn a_query_that_has_told_of_a_loss_tells_so_again() {
     for rig in rigs() {
         let [_, follower] = stuck_and_follower(&rig);
         rig.emulator.lose_device(0, CudaCode::LAUNCH_FAILURE).unwrap();
-        let query = || unsafe { rig.driver.stream_query(follower) };
+        let query = || rig.query(follower);
         if (0..10).any(|_| query().is_err()) {
             (0..10).for_each(|_| assert!(query().is_err()));
             told += 1;
@@ -84,10 +84,10 @@ fn a_copy_from_a_lost_device_is_no_misuse_of_the_other() {
     for rig in rigs() {
         let (first, second, ours) = (rig.stream(0), rig.stream(1), rig.memory(1));
         rig.emulator.stall(first).unwrap();
-        let theirs = unsafe { rig.driver.device_alloc(first, BYTES) }.unwrap();
+        let theirs = rig.alloc(first, BYTES).unwrap();
         let event = rig.mark(first);
-        unsafe { rig.driver.stream_wait_event(second, event) }.unwrap();
-        unsafe { rig.driver.copy_peer(second, ours, 1, theirs, 0, BYTES) }.unwrap();
+        rig.wait(second, event).unwrap();
+        rig.copy_peer(second, (ours, 1), (theirs, 0)).unwrap();
         rig.emulator.lose_device(0, CudaCode::LAUNCH_FAILURE).unwrap();
         let _ = rig.synchronize(second);
         assert_eq!(rig.emulator.findings(), []);
@@ -97,9 +97,6 @@ fn a_copy_from_a_lost_device_is_no_misuse_of_the_other() {
 
 #[test]
 fn rule_30_an_unloading_driver_fails_every_call_and_copies_may_go_on() {
-    unsafe extern "C" fn never(_: *mut c_void) {
-        unreachable!("the driver has unloaded");
-    }
     const CODE: CudaCode = CudaCode::CUDART_UNLOADING;
     let mut went_on = HashSet::new();
     for (number, rig) in rigs().enumerate() {
@@ -108,7 +105,7 @@ fn rule_30_an_unloading_driver_fails_every_call_and_copies_may_go_on() {
         rig.download(follower, host, b).unwrap();
         rig.emulator.stall(far).unwrap();
         rig.download(far, host, b).unwrap();
-        unsafe { rig.driver.launch_host(stuck, never, std::ptr::null_mut()) }.unwrap();
+        rig.launch(stuck, || unreachable!("the driver has unloaded")).unwrap();
         if number % 2 == 0 {
             rig.emulator.lose_device(1, CudaCode::ILLEGAL_ADDRESS).unwrap();
         }
@@ -118,12 +115,12 @@ fn rule_30_an_unloading_driver_fails_every_call_and_copies_may_go_on() {
         [stuck, far].iter().for_each(|&stream| rig.emulator.release(stream).unwrap());
         for stream in [stuck, follower, far] {
             assert_eq!(rig.synchronize(stream), Err(CODE));
-            assert_eq!(unsafe { rig.driver.stream_query(stream) }, Err(CODE));
+            assert_eq!(rig.query(stream), Err(CODE));
         }
         assert_eq!(rig.driver.device_count(), Err(CODE));
         assert_eq!(rig.driver.versions(), Err(CODE));
         assert_eq!(rig.driver.memory_info(1), Err(CODE), "also where another error was first");
-        assert_eq!(unsafe { rig.driver.host_free(host) }, Err(CODE));
+        assert_eq!(rig.free_host(host), Err(CODE));
         went_on.insert(bytes(host) != before);
         assert_eq!(rig.found(), []);
     }

@@ -70,13 +70,13 @@ impl<H> Place<H> {
     }
 }
 
-pub(in crate::capi) struct Side<H: Handle> {
+pub(in crate::capi) struct Places<H: Handle> {
     pub(super) places: Vec<Place<H>>,
     /// The buffers that the places name, ascending.
     handles: Vec<*mut H>,
 }
 
-impl<T: Buffer, H: Handle<Object = T>> Side<H> {
+impl<T: Buffer, H: Handle<Object = T>> Places<H> {
     pub(in crate::capi) fn new(places: impl Iterator<Item = Place<H>>) -> Result<Self> {
         let places: Vec<Place<H>> = places.collect();
         for (number, place) in places.iter().enumerate() {
@@ -86,7 +86,7 @@ impl<T: Buffer, H: Handle<Object = T>> Side<H> {
             places.iter().map(|place| place.buffer).filter(|buffer| !buffer.is_null()).collect();
         handles.sort_unstable();
         handles.dedup();
-        Ok(Side { places, handles })
+        Ok(Places { places, handles })
     }
 
     /// Borrows all buffers, and checks that the places lie in them.
@@ -167,7 +167,7 @@ impl<T: Buffer, H: Handle<Object = T>> Side<H> {
     }
 }
 
-impl Side<pinlane_device_buffer> {
+impl Places<pinlane_device_buffer> {
     /// The device memory that places name by its address, in their order.
     ///
     /// # Safety
