@@ -58,6 +58,12 @@ impl Context {
         }
     }
 
+    /// The machine, if the device is an emulated one.
+    #[cfg(feature = "emulated")]
+    pub(crate) fn emulator(&self) -> Option<crate::driver::emulated::Emulator> {
+        crate::driver::emulated::Emulator::of(Arc::clone(&self.driver))
+    }
+
     /// The driver, to release what is no longer needed; `None` in a forked child, where everything
     /// leaks. Call it through
     /// [`on_ordinary_thread`](crate::process::on_ordinary_thread).

@@ -145,6 +145,21 @@ impl Device {
         Device::on(emulator.driver(), ordinal)
     }
 
+    /// The machine that an emulated device belongs to; `None` for a GPU.
+    ///
+    /// ```
+    /// # use pinlane::Device;
+    /// let device = Device::emulated()?;
+    /// let machine = device.emulator().expect("an emulated device");
+    /// assert_eq!((machine.findings().len(), machine.usage().device_bytes), (0, 0));
+    /// # Ok::<(), pinlane::Error>(())
+    /// ```
+    #[cfg(feature = "emulated")]
+    #[must_use]
+    pub fn emulator(&self) -> Option<Emulator> {
+        self.inner.context.emulator()
+    }
+
     /// GPU 0 where there is one, an emulated device where there is none; its [`name`](Self::name)
     /// tells which.
     ///

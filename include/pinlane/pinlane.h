@@ -36,7 +36,9 @@
   (1000000 * PINLANE_VERSION_MAJOR + 1000 * PINLANE_VERSION_MINOR + PINLANE_VERSION_PATCH)
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0 }
+  { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0, 0 }
+#define PINLANE_EMULATOR_USAGE_INIT \
+  { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
 #define PINLANE_POOL_OPTIONS_INIT \
   { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
@@ -47,7 +49,7 @@
   { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_POOL_STATS_INIT \
   { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
 
 
 /**
@@ -80,6 +82,26 @@
  * Emulated operations run only when somebody waits for them: as late as CUDA allows.
  */
 #define PINLANE_EXECUTION_LAZY 1
+
+/**
+ * The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
+ */
+#define PINLANE_EMULATOR_NO_BATCHES 1
+
+/**
+ * Emulated kernels cannot use page-locked memory at the addresses that the host uses.
+ */
+#define PINLANE_EMULATOR_NO_HOST_ADDRESSES 2
+
+/**
+ * One call fails.
+ */
+#define PINLANE_FAULT_ONCE 0
+
+/**
+ * That call and every later one of its name fail.
+ */
+#define PINLANE_FAULT_FOREVER 1
 
 /**
  * The file is read past the system's page cache (`O_DIRECT`): for files larger than memory, or
@@ -125,6 +147,21 @@
 #define PINLANE_POOL_NO_THREAD_CACHES 4
 
 /**
+ * Words for people, in one line.
+ */
+#define PINLANE_STATS_TEXT 0
+
+/**
+ * One JSON object with everything, also by block size. Times are in nanoseconds.
+ */
+#define PINLANE_STATS_JSON 1
+
+/**
+ * Prometheus' text format, version 0.0.4. Times are in seconds.
+ */
+#define PINLANE_STATS_PROMETHEUS 2
+
+/**
  * Every copy goes through the slots, even the smallest.
  */
 #define PINLANE_STAGING_NO_DIRECT 1
@@ -168,6 +205,12 @@ typedef struct pinlane_device pinlane_device;
  * gets `PINLANE_STATUS_BUSY`.
  */
 typedef struct pinlane_device_buffer pinlane_device_buffer;
+
+/**
+ * An emulated machine, with all of its devices: for tests that make it fail, and that look for
+ * misuse and leaks. Any thread may use it.
+ */
+typedef struct pinlane_emulator pinlane_emulator;
 
 /**
  * A file that is open for reading. Any thread may use it, several at once too.
@@ -327,10 +370,58 @@ typedef struct {
    */
   int32_t execution;
   /**
-   * Must be 0.
+   * 0, or some of `PINLANE_EMULATOR_*`.
    */
   uint32_t flags;
+  /**
+   * The most that one CUDA call page-locks, in bytes; 0: no limit. A call that asks for more
+   * gets `cudaErrorMemoryAllocation`, as on some systems.
+   */
+  size_t page_lock_limit_bytes;
 } pinlane_emulator_options;
+
+/**
+ * What is allocated and pending on an emulated machine. Initialise with
+ * `PINLANE_EMULATOR_USAGE_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_emulator_usage)`.
+   */
+  size_t size;
+  /**
+   * Bytes of page-locked memory: allocated, or registered.
+   */
+  size_t host_bytes;
+  /**
+   * The same in blocks; a registered range is one.
+   */
+  size_t host_blocks;
+  /**
+   * Blocks that were freed while pending operations named them. Their memory is kept for ever.
+   */
+  size_t quarantined_blocks;
+  /**
+   * Bytes of device memory that no call has freed, on all devices.
+   */
+  size_t device_bytes;
+  /**
+   * The same in blocks.
+   */
+  size_t device_blocks;
+  /**
+   * Streams created and not destroyed.
+   */
+  size_t streams;
+  /**
+   * Events created and not destroyed.
+   */
+  size_t events;
+  /**
+   * Operations enqueued that have not run.
+   */
+  size_t pending_operations;
+} pinlane_emulator_usage;
 
 /**
  * One range of a file, and where it goes. Set all members that you do not use to 0.
@@ -541,6 +632,10 @@ typedef struct {
    * Requests in the queue.
    */
   size_t waiting;
+  /**
+   * Growths that the system refused in one call and that were registered in parts.
+   */
+  uint64_t growths_in_parts;
 } pinlane_pool_stats;
 
 /**
@@ -1125,23 +1220,6 @@ pinlane_status pinlane_device_open(int32_t ordinal,
 pinlane_status pinlane_device_open_or_emulated(pinlane_device **device);
 
 /**
- * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
- * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
- *
- * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
- * options of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated
- * device.
- *
- * # Safety
- *
- * - `options` is NULL or points to an initialised struct whose `size` member is right.
- * - `devices` is NULL or points to an array of `count` elements.
- */
-pinlane_status pinlane_emulator_create(const pinlane_emulator_options *options,
-                                       pinlane_device **devices,
-                                       int32_t count);
-
-/**
  * Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.
  *
  * Statuses: `INVALID_VALUE` if `count` is NULL.
@@ -1201,6 +1279,20 @@ pinlane_status pinlane_device_memory_info(const pinlane_device *device,
  */
 pinlane_status pinlane_device_live_streams(const pinlane_device *device,
                                            size_t *count);
+
+/**
+ * Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
+ * freed, nothing proved that the device was done with it. Counts device memory, and memory of
+ * `pinlane_buffer_register`. A pool counts its own, in `pinlane_pool_stats`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_quarantined_bytes(const pinlane_device *device,
+                                                size_t *bytes);
 
 /**
  * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
@@ -1279,6 +1371,219 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
 pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
+
+/**
+ * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
+ * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
+ * `pinlane_device_emulator` gives the machine.
+ *
+ * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
+ * options of an unknown size, execution or flag; `FORKED_PROCESS`; `UNSUPPORTED` in a build
+ * without the emulated device.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `devices` is NULL or points to an array of `count` elements.
+ */
+pinlane_status pinlane_emulator_create(const pinlane_emulator_options *options,
+                                       pinlane_device **devices,
+                                       int32_t count);
+
+/**
+ * Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
+ * `pinlane_emulator_free`. It may outlive the devices: then it tells what is still alive.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
+ * the emulated device; `INVALID_VALUE` if `emulator` is NULL.
+ *
+ * # Safety
+ *
+ * - `emulator` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_emulator(const pinlane_device *device,
+                                       pinlane_emulator **emulator);
+
+/**
+ * Opens device number `ordinal` of the machine, again or after it was freed, and writes it to
+ * `device`. The caller frees it with `pinlane_device_free`. What the handles of one device have
+ * made can be used together.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
+ * `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
+ * `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_open(const pinlane_emulator *emulator,
+                                     int32_t ordinal,
+                                     pinlane_device **device);
+
+/**
+ * Frees the handle; NULL is a no-op. The machine lives as long as what was made on it.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
+ */
+pinlane_status pinlane_emulator_free(pinlane_emulator *emulator);
+
+/**
+ * Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
+ * An open device has streams and page-locked memory of its own, so 0 of each are to be expected
+ * when all devices, streams, pools, buffers and tickets are freed. Even then operations may be
+ * pending on a lazy machine.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
+ * `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `usage` is NULL or points to a struct whose `size` member is set and right.
+ */
+pinlane_status pinlane_emulator_get_usage(const pinlane_emulator *emulator,
+                                          pinlane_emulator_usage *usage);
+
+/**
+ * Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
+ * has none. A GPU answers them with torn data or a crash.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
+ * the emulated device.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_finding_count(const pinlane_emulator *emulator,
+                                              size_t *count);
+
+/**
+ * Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
+ * `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. At most `capacity`
+ * bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
+ * NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
+ * 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
+ * is NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_finding(const pinlane_emulator *emulator,
+                                        size_t index,
+                                        char *buffer,
+                                        size_t capacity,
+                                        size_t *needed);
+
+/**
+ * Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
+ * next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
+ * `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
+ *
+ * A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
+ * 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
+ *
+ * Calls of the driver: HostAlloc (`cudaHostAlloc`), HostFree (`cudaFreeHost`), HostRegister,
+ * HostUnregister, DeviceAlloc (`cudaMallocAsync`), DeviceFree (`cudaFreeAsync`), CopyH2D, CopyD2H,
+ * CopyBatch, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery, StreamSynchronize,
+ * StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`), EventCreate, EventDestroy,
+ * EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost (`cudaLaunchHostFunc`),
+ * PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches of the kernels Fill,
+ * Checksum, MoveItems and Busy.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` is NULL or no call has that name, for a
+ * `cuda_error` that is not positive, or for an unknown `repeat`; `UNSUPPORTED` in a build without
+ * the emulated device.
+ *
+ * # Safety
+ *
+ * - `call` is NULL or points to a string.
+ */
+pinlane_status pinlane_emulator_inject(const pinlane_emulator *emulator,
+                                       const char *call,
+                                       uint64_t nth,
+                                       int32_t cuda_error,
+                                       int32_t repeat);
+
+/**
+ * Forgets all faults that have not struck, and ends those that last. What is lost stays lost.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_clear_faults(const pinlane_emulator *emulator);
+
+/**
+ * Writes to `count` how many calls of that name the machine's driver has had, those that failed
+ * included. `pinlane_emulator_inject` lists the names.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
+ * name; `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `call` is NULL or points to a string.
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_calls(const pinlane_emulator *emulator,
+                                      const char *call,
+                                      uint64_t *count);
+
+/**
+ * Loses device number `ordinal` of the machine, as a faulty kernel does: every later call on it
+ * fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). What is
+ * enqueued goes on or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all
+ * devices, as the end of the process does; calls then have the status `CUDA`, otherwise
+ * `DEVICE_LOST`. A lost device stays lost.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
+ * if the machine has no such device; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_lose_device(const pinlane_emulator *emulator,
+                                            int32_t ordinal,
+                                            int32_t cuda_error);
+
+/**
+ * Holds the stream up: none of its operations starts until `pinlane_emulator_release`. Who waits
+ * for them waits as long. The stream is one of an emulated device.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
+ * emulated device; `CUDA` for a borrowed stream that does not exist.
+ */
+pinlane_status pinlane_emulator_stall(const pinlane_stream *stream);
+
+/**
+ * Lets a stream go on that `pinlane_emulator_stall` holds up.
+ *
+ * Statuses: as for `pinlane_emulator_stall`.
+ */
+pinlane_status pinlane_emulator_release(const pinlane_stream *stream);
+
+/**
+ * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
+ * ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
+ *
+ * Statuses: as for `pinlane_emulator_stall`; `CUDA` for the legacy default stream, and if the
+ * stream is being captured.
+ */
+pinlane_status pinlane_emulator_begin_capture(const pinlane_stream *stream);
+
+/**
+ * Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
+ * recorded. The graph is not kept.
+ *
+ * Statuses: as for `pinlane_emulator_stall`; `CUDA` if the stream is not being captured, if the
+ * capture began elsewhere, or if a forbidden call has invalidated it, which ends it;
+ * `INVALID_VALUE` if `operations` is NULL.
+ *
+ * # Safety
+ *
+ * - `operations` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_end_capture(const pinlane_stream *stream, size_t *operations);
 
 /**
  * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
@@ -1592,6 +1897,34 @@ pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
                                             pinlane_class_stats *classes,
                                             size_t capacity,
                                             size_t *count);
+
+/**
+ * Writes the pool's statistics to `buffer`, as a text in `format`, one of `PINLANE_STATS_*`. At
+ * most `capacity` bytes are written, with the terminating NUL; a longer text is cut off. `needed`,
+ * which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if
+ * `capacity` is 0. The next text may need more bytes. Takes a short lock.
+ *
+ * Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
+ * The other formats do not look at it. One response may describe a metric only once, so give each
+ * pool an endpoint of its own. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
+ * `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
+ * second label, `block_bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
+ * `capacity` is not 0.
+ *
+ * # Safety
+ *
+ * - `name` is NULL or points to a string.
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_stats_text(const pinlane_pool *pool,
+                                       int32_t format,
+                                       const char *name,
+                                       char *buffer,
+                                       size_t capacity,
+                                       size_t *needed);
 
 /**
  * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns

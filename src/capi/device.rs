@@ -3,10 +3,9 @@
 use std::ffi::c_char;
 
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout, unknown};
-use super::status::{boundary, pinlane_status, refused};
+use super::pointer::{self, Out};
+use super::status::{boundary, pinlane_status};
 use crate::device::Device;
-use crate::error::{ErrorKind, Result};
 
 /// A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
 /// it is freed.
@@ -15,29 +14,6 @@ pub struct pinlane_device {
 }
 
 handle_type!(pinlane_device: Device, "device", table 1, shared: true);
-
-/// Emulated operations run as soon as they can.
-pub const PINLANE_EXECUTION_EAGER: i32 = 0;
-/// Emulated operations run only when somebody waits for them: as late as CUDA allows.
-pub const PINLANE_EXECUTION_LAZY: i32 = 1;
-
-/// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct pinlane_emulator_options {
-    /// `sizeof(pinlane_emulator_options)`.
-    pub size: usize,
-    /// Decides everything that CUDA leaves open. The same seed gives the same run.
-    pub seed: u64,
-    /// Memory of each device, in bytes.
-    pub memory_bytes: usize,
-    /// `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
-    pub execution: i32,
-    /// Must be 0.
-    pub flags: u32,
-}
-
-layout!(pinlane_emulator_options: 32; size 0, execution 24);
 
 /// Opens GPU number `ordinal`, counted from 0, and writes it to `device`. The caller frees it with
 /// `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
@@ -82,76 +58,6 @@ pub unsafe extern "C" fn pinlane_device_open_or_emulated(
     })
 }
 
-/// Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
-/// count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
-///
-/// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
-/// options of an unknown size, execution or flag; `UNSUPPORTED` in a build without the emulated
-/// device.
-///
-/// # Safety
-///
-/// - `options` is NULL or points to an initialised struct whose `size` member is right.
-/// - `devices` is NULL or points to an array of `count` elements.
-#[unsafe(no_mangle)]
-pub unsafe extern "C" fn pinlane_emulator_create(
-    options: *const pinlane_emulator_options,
-    devices: *mut *mut pinlane_device,
-    count: i32,
-) -> pinlane_status {
-    boundary("pinlane_emulator_create", || {
-        handle::check_process()?;
-        // SAFETY: the caller's precondition on `devices`, an array of at least one element.
-        unsafe { Out::new("devices", devices) }.check()?;
-        if !(1..=64).contains(&count) {
-            let context = format!("a machine with {count} devices");
-            return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
-        }
-        // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?;
-        if let Some(options) = &options {
-            check_flags(options.flags, 0)?;
-            check_execution(options.execution)?;
-        }
-        for (index, device) in emulate(options, count)?.into_iter().enumerate() {
-            // SAFETY: the array has `count` elements, and there are `count` devices.
-            unsafe { devices.add(index).write(handle::create(device)) };
-        }
-        Ok(())
-    })
-}
-
-fn check_execution(execution: i32) -> Result<()> {
-    if matches!(execution, PINLANE_EXECUTION_EAGER | PINLANE_EXECUTION_LAZY) {
-        return Ok(());
-    }
-    Err(unknown("execution", execution, "use one of PINLANE_EXECUTION_*"))
-}
-
-#[cfg(feature = "emulated")]
-fn emulate(options: Option<pinlane_emulator_options>, count: i32) -> Result<Vec<Device>> {
-    use crate::driver::emulated::{Emulator, Execution};
-    let mut builder = Emulator::builder().devices(count as usize);
-    if let Some(options) = options {
-        let lazy = options.execution == PINLANE_EXECUTION_LAZY;
-        builder = builder
-            .seed(options.seed)
-            .memory_bytes(options.memory_bytes)
-            .execution(if lazy { Execution::Lazy } else { Execution::Eager });
-    }
-    let emulator = builder.build();
-    (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal)).collect()
-}
-
-#[cfg(not(feature = "emulated"))]
-fn emulate(_options: Option<pinlane_emulator_options>, _count: i32) -> Result<Vec<Device>> {
-    Err(refused(
-        ErrorKind::Unsupported,
-        "this build has no emulated device",
-        "build pinlane with the feature emulated",
-    ))
-}
-
 /// Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.
 ///
 /// Statuses: `INVALID_VALUE` if `count` is NULL.
@@ -185,14 +91,8 @@ pub unsafe extern "C" fn pinlane_device_name(
         if buffer.is_null() || capacity == 0 {
             return Err(pointer::null("buffer, or its capacity,"));
         }
-        let name = &device.name().as_bytes()[..device.name().len().min(capacity - 1)];
-        // SAFETY: `buffer` has `capacity` bytes, of which at most `capacity - 1` and a NUL are
-        // written; the name is the library's own memory.
-        unsafe {
-            buffer.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len());
-            buffer.add(name.len()).write(0);
-        }
-        Ok(())
+        // SAFETY: the caller's precondition on `buffer`.
+        unsafe { pointer::text(device.name(), buffer, capacity) }.map(drop)
     })
 }
 
@@ -256,6 +156,25 @@ pub unsafe extern "C" fn pinlane_device_live_streams(
     // SAFETY: the caller's precondition on `count`.
     unsafe { Out::new("count", count) }
         .give("pinlane_device_live_streams", || Ok(handle::get(device)?.live_streams()))
+}
+
+/// Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
+/// freed, nothing proved that the device was done with it. Counts device memory, and memory of
+/// `pinlane_buffer_register`. A pool counts its own, in `pinlane_pool_stats`.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
+///
+/// # Safety
+///
+/// - `bytes` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_quarantined_bytes(
+    device: *const pinlane_device,
+    bytes: *mut usize,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `bytes`.
+    unsafe { Out::new("bytes", bytes) }
+        .give("pinlane_device_quarantined_bytes", || Ok(handle::get(device)?.quarantined_bytes()))
 }
 
 /// Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.

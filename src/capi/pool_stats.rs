@@ -1,9 +1,10 @@
 //! Statistics of pools.
 
+use std::ffi::c_char;
 use std::time::Duration;
 
 use super::handle;
-use super::pointer::{self, Out, layout};
+use super::pointer::{self, Out, layout, unknown};
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use crate::pool::{ClassStats, Stats};
@@ -63,6 +64,8 @@ pub struct pinlane_pool_stats {
     pub threads: usize,
     /// Requests in the queue.
     pub waiting: usize,
+    /// Growths that the system refused in one call and that were registered in parts.
+    pub growths_in_parts: u64,
 }
 
 /// Statistics of one block size of a pool. Counts are in blocks.
@@ -85,7 +88,7 @@ pub struct pinlane_class_stats {
     pub growths: u64,
 }
 
-layout!(pinlane_pool_stats: 192; size 0, hits 72, waiting 184);
+layout!(pinlane_pool_stats: 200; size 0, hits 72, waiting 184, growths_in_parts 192);
 layout!(pinlane_class_stats: 56; growths 48);
 
 impl From<Stats> for pinlane_pool_stats {
@@ -116,6 +119,7 @@ impl From<Stats> for pinlane_pool_stats {
             growths_other_node: now.fallbacks.other_node,
             threads: now.threads,
             waiting: now.waiting,
+            growths_in_parts: now.fallbacks.in_parts,
         }
     }
 }
@@ -191,4 +195,57 @@ pub unsafe extern "C" fn pinlane_pool_get_class_stats(
         }
         Ok(())
     })
+}
+
+/// Words for people, in one line.
+pub const PINLANE_STATS_TEXT: i32 = 0;
+/// One JSON object with everything, also by block size. Times are in nanoseconds.
+pub const PINLANE_STATS_JSON: i32 = 1;
+/// Prometheus' text format, version 0.0.4. Times are in seconds.
+pub const PINLANE_STATS_PROMETHEUS: i32 = 2;
+
+/// Writes the pool's statistics to `buffer`, as a text in `format`, one of `PINLANE_STATS_*`. At
+/// most `capacity` bytes are written, with the terminating NUL; a longer text is cut off. `needed`,
+/// which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if
+/// `capacity` is 0. The next text may need more bytes. Takes a short lock.
+///
+/// Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
+/// The other formats do not look at it. One response may describe a metric only once, so give each
+/// pool an endpoint of its own. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
+/// `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
+/// second label, `block_bytes`.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
+/// `capacity` is not 0.
+///
+/// # Safety
+///
+/// - `name` is NULL or points to a string.
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_pool_stats_text(
+    pool: *const pinlane_pool,
+    format: i32,
+    name: *const c_char,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    let write = || {
+        let pool = handle::get(pool)?;
+        let name = if name.is_null() { c"".as_ptr() } else { name };
+        match format {
+            PINLANE_STATS_TEXT => Ok(pool.stats().to_string()),
+            PINLANE_STATS_JSON => Ok(pool.stats().to_json()),
+            PINLANE_STATS_PROMETHEUS => {
+                // SAFETY: a string, by the caller's precondition on `name`.
+                let name = unsafe { pointer::string("name", name) }?;
+                Ok(pool.stats().to_prometheus(&name))
+            }
+            other => Err(unknown("format", other, "use one of PINLANE_STATS_*")),
+        }
+    };
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text("pinlane_pool_stats_text", buffer, capacity, needed, write) }
 }

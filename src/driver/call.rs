@@ -14,6 +14,12 @@ macro_rules! calls {
         impl Call {
             /// Every call, in the order of their declaration; `Call::ALL[call as usize] == call`.
             pub const ALL: [Call; [$(Call::$name),*].len()] = [$(Call::$name),*];
+
+            /// The call of that name, such as `"HostAlloc"`.
+            #[must_use]
+            pub fn named(name: &str) -> Option<Call> {
+                match name { $(stringify!($name) => Some(Call::$name),)* _ => None }
+            }
         }
     };
 }

@@ -22,6 +22,7 @@
 //! This module is public so that conformance tests can drive both implementations; it is not
 //! covered by the crate's semantic versioning.
 
+use std::any::Any;
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
@@ -64,7 +65,7 @@ pub use types::{
 ///   the same CUDA runtime) and not destroyed;
 /// * **valid until retired**: the memory stays allocated, and is not accessed by the host in a
 ///   conflicting way, until the operation is complete on the device.
-pub unsafe trait Driver: Kernels + Send + Sync {
+pub unsafe trait Driver: Kernels + Any + Send + Sync {
     /// How many devices there are. `cudaGetDeviceCount`
     fn device_count(&self) -> DriverResult<i32>;
 

@@ -148,6 +148,22 @@ fn every_module_of_the_root_has_a_layer() {
     assert_eq!(modules, layered);
 }
 
+/// The tag in a handle says its type, so that one of another type is found.
+#[test]
+fn no_two_types_of_handles_have_the_same_tag() {
+    let sources = sources();
+    let tags: Vec<&str> = sources
+        .iter()
+        .filter(|source| source.path.starts_with("capi") && !source.path.ends_with("tests.rs"))
+        .flat_map(|source| source.text.lines())
+        .filter(|line| line.starts_with("handle_type!("))
+        .map(|line| line.split_once(", table ").expect("its number").1)
+        .map(|rest| rest.split(',').next().expect("a number"))
+        .collect();
+    assert!(tags.len() > 8, "the walk found the types: {tags:?}");
+    assert_eq!(tags.iter().collect::<BTreeSet<_>>().len(), tags.len(), "{tags:?}");
+}
+
 #[test]
 fn files_are_small() {
     for source in sources() {

@@ -69,9 +69,10 @@ fn the_c_header_compiles_alone_as_c_and_as_cpp() {
                     pinlane_batch_options e = PINLANE_BATCH_OPTIONS_INIT;\n\
                     pinlane_staging_options f = PINLANE_STAGING_OPTIONS_INIT;\n\
                     pinlane_copy_team_options g = PINLANE_COPY_TEAM_OPTIONS_INIT;\n\
+                    pinlane_emulator_usage h = PINLANE_EMULATOR_USAGE_INIT;\n\
                     return !(a.size == sizeof a && b.size == sizeof b && c.size == sizeof c &&\n\
                              d.size == sizeof d && e.size == sizeof e && f.size == sizeof f &&\n\
-                             g.size == sizeof g && PINLANE_VERSION >= 0);\n\
+                             g.size == sizeof g && h.size == sizeof h && PINLANE_VERSION >= 0);\n\
                   }\n";
     for (language, standards) in [(Language::C, C_STANDARDS), (Language::Cpp, CPP_STANDARDS)] {
         for compiler in Compiler::all(language) {
@@ -155,7 +156,7 @@ fn the_examples_in_c_run() {
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        for program in ["abi", "lifetimes", "pools", "slices", "batches"] {
+        for program in ["abi", "lifetimes", "pools", "slices", "batches", "emulator"] {
             let program = format!("tests/ffi/c/{program}.c");
             let text = run(Language::C, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
@@ -183,7 +184,7 @@ fn the_examples_in_cpp_run() {
 #[test]
 fn the_cpp_types_keep_their_promises() {
     for standard in ["c++17", "c++20"] {
-        for program in ["types", "memory", "foreign", "transfers"] {
+        for program in ["types", "memory", "foreign", "transfers", "emulator"] {
             let program = format!("tests/ffi/cpp/{program}.cpp");
             let text = run(Language::Cpp, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");

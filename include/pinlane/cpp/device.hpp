@@ -35,6 +35,12 @@ struct emulator_options {
   std::size_t memory_bytes = std::size_t{1} << 30;
   /// When operations run.
   execution mode = execution::eager;
+  /// Whether the driver makes batches of copies, as since CUDA 12.8.
+  bool batches = true;
+  /// Whether kernels can use page-locked memory at the addresses that the host uses.
+  bool host_addresses = true;
+  /// The most that one CUDA call page-locks; 0: no limit.
+  std::size_t page_lock_limit_bytes = 0;
 };
 
 /// Memory of a device, in bytes.
@@ -70,6 +76,9 @@ public:
     raw.seed = options.seed;
     raw.memory_bytes = options.memory_bytes;
     raw.execution = static_cast<std::int32_t>(options.mode);
+    raw.flags = (options.batches ? 0u : PINLANE_EMULATOR_NO_BATCHES) |
+                (options.host_addresses ? 0u : PINLANE_EMULATOR_NO_HOST_ADDRESSES);
+    raw.page_lock_limit_bytes = options.page_lock_limit_bytes;
     // Allocate before there are handles: nothing may throw while they have no owner.
     std::vector<pinlane_device*> handles(count > 0 ? static_cast<std::size_t>(count) : 1);
     std::vector<device> devices;
@@ -114,6 +123,13 @@ public:
     std::size_t count = 0;
     detail::check(pinlane_device_live_streams(get(), &count));
     return count;
+  }
+
+  /// Memory that is never freed because the device failed.
+  [[nodiscard]] std::size_t quarantined_bytes() const {
+    std::size_t bytes = 0;
+    detail::check(pinlane_device_quarantined_bytes(get(), &bytes));
+    return bytes;
   }
 
   /// Sets how copies of pageable memory are staged on this device, for all its handles. Call it
@@ -315,6 +331,18 @@ public:
     return found;
   }
 
+  /// The statistics in words, for people.
+  [[nodiscard]] std::string stats_text() const { return stats_as(PINLANE_STATS_TEXT, ""); }
+
+  /// The statistics as one JSON object, also by block size. Times are in nanoseconds.
+  [[nodiscard]] std::string stats_json() const { return stats_as(PINLANE_STATS_JSON, ""); }
+
+  /// The statistics for Prometheus, as the body of a response. The label `pool` has the value
+  /// `name`. Give each pool an endpoint of its own.
+  [[nodiscard]] std::string stats_prometheus(const std::string& name) const {
+    return stats_as(PINLANE_STATS_PROMETHEUS, name.c_str());
+  }
+
   /// Another owner of the same pool.
   [[nodiscard]] pinned_pool clone() const {
     pinlane_pool* handle = nullptr;
@@ -323,6 +351,12 @@ public:
   }
 
 private:
+  std::string stats_as(std::int32_t format, const char* name) const {
+    return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+      return pinlane_pool_stats_text(get(), format, name, buffer, capacity, needed);
+    });
+  }
+
   template <class Alloc, class T, class... Options>
   pinlane_status alloc_by(Alloc function, std::size_t count, pinned_buffer<T>& buffer,
                           Options... options) const noexcept {

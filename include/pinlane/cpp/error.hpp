@@ -71,6 +71,19 @@ inline bool ready(pinlane_status status) {
   return status == PINLANE_STATUS_OK;
 }
 
+/// The text that `write(buffer, capacity, needed)` writes.
+template <class Write>
+std::string text_of(Write write) {
+  std::string text;
+  std::size_t needed = 1;
+  while (needed > text.size()) { // again if it has grown meanwhile
+    text.resize(needed);
+    check(write(text.data(), text.size(), &needed));
+  }
+  text.resize(needed - 1);
+  return text;
+}
+
 /// An overflow becomes a size that no buffer has, so the call that gets it refuses it.
 constexpr std::size_t in_bytes(std::size_t count, std::size_t element) noexcept {
   return count > SIZE_MAX / element ? SIZE_MAX : count * element;

@@ -1,5 +1,6 @@
 //! The public side of the emulated device: how a test builds a machine and looks into it.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 
@@ -134,6 +135,15 @@ impl Emulator {
     #[must_use]
     pub fn driver(&self) -> Arc<dyn Driver> {
         Arc::clone(&self.runtime) as Arc<dyn Driver>
+    }
+
+    /// The machine that is this driver; `None` for a driver of GPUs.
+    pub(crate) fn of(driver: Arc<dyn Driver>) -> Option<Self> {
+        let driver: Arc<dyn Any + Send + Sync> = driver;
+        let runtime = driver.downcast::<Runtime>().ok()?;
+        let (execution, seed) =
+            runtime.shared.with(|machine| (machine.execution, machine.findings.seed));
+        Some(Emulator { runtime, execution, seed })
     }
 
     /// When operations run.

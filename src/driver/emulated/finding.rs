@@ -53,7 +53,7 @@ impl fmt::Display for Finding {
 /// The findings so far. A program that goes wrong in a loop does not fill the memory with them.
 #[derive(Debug)]
 pub(super) struct Findings {
-    seed: u64,
+    pub(super) seed: u64,
     list: Vec<Finding>,
 }
 

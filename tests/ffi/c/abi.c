@@ -3,12 +3,13 @@
 
 #include "rig.h"
 
-_Static_assert(sizeof(pinlane_emulator_options) == 32, "pinlane_emulator_options");
+_Static_assert(sizeof(pinlane_emulator_options) == 40, "pinlane_emulator_options");
 MEMBER(pinlane_emulator_options, size, 0);
 MEMBER(pinlane_emulator_options, seed, 8);
 MEMBER(pinlane_emulator_options, memory_bytes, 16);
 MEMBER(pinlane_emulator_options, execution, 24);
 MEMBER(pinlane_emulator_options, flags, 28);
+MEMBER(pinlane_emulator_options, page_lock_limit_bytes, 32);
 _Static_assert(sizeof(pinlane_stream_options) == 16, "pinlane_stream_options");
 MEMBER(pinlane_stream_options, size, 0);
 MEMBER(pinlane_stream_options, priority, 8);
@@ -232,7 +233,7 @@ static void bad_options(void) {
   machine.execution = 2;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 1));
   machine.execution = PINLANE_EXECUTION_EAGER;
-  machine.flags = 1;
+  machine.flags = 4;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 1));
   machine.flags = 0;
   machine.size++;

@@ -1,0 +1,121 @@
+/// @file
+/// Emulated machines: making them fail, and looking for misuse and leaks.
+
+#ifndef PINLANE_CPP_EMULATOR_HPP
+#define PINLANE_CPP_EMULATOR_HPP
+
+#include "device.hpp"
+#include "stream.hpp"
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace pinlane {
+
+/// What is allocated and pending on an emulated machine. pinlane.h documents the members.
+using emulator_usage = pinlane_emulator_usage;
+
+/// How often a call fails.
+enum class fault : std::int32_t {
+  /// One call fails.
+  once = PINLANE_FAULT_ONCE,
+  /// That call and every later one of its name fail.
+  forever = PINLANE_FAULT_FOREVER,
+};
+
+/// An emulated machine with all of its devices, for tests. It may outlive them: then it tells what
+/// is still alive.
+///
+/// @code
+///   pinlane::emulator machine(device);
+///   machine.inject("HostAlloc", 2); // the next cudaHostAlloc: cudaErrorMemoryAllocation
+///   ...
+///   assert(machine.findings().empty());
+/// @endcode
+class emulator : public detail::owner<pinlane_emulator, pinlane_emulator_free> {
+public:
+  using owner::owner;
+
+  /// The machine that an emulated device belongs to.
+  explicit emulator(const device& device) {
+    pinlane_emulator* handle = nullptr;
+    detail::check(pinlane_device_emulator(device.get(), &handle));
+    *this = emulator(handle);
+  }
+
+  /// Opens a device of the machine, again or after it was destroyed.
+  [[nodiscard]] device open(int ordinal) const {
+    pinlane_device* handle = nullptr;
+    detail::check(pinlane_emulator_open(get(), ordinal, &handle));
+    return device(handle);
+  }
+
+  /// Makes a call of the machine's driver fail with `cuda_error`: the `nth` of that name from now
+  /// on; 1 is the next. `pinlane_emulator_inject` lists the names.
+  void inject(const char* call, int cuda_error, std::uint64_t nth = 1,
+              fault repeat = fault::once) const {
+    detail::check(pinlane_emulator_inject(get(), call, nth, cuda_error,
+                                          static_cast<std::int32_t>(repeat)));
+  }
+
+  /// Forgets all faults that have not struck, and ends those that last.
+  void clear_faults() const { detail::check(pinlane_emulator_clear_faults(get())); }
+
+  /// How many calls of that name the machine's driver has had.
+  [[nodiscard]] std::uint64_t calls(const char* call) const {
+    std::uint64_t count = 0;
+    detail::check(pinlane_emulator_calls(get(), call, &count));
+    return count;
+  }
+
+  /// Loses a device with a sticky error, such as 700; with 4, all devices.
+  void lose_device(int ordinal, int cuda_error) const {
+    detail::check(pinlane_emulator_lose_device(get(), ordinal, cuda_error));
+  }
+
+  /// The misuses of CUDA that the machine has seen, at most 1000. A correct program has none.
+  [[nodiscard]] std::vector<std::string> findings() const {
+    std::size_t count = 0;
+    detail::check(pinlane_emulator_finding_count(get(), &count));
+    std::vector<std::string> texts;
+    texts.reserve(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      texts.push_back(detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+        return pinlane_emulator_finding(get(), index, buffer, capacity, needed);
+      }));
+    }
+    return texts;
+  }
+
+  /// What is allocated and pending now.
+  [[nodiscard]] emulator_usage usage() const {
+    emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
+    detail::check(pinlane_emulator_get_usage(get(), &usage));
+    return usage;
+  }
+
+  /// Holds a stream up until it is released. Who waits for its work waits as long.
+  static void stall(stream_ref stream) { detail::check(pinlane_emulator_stall(stream.get())); }
+
+  /// Lets a stalled stream go on.
+  static void release(stream_ref stream) { detail::check(pinlane_emulator_release(stream.get())); }
+
+  /// Begins a graph capture of a stream, in global mode. Until it ends, pinlane refuses to enqueue
+  /// on the stream.
+  static void begin_capture(stream_ref stream) {
+    detail::check(pinlane_emulator_begin_capture(stream.get()));
+  }
+
+  /// Ends a graph capture, on the thread that began it. Returns how many operations it recorded.
+  static std::size_t end_capture(stream_ref stream) {
+    std::size_t operations = 0;
+    detail::check(pinlane_emulator_end_capture(stream.get(), &operations));
+    return operations;
+  }
+};
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_EMULATOR_HPP

@@ -1,0 +1,225 @@
+//! Emulated machines: how a C program builds one, and the handle by which it looks into it.
+//!
+//! The header is the same for all builds. In one without the emulated device, all functions but
+//! those that free refuse the call.
+
+#![cfg_attr(not(feature = "emulated"), allow(unused))]
+
+mod report;
+mod trouble;
+
+use super::device::pinlane_device;
+use super::handle::{self, handle_type};
+use super::pointer::{self, Out, check_flags, layout, unknown};
+use super::status::{boundary, pinlane_status, refused};
+use crate::device::Device;
+#[cfg(feature = "emulated")]
+use crate::driver::emulated::{Builder, Emulator, Execution};
+use crate::error::{CudaCode, Error, ErrorKind, Result};
+
+/// An emulated machine, with all of its devices: for tests that make it fail, and that look for
+/// misuse and leaks. Any thread may use it.
+pub struct pinlane_emulator {
+    _opaque: [u8; 0],
+}
+
+/// There is none in this build.
+#[cfg(not(feature = "emulated"))]
+pub enum Emulator {}
+
+handle_type!(pinlane_emulator: Emulator, "emulator", table 9, shared: true);
+
+/// Emulated operations run as soon as they can.
+pub const PINLANE_EXECUTION_EAGER: i32 = 0;
+/// Emulated operations run only when somebody waits for them: as late as CUDA allows.
+pub const PINLANE_EXECUTION_LAZY: i32 = 1;
+
+/// The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
+pub const PINLANE_EMULATOR_NO_BATCHES: u32 = 1;
+/// Emulated kernels cannot use page-locked memory at the addresses that the host uses.
+pub const PINLANE_EMULATOR_NO_HOST_ADDRESSES: u32 = 2;
+
+/// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_emulator_options {
+    /// `sizeof(pinlane_emulator_options)`.
+    pub size: usize,
+    /// Decides everything that CUDA leaves open. The same seed gives the same run.
+    pub seed: u64,
+    /// Memory of each device, in bytes.
+    pub memory_bytes: usize,
+    /// `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
+    pub execution: i32,
+    /// 0, or some of `PINLANE_EMULATOR_*`.
+    pub flags: u32,
+    /// The most that one CUDA call page-locks, in bytes; 0: no limit. A call that asks for more
+    /// gets `cudaErrorMemoryAllocation`, as on some systems.
+    pub page_lock_limit_bytes: usize,
+}
+
+layout!(pinlane_emulator_options: 40; size 0, execution 24, page_lock_limit_bytes 32);
+
+/// Runs the body where there is an emulated device, and refuses the call elsewhere.
+macro_rules! emulated {
+    ($($body:tt)*) => {{
+        #[cfg(feature = "emulated")]
+        let result = { $($body)* };
+        #[cfg(not(feature = "emulated"))]
+        let result = Err($crate::capi::emulator::absent());
+        result
+    }};
+}
+use emulated;
+
+#[cfg(not(feature = "emulated"))]
+fn absent() -> Error {
+    refused(
+        ErrorKind::Unsupported,
+        "this build has no emulated device",
+        "build pinlane with the feature emulated",
+    )
+}
+
+#[cfg(feature = "emulated")]
+fn not_emulated() -> Error {
+    refused(
+        ErrorKind::Unsupported,
+        "this device is a GPU",
+        "open an emulated device, with pinlane_emulator_create",
+    )
+}
+
+#[cfg(feature = "emulated")]
+impl pinlane_emulator_options {
+    fn builder(&self) -> Result<Builder> {
+        check_flags(self.flags, PINLANE_EMULATOR_NO_BATCHES | PINLANE_EMULATOR_NO_HOST_ADDRESSES)?;
+        let has = |flag| self.flags & flag != 0;
+        let execution = match self.execution {
+            PINLANE_EXECUTION_EAGER => Execution::Eager,
+            PINLANE_EXECUTION_LAZY => Execution::Lazy,
+            other => return Err(unknown("execution", other, "use one of PINLANE_EXECUTION_*")),
+        };
+        let builder = Emulator::builder()
+            .seed(self.seed)
+            .memory_bytes(self.memory_bytes)
+            .execution(execution)
+            .batches(!has(PINLANE_EMULATOR_NO_BATCHES))
+            .host_addresses(!has(PINLANE_EMULATOR_NO_HOST_ADDRESSES));
+        Ok(match self.page_lock_limit_bytes {
+            0 => builder,
+            bytes => builder.page_lock_limit(bytes, CudaCode::MEMORY_ALLOCATION),
+        })
+    }
+}
+
+/// Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
+/// count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
+/// `pinlane_device_emulator` gives the machine.
+///
+/// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
+/// options of an unknown size, execution or flag; `FORKED_PROCESS`; `UNSUPPORTED` in a build
+/// without the emulated device.
+///
+/// # Safety
+///
+/// - `options` is NULL or points to an initialised struct whose `size` member is right.
+/// - `devices` is NULL or points to an array of `count` elements.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_create(
+    options: *const pinlane_emulator_options,
+    devices: *mut *mut pinlane_device,
+    count: i32,
+) -> pinlane_status {
+    boundary("pinlane_emulator_create", || {
+        handle::check_process()?;
+        // SAFETY: the caller's precondition on `devices`, an array of at least one element.
+        unsafe { Out::new("devices", devices) }.check()?;
+        if !(1..=64).contains(&count) {
+            let context = format!("a machine with {count} devices");
+            return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
+        }
+        // SAFETY: the caller's precondition on `options`.
+        let options = unsafe { pointer::options(options) }?;
+        let made: Result<Vec<Device>> = emulated! {
+            let builder = options.map_or_else(|| Ok(Emulator::builder()), |given| given.builder())?;
+            let emulator = builder.devices(count as usize).build();
+            (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal)).collect()
+        };
+        for (index, device) in made?.into_iter().enumerate() {
+            // SAFETY: the array has `count` elements, and there are `count` devices.
+            unsafe { devices.add(index).write(handle::create(device)) };
+        }
+        Ok(())
+    })
+}
+
+/// Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
+/// `pinlane_emulator_free`. It may outlive the devices: then it tells what is still alive.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
+/// the emulated device; `INVALID_VALUE` if `emulator` is NULL.
+///
+/// # Safety
+///
+/// - `emulator` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_emulator(
+    device: *const pinlane_device,
+    emulator: *mut *mut pinlane_emulator,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `emulator`.
+    unsafe { Out::new("emulator", emulator) }.create("pinlane_device_emulator", || {
+        emulated! { handle::get(device)?.emulator().ok_or_else(not_emulated) }
+    })
+}
+
+/// Opens device number `ordinal` of the machine, again or after it was freed, and writes it to
+/// `device`. The caller frees it with `pinlane_device_free`. What the handles of one device have
+/// made can be used together.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
+/// `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
+/// `UNSUPPORTED` in a build without the emulated device.
+///
+/// # Safety
+///
+/// - `device` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_open(
+    emulator: *const pinlane_emulator,
+    ordinal: i32,
+    device: *mut *mut pinlane_device,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `device`.
+    unsafe { Out::new("device", device) }.create("pinlane_emulator_open", || {
+        emulated! { Device::of_emulator(&*handle::get(emulator)?, ordinal) }
+    })
+}
+
+/// Frees the handle; NULL is a no-op. The machine lives as long as what was made on it.
+///
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_free(emulator: *mut pinlane_emulator) -> pinlane_status {
+    boundary("pinlane_emulator_free", || handle::free(emulator))
+}
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use crate::driver::Call;
+
+    #[test]
+    fn the_header_names_every_call_that_can_fail() {
+        let header = include_str!("../../../include/pinlane/pinlane.h");
+        let start =
+            header.find("Calls of the driver:").expect("the list in pinlane_emulator_inject");
+        let end = start + header[start..].find(".\n").expect("the end of the list");
+        let names: Vec<&str> = header[start..end]
+            .split(|mark: char| !mark.is_alphanumeric())
+            .filter_map(|word| Call::named(word).map(|_| word))
+            .collect();
+        let calls: Vec<String> = Call::ALL.iter().map(|call| format!("{call:?}")).collect();
+        assert_eq!(names, calls);
+    }
+}

@@ -1,0 +1,138 @@
+//! What an emulated machine tells a test: the misuse that it saw, and what is alive.
+
+use std::ffi::c_char;
+
+use super::{emulated, pinlane_emulator};
+use crate::capi::handle;
+use crate::capi::pointer::{self, Out, layout};
+use crate::capi::status::{pinlane_status, refused};
+#[cfg(feature = "emulated")]
+use crate::driver::emulated::Usage;
+use crate::error::ErrorKind;
+
+/// What is allocated and pending on an emulated machine. Initialise with
+/// `PINLANE_EMULATOR_USAGE_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_emulator_usage {
+    /// `sizeof(pinlane_emulator_usage)`.
+    pub size: usize,
+    /// Bytes of page-locked memory: allocated, or registered.
+    pub host_bytes: usize,
+    /// The same in blocks; a registered range is one.
+    pub host_blocks: usize,
+    /// Blocks that were freed while pending operations named them. Their memory is kept for ever.
+    pub quarantined_blocks: usize,
+    /// Bytes of device memory that no call has freed, on all devices.
+    pub device_bytes: usize,
+    /// The same in blocks.
+    pub device_blocks: usize,
+    /// Streams created and not destroyed.
+    pub streams: usize,
+    /// Events created and not destroyed.
+    pub events: usize,
+    /// Operations enqueued that have not run.
+    pub pending_operations: usize,
+}
+
+layout!(pinlane_emulator_usage: 72; size 0, device_bytes 32, pending_operations 64);
+
+#[cfg(feature = "emulated")]
+impl From<Usage> for pinlane_emulator_usage {
+    fn from(now: Usage) -> Self {
+        pinlane_emulator_usage {
+            size: size_of::<pinlane_emulator_usage>(),
+            host_bytes: now.host_bytes,
+            host_blocks: now.host_blocks,
+            quarantined_blocks: now.quarantined_blocks,
+            device_bytes: now.device_bytes,
+            device_blocks: now.device_blocks,
+            streams: now.streams,
+            events: now.events,
+            pending_operations: now.pending_operations,
+        }
+    }
+}
+
+/// Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
+/// An open device has streams and page-locked memory of its own, so 0 of each are to be expected
+/// when all devices, streams, pools, buffers and tickets are freed. Even then operations may be
+/// pending on a lazy machine.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
+/// `UNSUPPORTED` in a build without the emulated device.
+///
+/// # Safety
+///
+/// - `usage` is NULL or points to a struct whose `size` member is set and right.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_get_usage(
+    emulator: *const pinlane_emulator,
+    usage: *mut pinlane_emulator_usage,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `usage`.
+    unsafe { Out::new("usage", usage) }.give("pinlane_emulator_get_usage", || {
+        emulated! {
+            let emulator = handle::get(emulator)?;
+            // SAFETY: the caller's precondition on `usage`; all members are plain numbers, and only
+            // `size` is looked at.
+            unsafe { pointer::sized("usage", usage.cast_const()) }?;
+            Ok(emulator.usage().into())
+        }
+    })
+}
+
+/// Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
+/// has none. A GPU answers them with torn data or a crash.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
+/// the emulated device.
+///
+/// # Safety
+///
+/// - `count` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_finding_count(
+    emulator: *const pinlane_emulator,
+    count: *mut usize,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `count`.
+    unsafe { Out::new("count", count) }.give("pinlane_emulator_finding_count", || {
+        emulated! { Ok(handle::get(emulator)?.findings().len()) }
+    })
+}
+
+/// Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
+/// `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. At most `capacity`
+/// bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
+/// NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
+/// 0.
+///
+/// Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
+/// is NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_finding(
+    emulator: *const pinlane_emulator,
+    index: usize,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    let find = || {
+        emulated! {
+            let findings = handle::get(emulator)?.findings();
+            findings.get(index).map(ToString::to_string).ok_or_else(|| {
+                let context = format!("finding {index} of {}", findings.len());
+                let remedy = "ask pinlane_emulator_finding_count how many there are";
+                refused(ErrorKind::OutOfRange, context, remedy)
+            })
+        }
+    };
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text("pinlane_emulator_finding", buffer, capacity, needed, find) }
+}

@@ -1,0 +1,220 @@
+//! What a test does to an emulated machine: it makes calls fail, loses devices, holds streams up,
+//! and begins captures.
+
+use std::ffi::c_char;
+
+#[cfg(feature = "emulated")]
+use super::Emulator;
+use super::{emulated, pinlane_emulator};
+use crate::capi::handle;
+use crate::capi::pointer::{self, Out, unknown};
+use crate::capi::status::{boundary, pinlane_status, refused};
+use crate::capi::stream::pinlane_stream;
+#[cfg(feature = "emulated")]
+use crate::driver::emulated::{Fault, Repeat};
+use crate::driver::{Call, DriverResult, RawStream};
+use crate::error::{CudaCode, ErrorKind, Result};
+use crate::stream::Stream;
+
+/// One call fails.
+pub const PINLANE_FAULT_ONCE: i32 = 0;
+/// That call and every later one of its name fail.
+pub const PINLANE_FAULT_FOREVER: i32 = 1;
+
+/// Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
+/// next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
+/// `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
+///
+/// A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
+/// 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
+///
+/// Calls of the driver: HostAlloc (`cudaHostAlloc`), HostFree (`cudaFreeHost`), HostRegister,
+/// HostUnregister, DeviceAlloc (`cudaMallocAsync`), DeviceFree (`cudaFreeAsync`), CopyH2D, CopyD2H,
+/// CopyBatch, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery, StreamSynchronize,
+/// StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`), EventCreate, EventDestroy,
+/// EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost (`cudaLaunchHostFunc`),
+/// PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches of the kernels Fill,
+/// Checksum, MoveItems and Busy.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` is NULL or no call has that name, for a
+/// `cuda_error` that is not positive, or for an unknown `repeat`; `UNSUPPORTED` in a build without
+/// the emulated device.
+///
+/// # Safety
+///
+/// - `call` is NULL or points to a string.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_inject(
+    emulator: *const pinlane_emulator,
+    call: *const c_char,
+    nth: u64,
+    cuda_error: i32,
+    repeat: i32,
+) -> pinlane_status {
+    boundary("pinlane_emulator_inject", || {
+        emulated! {
+            let emulator = handle::get(emulator)?;
+            // SAFETY: the caller's precondition on `call`.
+            let call = unsafe { call_named(call) }?;
+            let repeat = match repeat {
+                PINLANE_FAULT_ONCE => Repeat::Once,
+                PINLANE_FAULT_FOREVER => Repeat::Forever,
+                other => return Err(unknown("repeat", other, "use one of PINLANE_FAULT_*")),
+            };
+            if cuda_error <= 0 {
+                let context = format!("cuda_error is {cuda_error}, which is no error");
+                let remedy = "name a cudaError_t, such as 2 (cudaErrorMemoryAllocation)";
+                return Err(refused(ErrorKind::InvalidValue, context, remedy));
+            }
+            emulator.inject(Fault { call, nth, code: CudaCode(cuda_error), repeat });
+            Ok(())
+        }
+    })
+}
+
+/// Forgets all faults that have not struck, and ends those that last. What is lost stays lost.
+///
+/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_clear_faults(
+    emulator: *const pinlane_emulator,
+) -> pinlane_status {
+    boundary("pinlane_emulator_clear_faults", || {
+        emulated! {
+            handle::get(emulator)?.clear_faults();
+            Ok(())
+        }
+    })
+}
+
+/// Writes to `count` how many calls of that name the machine's driver has had, those that failed
+/// included. `pinlane_emulator_inject` lists the names.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
+/// name; `UNSUPPORTED` in a build without the emulated device.
+///
+/// # Safety
+///
+/// - `call` is NULL or points to a string.
+/// - `count` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_calls(
+    emulator: *const pinlane_emulator,
+    call: *const c_char,
+    count: *mut u64,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `count`.
+    unsafe { Out::new("count", count) }.give("pinlane_emulator_calls", || {
+        emulated! {
+            let emulator = handle::get(emulator)?;
+            // SAFETY: the caller's precondition on `call`.
+            Ok(emulator.calls(unsafe { call_named(call) }?))
+        }
+    })
+}
+
+/// # Safety
+///
+/// * `name` is NULL (an error), or points to a string.
+unsafe fn call_named(name: *const c_char) -> Result<Call> {
+    // SAFETY: the same precondition.
+    let name = unsafe { pointer::string("call", name) }?;
+    Call::named(&name).ok_or_else(|| {
+        let remedy = "pinlane_emulator_inject lists the names";
+        refused(ErrorKind::InvalidValue, format!("no call is named {name:?}"), remedy)
+    })
+}
+
+/// Loses device number `ordinal` of the machine, as a faulty kernel does: every later call on it
+/// fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). What is
+/// enqueued goes on or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all
+/// devices, as the end of the process does; calls then have the status `CUDA`, otherwise
+/// `DEVICE_LOST`. A lost device stays lost.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
+/// if the machine has no such device; `UNSUPPORTED` in a build without the emulated device.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_lose_device(
+    emulator: *const pinlane_emulator,
+    ordinal: i32,
+    cuda_error: i32,
+) -> pinlane_status {
+    boundary("pinlane_emulator_lose_device", || {
+        emulated! {
+            let (emulator, code) = (handle::get(emulator)?, CudaCode(cuda_error));
+            if !code.is_sticky() && code != CudaCode::CUDART_UNLOADING {
+                let context = format!("{code} loses no device");
+                let remedy = "name a sticky error, such as 700, or 4 for all devices";
+                return Err(refused(ErrorKind::InvalidValue, context, remedy));
+            }
+            emulator.lose_device(ordinal, code).map_err(|code| {
+                crate::error::Error::cuda(code, "", format!("device {ordinal} of the machine"))
+            })
+        }
+    })
+}
+
+/// Holds the stream up: none of its operations starts until `pinlane_emulator_release`. Who waits
+/// for them waits as long. The stream is one of an emulated device.
+///
+/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
+/// emulated device; `CUDA` for a borrowed stream that does not exist.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_stall(stream: *const pinlane_stream) -> pinlane_status {
+    boundary("pinlane_emulator_stall", || emulated! { on_stream(stream, Emulator::stall) })
+}
+
+/// Lets a stream go on that `pinlane_emulator_stall` holds up.
+///
+/// Statuses: as for `pinlane_emulator_stall`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_release(stream: *const pinlane_stream) -> pinlane_status {
+    boundary("pinlane_emulator_release", || emulated! { on_stream(stream, Emulator::release) })
+}
+
+/// Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
+/// ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
+///
+/// Statuses: as for `pinlane_emulator_stall`; `CUDA` for the legacy default stream, and if the
+/// stream is being captured.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_begin_capture(stream: *const pinlane_stream) -> pinlane_status {
+    boundary("pinlane_emulator_begin_capture", || {
+        emulated! { on_stream(stream, Emulator::begin_capture) }
+    })
+}
+
+/// Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
+/// recorded. The graph is not kept.
+///
+/// Statuses: as for `pinlane_emulator_stall`; `CUDA` if the stream is not being captured, if the
+/// capture began elsewhere, or if a forbidden call has invalidated it, which ends it;
+/// `INVALID_VALUE` if `operations` is NULL.
+///
+/// # Safety
+///
+/// - `operations` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_end_capture(
+    stream: *const pinlane_stream,
+    operations: *mut usize,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `operations`.
+    unsafe { Out::new("operations", operations) }.give("pinlane_emulator_end_capture", || {
+        emulated! { on_stream(stream, Emulator::end_capture) }
+    })
+}
+
+/// Does something to a stream of an emulated machine.
+#[cfg(feature = "emulated")]
+fn on_stream<R>(
+    stream: *const pinlane_stream,
+    work: impl FnOnce(&Emulator, RawStream) -> DriverResult<R>,
+) -> Result<R> {
+    let stream: &Stream = &*handle::get(stream)?;
+    let context = stream.timeline.context();
+    let emulator = context.emulator().ok_or_else(super::not_emulated)?;
+    // The work comes from outside, so the stream must know that its handle is known there.
+    let raw = context.stream(stream.as_raw().addr());
+    work(&emulator, raw).map_err(|code| context.error(code, "", "the stream"))
+}

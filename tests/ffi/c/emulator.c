@@ -1,0 +1,288 @@
+/* What a C program does to an emulated machine and learns from it: faults, lost devices, streams
+ * that are held up, captures, findings, what is alive. C11. */
+
+#include "rig.h"
+
+#include <stdint.h>
+
+_Static_assert(sizeof(pinlane_emulator_usage) == 72, "pinlane_emulator_usage");
+MEMBER(pinlane_emulator_usage, size, 0);
+MEMBER(pinlane_emulator_usage, host_bytes, 8);
+MEMBER(pinlane_emulator_usage, host_blocks, 16);
+MEMBER(pinlane_emulator_usage, quarantined_blocks, 24);
+MEMBER(pinlane_emulator_usage, device_bytes, 32);
+MEMBER(pinlane_emulator_usage, device_blocks, 40);
+MEMBER(pinlane_emulator_usage, streams, 48);
+MEMBER(pinlane_emulator_usage, events, 56);
+MEMBER(pinlane_emulator_usage, pending_operations, 64);
+
+enum { OUT_OF_MEMORY = 2, UNLOADING = 4, ILLEGAL_ADDRESS = 700, LAUNCH_FAILURE = 719 };
+static const int32_t once = PINLANE_FAULT_ONCE, forever = PINLANE_FAULT_FOREVER;
+
+static pinlane_emulator *machine_of(const pinlane_device *device) {
+  pinlane_emulator *machine = NULL;
+  OK(pinlane_device_emulator(device, &machine));
+  return machine;
+}
+
+static uint64_t calls(const pinlane_emulator *machine, const char *call) {
+  uint64_t count = UINT64_MAX;
+  OK(pinlane_emulator_calls(machine, call, &count));
+  return count;
+}
+
+static size_t findings(const pinlane_emulator *machine) {
+  size_t count = SIZE_MAX;
+  OK(pinlane_emulator_finding_count(machine, &count));
+  return count;
+}
+
+static void calls_fail_on_request(void) {
+  pinlane_emulator *machine = machine_of(rig.device);
+  pinlane_device_buffer *gpu = NULL, *second = NULL;
+  const uint64_t before = calls(machine, "DeviceAlloc");
+  OK(pinlane_emulator_inject(machine, "DeviceAlloc", 2, OUT_OF_MEMORY, once));
+  OK(pinlane_device_buffer_alloc(rig.device, 64, &gpu));
+  REFUSED(OUT_OF_DEVICE_MEMORY, pinlane_device_buffer_alloc(rig.device, 64, &second));
+  EXPECT(pinlane_last_cuda_error() == OUT_OF_MEMORY && second == NULL);
+  OK(pinlane_device_buffer_alloc(rig.device, 64, &second));
+  EXPECT(calls(machine, "DeviceAlloc") == before + 3);
+  OK(pinlane_device_buffer_free(gpu));
+  OK(pinlane_device_buffer_free(second));
+
+  OK(pinlane_emulator_inject(machine, "Fill", 0, 801, forever));
+  for (int i = 0; i < 3; i++) {
+    REFUSED(UNSUPPORTED, pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, 4, "x", 1, NULL));
+    EXPECT(pinlane_last_cuda_error() == 801);
+  }
+  OK(pinlane_emulator_clear_faults(machine));
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, 4, "x", 1, NULL));
+
+  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "cudaMalloc", 1, 2, once));
+  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, NULL, 1, 2, once));
+  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, 0, once));
+  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, -1, once));
+  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, 2, 2));
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, 4, "x", 1, NULL));
+  OK(pinlane_emulator_free(machine));
+}
+
+static void streams_are_held_up(void) {
+  const void *data = NULL;
+  OK(pinlane_emulator_stall(rig.stream));
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "y", 1, NULL));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, rig.buffer, 0, BYTES, NULL));
+  for (int i = 0; i < 20; i++) { /* more often than a lazy machine says no */
+    REFUSED(NOT_READY, pinlane_buffer_try_read(rig.buffer, &data));
+  }
+  OK(pinlane_emulator_release(rig.stream));
+  OK(pinlane_buffer_read(rig.buffer, &data));
+  EXPECT(((const char *)data)[BYTES - 1] == 'y');
+  REFUSED(INVALID_HANDLE, pinlane_emulator_stall((pinlane_stream *)rig.device));
+  REFUSED(INVALID_HANDLE, pinlane_emulator_release(NULL));
+}
+
+static void captures_are_respected(void) {
+  size_t operations = 77;
+  REFUSED(CUDA, pinlane_emulator_end_capture(rig.stream, &operations));
+  OK(pinlane_emulator_begin_capture(rig.stream));
+  REFUSED(CUDA, pinlane_emulator_begin_capture(rig.stream));
+  REFUSED(STREAM_CAPTURING,
+          pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "z", 1, NULL));
+  REFUSED(INVALID_VALUE, pinlane_emulator_end_capture(rig.stream, NULL));
+  EXPECT(operations == 77);
+  OK(pinlane_emulator_end_capture(rig.stream, &operations));
+  EXPECT(operations == 0);
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "z", 1, NULL));
+  REFUSED(INVALID_HANDLE, pinlane_emulator_begin_capture(NULL));
+}
+
+static void handles_and_outputs_are_checked(void) {
+  void *const untouched = &rig;
+  pinlane_emulator *machine = machine_of(rig.device), *same = machine_of(rig.other_device);
+  pinlane_emulator *fresh = untouched;
+  pinlane_device *device = untouched;
+  pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
+  size_t size = 77;
+  uint64_t count = 77;
+  char text[8] = "as was";
+  EXPECT(calls(machine, "EventRecord") == calls(same, "EventRecord"));
+  OK(pinlane_emulator_free(same));
+  pinlane_emulator *const wrong[] = {NULL, same, (void *)rig.device, (void *)(uintptr_t)12345};
+  for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
+    REFUSED(INVALID_HANDLE, pinlane_emulator_open(wrong[i], 0, &device));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_inject(wrong[i], "Fill", 1, 2, once));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_clear_faults(wrong[i]));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_calls(wrong[i], "Fill", &count));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_lose_device(wrong[i], 0, ILLEGAL_ADDRESS));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_get_usage(wrong[i], &usage));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_finding_count(wrong[i], &size));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_finding(wrong[i], 0, text, sizeof text, &size));
+    REFUSED(INVALID_HANDLE, pinlane_device_emulator((void *)wrong[i == 2 ? 0 : i], &fresh));
+    if (wrong[i] != NULL) {
+      REFUSED(INVALID_HANDLE, pinlane_emulator_free(wrong[i]));
+    }
+  }
+  OK(pinlane_emulator_free(NULL));
+  REFUSED(INVALID_VALUE, pinlane_device_emulator(rig.device, NULL));
+  REFUSED(INVALID_VALUE, pinlane_emulator_open(machine, 0, NULL));
+  REFUSED(NO_DEVICE, pinlane_emulator_open(machine, 2, &device));
+  REFUSED(NO_DEVICE, pinlane_emulator_lose_device(machine, -1, ILLEGAL_ADDRESS));
+  REFUSED(INVALID_VALUE, pinlane_emulator_lose_device(machine, 0, OUT_OF_MEMORY));
+  REFUSED(INVALID_VALUE, pinlane_emulator_calls(machine, "Fill", NULL));
+  REFUSED(INVALID_VALUE, pinlane_emulator_calls(machine, "fill", &count));
+  REFUSED(INVALID_VALUE, pinlane_emulator_finding_count(machine, NULL));
+  REFUSED(OUT_OF_RANGE, pinlane_emulator_finding(machine, 0, text, sizeof text, &size));
+  REFUSED(INVALID_VALUE, pinlane_emulator_get_usage(machine, NULL));
+  usage.size--;
+  REFUSED(INVALID_VALUE, pinlane_emulator_get_usage(machine, &usage));
+  EXPECT(usage.streams == 0 && size == 77 && count == 77 && strcmp(text, "as was") == 0);
+  EXPECT((void *)fresh == untouched && (void *)device == untouched);
+  OK(pinlane_emulator_free(machine));
+}
+
+/* A copy to device memory that is not there: a GPU would lose the device some time later. */
+static void misuse_is_found(void) {
+  pinlane_device *device = NULL;
+  pinlane_stream *stream = NULL;
+  OK(pinlane_emulator_create(NULL, &device, 1));
+  OK(pinlane_stream_create(device, NULL, &stream));
+  pinlane_emulator *machine = machine_of(device);
+  EXPECT(findings(machine) == 0);
+  pinlane_upload_slice(stream, "12345678", (void *)(uintptr_t)4096, 8, NULL);
+  REFUSED(DEVICE_LOST, pinlane_stream_synchronize(stream));
+  EXPECT(findings(machine) > 0);
+
+  size_t needed = 0;
+  char text[512] = "", cut[16] = "", none = 'x';
+  OK(pinlane_emulator_finding(machine, 0, NULL, 0, &needed));
+  EXPECT(needed > sizeof cut && needed < sizeof text);
+  OK(pinlane_emulator_finding(machine, 0, text, needed, NULL));
+  EXPECT(strlen(text) == needed - 1 && strncmp(text, "IllegalAddress: ", 16) == 0);
+  OK(pinlane_emulator_finding(machine, 0, cut, sizeof cut, &needed));
+  EXPECT(strlen(cut) == sizeof cut - 1 && strncmp(cut, text, sizeof cut - 1) == 0);
+  EXPECT(needed == strlen(text) + 1);
+  OK(pinlane_emulator_finding(machine, 0, &none, 1, NULL));
+  EXPECT(none == '\0');
+  REFUSED(INVALID_VALUE, pinlane_emulator_finding(machine, 0, NULL, 1, &needed));
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine));
+}
+
+static void devices_are_lost(void) {
+  pinlane_device *devices[2] = {NULL, NULL}, *again = NULL;
+  pinlane_device_buffer *gpu = NULL, *other = NULL;
+  pinlane_stream *stream = NULL;
+  OK(pinlane_emulator_create(NULL, devices, 2));
+  pinlane_emulator *machine = machine_of(devices[1]);
+  OK(pinlane_stream_create(devices[1], NULL, &stream));
+  OK(pinlane_emulator_lose_device(machine, 0, LAUNCH_FAILURE));
+  REFUSED(DEVICE_LOST, pinlane_device_buffer_alloc(devices[0], 64, &gpu));
+  EXPECT(pinlane_last_cuda_error() == LAUNCH_FAILURE);
+  OK(pinlane_device_buffer_alloc(devices[1], 64, &other));
+
+  /* A sticky fault loses the device that the call names. */
+  OK(pinlane_emulator_inject(machine, "Fill", 1, ILLEGAL_ADDRESS, once));
+  REFUSED(DEVICE_LOST, pinlane_device_buffer_fill(stream, other, 0, 64, "x", 1, NULL));
+  REFUSED(DEVICE_LOST, pinlane_stream_synchronize(stream));
+  OK(pinlane_device_buffer_free(other));
+  OK(pinlane_stream_free(stream));
+  size_t bytes = 0;
+  OK(pinlane_device_quarantined_bytes(devices[1], &bytes));
+  EXPECT(bytes == 64);
+  REFUSED(INVALID_VALUE, pinlane_device_quarantined_bytes(devices[1], NULL));
+  OK(pinlane_device_free(devices[0]));
+  OK(pinlane_device_free(devices[1]));
+  OK(pinlane_emulator_free(machine));
+
+  OK(pinlane_emulator_create(NULL, devices, 2));
+  machine = machine_of(devices[0]);
+  OK(pinlane_emulator_open(machine, 1, &again));
+  OK(pinlane_device_free(again));
+  OK(pinlane_emulator_lose_device(machine, 0, UNLOADING));
+  REFUSED(CUDA, pinlane_device_buffer_alloc(devices[1], 64, &gpu));
+  EXPECT(pinlane_last_cuda_error() == UNLOADING && gpu == NULL);
+  REFUSED(CUDA, pinlane_emulator_open(machine, 1, &again));
+  OK(pinlane_device_free(devices[0]));
+  OK(pinlane_device_free(devices[1]));
+  OK(pinlane_emulator_free(machine));
+}
+
+static void nothing_is_alive_in_the_end(pinlane_emulator *machine) {
+  pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
+  OK(pinlane_emulator_get_usage(machine, &usage));
+  EXPECT(usage.host_bytes == 0 && usage.host_blocks == 0 && usage.quarantined_blocks == 0);
+  EXPECT(usage.device_bytes == 0 && usage.device_blocks == 0);
+  EXPECT(usage.streams == 0 && usage.events == 0);
+  EXPECT(findings(machine) == 0);
+  pinlane_device *again = NULL;
+  OK(pinlane_emulator_open(machine, 1, &again));
+  OK(pinlane_emulator_get_usage(machine, &usage));
+  EXPECT(usage.streams > 0);
+  OK(pinlane_device_free(again));
+}
+
+static void usage_shows_what_is_alive(const pinlane_emulator *machine) {
+  pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "u", 1, NULL));
+  OK(pinlane_emulator_get_usage(machine, &usage));
+  EXPECT(usage.size == sizeof usage);
+  EXPECT(usage.device_blocks == 3 && usage.device_bytes == 3 * BYTES);
+  EXPECT(usage.host_blocks > 0 && usage.host_bytes >= BYTES);
+  EXPECT(usage.streams >= 2 && usage.events > 0 && usage.pending_operations > 0);
+}
+
+static void machines_have_options(void) {
+  enum { LIMIT = 8192, COPIES = 100, EACH = 16 };
+  pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
+  options.flags = PINLANE_EMULATOR_NO_BATCHES | PINLANE_EMULATOR_NO_HOST_ADDRESSES;
+  options.page_lock_limit_bytes = LIMIT;
+  pinlane_device *device = NULL;
+  OK(pinlane_emulator_create(&options, &device, 1));
+  pinlane_emulator *machine = machine_of(device);
+  static char memory[2 * LIMIT];
+  pinlane_buffer *buffer = NULL;
+  REFUSED(OUT_OF_HOST_MEMORY, pinlane_buffer_register(device, memory, LIMIT + 1, &buffer));
+  OK(pinlane_buffer_register(device, memory, LIMIT, &buffer));
+
+  pinlane_stream *stream = NULL;
+  pinlane_device_buffer *gpu = NULL;
+  OK(pinlane_stream_create(device, NULL, &stream));
+  OK(pinlane_device_buffer_alloc(device, LIMIT, &gpu));
+  pinlane_copy copies[COPIES];
+  memset(copies, 0, sizeof copies);
+  for (size_t i = 0; i < COPIES; i++) {
+    copies[i].bytes = EACH;
+    copies[i].buffer = buffer;
+    copies[i].buffer_offset = 2 * i * EACH;
+    copies[i].device_buffer = gpu;
+    copies[i].device_offset = 2 * i * EACH;
+  }
+  OK(pinlane_upload_batch(stream, copies, COPIES, NULL, NULL));
+  OK(pinlane_stream_synchronize(stream));
+  EXPECT(calls(machine, "CopyBatch") == 0 && calls(machine, "CopyH2D") > 0);
+  EXPECT(findings(machine) == 0);
+  OK(pinlane_buffer_free(buffer));
+  OK(pinlane_device_buffer_free(gpu));
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine));
+}
+
+int main(void) {
+  set_up();
+  pinlane_emulator *machine = machine_of(rig.device);
+  usage_shows_what_is_alive(machine);
+  calls_fail_on_request();
+  streams_are_held_up();
+  captures_are_respected();
+  handles_and_outputs_are_checked();
+  tear_down();
+  nothing_is_alive_in_the_end(machine);
+  OK(pinlane_emulator_free(machine));
+  misuse_is_found();
+  devices_are_lost();
+  machines_have_options();
+  return verdict("emulated machines in C");
+}

@@ -1,0 +1,113 @@
+// Emulated machines and the report of a pool, by the C++ types.
+
+#include "check.hpp"
+
+#include <string>
+#include <type_traits>
+#include <vector>
+
+namespace {
+
+static_assert(std::is_nothrow_move_constructible_v<pinlane::emulator>);
+static_assert(!std::is_copy_constructible_v<pinlane::emulator>);
+static_assert(!std::is_convertible_v<pinlane::device, pinlane::emulator>);
+
+void faults(rig& rig) {
+  const pinlane::emulator machine(rig.device);
+  const auto calls = machine.calls("DeviceAlloc");
+  machine.inject("DeviceAlloc", 2);
+  try {
+    (void)rig.device.alloc<int>(8);
+    EXPECT(!"the call fails");
+  } catch (const pinlane::error& error) {
+    EXPECT(error.status() == PINLANE_STATUS_OUT_OF_DEVICE_MEMORY && error.cuda_error() == 2);
+  }
+  machine.inject("DeviceAlloc", 2, 2, pinlane::fault::forever);
+  const auto alloc = [&] { (void)rig.device.alloc<int>(8); };
+  EXPECT(thrown_by(alloc) == PINLANE_STATUS_OK);
+  EXPECT(thrown_by(alloc) == PINLANE_STATUS_OUT_OF_DEVICE_MEMORY);
+  EXPECT(thrown_by(alloc) == PINLANE_STATUS_OUT_OF_DEVICE_MEMORY);
+  machine.clear_faults();
+  EXPECT(thrown_by(alloc) == PINLANE_STATUS_OK && machine.calls("DeviceAlloc") == calls + 5);
+  EXPECT(thrown_by([&] { machine.inject("nothing", 2); }) == PINLANE_STATUS_INVALID_VALUE);
+}
+
+void streams(rig& rig) {
+  auto host = rig.pool.alloc<int>(8);
+  auto gpu = rig.device.alloc<int>(8);
+  pinlane::emulator::stall(rig.stream);
+  rig.stream.fill(gpu, 5);
+  rig.stream.download(gpu, host);
+  for (int i = 0; i < 20; ++i) {
+    EXPECT(!host.try_read());
+  }
+  pinlane::emulator::release(rig.stream);
+  EXPECT(host.read()[7] == 5);
+
+  pinlane::emulator::begin_capture(rig.stream);
+  EXPECT(thrown_by([&] { rig.stream.fill(gpu, 6); }) == PINLANE_STATUS_STREAM_CAPTURING);
+  EXPECT(pinlane::emulator::end_capture(rig.stream) == 0);
+}
+
+void lost_devices_and_findings() {
+  auto devices = pinlane::device::emulated(2);
+  const pinlane::emulator machine(devices[0]);
+  const pinlane::stream stream(devices[1]);
+  EXPECT(machine.findings().empty());
+  const std::vector<int> values(8);
+  (void)thrown_by([&] { stream.upload_to(values, reinterpret_cast<void*>(4096)); });
+  EXPECT(thrown_by([&] { stream.synchronize(); }) == PINLANE_STATUS_DEVICE_LOST);
+  const std::vector<std::string> findings = machine.findings();
+  EXPECT(!findings.empty() && findings[0].rfind("IllegalAddress: ", 0) == 0);
+  EXPECT(findings[0].find("seed 0") != std::string::npos);
+
+  EXPECT(machine.open(0).ordinal() == 0);
+  machine.lose_device(0, 700);
+  EXPECT(thrown_by([&] { (void)devices[0].memory(); }) == PINLANE_STATUS_DEVICE_LOST);
+  EXPECT(thrown_by([&] { machine.lose_device(2, 700); }) == PINLANE_STATUS_NO_DEVICE);
+}
+
+void usage() {
+  pinlane::emulator machine;
+  EXPECT(thrown_by([&] { (void)machine.usage(); }) == PINLANE_STATUS_INVALID_HANDLE);
+  {
+    pinlane::emulator_options options;
+    options.batches = options.host_addresses = false;
+    options.page_lock_limit_bytes = 4096;
+    auto devices = pinlane::device::emulated(1, options);
+    machine = pinlane::emulator(devices[0]);
+    const auto gpu = devices[0].alloc<int>(8);
+    EXPECT(machine.usage().device_bytes == 32 && machine.usage().streams > 0);
+    std::vector<char> memory(8192);
+    EXPECT(thrown_by([&] { (void)devices[0].register_memory(memory.data(), memory.size()); }) ==
+           PINLANE_STATUS_OUT_OF_HOST_MEMORY);
+    EXPECT(devices[0].quarantined_bytes() == 0);
+  }
+  EXPECT(machine.usage().device_bytes == 0 && machine.usage().streams == 0);
+}
+
+void reports_of_a_pool(rig& rig) {
+  const auto buffer = rig.pool.alloc<char>(100);
+  EXPECT(rig.pool.stats_text().find(" page-locked (peak ") != std::string::npos);
+  const std::string json = rig.pool.stats_json();
+  EXPECT(json.front() == '{' && json.back() == '}');
+  const auto live = std::to_string(rig.pool.stats().live_bytes);
+  EXPECT(json.find("\"live_bytes\":" + live + ",") != std::string::npos);
+  const std::string metrics = rig.pool.stats_prometheus("up\"loads");
+  EXPECT(metrics.find("\npinlane_pool_live_bytes{pool=\"up\\\"loads\"} " + live + "\n") !=
+         std::string::npos);
+  EXPECT(metrics.back() == '\n');
+}
+
+} // namespace
+
+int main() {
+  rig rig;
+  faults(rig);
+  streams(rig);
+  reports_of_a_pool(rig);
+  EXPECT(pinlane::emulator(rig.device).findings().empty());
+  lost_devices_and_findings();
+  usage();
+  return verdict("emulated machines in C++");
+}
