@@ -185,14 +185,8 @@ pub unsafe extern "C" fn pinlane_device_name(
         if buffer.is_null() || capacity == 0 {
             return Err(pointer::null("buffer, or its capacity,"));
         }
-        let name = &device.name().as_bytes()[..device.name().len().min(capacity - 1)];
-        // SAFETY: `buffer` has `capacity` bytes, of which at most `capacity - 1` and a NUL are
-        // written; the name is the library's own memory.
-        unsafe {
-            buffer.cast::<u8>().copy_from_nonoverlapping(name.as_ptr(), name.len());
-            buffer.add(name.len()).write(0);
-        }
-        Ok(())
+        // SAFETY: the caller's precondition on `buffer`.
+        unsafe { pointer::text(device.name(), buffer, capacity) }.map(drop)
     })
 }
 
@@ -211,6 +205,26 @@ pub unsafe extern "C" fn pinlane_device_ordinal(
     // SAFETY: the caller's precondition on `ordinal`.
     unsafe { Out::new("ordinal", ordinal) }
         .give("pinlane_device_ordinal", || Ok(handle::get(device)?.ordinal()))
+}
+
+/// Writes 1 to `same` if both handles are of one device, else 0.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
+///
+/// # Safety
+///
+/// - `same` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_is_same(
+    device: *const pinlane_device,
+    other: *const pinlane_device,
+    same: *mut i32,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `same`.
+    unsafe { Out::new("same", same) }.give("pinlane_device_is_same", || {
+        let device = handle::get(device)?;
+        Ok((*device == *handle::get(other)?).into())
+    })
 }
 
 /// Writes the device's free and total memory, in bytes.

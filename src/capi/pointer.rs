@@ -1,5 +1,7 @@
 //! What C passes by pointer: outputs, structs and arrays. All are checked before any work is done.
 
+use std::borrow::Cow;
+use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 
 use super::handle::{self, Handle};
@@ -164,6 +166,41 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
     // SAFETY: aligned, not NULL and no longer than memory can be, as just found, so valid for
     // reading by the precondition.
     Ok(unsafe { std::slice::from_raw_parts(pointer, count) })
+}
+
+/// A string that C passes. One that is not UTF-8 has replacement characters.
+///
+/// # Safety
+///
+/// * `string` is NULL (an error), or points to a string that stays as it is during `'a`.
+pub(super) unsafe fn string<'a>(name: &str, string: *const c_char) -> Result<Cow<'a, str>> {
+    if string.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: not NULL, so a string during 'a, by the precondition.
+    Ok(unsafe { CStr::from_ptr(string) }.to_string_lossy())
+}
+
+/// Writes a text as `snprintf` does: at most `capacity` bytes, the terminating NUL included. The
+/// result is how many bytes the whole text needs.
+///
+/// # Safety
+///
+/// * `buffer` is NULL (an error unless `capacity` is 0), or valid for writing `capacity` bytes.
+pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> Result<usize> {
+    if capacity > 0 {
+        if buffer.is_null() {
+            return Err(null("buffer"));
+        }
+        let shown = &text.as_bytes()[..text.len().min(capacity - 1)];
+        // SAFETY: `buffer` is not NULL, so it has `capacity` bytes, of which at most `capacity - 1`
+        // and a NUL are written; no text of the library lies there.
+        unsafe {
+            buffer.cast::<u8>().copy_from_nonoverlapping(shown.as_ptr(), shown.len());
+            buffer.add(shown.len()).write(0);
+        }
+    }
+    Ok(text.len() + 1)
 }
 
 #[inline]
