@@ -69,7 +69,7 @@ pub struct pinlane_producer {
     /// more batches. Then it is not called again.
     pub next: Option<unsafe extern "C" fn(user: *mut c_void, item: *mut *mut c_void) -> i32>,
     /// Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
-    /// as it is until `release`. Called once for each batch, for several batches at once.
+    /// as it is until `release`. Called once at most for each batch, for several batches at once.
     pub describe: Option<
         unsafe extern "C" fn(
             user: *mut c_void,
@@ -79,8 +79,8 @@ pub struct pinlane_producer {
         ) -> i32,
     >,
     /// Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
-    /// `room` has as many elements as there are slices. Called once for each batch that has such
-    /// slices, for several batches at once. May be NULL if there are none.
+    /// `room` has as many elements as there are slices. Called once at most for each batch that has
+    /// such slices, for several batches at once. May be NULL if there are none.
     pub fill: Option<
         unsafe extern "C" fn(user: *mut c_void, item: *mut c_void, room: *const *mut c_void) -> i32,
     >,
