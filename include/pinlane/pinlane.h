@@ -681,13 +681,13 @@ typedef struct {
   int32_t (*next)(void *user, void **item);
   /**
    * Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
-   * as it is until `release`. Called once for each batch, for several batches at once.
+   * as it is until `release`. Called once at most for each batch, for several batches at once.
    */
   int32_t (*describe)(void *user, void *item, const pinlane_host_slice **slices, size_t *count);
   /**
    * Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
-   * `room` has as many elements as there are slices. Called once for each batch that has such
-   * slices, for several batches at once. May be NULL if there are none.
+   * `room` has as many elements as there are slices. Called once at most for each batch that has
+   * such slices, for several batches at once. May be NULL if there are none.
    */
   int32_t (*fill)(void *user, void *item, void *const *room);
   /**
@@ -2046,19 +2046,24 @@ pinlane_status pinlane_device_batch_ticket(const pinlane_device_buffer *batch,
 pinlane_status pinlane_device_batch_count(const pinlane_device_buffer *batch, size_t *count);
 
 /**
- * Writes the name of slice `number` to `name`, at most `capacity` bytes with the terminating NUL.
- * A longer name is cut off. Slices have the order in which the producer described them.
+ * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
+ * A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
+ * which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
+ * producer described them.
  *
- * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices.
+ * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+ * `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
  *
  * # Safety
  *
- * - `name` is NULL or points to `capacity` bytes.
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_batch_name(const pinlane_device_buffer *batch,
                                          size_t number,
-                                         char *name,
-                                         size_t capacity);
+                                         char *buffer,
+                                         size_t capacity,
+                                         size_t *needed);
 
 /**
  * Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of

@@ -203,6 +203,31 @@ pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> R
     Ok(text.len() + 1)
 }
 
+/// Runs the exported function of that name, which writes a text and how many bytes that needs.
+///
+/// # Safety
+///
+/// * `buffer` is as for [`text`].
+/// * `needed` is NULL, misaligned (an error), or valid for writing until the call returns.
+pub(super) unsafe fn give_text(
+    function: &'static str,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+    body: impl FnOnce() -> Result<String>,
+) -> pinlane_status {
+    boundary(function, || {
+        // SAFETY: the second precondition.
+        let out = unsafe { Out::new("needed", needed) }.optional()?;
+        // SAFETY: the first precondition.
+        let bytes = unsafe { text(&body()?, buffer, capacity) }?;
+        if let Some(out) = out {
+            out.set(bytes);
+        }
+        Ok(())
+    })
+}
+
 #[inline]
 fn check_aligned<T>(name: &str, pointer: *const T) -> Result<()> {
     if pointer.is_aligned() { Ok(()) } else { Err(misaligned(name, pointer)) }

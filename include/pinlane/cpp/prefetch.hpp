@@ -7,7 +7,6 @@
 #include "host_batch.hpp"
 #include "stream.hpp"
 
-#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -28,7 +27,19 @@ namespace pinlane {
 /// batch, behind all that the stream has been given by then.
 class device_batch : public detail::owner<pinlane_device_buffer, pinlane_device_buffer_free> {
 public:
-  using owner::owner;
+  device_batch() noexcept = default;
+  /// Takes over a batch of the C interface.
+  explicit device_batch(pinlane_device_buffer* handle) noexcept : owner(handle) {
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+    try {
+      learn();
+    } catch (...) { // no memory for it
+      m_slices.clear();
+    }
+#else
+    learn();
+#endif
+  }
 
   /// The batch's place in the order in which the producer gave them, from 0.
   [[nodiscard]] std::uint64_t index() const {
@@ -46,18 +57,14 @@ public:
 
   /// The names of the slices, in the order in which the producer's batch named them.
   [[nodiscard]] std::vector<std::string> names() const {
-    std::size_t count = 0;
-    detail::check(pinlane_device_batch_count(get(), &count));
     std::vector<std::string> names;
-    for (std::size_t number = 0; number < count; ++number) {
-      std::array<char, 256> text{};
-      detail::check(pinlane_device_batch_name(get(), number, text.data(), text.size()));
-      names.emplace_back(text.data());
+    for (const part& slice : m_slices) {
+      names.push_back(slice.name);
     }
     return names;
   }
 
-  /// The slice of that name, for copies and kernels. `T` is the type that the producer's batch had.
+  /// The slice of that name, for copies. `T` is the type that the producer's batch had.
   template <class T>
   [[nodiscard]] device_slice<T> slice(const std::string& name = "0") {
     return find<T>(name);
@@ -67,7 +74,7 @@ public:
     return find<const T>(name);
   }
 
-  /// The device address of the first element of a slice, for your own kernels.
+  /// The device address of the first element of a slice, for your own kernels in `stream::foreign`.
   template <class T>
   [[nodiscard]] T* address(const std::string& name = "0") const {
     void* first = nullptr;
@@ -76,17 +83,40 @@ public:
   }
 
 private:
+  struct part {
+    std::string name;
+    std::size_t offset, bytes;
+  };
+
+  /// Asks for all slices, before `stream::foreign` can have borrowed the batch.
+  void learn() {
+    std::size_t count = 0;
+    static_cast<void>(pinlane_device_batch_count(get(), &count)); // 0 if it is empty
+    m_slices.reserve(count);
+    for (std::size_t number = 0; number < count; ++number) {
+      std::size_t needed = 0, offset = 0, bytes = 0;
+      detail::check(pinlane_device_batch_name(get(), number, nullptr, 0, &needed));
+      std::string name(needed, '\0');
+      detail::check(pinlane_device_batch_name(get(), number, name.data(), needed, nullptr));
+      name.resize(needed - 1); // without the NUL
+      detail::check(pinlane_device_batch_slice(get(), name.c_str(), &offset, &bytes));
+      m_slices.push_back({std::move(name), offset, bytes});
+    }
+  }
+
   template <class T>
   [[nodiscard]] device_slice<T> find(const std::string& name) const {
-    std::size_t offset = 0, bytes = 0;
-    detail::check(pinlane_device_batch_slice(get(), name.c_str(), &offset, &bytes));
-    if (offset % sizeof(T) != 0 || bytes % sizeof(T) != 0) {
-      detail::fail(PINLANE_STATUS_INVALID_VALUE,
-                   "device_batch::slice: \"" + name + "\" holds no whole elements of " +
-                       std::to_string(sizeof(T)) + " bytes: use the type that it was made with");
+    for (const part& slice : m_slices) {
+      if (slice.name == name && slice.offset % sizeof(T) == 0 && slice.bytes % sizeof(T) == 0) {
+        return device_slice<T>(get(), slice.offset / sizeof(T), slice.bytes / sizeof(T));
+      }
     }
-    return device_slice<T>(get(), offset / sizeof(T), bytes / sizeof(T));
+    detail::fail(PINLANE_STATUS_INVALID_VALUE,
+                 "device_batch::slice: no elements of " + std::to_string(sizeof(T)) +
+                     " bytes are in \"" + name + "\": use the name and type of the producer");
   }
+
+  std::vector<part> m_slices;
 };
 
 /// Options of a pipeline.
@@ -267,8 +297,10 @@ private:
     if (failure->status() == PINLANE_STATUS_END) {
       return std::nullopt;
     }
-    if (const std::exception_ptr thrown = failures->take(failure->producer_error())) {
-      std::rethrow_exception(thrown);
+    if (failure->status() == PINLANE_STATUS_PRODUCER) {
+      if (const std::exception_ptr thrown = failures->take(failure->producer_error())) {
+        std::rethrow_exception(thrown);
+      }
     }
     detail::fail(*failure);
   }

@@ -79,32 +79,37 @@ pub unsafe extern "C" fn pinlane_device_batch_count(
         .give("pinlane_device_batch_count", || with_batch(batch, |batch| Ok(batch.names().len())))
 }
 
-/// Writes the name of slice `number` to `name`, at most `capacity` bytes with the terminating NUL.
-/// A longer name is cut off. Slices have the order in which the producer described them.
+/// Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
+/// A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
+/// which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
+/// producer described them.
 ///
-/// Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices.
+/// Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+/// `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
 ///
 /// # Safety
 ///
-/// - `name` is NULL or points to `capacity` bytes.
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_device_batch_name(
     batch: *const pinlane_device_buffer,
     number: usize,
-    name: *mut c_char,
+    buffer: *mut c_char,
     capacity: usize,
+    needed: *mut usize,
 ) -> pinlane_status {
-    boundary("pinlane_device_batch_name", || {
-        with_batch(batch, |batch| match batch.names().nth(number) {
-            // SAFETY: the caller's precondition on `name`.
-            Some((text, _)) => unsafe { pointer::text(text, name, capacity) }.map(drop),
-            None => Err(refused(
-                ErrorKind::OutOfRange,
-                format!("slice {number} of {}", batch.names().len()),
-                "ask pinlane_device_batch_count how many there are",
-            )),
-        })
-    })
+    let name = |batch: &DeviceBatch| match batch.names().nth(number) {
+        Some((name, _)) => Ok(name.to_owned()),
+        None => Err(refused(
+            ErrorKind::OutOfRange,
+            format!("slice {number} of {}", batch.names().len()),
+            "ask pinlane_device_batch_count how many there are",
+        )),
+    };
+    const FUNCTION: &str = "pinlane_device_batch_name";
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text(FUNCTION, buffer, capacity, needed, || with_batch(batch, name)) }
 }
 
 /// Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of
