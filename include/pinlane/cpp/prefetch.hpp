@@ -88,10 +88,13 @@ private:
     std::size_t offset, bytes;
   };
 
-  /// Asks for all slices, before `stream::foreign` can have borrowed the batch.
+  /// Asks for all slices, before `stream::foreign` can have borrowed the batch. Of an empty object
+  /// it asks nothing: the last error stays.
   void learn() {
     std::size_t count = 0;
-    static_cast<void>(pinlane_device_batch_count(get(), &count)); // 0 if it is empty
+    if (get() != nullptr) {
+      detail::check(pinlane_device_batch_count(get(), &count));
+    }
     m_slices.reserve(count);
     for (std::size_t number = 0; number < count; ++number) {
       std::size_t needed = 0, offset = 0, bytes = 0;

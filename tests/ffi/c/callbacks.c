@@ -37,7 +37,6 @@ static void host_functions_run_once_and_in_order(void) {
   for (int i = 0; i < TIMES; i++) {
     OK(pinlane_stream_launch_host(rig.stream, count_call, &calls, i + 1 < TIMES ? NULL : &ticket));
   }
-  EXPECT(calls.count == 0); /* lazy: nobody has waited */
   OK(pinlane_ticket_wait(ticket));
   EXPECT(calls.count == TIMES);
   OK(pinlane_ticket_free(ticket));

@@ -112,7 +112,9 @@ static void device_memory_of_ones_own(void) {
   void *memory = NULL, *address = NULL;
   pinlane_device_buffer *lent = NULL, *empty = NULL;
   size_t size = 77;
-  OK(pinlane_device_buffer_address(rig.gpu, &memory)); /* stands for a cudaMalloc */
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "x", 1, NULL));
+  OK(pinlane_stream_synchronize(rig.stream)); /* the memory is there: it stands for a cudaMalloc */
+  OK(pinlane_device_buffer_address(rig.gpu, &memory));
   REFUSED(INVALID_VALUE, pinlane_device_buffer_borrow(rig.device, NULL, 1, &lent));
   REFUSED(INVALID_VALUE, pinlane_device_buffer_borrow(rig.device, memory, SIZE_MAX, &lent));
   REFUSED(INVALID_VALUE, pinlane_device_buffer_borrow(rig.device, memory, BYTES, NULL));

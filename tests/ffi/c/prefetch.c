@@ -471,6 +471,7 @@ static void requests_for_batches_end(void) {
   sem_init(&consumer.end, 0, 0);
   pinlane_device_buffer *batch = NULL;
   OK(pinlane_prefetch_create(rig.pool, rig.stream, &producer, NULL, &consumer.prefetch));
+  sem_wait(&gate.inside);
   pinlane_request *request = NULL;
   OK(pinlane_prefetch_next_async(consumer.prefetch, consumed, &consumer, &request));
   REFUSED(BUSY, pinlane_prefetch_next(consumer.prefetch, &batch));
