@@ -57,6 +57,10 @@ pub enum ErrorKind {
     /// The program's own code that produces batches for prefetching failed. Its error is the
     /// source.
     Producer,
+    /// There are no more batches. Only the C interface says so.
+    End,
+    /// The call was withdrawn. Only the C interface says so.
+    Cancelled,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
     Cuda,
 }
@@ -75,7 +79,15 @@ macro_rules! cuda_codes {
             /// The runtime's own name of the code, `cudaErrorUnknownCode` if this crate has none.
             #[must_use]
             pub fn name(self) -> &'static str {
-                match self { $(CudaCode($code) => $cuda,)* _ => "cudaErrorUnknownCode" }
+                self.name_and_nul().trim_end_matches('\0')
+            }
+
+            /// The name as C wants it.
+            pub(crate) fn name_and_nul(self) -> &'static str {
+                match self {
+                    $(CudaCode($code) => concat!($cuda, "\0"),)*
+                    _ => "cudaErrorUnknownCode\0",
+                }
             }
         }
     };

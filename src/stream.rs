@@ -180,7 +180,7 @@ impl Stream {
     /// # Errors
     ///
     /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaLaunchHostFunc`
-    /// reports.
+    /// reports. After an error the function is not called; it has been dropped.
     pub fn launch_host<F>(&self, function: F) -> Result<Ticket>
     where
         F: FnOnce() + Send + 'static,
@@ -193,15 +193,18 @@ impl Stream {
             // thread is marked, and `Context::driver` refuses.
             unsafe { driver.launch_host(raw, call_once::<F>, data) }
         })?;
-        if submission.value.is_err() {
-            // The error may be that of earlier work, with the call enqueued all the same. So the
-            // function is dropped here (soundness rule 8), and the call's share of the slot leaks.
-            drop(take(&slot));
-        }
-        submission.value.map_err(|code| {
+        let launched = submission.value.map_err(|code| {
             self.timeline.context().error(code, "cudaLaunchHostFunc", "enqueuing a host function")
-        })?;
-        submission.fenced?;
+        });
+        if let Err(error) = launched.and(submission.fenced)
+            // The call may be enqueued all the same: the error may be that of earlier work, or that
+            // of the fence. So the function is taken back, and the call's share of the slot may
+            // leak (soundness rule 8). If it has been called already, it was not refused.
+            && let Some(function) = take(&slot)
+        {
+            drop(function);
+            return Err(error);
+        }
         Ok(Ticket::new(self.timeline.clone(), submission.fence.position))
     }
 

@@ -15,17 +15,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::task::{self, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::driver::Poll;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::process::PerProcess;
 use crate::sync::Mutex;
 use crate::timeline::Timeline;
 use crate::wakers;
 
 /// Knows when an asynchronous operation is complete: [`wait`](Self::wait),
-/// [`is_done`](Self::is_done) or `.await`.
+/// [`wait_timeout`](Self::wait_timeout), [`is_done`](Self::is_done) or `.await`.
 ///
 /// Copies of at most 64 KiB share events. Such a copy may count as pending until up to seven more
 /// of them, enqueued right behind it on the same stream, are complete too, and those that other
@@ -59,6 +59,26 @@ impl Ticket {
     /// The error of the operation or of the device; [`ErrorKind::ForkedProcess`].
     pub fn wait(&self) -> Result<()> {
         self.at().map_or(Ok(()), |(stream, position)| stream.wait(position))
+    }
+
+    /// As [`wait`](Self::wait), but blocks for no longer than `timeout`. It asks the device again and
+    /// again, and sleeps for at most 0.2 ms in between.
+    ///
+    /// # Errors
+    ///
+    /// [`TimedOut`](ErrorKind::TimedOut) if the operation is still pending; otherwise as for
+    /// [`wait`](Self::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<()> {
+        let Some(deadline) = Instant::now().checked_add(timeout) else { return self.wait() };
+        let mut pause = Pause::default();
+        while !self.is_done()? {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(still_pending(timeout));
+            }
+            pause.sleep(left);
+        }
+        Ok(())
     }
 
     /// Whether the operation is complete. Does not block. Three answers: `Ok(true)` done,
@@ -101,6 +121,30 @@ impl Future for Ticket {
     }
 }
 
+fn still_pending(timeout: Duration) -> Error {
+    let text = |[micros, _]: [usize; 2]| format!("still pending after {micros} us");
+    let micros = timeout.as_micros().try_into().unwrap_or(usize::MAX);
+    let context = Context::Numbers(text, [micros, 0]);
+    Error::new(ErrorKind::TimedOut, "Ticket::wait_timeout", context, "wait again, or for longer")
+}
+
+/// How long to sleep before the next query.
+struct Pause(Duration);
+
+impl Default for Pause {
+    fn default() -> Self {
+        Pause(Duration::from_micros(5))
+    }
+}
+
+impl Pause {
+    fn sleep(&mut self, most: Duration) {
+        const LONGEST: Duration = Duration::from_micros(200);
+        std::thread::sleep(self.0.min(most));
+        self.0 = (self.0 * 2).min(LONGEST);
+    }
+}
+
 type Watched = (Ticket, Waker);
 
 /// The channel to the thread that watches awaited tickets. `None` until it is first needed, and as
@@ -139,24 +183,21 @@ fn no_watcher(why: &dyn fmt::Display) -> Error {
 
 /// Runs as long as the process: the sender is in a static.
 fn watch_all(incoming: &Receiver<Watched>) {
-    const SHORTEST: Duration = Duration::from_micros(5);
-    const LONGEST: Duration = Duration::from_micros(200);
     let mut watched = Watchlist::default();
-    let mut pause = SHORTEST;
+    let mut pause = Pause::default();
     loop {
         if watched.0.is_empty() {
             let Ok(first) = incoming.recv() else { return };
             watched.add(first);
-            pause = SHORTEST;
+            pause = Pause::default();
         }
         while let Ok(next) = incoming.try_recv() {
             watched.add(next);
         }
         if watched.wake_those_done() {
-            pause = SHORTEST;
+            pause = Pause::default();
         } else if !watched.0.is_empty() {
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST);
+            pause.sleep(Duration::MAX);
         }
     }
 }

@@ -17,7 +17,8 @@
  * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
  * - Arrays of copies are read before the call returns. Their destinations must not overlap.
- * - Rust's Prefetch has no form in C: it consists of closures and threads of Rust.
+ * - Functions of the program that pinlane calls must not unwind (by a C++ exception or otherwise).
+ *   Their comments say on which thread they run, and whether they may call pinlane.
  * - "Safety" lists what pinlane cannot check.
  */
 
@@ -47,9 +48,16 @@
   { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_COPY_TEAM_OPTIONS_INIT \
   { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_PRODUCER_INIT { sizeof(pinlane_producer), NULL, NULL, NULL, NULL, NULL }
+#define PINLANE_PREFETCH_OPTIONS_INIT { sizeof(pinlane_prefetch_options), 0, 0, 0, 0 }
+#define PINLANE_PREFETCH_PROGRESS_INIT { sizeof(pinlane_prefetch_progress), 0, 0, 0, 0 }
 #define PINLANE_POOL_STATS_INIT \
   { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
     0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+#ifdef __cplusplus
+extern "C" {
+#endif
 
 
 /**
@@ -162,6 +170,17 @@
 #define PINLANE_STATS_PROMETHEUS 2
 
 /**
+ * Each batch comes as soon as it is ready, instead of in the producer's order.
+ */
+#define PINLANE_PREFETCH_UNORDERED 1
+
+/**
+ * The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
+ * one batch further ahead.
+ */
+#define PINLANE_PREFETCH_DROP_LAST 2
+
+/**
  * Every copy goes through the slots, even the smallest.
  */
 #define PINLANE_STAGING_NO_DIRECT 1
@@ -229,6 +248,18 @@ typedef struct pinlane_foreign pinlane_foreign;
 typedef struct pinlane_pool pinlane_pool;
 
 /**
+ * A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
+ * their use. Any thread may use it; one at a time asks for batches.
+ */
+typedef struct pinlane_prefetch pinlane_prefetch;
+
+/**
+ * A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
+ * the call.
+ */
+typedef struct pinlane_request pinlane_request;
+
+/**
  * A queue of device work, which is executed in order. Any thread may use it.
  */
 typedef struct pinlane_stream pinlane_stream;
@@ -244,6 +275,16 @@ typedef struct pinlane_ticket pinlane_ticket;
  * ones may be added.
  */
 typedef int32_t pinlane_status;
+
+/**
+ * Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
+ * function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
+ * NULL, and `pinlane_last_error()` gives the message.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_allocated)(void *user, pinlane_status status, pinlane_buffer *buffer);
 
 /**
  * One copy of a batch, between host and device. Set all members that you do not use to 0.
@@ -477,6 +518,12 @@ typedef struct {
 } pinlane_use;
 
 /**
+ * A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
+ * exception or otherwise).
+ */
+typedef void (*pinlane_host_function)(void *user);
+
+/**
  * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
  * its default.
  */
@@ -673,6 +720,146 @@ typedef struct {
 } pinlane_class_stats;
 
 /**
+ * One slice of a batch in host memory. Set all members that you do not use to 0.
+ */
+typedef struct {
+  /**
+   * The name by which the consumer asks for it, or NULL: its number in the batch, such as "0".
+   */
+  const char *name;
+  /**
+   * Pageable memory, which stays as it is until `release`. NULL asks for page-locked room, which
+   * `fill` writes.
+   */
+  const void *data;
+  /**
+   * The size in bytes.
+   */
+  size_t bytes;
+  /**
+   * The size of an element, or 0: in the device's memory the slice begins at a multiple of it,
+   * and of 256.
+   */
+  size_t element_bytes;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_host_slice;
+
+/**
+ * What makes batches: functions of the program, called by threads of pinlane. Initialise with
+ * `PINLANE_PRODUCER_INIT`.
+ *
+ * The functions return 0, or a code of their own when they fail: the consumer gets the status
+ * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message holds
+ * what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
+ * `next` is called for the next batch.
+ *
+ * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
+ * otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_producer)`.
+   */
+  size_t size;
+  /**
+   * The first argument of every function.
+   */
+  void *user;
+  /**
+   * Begins the next batch: writes to `item` what the other functions get for it. Called by one
+   * thread at a time, perhaps each time by another. Returns `PINLANE_STATUS_END` if there are no
+   * more batches. Then it is not called again.
+   */
+  int32_t (*next)(void *user, void **item);
+  /**
+   * Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
+   * as it is until `release`. Called once at most for each batch, for several batches at once.
+   */
+  int32_t (*describe)(void *user, void *item, const pinlane_host_slice **slices, size_t *count);
+  /**
+   * Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
+   * `room` has as many elements as there are slices. Called once at most for each batch that has
+   * such slices, for several batches at once. May be NULL if there are none.
+   */
+  int32_t (*fill)(void *user, void *item, void *const *room);
+  /**
+   * Ends the batch: its slices may be reused. Called once for each batch that `next` has begun,
+   * after an error too; for several batches at once. May be NULL.
+   */
+  void (*release)(void *user, void *item);
+} pinlane_producer;
+
+/**
+ * Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
+ * stands for its default.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_prefetch_options)`.
+   */
+  size_t size;
+  /**
+   * How many batches may be ready or in the making, those that the consumer holds not counted:
+   * 1 to 65536, by default 3.
+   */
+  uint32_t depth;
+  /**
+   * How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
+   * producer's functions take long.
+   */
+  uint32_t workers;
+  /**
+   * 0, or some of `PINLANE_PREFETCH_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_prefetch_options;
+
+/**
+ * Gets the batch of `pinlane_prefetch_next_async`, with `user` as it was given. The batch is the
+ * function's, which frees it with `pinlane_device_buffer_free`. If `status` is not `OK` the batch
+ * is NULL, and `pinlane_last_error()` gives the message.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_prefetched)(void *user,
+                                   pinlane_status status,
+                                   pinlane_device_buffer *batch);
+
+/**
+ * How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_prefetch_progress)`.
+   */
+  size_t size;
+  /**
+   * Batches that the producer has begun, failed ones and a dropped last one included.
+   */
+  uint64_t produced;
+  /**
+   * Batches whose copy has been enqueued.
+   */
+  uint64_t uploaded;
+  /**
+   * Batches that the consumer has got.
+   */
+  uint64_t yielded;
+  /**
+   * The bytes of all slices of the uploaded batches.
+   */
+  uint64_t bytes;
+} pinlane_prefetch_progress;
+
+/**
  * The page-locked memory through which copies of pageable memory go. Initialise with
  * `PINLANE_STAGING_OPTIONS_INIT`. A member that is 0 stands for its default.
  */
@@ -779,6 +966,15 @@ typedef struct {
 } pinlane_stream_options;
 
 /**
+ * Told that an operation is complete, with `user` as it was given. `status` is `OK`, or the error
+ * of the operation or the device, whose message `pinlane_last_error()` gives, or `CANCELLED`.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_completed)(void *user, pinlane_status status);
+
+/**
  * The call did what it promises.
  */
 #define PINLANE_STATUS_OK 0
@@ -883,9 +1079,44 @@ typedef struct {
  */
 #define PINLANE_STATUS_IO 20
 
-#ifdef __cplusplus
-extern "C" {
-#endif // __cplusplus
+/**
+ * There is nothing more to get.
+ */
+#define PINLANE_STATUS_END 21
+
+/**
+ * The program's own producer failed: see `pinlane_last_producer_error`.
+ */
+#define PINLANE_STATUS_PRODUCER 22
+
+/**
+ * The call was withdrawn before it had an outcome.
+ */
+#define PINLANE_STATUS_CANCELLED 23
+
+/**
+ * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
+ * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
+ * `request`, with which the call can be withdrawn, may be NULL.
+ *
+ * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
+ * it fails, `allocated` is never called.
+ *
+ * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget,
+ * `OUT_OF_HOST_MEMORY`, `CANCELLED`, `INVALID_VALUE` if the size overflows.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
+ *
+ * # Safety
+ *
+ * - `allocated` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_async(const pinlane_pool *pool,
+                                          size_t bytes,
+                                          pinlane_allocated allocated,
+                                          void *user,
+                                          pinlane_request **request);
 
 /**
  * Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
@@ -1194,6 +1425,18 @@ pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
 pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
 
 /**
+ * The CUDA runtime's own name of a `cudaError_t`, such as "cudaErrorMemoryAllocation", or
+ * "cudaErrorUnknownCode" for a code that pinlane has no name for. A constant string, never NULL.
+ */
+const char *pinlane_cuda_error_name(int32_t cuda_error);
+
+/**
+ * 1 if a `cudaError_t` tells of a corrupted context: every later call of the process returns it
+ * too, and the process must end. 0 for any other code.
+ */
+int32_t pinlane_cuda_error_is_sticky(int32_t cuda_error);
+
+/**
  * Opens GPU number `ordinal`, counted from 0, and writes it to `device`. The caller frees it with
  * `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
  *
@@ -1252,6 +1495,19 @@ pinlane_status pinlane_device_name(const pinlane_device *device, char *buffer, s
  * - `ordinal` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_ordinal(const pinlane_device *device, int32_t *ordinal);
+
+/**
+ * Writes 1 to `same` if both handles are of one device, else 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
+ *
+ * # Safety
+ *
+ * - `same` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_is_same(const pinlane_device *device,
+                                      const pinlane_device *other,
+                                      int32_t *same);
 
 /**
  * Writes the device's free and total memory, in bytes.
@@ -1318,6 +1574,29 @@ pinlane_status pinlane_device_buffer_alloc(const pinlane_device *device,
                                            pinlane_device_buffer **buffer);
 
 /**
+ * Makes a buffer of `bytes` of the caller's own device memory, at `pointer`, and writes it to
+ * `buffer`. It serves as one that pinlane has allocated: its uses are ordered and waited for. The
+ * caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
+ * block. `pointer` may be NULL if `bytes` is 0.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pointer` or `buffer` is NULL,
+ * or no memory is that large.
+ *
+ * # Safety
+ *
+ * - `bytes` from `pointer` on lie in one allocation on this device. It stays allocated until
+ *   everything that was enqueued through the buffer is complete, also after the buffer is freed.
+ * - Work on the memory that was enqueued elsewhere before this call is complete, or ordered before
+ *   the streams that the buffer is used on. The caller orders later work that is enqueued
+ *   elsewhere, with `pinlane_foreign_begin` for example.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_borrow(const pinlane_device *device,
+                                            void *pointer,
+                                            size_t bytes,
+                                            pinlane_device_buffer **buffer);
+
+/**
  * Writes the device address of the buffer to `pointer`, for the caller's own kernels, even while
  * other calls use the buffer. NULL for a buffer of 0 bytes. Order the kernels with
  * `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` before they are enqueued and
@@ -1366,7 +1645,8 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
- * freed in stream order, after its last use.
+ * freed in stream order, after its last use. That of a batch serves a later one. The caller's own,
+ * of `pinlane_device_buffer_borrow`, is not freed.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
@@ -1744,6 +2024,30 @@ pinlane_status pinlane_foreign_end(pinlane_foreign *foreign,
                                    pinlane_ticket **ticket);
 
 /**
+ * Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
+ * stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
+ *
+ * If this call succeeds, the function is called once; after an error of the device, perhaps never.
+ * If this call fails, it is not called.
+ *
+ * The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
+ * `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
+ * accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
+ * `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
+ *
+ * # Safety
+ *
+ * - `function` may be called with `user`, on any thread, and does not unwind.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_launch_host(const pinlane_stream *stream,
+                                          pinlane_host_function function,
+                                          void *user,
+                                          pinlane_ticket **ticket);
+
+/**
  * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
  * `options` may be NULL: the defaults. Page-locks nothing yet.
  *
@@ -1927,6 +2231,206 @@ pinlane_status pinlane_pool_stats_text(const pinlane_pool *pool,
                                        size_t *needed);
 
 /**
+ * Starts threads that pull batches from `producer` and copy them to the device of `stream`, for
+ * work on that stream. Writes the pipeline to `prefetch`. The caller frees it with
+ * `pinlane_prefetch_free`. `options` may be NULL: the defaults. Does not wait for the first batch.
+ *
+ * Batches that are filled, and those of a few KiB, go through blocks of `pool`, two for each
+ * thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
+ * `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
+ * `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
+ * of an unknown size or flag. After an error no function of the producer is called any more; some
+ * may have been called.
+ *
+ * # Safety
+ *
+ * - `producer` is NULL or points to an initialised struct whose `size` member is right. Its
+ *   functions may be called as it says, on any thread, until `pinlane_prefetch_free` returns `OK`.
+ *   They do not unwind. What they write is as it says.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `prefetch` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_create(const pinlane_pool *pool,
+                                       const pinlane_stream *stream,
+                                       const pinlane_producer *producer,
+                                       const pinlane_prefetch_options *options,
+                                       pinlane_prefetch **prefetch);
+
+/**
+ * Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
+ * `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
+ * until the batch is on its way, and makes the stream wait, on the device, until it is there.
+ *
+ * Work on the stream is ordered after the copy, also work that pinlane does not know of. Work on
+ * other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer does not
+ * wait: its memory serves a later batch, behind all that the stream has been given by then.
+ *
+ * What went wrong with a batch takes its place, and the next call gives the next batch. Status
+ * `PRODUCER` if the producer failed, `END` if there are no more batches, `CANCELLED` if another
+ * thread frees the prefetch meanwhile.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY` while another call asks for a batch, `FORKED_PROCESS`,
+ * `OUT_OF_DEVICE_MEMORY`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `DEVICE_LOST`, `CUDA`;
+ * `INVALID_VALUE` if `batch` is NULL, or two slices of a batch have one name. `STREAM_CAPTURING`,
+ * `WRONG_THREAD`, `UNSUPPORTED` inside a host function: the batch is kept for the next call.
+ *
+ * # Safety
+ *
+ * - `batch` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_next(const pinlane_prefetch *prefetch,
+                                     pinlane_device_buffer **batch);
+
+/**
+ * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no batch
+ * is ready then; it is left for a later call.
+ *
+ * # Safety
+ *
+ * - `batch` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_next_timeout(const pinlane_prefetch *prefetch,
+                                             uint64_t microseconds,
+                                             pinlane_device_buffer **batch);
+
+/**
+ * As `pinlane_prefetch_next`, but gives the batch to `prefetched`, with `user`, when it is on its
+ * way. Does not block. Until then other calls that ask for a batch get `BUSY`. `request`, with
+ * which the call can be withdrawn, may be NULL; the batch is then left for a later call.
+ *
+ * If this call succeeds, `prefetched` is called exactly once, perhaps before this call returns. If
+ * it fails, `prefetched` is never called. `prefetched` gets the statuses of
+ * `pinlane_prefetch_next`, and `CANCELLED`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL.
+ *
+ * # Safety
+ *
+ * - `prefetched` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_next_async(const pinlane_prefetch *prefetch,
+                                           pinlane_prefetched prefetched,
+                                           void *user,
+                                           pinlane_request **request);
+
+/**
+ * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may ask
+ * at any time. The counters are read one by one: while the pipeline runs they may be of different
+ * moments. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
+ *
+ * # Safety
+ *
+ * - `progress` is NULL or points to a struct whose `size` member is set and right.
+ */
+pinlane_status pinlane_prefetch_get_progress(const pinlane_prefetch *prefetch,
+                                             pinlane_prefetch_progress *progress);
+
+/**
+ * Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
+ * that are being called have returned, and every batch that was begun is released: then none is
+ * called any more. Copies that the threads are making are finished. Batches that the consumer has
+ * live on. A call on another thread that waits for a batch returns `CANCELLED`.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
+ * a function of the prefetch's own producer, or inside a host function: nothing has happened.
+ */
+pinlane_status pinlane_prefetch_free(pinlane_prefetch *prefetch);
+
+/**
+ * Writes the batch's place in the order in which the producer began them, from 0, to `index`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer that
+ * no prefetch gave, or `index` is NULL.
+ *
+ * # Safety
+ *
+ * - `index` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch,
+                                          uint64_t *index);
+
+/**
+ * Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
+ * `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
+ *
+ * Statuses: as for `pinlane_device_batch_index`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_ticket(const pinlane_device_buffer *batch,
+                                           pinlane_ticket **ticket);
+
+/**
+ * Writes the number of the batch's slices to `count`.
+ *
+ * Statuses: as for `pinlane_device_batch_index`.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_count(const pinlane_device_buffer *batch, size_t *count);
+
+/**
+ * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
+ * A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
+ * which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
+ * producer described them.
+ *
+ * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+ * `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_name(const pinlane_device_buffer *batch,
+                                         size_t number,
+                                         char *buffer,
+                                         size_t capacity,
+                                         size_t *needed);
+
+/**
+ * Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of
+ * its element's size, and to `bytes` how large it is. An unnamed slice has its number as name.
+ *
+ * Statuses: as for `pinlane_device_batch_index`; `INVALID_VALUE` also if the batch has no slice of
+ * that name, or a pointer is NULL.
+ *
+ * # Safety
+ *
+ * - `name` is NULL or points to a string.
+ * - `offset` and `bytes` are each NULL or point to a variable.
+ */
+pinlane_status pinlane_device_batch_slice(const pinlane_device_buffer *batch,
+                                          const char *name,
+                                          size_t *offset,
+                                          size_t *bytes);
+
+/**
+ * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
+ * callback has been called already, or is being called, nothing happens. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
+ */
+pinlane_status pinlane_request_cancel(const pinlane_request *request);
+
+/**
+ * Frees the handle; NULL is a no-op. The request goes on, and its callback is called.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
+ */
+pinlane_status pinlane_request_free(pinlane_request *request);
+
+/**
  * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
  * when `src` may be reused; the ticket tells when the data has arrived. Ordered on `stream`; the
  * caller orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes`
@@ -2066,6 +2570,12 @@ pinlane_status pinlane_set_last_error(pinlane_status status,
 int32_t pinlane_last_cuda_error(void);
 
 /**
+ * What the program's own producer returned, behind this thread's last pinlane call that failed; 0
+ * if no function of a `pinlane_producer` was the cause.
+ */
+int32_t pinlane_last_producer_error(void);
+
+/**
  * The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
  * that is no status. A constant string, never NULL.
  */
@@ -2122,6 +2632,17 @@ pinlane_status pinlane_stream_borrow(const pinlane_device *device,
  * - `cuda_stream` is NULL or points to a variable.
  */
 pinlane_status pinlane_stream_native(const pinlane_stream *stream, void **cuda_stream);
+
+/**
+ * Writes the number of the device that the stream belongs to to `ordinal`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
+ *
+ * # Safety
+ *
+ * - `ordinal` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_device_ordinal(const pinlane_stream *stream, int32_t *ordinal);
 
 /**
  * Blocks until everything that was enqueued on the stream before the call is complete.
@@ -2184,6 +2705,12 @@ pinlane_status pinlane_stream_free(pinlane_stream *stream);
 pinlane_status pinlane_ticket_wait(const pinlane_ticket *ticket);
 
 /**
+ * As `pinlane_ticket_wait`, but blocks for at most `microseconds`. Status `TIMED_OUT` if the
+ * operation is still pending then.
+ */
+pinlane_status pinlane_ticket_wait_timeout(const pinlane_ticket *ticket, uint64_t microseconds);
+
+/**
  * Writes 1 to `done` if the operation is complete, 0 if it is pending. Does not block.
  *
  * Statuses: as for `pinlane_ticket_wait`; `INVALID_VALUE` if `done` is NULL.
@@ -2193,6 +2720,26 @@ pinlane_status pinlane_ticket_wait(const pinlane_ticket *ticket);
  * - `done` is NULL or points to a variable.
  */
 pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *done);
+
+/**
+ * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does not
+ * block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn, may be
+ * NULL.
+ *
+ * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
+ * it fails, `completed` is never called.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL.
+ *
+ * # Safety
+ *
+ * - `completed` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_ticket_on_complete(const pinlane_ticket *ticket,
+                                          pinlane_completed completed,
+                                          void *user,
+                                          pinlane_request **request);
 
 /**
  * Frees the handle; NULL is a no-op. The operation continues.
@@ -2357,7 +2904,7 @@ pinlane_status pinlane_checksum(const void *data,
                                 uint64_t *sum);
 
 #ifdef __cplusplus
-}  // extern "C"
-#endif  // __cplusplus
+} // extern "C"
+#endif
 
-#endif  /* PINLANE_PINLANE_H */
+#endif /* PINLANE_PINLANE_H */

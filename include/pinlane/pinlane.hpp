@@ -23,14 +23,17 @@
 ///
 /// - **Ownership.** The owning types are move-only. Their destructors free and never throw; a
 ///   buffer may be destroyed in the middle of a copy. A destructor blocks only for registered
-///   memory, and for the last owner of a pool or of its buffers. Objects keep alive what they were
-///   made from, so they may be destroyed in any order. `get()` lends the handle of the C interface,
-///   `release()` gives it up, and an explicit constructor takes one over.
+///   memory, for a `prefetch`, and for the last owner of a pool or of its buffers. Objects keep
+///   alive what they were made from, so they may be destroyed in any order. `get()` lends the handle
+///   of the C interface, `release()` gives it up, and an explicit constructor takes one over.
 /// - **Empty objects.** A default-constructed or moved-from object is empty: `get()` is NULL, and
 ///   calls on it fail with `PINLANE_STATUS_INVALID_HANDLE`.
 /// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,
 ///   whose first argument is `std::nothrow`. It returns the status and never throws. With
 ///   `-fno-exceptions` the throwing form prints its message and aborts.
+/// - **Callbacks** must not throw. Producers of a `prefetch` may.
+/// - **Coroutines.** With C++20, `co_await` takes tickets, `alloc_async` and `next_async`; see
+///   cpp/request.hpp for the thread that resumes.
 /// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. With
 ///   cpp/cuda_resource.hpp, which this header does not include, it is a resource of libcu++ too.
 /// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a
@@ -48,6 +51,9 @@
 #include "cpp/emulator.hpp"
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"
+#include "cpp/host_batch.hpp"
+#include "cpp/prefetch.hpp"
+#include "cpp/request.hpp"
 #include "cpp/resource.hpp"
 #include "cpp/sides.hpp"
 #include "cpp/staging.hpp"

@@ -113,6 +113,26 @@ pub unsafe extern "C" fn pinlane_device_ordinal(
         .give("pinlane_device_ordinal", || Ok(handle::get(device)?.ordinal()))
 }
 
+/// Writes 1 to `same` if both handles are of one device, else 0.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
+///
+/// # Safety
+///
+/// - `same` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_is_same(
+    device: *const pinlane_device,
+    other: *const pinlane_device,
+    same: *mut i32,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `same`.
+    unsafe { Out::new("same", same) }.give("pinlane_device_is_same", || {
+        let device = handle::get(device)?;
+        Ok((*device == *handle::get(other)?).into())
+    })
+}
+
 /// Writes the device's free and total memory, in bytes.
 ///
 /// Statuses: `INVALID_HANDLE`, `DEVICE_LOST`, `FORKED_PROCESS`; `INVALID_VALUE` if an output is

@@ -1,13 +1,17 @@
 //! Buffers in device memory.
 
 use std::ffi::c_void;
+use std::ops::{Deref, DerefMut};
 
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
+use super::memory::check_memory;
 use super::pointer::Out;
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
+use crate::driver::DevicePtr;
 use crate::memory::DeviceBuf;
+use crate::prefetch::DeviceBatch;
 
 /// A buffer in the memory of a device. It knows which work uses it, as a `pinlane_buffer` does. Any
 /// thread may use it, one at a time: a call that conflicts with another thread's at the same moment
@@ -16,8 +20,45 @@ pub struct pinlane_device_buffer {
     _opaque: [u8; 0],
 }
 
-// The handle's notes are the size and the address.
-handle_type!(pinlane_device_buffer: DeviceBuf<u8>, "device buffer", table 6, shared: false);
+handle_type!(pinlane_device_buffer: DeviceBuffer, "device buffer", table 6, shared: false);
+
+/// The object of a device buffer's handle.
+pub enum DeviceBuffer {
+    /// Allocated for the program, or lent by it.
+    Own(DeviceBuf<u8>),
+    /// What a pipeline has copied.
+    Batch(DeviceBatch),
+}
+
+impl DeviceBuffer {
+    /// The handle's notes are the size and the address.
+    pub(super) fn into_handle(self) -> *mut pinlane_device_buffer {
+        let notes = [self.len(), self.as_device_ptr() as usize];
+        handle::create_noted(self, notes)
+    }
+}
+
+impl Deref for DeviceBuffer {
+    type Target = DeviceBuf<u8>;
+
+    #[inline]
+    fn deref(&self) -> &DeviceBuf<u8> {
+        match self {
+            DeviceBuffer::Own(buffer) => buffer,
+            DeviceBuffer::Batch(batch) => batch.buffer(),
+        }
+    }
+}
+
+impl DerefMut for DeviceBuffer {
+    #[inline]
+    fn deref_mut(&mut self) -> &mut DeviceBuf<u8> {
+        match self {
+            DeviceBuffer::Own(buffer) => buffer,
+            DeviceBuffer::Batch(batch) => batch.buffer_mut(),
+        }
+    }
+}
 
 /// Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`. The
 /// caller frees it with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait
@@ -37,9 +78,41 @@ pub unsafe extern "C" fn pinlane_device_buffer_alloc(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
     unsafe { Out::new("buffer", buffer) }.give("pinlane_device_buffer_alloc", || {
-        let made = handle::get(device)?.alloc::<u8>(bytes)?;
-        let address = made.as_device_ptr() as usize;
-        Ok(handle::create_noted(made, [bytes, address]))
+        Ok(DeviceBuffer::Own(handle::get(device)?.alloc(bytes)?).into_handle())
+    })
+}
+
+/// Makes a buffer of `bytes` of the caller's own device memory, at `pointer`, and writes it to
+/// `buffer`. It serves as one that pinlane has allocated: its uses are ordered and waited for. The
+/// caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
+/// block. `pointer` may be NULL if `bytes` is 0.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pointer` or `buffer` is NULL,
+/// or no memory is that large.
+///
+/// # Safety
+///
+/// - `bytes` from `pointer` on lie in one allocation on this device. It stays allocated until
+///   everything that was enqueued through the buffer is complete, also after the buffer is freed.
+/// - Work on the memory that was enqueued elsewhere before this call is complete, or ordered before
+///   the streams that the buffer is used on. The caller orders later work that is enqueued
+///   elsewhere, with `pinlane_foreign_begin` for example.
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_buffer_borrow(
+    device: *const pinlane_device,
+    pointer: *mut c_void,
+    bytes: usize,
+    buffer: *mut *mut pinlane_device_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { Out::new("buffer", buffer) }.give("pinlane_device_buffer_borrow", || {
+        let device = handle::get(device)?;
+        check_memory(pointer, bytes)?;
+        let address = pointer.addr() as DevicePtr;
+        // SAFETY: the caller's first two preconditions; bytes need no alignment.
+        let borrowed = unsafe { device.borrow_memory(address, bytes) }?;
+        Ok(DeviceBuffer::Own(borrowed).into_handle())
     })
 }
 
@@ -94,7 +167,7 @@ pub extern "C" fn pinlane_device_buffer_acquire(
 ) -> pinlane_status {
     boundary("pinlane_device_buffer_acquire", || {
         let mut buffer = handle::get_mut(buffer)?;
-        handle::get(stream)?.acquire(&mut *buffer)
+        handle::get(stream)?.acquire(&mut **buffer)
     })
 }
 
@@ -111,12 +184,13 @@ pub extern "C" fn pinlane_device_buffer_record_use(
 ) -> pinlane_status {
     boundary("pinlane_device_buffer_record_use", || {
         let mut buffer = handle::get_mut(buffer)?;
-        handle::get(stream)?.record_use(&mut *buffer)
+        handle::get(stream)?.record_use(&mut **buffer)
     })
 }
 
 /// Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
-/// freed in stream order, after its last use.
+/// freed in stream order, after its last use. That of a batch serves a later one. The caller's own,
+/// of `pinlane_device_buffer_borrow`, is not freed.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
 #[unsafe(no_mangle)]

@@ -14,7 +14,7 @@
 //!   borrowed for ever.
 
 use super::buffer::{HostBuffer, pinlane_buffer};
-use super::device_buffer::pinlane_device_buffer;
+use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, layout};
 use super::status::{boundary, pinlane_status, refused};
@@ -22,8 +22,8 @@ use super::stream::pinlane_stream;
 use super::table::{Alone, Shared};
 use super::ticket::pinlane_ticket;
 use crate::error::{ErrorKind, Result};
+use crate::memory::Operand;
 use crate::memory::sealed::{Sealed, SealedMut};
-use crate::memory::{DeviceBuf, Operand};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
@@ -66,8 +66,8 @@ pub struct Foreign {
 enum Held {
     Reads(Shared<HostBuffer>),
     Writes(Alone<HostBuffer>),
-    ReadsOnDevice(Shared<DeviceBuf<u8>>),
-    WritesOnDevice(Alone<DeviceBuf<u8>>),
+    ReadsOnDevice(Shared<DeviceBuffer>),
+    WritesOnDevice(Alone<DeviceBuffer>),
 }
 
 impl Held {

@@ -18,18 +18,23 @@
 
 #![allow(non_camel_case_types)]
 
+mod alloc_async;
 mod batch;
 mod buffer;
+mod cuda_error;
 mod device;
 mod device_buffer;
 mod emulator;
 mod file;
 mod foreign;
 mod handle;
+mod host_function;
 mod memory;
 mod pointer;
 mod pool;
 mod pool_stats;
+mod prefetch;
+mod request;
 mod slice;
 mod staging;
 mod status;

@@ -9,7 +9,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use super::prefetch::Failure;
 use crate::error::{Context, Error, ErrorKind, Result};
+use crate::prefetch::PRODUCERS_OWN;
 use crate::process::discard_panic;
 
 /// What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
@@ -58,6 +60,12 @@ pub const PINLANE_STATUS_CUDA: pinlane_status = 18;
 pub const PINLANE_STATUS_TIMED_OUT: pinlane_status = 19;
 /// A file could not be opened or read, or ended early.
 pub const PINLANE_STATUS_IO: pinlane_status = 20;
+/// There is nothing more to get.
+pub const PINLANE_STATUS_END: pinlane_status = 21;
+/// The program's own producer failed: see `pinlane_last_producer_error`.
+pub const PINLANE_STATUS_PRODUCER: pinlane_status = 22;
+/// The call was withdrawn before it had an outcome.
+pub const PINLANE_STATUS_CANCELLED: pinlane_status = 23;
 
 fn status_of(kind: ErrorKind) -> pinlane_status {
     match kind {
@@ -77,11 +85,13 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
         ErrorKind::DeviceLost => PINLANE_STATUS_DEVICE_LOST,
         ErrorKind::Busy => PINLANE_STATUS_BUSY,
         ErrorKind::InvalidHandle => PINLANE_STATUS_INVALID_HANDLE,
-        // No C function runs a producer.
-        ErrorKind::Panic | ErrorKind::Producer => PINLANE_STATUS_PANIC,
+        ErrorKind::Panic => PINLANE_STATUS_PANIC,
         ErrorKind::Cuda => PINLANE_STATUS_CUDA,
         ErrorKind::TimedOut => PINLANE_STATUS_TIMED_OUT,
         ErrorKind::Io => PINLANE_STATUS_IO,
+        ErrorKind::End => PINLANE_STATUS_END,
+        ErrorKind::Producer => PINLANE_STATUS_PRODUCER,
+        ErrorKind::Cancelled => PINLANE_STATUS_CANCELLED,
     }
 }
 
@@ -102,7 +112,7 @@ const fn c_string(text: &'static str) -> &'static CStr {
     }
 }
 
-const NAMES: [(&CStr, &CStr); 21] = names! {
+const NAMES: [(&CStr, &CStr); 24] = names! {
     OK "The call did what it promises."
     INVALID_VALUE "An argument is outside what the function accepts."
     LENGTH_MISMATCH "The lengths of a copy's two sides, or of a pattern and its range, do not fit."
@@ -124,6 +134,9 @@ const NAMES: [(&CStr, &CStr); 21] = names! {
     CUDA "Another failure that the CUDA runtime reported: see pinlane_last_cuda_error."
     TIMED_OUT "The call waited for as long as it was allowed to."
     IO "A file could not be opened or read, or ended early."
+    END "There is nothing more to get."
+    PRODUCER "The program's own producer failed: see pinlane_last_producer_error."
+    CANCELLED "The call was withdrawn before it had an outcome."
 };
 
 fn name_of(status: pinlane_status) -> &'static CStr {
@@ -143,6 +156,7 @@ thread_local! {
     /// These need no destructor, so they outlive `LAST` when the thread ends.
     static STATUS: Cell<pinlane_status> = const { Cell::new(PINLANE_STATUS_OK) };
     static CUDA_ERROR: Cell<i32> = const { Cell::new(0) };
+    static PRODUCER_ERROR: Cell<i32> = const { Cell::new(0) };
 }
 
 enum Last {
@@ -179,7 +193,7 @@ fn message(function: &str, error: &Error) -> String {
 }
 
 /// What remedies of the Rust code name, and what it is called in C.
-const REMEDIES: [(&str, &str); 8] = [
+const REMEDIES: [(&str, &str); 9] = [
     ("Device::available()", "pinlane_device_count"),
     ("Device::emulated()", "pinlane_emulator_create"),
     ("Device::open", "pinlane_device_open"),
@@ -188,6 +202,7 @@ const REMEDIES: [(&str, &str); 8] = [
     ("drop buffers", "free buffers"),
     ("call alloc,", "call pinlane_buffer_alloc,"),
     ("with alloc_timeout", "with pinlane_buffer_alloc_timeout"),
+    (PRODUCERS_OWN, "pinlane_last_producer_error() is what the producer returned"),
 ];
 
 /// An error that the C interface finds itself. The boundary names the function.
@@ -206,19 +221,26 @@ pub(super) fn boundary(
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => PINLANE_STATUS_OK,
         Ok(Err(error)) => report(function, error),
-        Err(payload) => panicked(function, payload),
+        Err(payload) => report(function, panicked(payload)),
     }
 }
 
+/// A panic as an error. Ends it.
 #[cold]
-fn panicked(function: &'static str, payload: Box<dyn Any + Send>) -> pinlane_status {
+pub(super) fn panicked(payload: Box<dyn Any + Send>) -> Error {
     let text = payload.downcast_ref::<&str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     let context = format!("a panic was caught: {}", text.unwrap_or("no message"));
-    let status =
-        report(function, refused(ErrorKind::Panic, context, "report it as a bug of pinlane"));
     discard_panic(payload);
-    status
+    refused(ErrorKind::Panic, context, "report it as a bug of pinlane")
+}
+
+/// What a callback is told of an outcome. An error becomes its thread's message.
+pub(super) fn told<T>(function: &'static str, outcome: Result<T>) -> (pinlane_status, Option<T>) {
+    match outcome {
+        Ok(value) => (PINLANE_STATUS_OK, Some(value)),
+        Err(error) => (report(function, error), None),
+    }
 }
 
 #[cold]
@@ -226,6 +248,7 @@ fn report(function: &'static str, error: Error) -> pinlane_status {
     let status = status_of(error.kind());
     STATUS.set(status);
     CUDA_ERROR.set(error.cuda_code().map_or(0, |code| code.0));
+    PRODUCER_ERROR.set(Failure::code_behind(&error));
     keep(Last::Failed(function, error));
     status
 }
@@ -234,6 +257,19 @@ fn keep(last: Last) {
     // The old value drops after the slot is free: its drop may call pinlane. While the thread ends
     // there is no slot; then only the status is kept.
     drop(LAST.try_with(|slot| slot.replace(last)));
+}
+
+/// What the caller's own function returns, and the message of the last pinlane call that failed in
+/// it.
+pub(super) fn call_and_listen(function: impl FnOnce() -> i32) -> (i32, Option<String>) {
+    keep(Last::Nothing);
+    let returned = function();
+    let said = LAST.try_with(|slot| {
+        let mut last = slot.borrow_mut();
+        let (text, made_of) = last.message();
+        (text.to_string_lossy().into_owned(), made_of)
+    });
+    (returned, said.ok().map(|(text, _made_of)| text).filter(|text| !text.is_empty()))
 }
 
 /// The message of this thread's last pinlane call that failed: which call, what was found, what to
@@ -271,6 +307,7 @@ pub unsafe extern "C" fn pinlane_set_last_error(
     };
     STATUS.set(status);
     CUDA_ERROR.set(0);
+    PRODUCER_ERROR.set(0);
     keep(Last::Message(text.to_owned()));
     status
 }
@@ -280,6 +317,13 @@ pub unsafe extern "C" fn pinlane_set_last_error(
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_last_cuda_error() -> i32 {
     CUDA_ERROR.get()
+}
+
+/// What the program's own producer returned, behind this thread's last pinlane call that failed; 0
+/// if no function of a `pinlane_producer` was the cause.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_last_producer_error() -> i32 {
+    PRODUCER_ERROR.get()
 }
 
 /// The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
@@ -334,10 +378,11 @@ mod tests {
 
     #[test]
     fn every_status_has_its_own_name() {
-        let names: std::collections::BTreeSet<_> = (0..=PINLANE_STATUS_IO).map(name_of).collect();
-        assert_eq!(names.len(), 21);
+        let names: std::collections::BTreeSet<_> =
+            (0..=PINLANE_STATUS_CANCELLED).map(name_of).collect();
+        assert_eq!(names.len(), NAMES.len());
         assert_eq!(name_of(-1), c"PINLANE_STATUS_UNKNOWN");
         assert_eq!(name_of(PINLANE_STATUS_BUSY), c"PINLANE_STATUS_BUSY");
-        assert_eq!(name_of(PINLANE_STATUS_IO), c"PINLANE_STATUS_IO");
+        assert_eq!(name_of(PINLANE_STATUS_CANCELLED), c"PINLANE_STATUS_CANCELLED");
     }
 }

@@ -108,6 +108,23 @@ pub unsafe extern "C" fn pinlane_stream_native(
         .give("pinlane_stream_native", || Ok(handle::get(stream)?.as_raw()))
 }
 
+/// Writes the number of the device that the stream belongs to to `ordinal`.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
+///
+/// # Safety
+///
+/// - `ordinal` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_stream_device_ordinal(
+    stream: *const pinlane_stream,
+    ordinal: *mut i32,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ordinal`.
+    unsafe { Out::new("ordinal", ordinal) }
+        .give("pinlane_stream_device_ordinal", || Ok(handle::get(stream)?.device_ordinal()))
+}
+
 /// Blocks until everything that was enqueued on the stream before the call is complete.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the

@@ -1,8 +1,12 @@
 //! Tickets: they tell when an operation is complete.
 
+use std::ffi::c_void;
+use std::time::Duration;
+
 use super::handle::{self, handle_type};
-use super::pointer::Out;
-use super::status::{boundary, pinlane_status};
+use super::pointer::{self, Out};
+use super::request::{User, pinlane_request};
+use super::status::{boundary, pinlane_status, told};
 use crate::error::Result;
 use crate::ticket::Ticket;
 
@@ -42,6 +46,18 @@ pub extern "C" fn pinlane_ticket_wait(ticket: *const pinlane_ticket) -> pinlane_
     boundary("pinlane_ticket_wait", || handle::get(ticket)?.wait())
 }
 
+/// As `pinlane_ticket_wait`, but blocks for at most `microseconds`. Status `TIMED_OUT` if the
+/// operation is still pending then.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_ticket_wait_timeout(
+    ticket: *const pinlane_ticket,
+    microseconds: u64,
+) -> pinlane_status {
+    boundary("pinlane_ticket_wait_timeout", || {
+        handle::get(ticket)?.wait_timeout(Duration::from_micros(microseconds))
+    })
+}
+
 /// Writes 1 to `done` if the operation is complete, 0 if it is pending. Does not block.
 ///
 /// Statuses: as for `pinlane_ticket_wait`; `INVALID_VALUE` if `done` is NULL.
@@ -57,6 +73,49 @@ pub unsafe extern "C" fn pinlane_ticket_is_done(
     // SAFETY: the caller's precondition on `done`.
     unsafe { Out::new("done", done) }
         .give("pinlane_ticket_is_done", || Ok(handle::get(ticket)?.is_done()?.into()))
+}
+
+/// Told that an operation is complete, with `user` as it was given. `status` is `OK`, or the error
+/// of the operation or the device, whose message `pinlane_last_error()` gives, or `CANCELLED`.
+///
+/// It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+/// It must not unwind (by a C++ exception or otherwise).
+pub type pinlane_completed =
+    Option<unsafe extern "C" fn(user: *mut c_void, status: pinlane_status)>;
+
+/// Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does not
+/// block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn, may be
+/// NULL.
+///
+/// If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
+/// it fails, `completed` is never called.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL.
+///
+/// # Safety
+///
+/// - `completed` may be called with `user`, on any thread, and does not unwind.
+/// - `request` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_ticket_on_complete(
+    ticket: *const pinlane_ticket,
+    completed: pinlane_completed,
+    user: *mut c_void,
+    request: *mut *mut pinlane_request,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_ticket_on_complete";
+    // SAFETY: the caller's precondition on `request`.
+    unsafe { Out::new("request", request) }.start(FUNCTION, || {
+        let ticket = Ticket::clone(&*handle::get(ticket)?);
+        let completed = completed.ok_or_else(|| pointer::null("completed"))?;
+        let user = User(user);
+        let tell = move |outcome| {
+            let (status, _) = told(FUNCTION, outcome);
+            // SAFETY: the caller's precondition on `completed`.
+            unsafe { completed(user.get(), status) };
+        };
+        Ok((ticket, Box::new(tell) as _))
+    })
 }
 
 /// Frees the handle; NULL is a no-op. The operation continues.

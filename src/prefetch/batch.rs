@@ -1,6 +1,8 @@
 //! What the consumer gets.
 
 use std::fmt;
+#[cfg(feature = "capi")]
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::Pod;
@@ -8,6 +10,8 @@ use bytemuck::Pod;
 use super::copy::Copied;
 use super::shelf::{Set, Shelf};
 use crate::error::Result;
+#[cfg(feature = "capi")]
+use crate::memory::DeviceBuf;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::ticket::Ticket;
 
@@ -76,6 +80,24 @@ impl DeviceBatch {
         let Set { parts, buffer } = self.set.as_mut().expect("there until drop");
         let part = parts.get("DeviceBatch::slice_mut", name)?;
         buffer.slice_mut(part.start..part.end())?.cast()
+    }
+}
+
+/// For the C interface, where a batch is one buffer and its slices are ranges.
+#[cfg(feature = "capi")]
+impl DeviceBatch {
+    pub(crate) fn buffer(&self) -> &DeviceBuf<u8> {
+        &self.set().buffer
+    }
+
+    pub(crate) fn buffer_mut(&mut self) -> &mut DeviceBuf<u8> {
+        &mut self.set.as_mut().expect("there until drop").buffer
+    }
+
+    /// The bytes of the slice of that name, in the buffer.
+    pub(crate) fn range(&self, name: &str) -> Result<Range<usize>> {
+        let part = self.set().parts.get("DeviceBatch::slice", name)?;
+        Ok(part.start..part.end())
     }
 }
 

@@ -6,6 +6,7 @@ use std::iter::FusedIterator;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
 
 use super::batch::DeviceBatch;
 use super::core::{Core, Head, Outcome};
@@ -41,6 +42,21 @@ pub struct Batches {
     ended: bool,
 }
 
+/// Ends a pipeline, from any thread.
+#[cfg(feature = "capi")]
+pub(crate) struct StopSwitch(Arc<Core>);
+
+#[cfg(feature = "capi")]
+impl StopSwitch {
+    pub(crate) fn stop(&self) {
+        self.0.stop();
+    }
+
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.0.is_stopped()
+    }
+}
+
 impl Batches {
     pub(super) fn new(
         core: Arc<Core>,
@@ -51,10 +67,26 @@ impl Batches {
         Batches { core, shelf, stream, progress, ended: false }
     }
 
+    /// What ends the pipeline while another thread waits for a batch.
+    #[cfg(feature = "capi")]
+    pub(crate) fn stop_switch(&self) -> StopSwitch {
+        StopSwitch(self.core.clone())
+    }
+
     /// The counters; clones of them live on their own.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.progress.clone()
+    }
+
+    /// As [`next`](Iterator::next), but blocks for no longer than `timeout`. Then the item is an error
+    /// of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch is left for a later call.
+    ///
+    /// # Panics
+    ///
+    /// With the panic of the producer, in its place.
+    pub fn next_timeout(&mut self, timeout: Duration) -> Option<Result<DeviceBatch>> {
+        self.next_by(Instant::now().checked_add(timeout))
     }
 
     /// As [`next`](Iterator::next), for an asynchronous task: waiting for the workers does not
@@ -76,6 +108,17 @@ impl Batches {
             },
             Ok(false) => Poll::Ready(None),
             Err(error) => Poll::Ready(Some(Err(error))),
+        }
+    }
+
+    fn next_by(&mut self, deadline: Option<Instant>) -> Option<Result<DeviceBatch>> {
+        match self.begin() {
+            Ok(true) => match self.core.wait(deadline) {
+                Head::Pending => Some(Err(timed_out())),
+                head => self.finish(head),
+            },
+            Ok(false) => None,
+            Err(error) => Some(Err(error)),
         }
     }
 
@@ -120,6 +163,10 @@ impl Batches {
     }
 }
 
+fn timed_out() -> Error {
+    Error::new(ErrorKind::TimedOut, NEXT, "no batch is ready", "call again, or with more time")
+}
+
 /// Whether a call may succeed at another moment, or on another thread.
 fn is_callers_doing(error: &Error) -> bool {
     use ErrorKind::{StreamCapturing, Unsupported, WrongThread};
@@ -130,14 +177,7 @@ impl Iterator for Batches {
     type Item = Result<DeviceBatch>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        match self.begin() {
-            Ok(true) => {
-                let head = self.core.wait();
-                self.finish(head)
-            }
-            Ok(false) => None,
-            Err(error) => Some(Err(error)),
-        }
+        self.next_by(None)
     }
 }
 

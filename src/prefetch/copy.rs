@@ -27,6 +27,9 @@ use crate::ticket::Ticket;
 
 const OPERATION: &str = "Prefetch";
 
+/// What to do about an error of the producer.
+pub(crate) const PRODUCERS_OWN: &str = "look at the error's source, which is the producer's own";
+
 /// A batch whose copy has been enqueued.
 pub(super) struct Copied {
     pub(super) number: u64,
@@ -202,13 +205,8 @@ fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
 /// An error of the producer's own code.
 #[cold]
 fn failed(number: u64, source: Box<dyn StdError + Send + Sync>) -> Error {
-    Error::new(
-        ErrorKind::Producer,
-        OPERATION,
-        format!("batch {number}: {source}"),
-        "look at the error's source, which is the producer's own",
-    )
-    .with_source(source)
+    Error::new(ErrorKind::Producer, OPERATION, format!("batch {number}: {source}"), PRODUCERS_OWN)
+        .with_source(source)
 }
 
 #[cfg(test)]

@@ -219,14 +219,19 @@ impl Core {
         }
     }
 
-    /// For the consumer: blocks until there is something, or the end.
-    pub(super) fn wait(&self) -> Head {
+    /// For the consumer: blocks until there is something, or the end, or until `deadline`.
+    pub(super) fn wait(&self, deadline: Option<Instant>) -> Head {
         let mut state = self.state.lock();
         loop {
             match state.head() {
-                Head::Pending => state = self.ready.wait(state),
+                Head::Pending => {}
                 head => return head,
             }
+            state = match deadline.map(|at| at.saturating_duration_since(Instant::now())) {
+                None => self.ready.wait(state),
+                Some(Duration::ZERO) => return Head::Pending,
+                Some(left) => self.ready.wait_timeout(state, left),
+            };
         }
     }
 
@@ -256,7 +261,8 @@ impl Core {
         outcome
     }
 
-    /// Nobody will take anything any more: workers end, and what is ready is dropped.
+    /// Nobody will take anything any more: workers end, what is ready is dropped, and a consumer that
+    /// waits finds the end.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;
@@ -265,9 +271,10 @@ impl Core {
         // Slots may be asked for until the last worker has seen the end.
         state.slots = Box::new([None]);
         self.wake_workers(state, true);
+        self.ready.notify_one();
         // Each by itself: a panic of one is then none during another's.
         slots.into_iter().for_each(|slot| call_user(|| drop(slot)));
-        call_user(|| drop(waker));
+        waker.into_iter().for_each(wakers::wake);
     }
 
     pub(super) fn is_stopped(&self) -> bool {

@@ -106,7 +106,8 @@ impl<'a> Slices<'a> {
         }
     }
 
-    fn push(&mut self, name: &str, bytes: usize, size: usize, source: Option<&'a [u8]>) {
+    /// A slice of `bytes` bytes, in elements of `size`; without a source it is to be filled.
+    pub(crate) fn push(&mut self, name: &str, bytes: usize, size: usize, source: Option<&'a [u8]>) {
         match self.parts.push(name, bytes, size) {
             Ok(()) => self.sources.push(source),
             Err(error) => drop(self.error.get_or_insert(error)),
@@ -146,6 +147,15 @@ impl FillBlock<'_> {
                 "use the element type that the slice was reserved for",
             )
         })
+    }
+}
+
+#[cfg(feature = "capi")]
+impl FillBlock<'_> {
+    /// The bytes of slice number `number`.
+    pub(crate) fn bytes_of(&mut self, number: usize) -> &mut [u8] {
+        let part = &self.parts.as_slice()[number];
+        &mut self.bytes[part.start..part.end()]
     }
 }
 

@@ -43,6 +43,10 @@ use std::sync::Arc;
 
 pub use batch::DeviceBatch;
 pub use batches::Batches;
+#[cfg(feature = "capi")]
+pub(crate) use batches::StopSwitch;
+#[cfg(feature = "capi")]
+pub(crate) use copy::PRODUCERS_OWN;
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
 pub use progress::Progress;
 

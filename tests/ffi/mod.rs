@@ -70,9 +70,13 @@ fn the_c_header_compiles_alone_as_c_and_as_cpp() {
                     pinlane_staging_options f = PINLANE_STAGING_OPTIONS_INIT;\n\
                     pinlane_copy_team_options g = PINLANE_COPY_TEAM_OPTIONS_INIT;\n\
                     pinlane_emulator_usage h = PINLANE_EMULATOR_USAGE_INIT;\n\
+                    pinlane_producer i = PINLANE_PRODUCER_INIT;\n\
+                    pinlane_prefetch_options j = PINLANE_PREFETCH_OPTIONS_INIT;\n\
+                    pinlane_prefetch_progress k = PINLANE_PREFETCH_PROGRESS_INIT;\n\
                     return !(a.size == sizeof a && b.size == sizeof b && c.size == sizeof c &&\n\
                              d.size == sizeof d && e.size == sizeof e && f.size == sizeof f &&\n\
-                             g.size == sizeof g && h.size == sizeof h && PINLANE_VERSION >= 0);\n\
+                             g.size == sizeof g && h.size == sizeof h && i.size == sizeof i &&\n\
+                             j.size == sizeof j && k.size == sizeof k && PINLANE_VERSION >= 0);\n\
                   }\n";
     for (language, standards) in [(Language::C, C_STANDARDS), (Language::Cpp, CPP_STANDARDS)] {
         for compiler in Compiler::all(language) {
@@ -156,7 +160,9 @@ fn the_examples_in_c_run() {
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        for program in ["abi", "lifetimes", "pools", "slices", "batches", "emulator"] {
+        for program in
+            ["abi", "lifetimes", "pools", "slices", "batches", "emulator", "prefetch", "callbacks"]
+        {
             let program = format!("tests/ffi/c/{program}.c");
             let text = run(Language::C, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
@@ -184,12 +190,20 @@ fn the_examples_in_cpp_run() {
 #[test]
 fn the_cpp_types_keep_their_promises() {
     for standard in ["c++17", "c++20"] {
-        for program in ["types", "memory", "foreign", "transfers", "emulator"] {
+        for program in
+            ["types", "memory", "foreign", "transfers", "emulator", "prefetch", "callbacks"]
+        {
             let program = format!("tests/ffi/cpp/{program}.cpp");
             let text = run(Language::Cpp, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
         }
     }
+}
+
+#[test]
+fn the_cpp_coroutines_keep_their_promises() {
+    let text = run(Language::Cpp, "c++20", "tests/ffi/cpp/coroutines.cpp", &[]);
+    assert!(text.contains(", 0 failed"), "{text}");
 }
 
 #[test]
@@ -257,6 +271,10 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "std::vector<pinlane::upload_item>().emplace_back(std::vector<float>(values), gpu)",
         "stream.upload_batch(std::vector<pinlane::download_item>())",
         "stream.download_batch(values)",
+        "pinlane::batch_slices().slice(\"0\", std::vector<float>(values))",
+        "pinlane::batch_slices().reserve<std::string>(\"0\", 1)",
+        "pinlane::prefetch copy = pinlane::prefetch(); pinlane::prefetch other = copy",
+        "(void)pinlane::prefetch().release()",
         "stream.fill(read_only, 1.0f)",
         "stream.checksum(gpu, doubles)",
         "const auto& shared = host; (void)shared.write()",

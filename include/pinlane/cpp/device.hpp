@@ -5,6 +5,7 @@
 #define PINLANE_CPP_DEVICE_HPP
 
 #include "buffer.hpp"
+#include "request.hpp"
 #include "staging.hpp"
 
 #include <array>
@@ -111,6 +112,16 @@ public:
     return ordinal;
   }
 
+  /// Whether both are the same device.
+  [[nodiscard]] friend bool operator==(const device& one, const device& other) {
+    std::int32_t same = 0;
+    detail::check(pinlane_device_is_same(one.get(), other.get(), &same));
+    return same != 0;
+  }
+  [[nodiscard]] friend bool operator!=(const device& one, const device& other) {
+    return !(one == other);
+  }
+
   /// Free and total memory.
   [[nodiscard]] memory_info memory() const {
     memory_info info{};
@@ -156,6 +167,19 @@ public:
       buffer = device_buffer<T>(handle, count);
     }
     return status;
+  }
+
+  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It serves as
+  /// one that `alloc` gives; destroying it does not free the memory. The memory lies in one
+  /// allocation on this device, and stays allocated until everything that was enqueued through the
+  /// buffer is complete. You order work on it that is enqueued elsewhere, with `stream::foreign` for
+  /// example.
+  template <class T>
+  [[nodiscard]] device_buffer<T> borrow_memory(T* elements, std::size_t count) const {
+    pinlane_device_buffer* handle = nullptr;
+    const std::size_t bytes = detail::in_bytes(count, sizeof(T));
+    detail::check(pinlane_device_buffer_borrow(get(), elements, bytes, &handle));
+    return device_buffer<T>(handle, count);
   }
 
   /// Page-locks `count` elements of your own memory, from `elements` on, and lends them to a
@@ -303,6 +327,24 @@ public:
     return alloc_by(pinlane_buffer_alloc_timeout, count, buffer, detail::in_microseconds(timeout));
   }
 
+  /// As `alloc_timeout` without a limit, but does not block: calls `allocated` with a status and a
+  /// `pinned_buffer<T>`, which is empty unless the status is `PINLANE_STATUS_OK`. See `request`.
+  template <class T, class Allocated>
+  request alloc_async(std::size_t count, Allocated allocated) const {
+    pinlane_request* made = nullptr;
+    detail::check(start_alloc<T>(get(), count, std::move(allocated), &made));
+    return request(made);
+  }
+
+#if defined(PINLANE_CPP_COROUTINES)
+  /// The same for `co_await`, which gives the `pinned_buffer<T>`. The pool must be alive when it is
+  /// awaited.
+  template <class T>
+  [[nodiscard]] auto alloc_async(std::size_t count) const {
+    return awaitable(alloc_call<T>{get(), count});
+  }
+#endif
+
   /// Gives free memory back to the system until `keep_bytes` of it are left. Returns the number of
   /// bytes given back. Blocks while the CUDA runtime releases the memory; the runtime may wait for
   /// devices.
@@ -356,6 +398,46 @@ private:
       return pinlane_pool_stats_text(get(), format, name, buffer, capacity, needed);
     });
   }
+
+  template <class T, class Allocated>
+  static pinlane_status start_alloc(pinlane_pool* pool, std::size_t count, Allocated allocated,
+                                    pinlane_request** request) {
+    return detail::start<pinlane_status, pinlane_buffer*>(
+        [count, allocated = std::move(allocated)](pinlane_status status,
+                                                  pinlane_buffer* handle) mutable {
+          allocated(status, pinned_buffer<T>(handle, handle != nullptr ? count : 0));
+        },
+        request, [&](auto... call) {
+          return pinlane_buffer_alloc_async(pool, detail::in_bytes(count, sizeof(T)), call...);
+        });
+  }
+
+#if defined(PINLANE_CPP_COROUTINES)
+  template <class T>
+  struct alloc_call {
+    using outcome = std::pair<std::optional<error>, pinned_buffer<T>>;
+
+    pinlane_pool* pool;
+    std::size_t count;
+
+    [[nodiscard]] static bool is_done() noexcept { return false; }
+
+    template <class Tell>
+    pinlane_status start(Tell tell, pinlane_request** request) const {
+      auto told = [tell = std::move(tell)](pinlane_status status, pinned_buffer<T> buffer) mutable {
+        tell(outcome(detail::failure_of(status), std::move(buffer)));
+      };
+      return start_alloc<T>(pool, count, std::move(told), request);
+    }
+
+    static pinned_buffer<T> result(outcome told) {
+      if (told.first) {
+        detail::fail(*told.first);
+      }
+      return std::move(told.second);
+    }
+  };
+#endif
 
   template <class Alloc, class T, class... Options>
   pinlane_status alloc_by(Alloc function, std::size_t count, pinned_buffer<T>& buffer,

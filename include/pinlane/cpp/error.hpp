@@ -23,7 +23,7 @@ public:
   /// The error of this thread's last pinlane call, which returned `status`.
   explicit error(pinlane_status status)
       : std::runtime_error(pinlane_last_error()), m_status(status),
-        m_cuda_error(pinlane_last_cuda_error()) {}
+        m_cuda_error(pinlane_last_cuda_error()), m_producer_error(pinlane_last_producer_error()) {}
 
   /// The error of a check in these headers.
   error(pinlane_status status, const std::string& message)
@@ -35,10 +35,29 @@ public:
   /// The `cudaError_t` behind it; 0 if the CUDA runtime was not the cause.
   [[nodiscard]] int cuda_error() const noexcept { return m_cuda_error; }
 
+  /// What a function of a `pinlane_producer` returned; 0 if none was the cause.
+  [[nodiscard]] int producer_error() const noexcept { return m_producer_error; }
+
 private:
   pinlane_status m_status;
   int m_cuda_error = 0;
+  int m_producer_error = 0;
 };
+
+/// The name of a status, such as "PINLANE_STATUS_BUSY".
+[[nodiscard]] inline const char* status_name(pinlane_status status) noexcept {
+  return pinlane_status_name(status);
+}
+
+/// The CUDA runtime's own name of a `cudaError_t`, such as "cudaErrorMemoryAllocation".
+[[nodiscard]] inline const char* cuda_error_name(int cuda_error) noexcept {
+  return pinlane_cuda_error_name(cuda_error);
+}
+
+/// Whether a `cudaError_t` tells of a corrupted context: then the process must end.
+[[nodiscard]] inline bool cuda_error_is_sticky(int cuda_error) noexcept {
+  return pinlane_cuda_error_is_sticky(cuda_error) != 0;
+}
 
 namespace detail {
 

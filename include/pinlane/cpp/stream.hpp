@@ -13,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <new>
 #include <string>
 #include <type_traits>
@@ -191,6 +192,23 @@ public:
     return ticket(done);
   }
 
+  /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is
+  /// complete; later work of the stream waits for it. Does not block.
+  ///
+  /// `function` must not throw and must not wait for device work; calls of CUDA and pinlane fail in
+  /// it. It may destroy buffers, but not those of your own host memory. After an error of the device
+  /// it may never be called; what it owns then leaks. If this throws, it is not called.
+  template <class Function>
+  ticket launch_host(Function&& function) const {
+    using object = std::decay_t<Function>;
+    auto owned = std::make_unique<object>(std::forward<Function>(function));
+    ticket done = with_ticket([&](pinlane_ticket** out) {
+      return pinlane_stream_launch_host(self(), call_once<object>, owned.get(), out);
+    });
+    static_cast<void>(owned.release()); // `call_once` has it
+    return done;
+  }
+
   /// A ticket for everything enqueued on the stream so far.
   [[nodiscard]] ticket record() const {
     return with_ticket([&](pinlane_ticket** out) { return pinlane_stream_record(self(), out); });
@@ -215,6 +233,13 @@ public:
   void synchronize() const { check(synchronize(std::nothrow)); }
   [[nodiscard]] pinlane_status synchronize(std::nothrow_t) const noexcept {
     return pinlane_stream_synchronize(self());
+  }
+
+  /// The number of the device that the stream belongs to.
+  [[nodiscard]] int device_ordinal() const {
+    std::int32_t ordinal = 0;
+    check(pinlane_stream_device_ordinal(self(), &ordinal));
+    return ordinal;
   }
 
   /// The `cudaStream_t`, valid as long as the stream.

@@ -4,14 +4,18 @@
 #ifndef PINLANE_CPP_TICKET_HPP
 #define PINLANE_CPP_TICKET_HPP
 
-#include "error.hpp"
+#include "request.hpp"
 
+#include <chrono>
 #include <cstdint>
 #include <new>
+#include <optional>
+#include <utility>
 
 namespace pinlane {
 
 /// Tells when one asynchronous operation is complete. Destroying it does not change the operation.
+/// In C++20 a coroutine can `co_await` it: see `awaitable`.
 class ticket : public detail::owner<pinlane_ticket, pinlane_ticket_free> {
 public:
   using owner::owner;
@@ -21,6 +25,30 @@ public:
   void wait() const { detail::check(wait(std::nothrow)); }
   [[nodiscard]] pinlane_status wait(std::nothrow_t) const noexcept {
     return pinlane_ticket_wait(get());
+  }
+
+  /// As `wait`, but blocks for at most `timeout`. Whether the operation is complete then.
+  template <class Rep, class Period>
+  [[nodiscard]] bool wait_timeout(std::chrono::duration<Rep, Period> timeout) const {
+    const pinlane_status status = wait_timeout(std::nothrow, timeout);
+    if (status != PINLANE_STATUS_TIMED_OUT) {
+      detail::check(status);
+    }
+    return status == PINLANE_STATUS_OK;
+  }
+  template <class Rep, class Period>
+  [[nodiscard]] pinlane_status
+  wait_timeout(std::nothrow_t, std::chrono::duration<Rep, Period> timeout) const noexcept {
+    return pinlane_ticket_wait_timeout(get(), detail::in_microseconds(timeout));
+  }
+
+  /// Calls `completed` with a status once the operation is complete or has failed. Does not block;
+  /// see `request`.
+  template <class Completed>
+  request on_complete(Completed&& completed) const {
+    return detail::requested<pinlane_status>(
+        std::forward<Completed>(completed),
+        [this](auto... call) { return pinlane_ticket_on_complete(get(), call...); });
   }
 
   /// Whether the operation is complete. Does not block. Throws the error of an operation that
@@ -43,6 +71,49 @@ ticket with_ticket(Enqueue enqueue) {
 }
 
 } // namespace detail
+
+#if defined(PINLANE_CPP_COROUTINES)
+
+namespace detail {
+
+struct ticket_call {
+  using outcome = std::optional<error>;
+
+  pinlane_ticket* ticket;
+
+  [[nodiscard]] bool is_done() const noexcept {
+    std::int32_t done = 0;
+    return pinlane_ticket_is_done(ticket, &done) == PINLANE_STATUS_OK && done != 0;
+  }
+
+  template <class Tell>
+  pinlane_status start(Tell tell, pinlane_request** request) const {
+    return detail::start<pinlane_status>(
+        [tell = std::move(tell)](pinlane_status status) mutable { tell(failure_of(status)); },
+        request, [this](auto... call) { return pinlane_ticket_on_complete(ticket, call...); });
+  }
+
+  static void result(const outcome& failure) {
+    if (failure) {
+      fail(*failure);
+    }
+  }
+};
+
+} // namespace detail
+
+/// Waits until the operation is complete. Throws the error of an operation that failed.
+inline awaitable<detail::ticket_call> operator co_await(const ticket& ticket) {
+  return awaitable(detail::ticket_call{ticket.get()});
+}
+
+/// As for other awaited calls.
+template <class Executor>
+[[nodiscard]] auto resume_on(Executor executor, const ticket& ticket) {
+  return resume_on(std::move(executor), operator co_await(ticket));
+}
+
+#endif // PINLANE_CPP_COROUTINES
 
 } // namespace pinlane
 

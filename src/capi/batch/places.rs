@@ -12,7 +12,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 
 use crate::capi::buffer::HostBuffer;
-use crate::capi::device_buffer::pinlane_device_buffer;
+use crate::capi::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use crate::capi::handle::{self, Handle};
 use crate::capi::memory::check_memory;
 use crate::capi::status::refused;
@@ -185,10 +185,10 @@ impl Places<pinlane_device_buffer> {
     /// all that is [lent](Self::lent).
     pub(in crate::capi) fn written<'g>(
         &self,
-        guards: &'g mut [Alone<DeviceBuf<u8>>],
+        guards: &'g mut [Alone<DeviceBuffer>],
         lent: &'g mut [DeviceBuf<u8>],
     ) -> Result<impl Iterator<Item = DeviceSliceMut<'g, u8>>> {
-        let parts = self.cut(guards, DeviceBuf::as_slice_mut)?;
+        let parts = self.cut(guards, |buffer| buffer.as_slice_mut())?;
         let mut lent = lent.iter_mut();
         Ok(parts.into_iter().map(move |part| {
             let place = part.or_else(|| lent.next().map(DeviceBuf::as_slice_mut));
@@ -200,7 +200,7 @@ impl Places<pinlane_device_buffer> {
     /// is [lent](Self::lent).
     pub(super) fn read<'g>(
         &'g self,
-        guards: &'g [Inside<DeviceBuf<u8>>],
+        guards: &'g [Inside<DeviceBuffer>],
         lent: &'g [DeviceBuf<u8>],
     ) -> impl Iterator<Item = Result<DeviceSlice<'g, u8>>> {
         let mut lent = lent.iter();
@@ -227,7 +227,7 @@ impl Buffer for HostBuffer {
     }
 }
 
-impl Buffer for DeviceBuf<u8> {
+impl Buffer for DeviceBuffer {
     fn start(&self) -> u64 {
         self.as_device_ptr()
     }

@@ -15,6 +15,28 @@ MEMBER(pinlane_stream_options, size, 0);
 MEMBER(pinlane_stream_options, priority, 8);
 MEMBER(pinlane_stream_options, flags, 12);
 _Static_assert(sizeof(pinlane_status) == 4, "pinlane_status");
+_Static_assert(sizeof(pinlane_host_slice) == 40, "pinlane_host_slice");
+MEMBER(pinlane_host_slice, name, 0);
+MEMBER(pinlane_host_slice, data, 8);
+MEMBER(pinlane_host_slice, bytes, 16);
+MEMBER(pinlane_host_slice, element_bytes, 24);
+MEMBER(pinlane_host_slice, reserved, 32);
+_Static_assert(sizeof(pinlane_producer) == 48, "pinlane_producer");
+MEMBER(pinlane_producer, size, 0);
+MEMBER(pinlane_producer, user, 8);
+MEMBER(pinlane_producer, next, 16);
+MEMBER(pinlane_producer, describe, 24);
+MEMBER(pinlane_producer, fill, 32);
+MEMBER(pinlane_producer, release, 40);
+_Static_assert(sizeof(pinlane_prefetch_options) == 24, "pinlane_prefetch_options");
+MEMBER(pinlane_prefetch_options, depth, 8);
+MEMBER(pinlane_prefetch_options, workers, 12);
+MEMBER(pinlane_prefetch_options, flags, 16);
+_Static_assert(sizeof(pinlane_prefetch_progress) == 40, "pinlane_prefetch_progress");
+MEMBER(pinlane_prefetch_progress, produced, 8);
+MEMBER(pinlane_prefetch_progress, uploaded, 16);
+MEMBER(pinlane_prefetch_progress, yielded, 24);
+MEMBER(pinlane_prefetch_progress, bytes, 32);
 
 static void versions_and_names(void) {
   EXPECT(pinlane_version() == PINLANE_VERSION);
@@ -23,9 +45,18 @@ static void versions_and_names(void) {
   char name[4] = "xxx";
   OK(pinlane_device_name(rig.device, name, sizeof name));
   EXPECT(name[3] == '\0' && strlen(name) == 3);
-  int32_t ordinal = -1;
+  int32_t ordinal = -1, same = -1;
   OK(pinlane_device_ordinal(rig.other_device, &ordinal));
   EXPECT(ordinal == 1);
+  OK(pinlane_stream_device_ordinal(rig.stream, &ordinal));
+  EXPECT(ordinal == 0);
+  OK(pinlane_device_is_same(rig.device, rig.device, &same));
+  EXPECT(same == 1);
+  OK(pinlane_device_is_same(rig.device, rig.other_device, &same));
+  EXPECT(same == 0);
+  EXPECT(strcmp(pinlane_cuda_error_name(2), "cudaErrorMemoryAllocation") == 0);
+  EXPECT(strcmp(pinlane_cuda_error_name(-1), "cudaErrorUnknownCode") == 0);
+  EXPECT(pinlane_cuda_error_is_sticky(700) == 1 && pinlane_cuda_error_is_sticky(2) == 0);
 }
 
 /* Calls every function that takes handles with these, which are not valid. */
@@ -48,6 +79,8 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
 
   REFUSED(INVALID_HANDLE, pinlane_device_name(device, name, sizeof name));
   REFUSED(INVALID_HANDLE, pinlane_device_ordinal(device, &number));
+  REFUSED(INVALID_HANDLE, pinlane_device_is_same(device, rig.device, &number));
+  REFUSED(INVALID_HANDLE, pinlane_device_is_same(rig.device, device, &number));
   REFUSED(INVALID_HANDLE, pinlane_device_memory_info(device, &size, &size2));
   REFUSED(INVALID_HANDLE, pinlane_pool_create(device, NULL, &new_pool));
   REFUSED(INVALID_HANDLE, pinlane_stream_create(device, NULL, &new_stream));
@@ -86,6 +119,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_record_use(gpu, rig.stream));
   REFUSED(INVALID_HANDLE, pinlane_device_buffer_record_use(rig.gpu, stream));
   REFUSED(INVALID_HANDLE, pinlane_stream_native(stream, &out));
+  REFUSED(INVALID_HANDLE, pinlane_stream_device_ordinal(stream, &number));
   REFUSED(INVALID_HANDLE, pinlane_stream_synchronize(stream));
   REFUSED(INVALID_HANDLE, pinlane_stream_record(stream, &new_ticket));
   REFUSED(INVALID_HANDLE, pinlane_stream_wait(stream, rig.ticket));

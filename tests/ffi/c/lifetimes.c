@@ -107,6 +107,40 @@ static void memory_of_ones_own(void) {
   free(memory);
 }
 
+/* Device memory of the program's own is lent to a buffer: ordered as any, and never freed. */
+static void device_memory_of_ones_own(void) {
+  void *memory = NULL, *address = NULL;
+  pinlane_device_buffer *lent = NULL, *empty = NULL;
+  size_t size = 77;
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "x", 1, NULL));
+  OK(pinlane_stream_synchronize(rig.stream)); /* the memory is there: it stands for a cudaMalloc */
+  OK(pinlane_device_buffer_address(rig.gpu, &memory));
+  REFUSED(INVALID_VALUE, pinlane_device_buffer_borrow(rig.device, NULL, 1, &lent));
+  REFUSED(INVALID_VALUE, pinlane_device_buffer_borrow(rig.device, memory, SIZE_MAX, &lent));
+  REFUSED(INVALID_VALUE, pinlane_device_buffer_borrow(rig.device, memory, BYTES, NULL));
+  REFUSED(INVALID_HANDLE, pinlane_device_buffer_borrow(NULL, memory, BYTES, &lent));
+  EXPECT(lent == NULL);
+  OK(pinlane_device_buffer_borrow(rig.device, NULL, 0, &empty));
+  OK(pinlane_device_buffer_free(empty));
+
+  OK(pinlane_device_buffer_borrow(rig.device, memory, BYTES, &lent));
+  OK(pinlane_device_buffer_address(lent, &address));
+  OK(pinlane_device_buffer_size(lent, &size));
+  EXPECT(address == memory && size == BYTES);
+  pinlane_stream *other = NULL;
+  const void *data = NULL;
+  OK(pinlane_stream_create(rig.device, NULL, &other));
+  OK(pinlane_device_buffer_fill(rig.stream, lent, 0, BYTES, "lend", 4, NULL));
+  OK(pinlane_device_buffer_download(other, lent, 0, rig.buffer, 0, BYTES, NULL)); /* waits */
+  OK(pinlane_buffer_read(rig.buffer, &data));
+  EXPECT(memcmp((const char *)data + BYTES - 8, "lendlend", 8) == 0);
+  OK(pinlane_device_buffer_free(lent));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, rig.buffer, 0, BYTES, NULL));
+  OK(pinlane_buffer_read(rig.buffer, &data)); /* the memory is there as before */
+  EXPECT(memcmp(data, "lend", 4) == 0);
+  OK(pinlane_stream_free(other));
+}
+
 static void tickets(void) {
   pinlane_ticket *ticket = NULL;
   int32_t done = -1;
@@ -200,6 +234,7 @@ int main(void) {
   set_up(BYTES, BYTES);
   frees_in_flight();
   memory_of_ones_own();
+  device_memory_of_ones_own();
   tickets();
   threads();
   forks();

@@ -1,0 +1,62 @@
+//! Page-locked memory that comes when there is room, without a thread that waits.
+
+use std::ffi::c_void;
+
+use super::buffer::{HostBuffer, pinlane_buffer};
+use super::handle;
+use super::pointer::{self, Out};
+use super::pool::pinlane_pool;
+use super::request::{User, pinlane_request};
+use super::status::{pinlane_status, told};
+
+/// Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
+/// function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
+/// NULL, and `pinlane_last_error()` gives the message.
+///
+/// It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+/// It must not unwind (by a C++ exception or otherwise).
+pub type pinlane_allocated = Option<
+    unsafe extern "C" fn(user: *mut c_void, status: pinlane_status, buffer: *mut pinlane_buffer),
+>;
+
+/// Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
+/// `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
+/// `request`, with which the call can be withdrawn, may be NULL.
+///
+/// If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
+/// it fails, `allocated` is never called.
+///
+/// Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget,
+/// `OUT_OF_HOST_MEMORY`, `CANCELLED`, `INVALID_VALUE` if the size overflows.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
+///
+/// # Safety
+///
+/// - `allocated` may be called with `user`, on any thread, and does not unwind.
+/// - `request` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_alloc_async(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    allocated: pinlane_allocated,
+    user: *mut c_void,
+    request: *mut *mut pinlane_request,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_buffer_alloc_async";
+    // SAFETY: the caller's precondition on `request`.
+    unsafe { Out::new("request", request) }.start(FUNCTION, || {
+        let future = handle::get(pool)?.alloc_async::<u8>(bytes);
+        let allocated = allocated.ok_or_else(|| pointer::null("allocated"))?;
+        let user = User(user);
+        let tell = move |outcome| {
+            let (status, buffer) = told(FUNCTION, outcome);
+            let buffer = buffer.map_or(std::ptr::null_mut(), |buffer| {
+                HostBuffer { buffer, lent: None }.into_handle()
+            });
+            // SAFETY: the caller's precondition on `allocated`.
+            unsafe { allocated(user.get(), status, buffer) };
+        };
+        Ok((future, Box::new(tell) as _))
+    })
+}

@@ -1,0 +1,48 @@
+//! Functions of the caller that run in the order of a stream.
+
+use std::ffi::c_void;
+
+use super::handle;
+use super::pointer::{self, Out};
+use super::request::User;
+use super::status::pinlane_status;
+use super::stream::pinlane_stream;
+use super::ticket::pinlane_ticket;
+
+/// A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
+/// exception or otherwise).
+pub type pinlane_host_function = Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+/// Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
+/// stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
+///
+/// If this call succeeds, the function is called once; after an error of the device, perhaps never.
+/// If this call fails, it is not called.
+///
+/// The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
+/// `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
+/// accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
+///
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
+/// `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
+///
+/// # Safety
+///
+/// - `function` may be called with `user`, on any thread, and does not unwind.
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_stream_launch_host(
+    stream: *const pinlane_stream,
+    function: pinlane_host_function,
+    user: *mut c_void,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_stream_launch_host", || {
+        let stream = handle::get(stream)?;
+        let function = function.ok_or_else(|| pointer::null("function"))?;
+        let user = User(user);
+        // SAFETY: the caller's precondition on `function`; `launch_host` calls this once at most.
+        stream.launch_host(move || unsafe { function(user.get()) })
+    })
+}

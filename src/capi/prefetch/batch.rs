@@ -1,0 +1,144 @@
+//! What a device batch consists of. Its handle is that of a device buffer, which holds all slices.
+
+use std::ffi::c_char;
+
+use crate::capi::device_buffer::{DeviceBuffer, pinlane_device_buffer};
+use crate::capi::handle;
+use crate::capi::pointer::{self, Out};
+use crate::capi::status::{boundary, pinlane_status, refused};
+use crate::capi::ticket::pinlane_ticket;
+use crate::error::{ErrorKind, Result};
+use crate::prefetch::DeviceBatch;
+
+/// Calls `ask` with the batch that a buffer is.
+fn with_batch<R>(
+    batch: *const pinlane_device_buffer,
+    ask: impl FnOnce(&DeviceBatch) -> Result<R>,
+) -> Result<R> {
+    match &*handle::get(batch)? {
+        DeviceBuffer::Batch(batch) => ask(batch),
+        DeviceBuffer::Own(_) => Err(refused(
+            ErrorKind::InvalidValue,
+            "the device buffer is no batch",
+            "pass a buffer that pinlane_prefetch_next gave",
+        )),
+    }
+}
+
+/// Writes the batch's place in the order in which the producer began them, from 0, to `index`.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer that
+/// no prefetch gave, or `index` is NULL.
+///
+/// # Safety
+///
+/// - `index` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_batch_index(
+    batch: *const pinlane_device_buffer,
+    index: *mut u64,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `index`.
+    unsafe { Out::new("index", index) }
+        .give("pinlane_device_batch_index", || with_batch(batch, |batch| Ok(batch.index())))
+}
+
+/// Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
+/// `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
+///
+/// Statuses: as for `pinlane_device_batch_index`.
+///
+/// # Safety
+///
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_batch_ticket(
+    batch: *const pinlane_device_buffer,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.create("pinlane_device_batch_ticket", || {
+        with_batch(batch, |batch| Ok(batch.ticket().clone()))
+    })
+}
+
+/// Writes the number of the batch's slices to `count`.
+///
+/// Statuses: as for `pinlane_device_batch_index`.
+///
+/// # Safety
+///
+/// - `count` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_batch_count(
+    batch: *const pinlane_device_buffer,
+    count: *mut usize,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `count`.
+    unsafe { Out::new("count", count) }
+        .give("pinlane_device_batch_count", || with_batch(batch, |batch| Ok(batch.names().len())))
+}
+
+/// Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
+/// A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
+/// which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
+/// producer described them.
+///
+/// Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+/// `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_batch_name(
+    batch: *const pinlane_device_buffer,
+    number: usize,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    let name = |batch: &DeviceBatch| match batch.names().nth(number) {
+        Some((name, _)) => Ok(name.to_owned()),
+        None => Err(refused(
+            ErrorKind::OutOfRange,
+            format!("slice {number} of {}", batch.names().len()),
+            "ask pinlane_device_batch_count how many there are",
+        )),
+    };
+    const FUNCTION: &str = "pinlane_device_batch_name";
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text(FUNCTION, buffer, capacity, needed, || with_batch(batch, name)) }
+}
+
+/// Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of
+/// its element's size, and to `bytes` how large it is. An unnamed slice has its number as name.
+///
+/// Statuses: as for `pinlane_device_batch_index`; `INVALID_VALUE` also if the batch has no slice of
+/// that name, or a pointer is NULL.
+///
+/// # Safety
+///
+/// - `name` is NULL or points to a string.
+/// - `offset` and `bytes` are each NULL or point to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_batch_slice(
+    batch: *const pinlane_device_buffer,
+    name: *const c_char,
+    offset: *mut usize,
+    bytes: *mut usize,
+) -> pinlane_status {
+    boundary("pinlane_device_batch_slice", || {
+        // SAFETY: the caller's precondition on `offset`.
+        let offset = unsafe { Out::new("offset", offset) }.check()?;
+        // SAFETY: the caller's precondition on `bytes`.
+        let bytes = unsafe { Out::new("bytes", bytes) }.check()?;
+        // SAFETY: the caller's precondition on `name`.
+        let name = unsafe { pointer::string("name", name) }?;
+        let range = with_batch(batch, |batch| batch.range(&name))?;
+        offset.set(range.start);
+        bytes.set(range.len());
+        Ok(())
+    })
+}

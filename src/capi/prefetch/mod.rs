@@ -1,0 +1,403 @@
+//! Batches that other threads pull from the caller's producer and copy ahead.
+//!
+//! ```text
+//!   producer.rs   the caller's functions, as an iterator of host batches
+//!   failure.rs    what one of them returned when it failed
+//!   mod.rs        the pipeline's handle, and the consumer's calls
+//!   batch.rs      what a device batch consists of; its handle is that of a device buffer
+//! ```
+//!
+//! # Invariants
+//!
+//! * One call at a time has the consumer's end; others get `BUSY`.
+//! * When `pinlane_prefetch_free` returns, no function of the producer is called any more. The same
+//!   holds when `pinlane_prefetch_create` fails.
+
+mod batch;
+mod failure;
+mod producer;
+
+use std::ffi::c_void;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(super) use self::failure::Failure;
+pub use self::producer::pinlane_producer;
+use self::producer::{Calls, Source};
+use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
+use super::handle::{self, handle_type};
+use super::pointer::{self, Out, check_flags, layout};
+use super::pool::pinlane_pool;
+use super::request::{User, pinlane_request};
+use super::status::{boundary, pinlane_status, refused, told};
+use super::stream::pinlane_stream;
+use crate::error::{Error, ErrorKind, Result};
+use crate::prefetch::{Batches, DeviceBatch, Prefetch, Progress, StopSwitch};
+use crate::process::in_host_function;
+use crate::sync::Mutex;
+
+/// A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
+/// their use. Any thread may use it; one at a time asks for batches.
+pub struct pinlane_prefetch {
+    _opaque: [u8; 0],
+}
+
+handle_type!(pinlane_prefetch: Pipeline, "prefetch", table 10, shared: false);
+
+/// Each batch comes as soon as it is ready, instead of in the producer's order.
+pub const PINLANE_PREFETCH_UNORDERED: u32 = 1;
+/// The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
+/// one batch further ahead.
+pub const PINLANE_PREFETCH_DROP_LAST: u32 = 2;
+
+/// Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
+/// stands for its default.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_prefetch_options {
+    /// `sizeof(pinlane_prefetch_options)`.
+    pub size: usize,
+    /// How many batches may be ready or in the making, those that the consumer holds not counted:
+    /// 1 to 65536, by default 3.
+    pub depth: u32,
+    /// How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
+    /// producer's functions take long.
+    pub workers: u32,
+    /// 0, or some of `PINLANE_PREFETCH_*`.
+    pub flags: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+layout!(pinlane_prefetch_options: 24; size 0, depth 8, flags 16);
+
+/// How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_prefetch_progress {
+    /// `sizeof(pinlane_prefetch_progress)`.
+    pub size: usize,
+    /// Batches that the producer has begun, failed ones and a dropped last one included.
+    pub produced: u64,
+    /// Batches whose copy has been enqueued.
+    pub uploaded: u64,
+    /// Batches that the consumer has got.
+    pub yielded: u64,
+    /// The bytes of all slices of the uploaded batches.
+    pub bytes: u64,
+}
+
+layout!(pinlane_prefetch_progress: 40; size 0, produced 8, bytes 32);
+
+/// The object of a pipeline's handle.
+pub struct Pipeline {
+    /// `None` while a call has it.
+    batches: Mutex<Option<Batches>>,
+    switch: StopSwitch,
+    progress: Progress,
+    calls: Arc<Calls>,
+}
+
+impl Pipeline {
+    /// # Safety
+    ///
+    /// * As for [`Source::new`].
+    unsafe fn start(
+        pool: *const pinlane_pool,
+        stream: *const pinlane_stream,
+        producer: pinlane_producer,
+        options: pinlane_prefetch_options,
+    ) -> Result<Self> {
+        check_flags(options.flags, PINLANE_PREFETCH_UNORDERED | PINLANE_PREFETCH_DROP_LAST)?;
+        check_flags(options.reserved, 0)?;
+        let (pool, stream) = (handle::get(pool)?, handle::get(stream)?);
+        let calls = Arc::new(Calls::default());
+        // SAFETY: the same precondition.
+        let source = unsafe { Source::new(producer, calls.clone()) }?;
+        let or = |number, default| if number == 0 { default } else { number as usize };
+        let prefetch = Prefetch::new(source, &pool, &stream)
+            .depth(or(options.depth, 3))
+            .workers(or(options.workers, 2))
+            .ordered(options.flags & PINLANE_PREFETCH_UNORDERED == 0)
+            .drop_last(options.flags & PINLANE_PREFETCH_DROP_LAST != 0);
+        // Some workers may have started before an error.
+        let batches = prefetch.start().inspect_err(|_| calls.wait_for_last())?;
+        let (switch, progress) = (batches.stop_switch(), batches.progress());
+        Ok(Pipeline { batches: Mutex::new(Some(batches)), switch, progress, calls })
+    }
+
+    /// Ends the pipeline, and waits until no function of the producer is called any more.
+    fn end(&self) -> Result<()> {
+        if self.calls.is_calling_thread() || in_host_function() {
+            return Err(refused(
+                ErrorKind::Unsupported,
+                "it would wait for the function that it was called from",
+                "free a prefetch outside of its producer, and of host functions",
+            ));
+        }
+        self.switch.stop();
+        self.calls.wait_for_last();
+        Ok(())
+    }
+}
+
+/// The consumer's end, which a call has until it drops this.
+struct Taken<O: Deref<Target = Pipeline>> {
+    from: O,
+    batches: Option<Batches>,
+}
+
+impl<O: Deref<Target = Pipeline>> Taken<O> {
+    fn new(from: O) -> Result<Self> {
+        let batches = from.batches.lock().take();
+        match batches {
+            Some(_) => Ok(Taken { from, batches }),
+            None => Err(refused(
+                ErrorKind::Busy,
+                "another call asks this prefetch for a batch",
+                "ask for one batch at a time",
+            )),
+        }
+    }
+
+    fn batches(&mut self) -> &mut Batches {
+        self.batches.as_mut().expect("there until drop")
+    }
+
+    /// What the pipeline gave, as a call of the consumer says it.
+    fn answer(&self, next: Option<Result<DeviceBatch>>) -> Result<DeviceBuffer> {
+        match next {
+            Some(batch) => batch.map(DeviceBuffer::Batch),
+            None if self.from.switch.is_stopped() => Err(freed()),
+            None => Err(ended()),
+        }
+    }
+}
+
+impl<O: Deref<Target = Pipeline>> Drop for Taken<O> {
+    fn drop(&mut self) {
+        *self.from.batches.lock() = self.batches.take();
+    }
+}
+
+fn ended() -> Error {
+    refused(ErrorKind::End, "there are no more batches", "end the loop")
+}
+
+#[cold]
+fn freed() -> Error {
+    refused(ErrorKind::Cancelled, "the prefetch was freed meanwhile", "end the loop")
+}
+
+/// Starts threads that pull batches from `producer` and copy them to the device of `stream`, for
+/// work on that stream. Writes the pipeline to `prefetch`. The caller frees it with
+/// `pinlane_prefetch_free`. `options` may be NULL: the defaults. Does not wait for the first batch.
+///
+/// Batches that are filled, and those of a few KiB, go through blocks of `pool`, two for each
+/// thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
+///
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
+/// `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
+/// `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
+/// of an unknown size or flag. After an error no function of the producer is called any more; some
+/// may have been called.
+///
+/// # Safety
+///
+/// - `producer` is NULL or points to an initialised struct whose `size` member is right. Its
+///   functions may be called as it says, on any thread, until `pinlane_prefetch_free` returns `OK`.
+///   They do not unwind. What they write is as it says.
+/// - `options` is NULL or points to an initialised struct whose `size` member is right.
+/// - `prefetch` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_prefetch_create(
+    pool: *const pinlane_pool,
+    stream: *const pinlane_stream,
+    producer: *const pinlane_producer,
+    options: *const pinlane_prefetch_options,
+    prefetch: *mut *mut pinlane_prefetch,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `prefetch`.
+    unsafe { Out::new("prefetch", prefetch) }.create("pinlane_prefetch_create", || {
+        // SAFETY: the caller's precondition on `producer`.
+        let producer = unsafe { pointer::sized("producer", producer) }?;
+        // SAFETY: the caller's precondition on `options`.
+        let options = unsafe { pointer::options(options) }?.unwrap_or(DEFAULTS);
+        // SAFETY: the caller's precondition on the functions.
+        unsafe { Pipeline::start(pool, stream, producer, options) }
+    })
+}
+
+const DEFAULTS: pinlane_prefetch_options = pinlane_prefetch_options {
+    size: size_of::<pinlane_prefetch_options>(),
+    depth: 0,
+    workers: 0,
+    flags: 0,
+    reserved: 0,
+};
+
+/// Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
+/// `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
+/// until the batch is on its way, and makes the stream wait, on the device, until it is there.
+///
+/// Work on the stream is ordered after the copy, also work that pinlane does not know of. Work on
+/// other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer does not
+/// wait: its memory serves a later batch, behind all that the stream has been given by then.
+///
+/// What went wrong with a batch takes its place, and the next call gives the next batch. Status
+/// `PRODUCER` if the producer failed, `END` if there are no more batches, `CANCELLED` if another
+/// thread frees the prefetch meanwhile.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY` while another call asks for a batch, `FORKED_PROCESS`,
+/// `OUT_OF_DEVICE_MEMORY`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `DEVICE_LOST`, `CUDA`;
+/// `INVALID_VALUE` if `batch` is NULL, or two slices of a batch have one name. `STREAM_CAPTURING`,
+/// `WRONG_THREAD`, `UNSUPPORTED` inside a host function: the batch is kept for the next call.
+///
+/// # Safety
+///
+/// - `batch` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_prefetch_next(
+    prefetch: *const pinlane_prefetch,
+    batch: *mut *mut pinlane_device_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `batch`.
+    unsafe { next("pinlane_prefetch_next", prefetch, batch, Batches::next) }
+}
+
+/// As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no batch
+/// is ready then; it is left for a later call.
+///
+/// # Safety
+///
+/// - `batch` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_prefetch_next_timeout(
+    prefetch: *const pinlane_prefetch,
+    microseconds: u64,
+    batch: *mut *mut pinlane_device_buffer,
+) -> pinlane_status {
+    let how = |batches: &mut Batches| batches.next_timeout(Duration::from_micros(microseconds));
+    // SAFETY: the caller's precondition on `batch`.
+    unsafe { next("pinlane_prefetch_next_timeout", prefetch, batch, how) }
+}
+
+/// # Safety
+///
+/// * `batch` is NULL, misaligned (both are errors), or valid for writing until the call returns.
+unsafe fn next(
+    function: &'static str,
+    prefetch: *const pinlane_prefetch,
+    batch: *mut *mut pinlane_device_buffer,
+    how: impl FnOnce(&mut Batches) -> Option<Result<DeviceBatch>>,
+) -> pinlane_status {
+    // SAFETY: the same precondition.
+    unsafe { Out::new("batch", batch) }.give(function, || {
+        let mut taken = Taken::new(handle::get(prefetch)?)?;
+        let next = how(taken.batches());
+        taken.answer(next).map(DeviceBuffer::into_handle)
+    })
+}
+
+/// Gets the batch of `pinlane_prefetch_next_async`, with `user` as it was given. The batch is the
+/// function's, which frees it with `pinlane_device_buffer_free`. If `status` is not `OK` the batch
+/// is NULL, and `pinlane_last_error()` gives the message.
+///
+/// It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+/// It must not unwind (by a C++ exception or otherwise).
+pub type pinlane_prefetched = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        status: pinlane_status,
+        batch: *mut pinlane_device_buffer,
+    ),
+>;
+
+/// As `pinlane_prefetch_next`, but gives the batch to `prefetched`, with `user`, when it is on its
+/// way. Does not block. Until then other calls that ask for a batch get `BUSY`. `request`, with
+/// which the call can be withdrawn, may be NULL; the batch is then left for a later call.
+///
+/// If this call succeeds, `prefetched` is called exactly once, perhaps before this call returns. If
+/// it fails, `prefetched` is never called. `prefetched` gets the statuses of
+/// `pinlane_prefetch_next`, and `CANCELLED`.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL.
+///
+/// # Safety
+///
+/// - `prefetched` may be called with `user`, on any thread, and does not unwind.
+/// - `request` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_prefetch_next_async(
+    prefetch: *const pinlane_prefetch,
+    prefetched: pinlane_prefetched,
+    user: *mut c_void,
+    request: *mut *mut pinlane_request,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_prefetch_next_async";
+    // SAFETY: the caller's precondition on `request`.
+    unsafe { Out::new("request", request) }.start(FUNCTION, || {
+        let prefetch = handle::get(prefetch)?.counted();
+        let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched"))?;
+        let mut taken = Taken::new(prefetch)?;
+        let future = async move {
+            let next = taken.batches().next_async().await;
+            taken.answer(next)
+        };
+        let user = User(user);
+        let tell = move |outcome| {
+            let (status, batch) = told(FUNCTION, outcome);
+            let batch = batch.map_or(std::ptr::null_mut(), DeviceBuffer::into_handle);
+            // SAFETY: the caller's precondition on `prefetched`.
+            unsafe { prefetched(user.get(), status, batch) };
+        };
+        Ok((future, Box::new(tell) as _))
+    })
+}
+
+/// Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may ask
+/// at any time. The counters are read one by one: while the pipeline runs they may be of different
+/// moments. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
+///
+/// # Safety
+///
+/// - `progress` is NULL or points to a struct whose `size` member is set and right.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_prefetch_get_progress(
+    prefetch: *const pinlane_prefetch,
+    progress: *mut pinlane_prefetch_progress,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `progress`.
+    unsafe { Out::new("progress", progress) }.give("pinlane_prefetch_get_progress", || {
+        let prefetch = handle::get(prefetch)?;
+        // SAFETY: the caller's precondition on `progress`; all members are plain numbers, and only
+        // `size` is looked at.
+        let pinlane_prefetch_progress { size, .. } =
+            unsafe { pointer::sized("progress", progress.cast_const()) }?;
+        let now = &prefetch.progress;
+        let (produced, uploaded) = (now.produced(), now.uploaded());
+        let (yielded, bytes) = (now.yielded(), now.bytes());
+        Ok(pinlane_prefetch_progress { size, produced, uploaded, yielded, bytes })
+    })
+}
+
+/// Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
+/// that are being called have returned, and every batch that was begun is released: then none is
+/// called any more. Copies that the threads are making are finished. Batches that the consumer has
+/// live on. A call on another thread that waits for a batch returns `CANCELLED`.
+///
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
+/// a function of the prefetch's own producer, or inside a host function: nothing has happened.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_prefetch_free(prefetch: *mut pinlane_prefetch) -> pinlane_status {
+    boundary("pinlane_prefetch_free", || {
+        if prefetch.is_null() || handle::check_process().is_err() {
+            return Ok(());
+        }
+        handle::get(prefetch)?.end()?;
+        handle::free(prefetch)
+    })
+}

@@ -1,0 +1,309 @@
+//! The caller's producer, as the iterator of host batches that Rust's `Prefetch` takes.
+//!
+//! ```text
+//!   Source, an iterator      next        by one worker at a time
+//!     Item                               its drop: release
+//!       Described            describe    by any worker
+//!         its slices         fill        by the same one
+//! ```
+//!
+//! # Invariants
+//!
+//! * Whoever may call a function of the producer holds a share of it. When the last share drops,
+//!   `Calls` says that none will be called any more.
+
+use std::borrow::Cow;
+use std::cell::Cell;
+use std::error::Error as StdError;
+use std::ffi::{CStr, c_char, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+use super::failure::Failure;
+use crate::capi::memory;
+use crate::capi::pointer::{self, layout};
+use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen, refused};
+use crate::error::{ErrorKind, Result};
+use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
+use crate::sync::{Condvar, Mutex};
+
+/// One slice of a batch in host memory. Set all members that you do not use to 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_host_slice {
+    /// The name by which the consumer asks for it, or NULL: its number in the batch, such as "0".
+    pub name: *const c_char,
+    /// Pageable memory, which stays as it is until `release`. NULL asks for page-locked room, which
+    /// `fill` writes.
+    pub data: *const c_void,
+    /// The size in bytes.
+    pub bytes: usize,
+    /// The size of an element, or 0: in the device's memory the slice begins at a multiple of it,
+    /// and of 256.
+    pub element_bytes: usize,
+    /// Must be 0.
+    pub reserved: u64,
+}
+
+layout!(pinlane_host_slice: 40; data 8, element_bytes 24, reserved 32);
+
+/// What makes batches: functions of the program, called by threads of pinlane. Initialise with
+/// `PINLANE_PRODUCER_INIT`.
+///
+/// The functions return 0, or a code of their own when they fail: the consumer gets the status
+/// `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message holds
+/// what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
+/// `next` is called for the next batch.
+///
+/// The functions may call pinlane and may block. They must not unwind (by a C++ exception or
+/// otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_producer {
+    /// `sizeof(pinlane_producer)`.
+    pub size: usize,
+    /// The first argument of every function.
+    pub user: *mut c_void,
+    /// Begins the next batch: writes to `item` what the other functions get for it. Called by one
+    /// thread at a time, perhaps each time by another. Returns `PINLANE_STATUS_END` if there are no
+    /// more batches. Then it is not called again.
+    pub next: Option<unsafe extern "C" fn(user: *mut c_void, item: *mut *mut c_void) -> i32>,
+    /// Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
+    /// as it is until `release`. Called once at most for each batch, for several batches at once.
+    pub describe: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            item: *mut c_void,
+            slices: *mut *const pinlane_host_slice,
+            count: *mut usize,
+        ) -> i32,
+    >,
+    /// Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
+    /// `room` has as many elements as there are slices. Called once at most for each batch that has
+    /// such slices, for several batches at once. May be NULL if there are none.
+    pub fill: Option<
+        unsafe extern "C" fn(user: *mut c_void, item: *mut c_void, room: *const *mut c_void) -> i32,
+    >,
+    /// Ends the batch: its slices may be reused. Called once for each batch that `next` has begun,
+    /// after an error too; for several batches at once. May be NULL.
+    pub release: Option<unsafe extern "C" fn(user: *mut c_void, item: *mut c_void)>,
+}
+
+layout!(pinlane_producer: 48; size 0, user 8, next 16, release 40);
+
+/// Whether functions of a producer may still be called.
+#[derive(Default)]
+pub(super) struct Calls {
+    over: Mutex<bool>,
+    changed: Condvar,
+}
+
+thread_local! {
+    /// Whose function the thread is inside.
+    static INSIDE: Cell<*const Calls> = const { Cell::new(ptr::null()) };
+}
+
+impl Calls {
+    /// Blocks until none is called any more.
+    pub(super) fn wait_for_last(&self) {
+        let mut over = self.over.lock();
+        while !*over {
+            over = self.changed.wait(over);
+        }
+    }
+
+    /// Whether the calling thread is inside one of them.
+    pub(super) fn is_calling_thread(&self) -> bool {
+        INSIDE.get() == ptr::from_ref(self)
+    }
+}
+
+struct Producer {
+    functions: pinlane_producer,
+    calls: Arc<Calls>,
+}
+
+// SAFETY: the functions may be called with `user` on any thread, by the precondition of `Source`.
+unsafe impl Send for Producer {}
+// SAFETY: as above; only `Source` calls `next`, by one thread at a time.
+unsafe impl Sync for Producer {}
+
+impl Drop for Producer {
+    fn drop(&mut self) {
+        *self.calls.over.lock() = true;
+        self.calls.changed.notify_all();
+    }
+}
+
+impl Producer {
+    /// Calls one of the functions, by its name.
+    fn call(&self, function: &'static str, call: impl FnOnce() -> i32) -> Result<(), Failure> {
+        let before = INSIDE.replace(Arc::as_ptr(&self.calls));
+        let (code, said) = call_and_listen(call);
+        INSIDE.set(before);
+        match code {
+            PINLANE_STATUS_OK => Ok(()),
+            code => Err(Failure { function, code, said }),
+        }
+    }
+}
+
+/// What the workers pull from.
+pub(super) struct Source(Arc<Producer>);
+
+impl Source {
+    /// # Safety
+    ///
+    /// * The functions may be called as `pinlane_producer` says until `calls` are over: with `user`,
+    ///   on any thread. They do not unwind.
+    pub(super) unsafe fn new(functions: pinlane_producer, calls: Arc<Calls>) -> Result<Self> {
+        if functions.next.is_none() || functions.describe.is_none() {
+            return Err(pointer::null("the producer's next or describe"));
+        }
+        Ok(Source(Arc::new(Producer { functions, calls })))
+    }
+}
+
+impl Iterator for Source {
+    type Item = Pulled;
+
+    fn next(&mut self) -> Option<Pulled> {
+        let pinlane_producer { user, next, .. } = self.0.functions;
+        let (next, mut item) = (next?, ptr::null_mut());
+        // SAFETY: the precondition of `Source::new`; a worker has this iterator alone.
+        match self.0.call("next", || unsafe { next(user, &raw mut item) }) {
+            Ok(()) => Some(Pulled(Ok(Item { producer: self.0.clone(), item }))),
+            Err(Failure { code: PINLANE_STATUS_END, .. }) => None,
+            Err(failure) => Some(Pulled(Err(failure))),
+        }
+    }
+}
+
+/// A batch that `next` has begun; its drop releases it.
+struct Item {
+    producer: Arc<Producer>,
+    item: *mut c_void,
+}
+
+// SAFETY: the item is only handed to the producer's functions, which take it on any thread, by the
+// precondition of `Source::new`.
+unsafe impl Send for Item {}
+
+impl Drop for Item {
+    fn drop(&mut self) {
+        let pinlane_producer { user, release, .. } = self.producer.functions;
+        if let Some(release) = release {
+            let call = || {
+                // SAFETY: the precondition of `Source::new`; an item drops once.
+                unsafe { release(user, self.item) };
+                PINLANE_STATUS_OK
+            };
+            let _ = self.producer.call("release", call);
+        }
+    }
+}
+
+/// What `next` gave.
+pub(super) struct Pulled(Result<Item, Failure>);
+
+impl IntoHostBatch for Pulled {
+    type Batch = Described;
+
+    fn into_batch(self) -> Result<Described, Box<dyn StdError + Send + Sync>> {
+        let item = self.0?;
+        let pinlane_producer { user, describe, fill, .. } = item.producer.functions;
+        let (mut slices, mut count) = (ptr::null(), 0);
+        if let Some(describe) = describe {
+            // SAFETY: the precondition of `Source::new`; the item is live, and described once.
+            let call = || unsafe { describe(user, item.item, &raw mut slices, &raw mut count) };
+            item.producer.call("describe", call)?;
+        }
+        // SAFETY: `describe` wrote an array of so many slices, which stays until `release`.
+        let described = unsafe { pointer::inputs("slices", slices, count) }?;
+        for (number, slice) in described.iter().enumerate() {
+            slice.check(number, fill.is_some())?;
+        }
+        Ok(Described { item, slices, count })
+    }
+}
+
+impl pinlane_host_slice {
+    fn check(&self, number: usize, can_fill: bool) -> Result<()> {
+        if self.reserved != 0 {
+            return Err(refused(
+                ErrorKind::InvalidValue,
+                format!("slice {number}: reserved is not 0"),
+                "set all members that you do not use to 0",
+            ));
+        }
+        if self.is_room() && !can_fill {
+            return Err(refused(
+                ErrorKind::InvalidValue,
+                format!("slice {number} has no data, and the producer has no fill"),
+                "set data, or the producer's fill",
+            ));
+        }
+        memory::check_memory(if self.is_room() { ptr::dangling() } else { self.data }, self.bytes)
+            .map(drop)
+    }
+
+    fn is_room(&self) -> bool {
+        self.data.is_null() && self.bytes > 0
+    }
+
+    /// # Safety
+    ///
+    /// * `name` is NULL, or points to a string that stays as it is during `'a`.
+    unsafe fn name<'a>(&self, number: usize) -> Cow<'a, str> {
+        const NUMBERS: [&str; 8] = ["0", "1", "2", "3", "4", "5", "6", "7"];
+        if self.name.is_null() {
+            return NUMBERS.get(number).map_or_else(|| number.to_string().into(), |&n| n.into());
+        }
+        // SAFETY: the precondition.
+        unsafe { CStr::from_ptr(self.name) }.to_string_lossy()
+    }
+}
+
+/// A batch with its slices, which were checked.
+pub(super) struct Described {
+    item: Item,
+    slices: *const pinlane_host_slice,
+    count: usize,
+}
+
+impl Described {
+    fn slices(&self) -> &[pinlane_host_slice] {
+        // SAFETY: `into_batch` has read the same array; it stays as it is until the item drops.
+        unsafe { pointer::inputs("slices", self.slices, self.count) }.unwrap_or_default()
+    }
+}
+
+impl HostBatch for Described {
+    fn visit<'a>(&'a self, slices: &mut Slices<'a>) {
+        for (number, slice) in self.slices().iter().enumerate() {
+            // SAFETY: what `describe` wrote stays as it is until the item drops.
+            let name = unsafe { slice.name(number) };
+            let source = if slice.is_room() {
+                None
+            } else {
+                // SAFETY: as above; `check` found that the memory can be that long.
+                unsafe { memory::source(slice.data, slice.bytes) }.ok()
+            };
+            slices.push(&name, slice.bytes, slice.element_bytes, source);
+        }
+    }
+
+    fn fill(&mut self, block: &mut FillBlock<'_>) -> Result<(), Box<dyn StdError + Send + Sync>> {
+        let pinlane_producer { user, fill, .. } = self.item.producer.functions;
+        let Some(fill) = fill else { return Ok(()) };
+        let rooms = self.slices().iter().enumerate().map(|(number, slice)| match slice.is_room() {
+            true => block.bytes_of(number).as_mut_ptr().cast(),
+            false => ptr::null_mut(),
+        });
+        let rooms: Vec<*mut c_void> = rooms.collect();
+        // SAFETY: the precondition of `Source::new`. The rooms are disjoint parts of `block`, which
+        // nobody else accesses until this returns.
+        let call = || unsafe { fill(user, self.item.item, rooms.as_ptr()) };
+        Ok(self.item.producer.call("fill", call)?)
+    }
+}

@@ -1,0 +1,237 @@
+//! Calls whose outcome a callback is told of.
+//!
+//! ```text
+//!   pinlane_buffer_alloc_async     polls a future of the Rust interface once, for its place in the
+//!        |                         queue; then it waits to be woken
+//!        v
+//!   helper thread (src/wakers.rs)  polls again when woken; tells the callback of the outcome
+//! ```
+//!
+//! # Invariants
+//!
+//! * The callback is called once, by a helper, with nothing locked. If the call that was to start
+//!   the request failed, it is never called.
+//! * The future is gone before the callback is called, so the callback may make the same call
+//!   again.
+
+use std::ffi::c_void;
+use std::future::{Future, ready};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::handle::{self, handle_type};
+use super::pointer::Out;
+use super::status::{boundary, panicked, pinlane_status, refused};
+use crate::error::{Error, ErrorKind, Result};
+use crate::sync::Mutex;
+use crate::wakers;
+
+/// A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
+/// the call.
+pub struct pinlane_request {
+    _opaque: [u8; 0],
+}
+
+handle_type!(pinlane_request: Arc<dyn Cancel>, "request", table 11, shared: false);
+
+/// What a callback gets as its first argument.
+#[derive(Clone, Copy)]
+pub(super) struct User(pub(super) *mut c_void);
+
+impl User {
+    /// By a method, so that a closure captures the whole.
+    pub(super) fn get(self) -> *mut c_void {
+        self.0
+    }
+}
+
+// SAFETY: the address is only handed to the caller's functions, which take it on any thread: that
+// is a precondition of every function that takes a callback for later.
+unsafe impl Send for User {}
+// SAFETY: as above.
+unsafe impl Sync for User {}
+
+/// A request, whatever its outcome is.
+pub trait Cancel: Send + Sync {
+    /// Ends the request, unless its callback has been told, or is being told.
+    fn cancel(self: Arc<Self>);
+}
+
+struct Request<T>(Mutex<State<T>>);
+
+enum State<T> {
+    Waits(Pending<T>),
+    /// A thread has it, and looks here before it lets go of it.
+    Polled {
+        again: bool,
+        cancelled: bool,
+    },
+    Over,
+}
+
+impl<T> State<T> {
+    const POLLED: Self = State::Polled { again: false, cancelled: false };
+}
+
+struct Pending<T> {
+    future: Pin<Box<dyn Future<Output = Result<T>> + Send>>,
+    tell: Box<dyn FnOnce(Result<T>) + Send>,
+}
+
+impl<T: Send + 'static> Pending<T> {
+    fn poll(&mut self, waker: &Waker) -> Poll<Result<T>> {
+        let poll = || self.future.as_mut().poll(&mut Context::from_waker(waker));
+        // A panic must reach the callback too: somebody waits for it.
+        let polled = catch_unwind(AssertUnwindSafe(poll));
+        polled.unwrap_or_else(|payload| Poll::Ready(Err(panicked(payload))))
+    }
+
+    /// The same request, which knows its outcome and has nothing left to do.
+    fn with_outcome(self, outcome: Result<T>) -> Self {
+        Pending { future: Box::pin(ready(outcome)), tell: self.tell }
+    }
+}
+
+impl<T: Send + 'static> Request<T> {
+    /// Polls for the first time, so that requests are queued in the order of the calls.
+    fn start(self: Arc<Self>, mut pending: Pending<T>) {
+        let polled = pending.poll(&Waker::from(self.clone()));
+        match self.settle(pending, polled) {
+            None => {}
+            Some((pending, None)) => self.hand_over(pending),
+            Some((pending, Some(outcome))) => self.hand_over(pending.with_outcome(outcome)),
+        }
+    }
+
+    /// Behind a poll. Gives back what has to be polled again, or whose outcome is to be told.
+    fn settle(
+        &self,
+        pending: Pending<T>,
+        polled: Poll<Result<T>>,
+    ) -> Option<(Pending<T>, Option<Result<T>>)> {
+        let mut state = self.0.lock();
+        let State::Polled { again, cancelled } = *state else { unreachable!("as left before") };
+        let outcome = match polled {
+            Poll::Ready(outcome) => Some(outcome),
+            Poll::Pending if cancelled => Some(Err(withdrawn())),
+            Poll::Pending if again => None,
+            Poll::Pending => {
+                *state = State::Waits(pending);
+                return None;
+            }
+        };
+        *state = if outcome.is_some() { State::Over } else { State::POLLED };
+        Some((pending, outcome))
+    }
+
+    /// Lets a helper go on with it.
+    fn hand_over(self: Arc<Self>, pending: Pending<T>) {
+        *self.0.lock() = State::Waits(pending);
+        wakers::wake(Waker::from(self));
+    }
+
+    /// Takes it from where it waits, for this thread to poll.
+    fn take(&self) -> Option<Pending<T>> {
+        let mut state = self.0.lock();
+        match std::mem::replace(&mut *state, State::Over) {
+            State::Waits(pending) => {
+                *state = State::POLLED;
+                Some(pending)
+            }
+            State::Polled { cancelled, .. } => {
+                *state = State::Polled { again: true, cancelled };
+                None
+            }
+            State::Over => None,
+        }
+    }
+}
+
+/// Called by helpers only.
+impl<T: Send + 'static> Wake for Request<T> {
+    fn wake(self: Arc<Self>) {
+        let Some(mut pending) = self.take() else { return };
+        let waker = Waker::from(self.clone());
+        loop {
+            let polled = pending.poll(&waker);
+            match self.settle(pending, polled) {
+                None => return,
+                Some((same, None)) => pending = same,
+                Some((Pending { future, tell }, Some(outcome))) => {
+                    drop(future);
+                    return tell(outcome);
+                }
+            }
+        }
+    }
+}
+
+impl<T: Send + 'static> Cancel for Request<T> {
+    fn cancel(self: Arc<Self>) {
+        let mut state = self.0.lock();
+        match &mut *state {
+            State::Waits(_) => {}
+            State::Polled { cancelled, .. } => return *cancelled = true,
+            State::Over => return,
+        }
+        let waits = std::mem::replace(&mut *state, State::POLLED);
+        drop(state);
+        if let State::Waits(pending) = waits {
+            // Drops the future, which withdraws the request.
+            self.hand_over(pending.with_outcome(Err(withdrawn())));
+        }
+    }
+}
+
+#[cold]
+fn withdrawn() -> Error {
+    refused(ErrorKind::Cancelled, "the request was cancelled", "make it again if it is needed")
+}
+
+impl Out<*mut pinlane_request> {
+    /// Runs the exported function of that name, which starts a request: a future, and what tells
+    /// the callback of its outcome. The request's handle is written if the caller wants it.
+    pub(super) fn start<T: Send + 'static, F>(
+        self,
+        function: &'static str,
+        begin: impl FnOnce() -> Result<(F, Box<dyn FnOnce(Result<T>) + Send>)>,
+    ) -> pinlane_status
+    where
+        F: Future<Output = Result<T>> + Send + 'static,
+    {
+        boundary(function, || {
+            let out = self.optional()?;
+            let (future, tell) = begin()?;
+            let request = Arc::new(Request(Mutex::new(State::POLLED)));
+            if let Some(out) = out {
+                // Before the callback can be told.
+                let request: Arc<dyn Cancel> = request.clone();
+                out.set(handle::create(request));
+            }
+            request.start(Pending { future: Box::pin(future), tell });
+            Ok(())
+        })
+    }
+}
+
+/// Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
+/// callback has been called already, or is being called, nothing happens. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_request_cancel(request: *const pinlane_request) -> pinlane_status {
+    boundary("pinlane_request_cancel", || {
+        handle::get(request)?.clone().cancel();
+        Ok(())
+    })
+}
+
+/// Frees the handle; NULL is a no-op. The request goes on, and its callback is called.
+///
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_request_free(request: *mut pinlane_request) -> pinlane_status {
+    boundary("pinlane_request_free", || handle::free(request))
+}
