@@ -1203,6 +1203,18 @@ pinlane_status pinlane_device_live_streams(const pinlane_device *device,
                                            size_t *count);
 
 /**
+ * Writes another handle of the same device to `clone`. The caller frees it with
+ * `pinlane_device_free`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
+ *
+ * # Safety
+ *
+ * - `clone` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_clone(const pinlane_device *device, pinlane_device **clone);
+
+/**
  * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
@@ -1279,6 +1291,32 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
 pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
+ * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
+ * device, and may be destroyed or recorded again when the call has returned. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
+ * `INVALID_VALUE` if `cuda_event` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_wait_event(const pinlane_stream *stream, void *cuda_event);
+
+/**
+ * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
+ * the caller: who waits for the event waits for that work. Does not block.
+ *
+ * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_record_event(const pinlane_stream *stream, void *cuda_event);
 
 /**
  * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller

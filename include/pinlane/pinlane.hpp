@@ -31,8 +31,9 @@
 /// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,
 ///   whose first argument is `std::nothrow`. It returns the status and never throws. With
 ///   `-fno-exceptions` the throwing form prints its message and aborts.
-/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. With
-///   cpp/cuda_resource.hpp, which this header does not include, it is a resource of libcu++ too.
+/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`.
+/// - **CUDA's own types.** cpp/cuda.hpp, which this header does not include, has `cuda::stream_ref`
+///   and a resource of `cuda::mr`.
 /// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a
 ///   buffer.
 ///

@@ -7,6 +7,7 @@
 //! | `files` | ranges of files, to devices and to page-locked memory |
 //! | `registered` | memory of the user's own comes back only when the device is done with it |
 //! | `prefetch` | the pipeline of batches |
+//! | `events` | events of the caller order streams |
 //! | `load_safetensors` | the example, as its users run it |
 
 #![cfg(feature = "emulated")]
@@ -14,6 +15,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod events;
 mod files;
 mod load_safetensors;
 mod prefetch;

@@ -291,21 +291,47 @@ fn random_programs(mode: &str) {
     assert!(text.starts_with(&format!("{count} programs")), "{text}");
 }
 
+/// nvcc compiles it, with libcu++, for the emulated device.
+#[test]
+#[cfg(pinlane_cuda)]
+fn cudas_own_types_keep_their_promises() {
+    for standard in ["c++17", "c++20"] {
+        let source = project("tests/ffi/cpp/cuda_resource.cu");
+        let program = Compiler::nvcc(library::get()).link(standard, &source, library::get());
+        let output = program.run(&[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains(", 0 failed"), "{text}{errors}");
+    }
+}
+
 #[test]
 #[cfg(pinlane_cuda)]
 fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
-    let has_gpu = !pinlane::Device::available().is_empty();
     for source in ["ffi-examples/cpp/kernel.cu", "tests/ffi/cpp/cuda_rules.cu"] {
-        let compiler = Compiler::nvcc(library::get());
-        let program = compiler.link("c++17", &project(source), library::get());
-        let output = program.run(&[]);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        if has_gpu {
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{source}: {}\n{text}{errors}", output.status);
-        } else {
-            assert_eq!(output.status.code(), Some(3), "{errors}");
-            assert!(errors.contains("needs a GPU"), "{errors}");
-        }
+        runs_or_needs_a_gpu(source, library::get());
+    }
+}
+
+#[test]
+#[cfg(pinlane_cuda)]
+fn streams_cross_between_cuda_runtimes() {
+    let libraries = [library::shared(), library::with_shared_runtime(library::shared())];
+    for library in libraries.iter().chain([library::get()]) {
+        runs_or_needs_a_gpu("tests/ffi/cpp/streams.cu", library);
+    }
+}
+
+#[cfg(pinlane_cuda)]
+fn runs_or_needs_a_gpu(source: &str, library: &library::Library) {
+    let program = Compiler::nvcc(library::get()).link("c++17", &project(source), library);
+    let output = program.run(&[]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if pinlane::Device::available().is_empty() {
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert!(errors.contains("needs a GPU"), "{errors}");
+    } else {
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{source}: {}\n{text}{errors}", output.status);
     }
 }
