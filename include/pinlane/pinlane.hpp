@@ -46,6 +46,7 @@
 #include "cpp/batch.hpp"
 #include "cpp/buffer.hpp"
 #include "cpp/device.hpp"
+#include "cpp/dlpack.hpp"
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"
 #include "cpp/resource.hpp"

@@ -22,6 +22,7 @@ mod batch;
 mod buffer;
 mod device;
 mod device_buffer;
+mod dlpack;
 mod event;
 mod file;
 mod foreign;
