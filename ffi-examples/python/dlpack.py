@@ -4,10 +4,10 @@
     python3 ffi-examples/python/dlpack.py [LIBRARY]     (default: libpinlane.so)
 
 Needs NumPy 2.1 or later, and nothing that must be built: ctypes calls the C interface. PyTorch
-joins in if it is installed. Runs on the GPU, or on the emulated device if there is none. The class
-`Buffer` is all that a program needs to copy from here.
+joins in if it is installed. Runs on the GPU, or on the emulated device if there is none.
 """
 import ctypes
+import math
 import sys
 from ctypes import (POINTER, Structure, byref, c_char_p, c_int32, c_int64, c_size_t, c_uint8,
                     c_uint16, c_uint32, c_void_p, py_object)
@@ -68,6 +68,23 @@ def delete_unused(capsule):
             DESTRUCTOR(layout.from_address(tensor).deleter)(tensor)
 
 
+def capsule_of(tensor, max_version):
+    """For a consumer that knows DLPack up to `max_version`."""
+    name = VERSIONED
+    if max_version is None or max_version[0] < 1:
+        tensor, name = made("pinlane_dlpack_to_legacy", tensor), LEGACY
+    return python.PyCapsule_New(tensor, name, ctypes.cast(delete_unused, c_void_p))
+
+
+def take_over(producer, function, owner, **arguments):
+    """Makes a buffer of an array or tensor."""
+    capsule = producer.__dlpack__(max_version=(1, 0), **arguments)
+    tensor = python.PyCapsule_GetPointer(id(capsule), VERSIONED)
+    handle = made(function, owner, c_void_p(tensor))
+    python.PyCapsule_SetName(capsule, USED_VERSIONED)
+    return handle
+
+
 # --- Buffers -------------------------------------------------------------------------------------
 
 class Options(Structure):
@@ -79,34 +96,33 @@ class Options(Structure):
 
 
 CODES = {"i": 0, "u": 1, "f": 2, "c": 5, "b": 6}
-CPU = 1
+CPU, CUDA = 1, 2
+
+
+def tensor_of(function, handle, dtype, shape, stream=None):
+    """Makes a tensor of a buffer, whose handle is freed. `dtype` is a numpy.dtype."""
+    lengths = (c_int64 * len(shape))(*shape)
+    options = Options(ctypes.sizeof(Options), lengths, None, len(shape), CODES[dtype.kind],
+                      8 * dtype.itemsize, 1, 0, CPU, 0, stream)
+    return made(function, handle, byref(options))
 
 
 class Buffer:
     """A buffer in page-locked memory. `np.from_dlpack(buffer)` takes its memory over."""
 
-    def __init__(self, handle):
-        self.handle = handle
+    def __init__(self, handle, dtype=None, shape=None):
+        self.handle, self.dtype, self.shape = handle, dtype, shape
 
     @classmethod
     def alloc(cls, pool, dtype, shape):
-        """From a pool. `dtype` is a numpy.dtype."""
-        count = 1
-        for length in shape:
-            count *= length
-        bytes = c_size_t(count * dtype.itemsize)
-        buffer = cls(made("pinlane_buffer_alloc", pool, bytes))
-        buffer.dtype, buffer.shape = dtype, shape
-        return buffer
+        """From a pool."""
+        bytes = c_size_t(math.prod(shape) * dtype.itemsize)
+        return cls(made("pinlane_buffer_alloc", pool, bytes), dtype, shape)
 
     @classmethod
     def of(cls, device, array):
         """Of an array's memory, page-locked in place. Nobody may use the array until `free`."""
-        capsule = array.__dlpack__(max_version=(1, 0))
-        tensor = python.PyCapsule_GetPointer(id(capsule), VERSIONED)
-        buffer = cls(made("pinlane_buffer_from_dlpack", device, c_void_p(tensor)))
-        python.PyCapsule_SetName(capsule, USED_VERSIONED)
-        return buffer
+        return cls(take_over(array, "pinlane_buffer_from_dlpack", device))
 
     def address(self):
         return made("pinlane_buffer_address", self.handle).value
@@ -118,16 +134,30 @@ class Buffer:
         return CPU, 0
 
     def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
-        shape = (c_int64 * len(self.shape))(*self.shape)
-        options = Options(
-            ctypes.sizeof(Options), shape, None, len(self.shape), CODES[self.dtype.kind],
-            8 * self.dtype.itemsize, 1, 0, CPU, 0, None)
-        # Waits for the device, and frees the handle: the memory is the tensor's.
-        tensor = made("pinlane_buffer_into_dlpack", self.handle, byref(options))
-        name = VERSIONED
-        if max_version is None or max_version[0] < 1:
-            tensor, name = made("pinlane_dlpack_to_legacy", tensor), LEGACY
-        return python.PyCapsule_New(tensor, name, ctypes.cast(delete_unused, c_void_p))
+        # Waits for the device.
+        tensor = tensor_of("pinlane_buffer_into_dlpack", self.handle, self.dtype, self.shape)
+        return capsule_of(tensor, max_version)
+
+
+class DeviceBuffer:
+    """A buffer in the memory of GPU 0. `torch.from_dlpack(buffer)` takes its memory over."""
+
+    def __init__(self, device, handle, dtype, shape):
+        self.device, self.handle, self.dtype, self.shape = device, handle, dtype, shape
+
+    def __dlpack_device__(self):
+        return CUDA, 0
+
+    def __dlpack__(self, *, stream=None, max_version=None, dl_device=None, copy=None):
+        # The consumer's stream. None and -1 stand for the legacy default stream, which is 1.
+        native = c_void_p(1 if stream in (None, -1) else stream)
+        consumer = made("pinlane_stream_borrow", self.device, native)
+        try:
+            tensor = tensor_of("pinlane_device_buffer_into_dlpack", self.handle, self.dtype,
+                               self.shape, consumer)
+        finally:
+            call("pinlane_stream_free", consumer)
+        return capsule_of(tensor, max_version)
 
 
 # --- The example ---------------------------------------------------------------------------------
@@ -142,6 +172,32 @@ def live_bytes(pool):
     stats = (c_size_t * 24)(24 * 8)
     call("pinlane_pool_get_stats", pool, stats)
     return stats[4]
+
+
+def on_the_gpu(np, torch, device, pool, stream):
+    zero, bytes = c_size_t(0), c_size_t(48)
+    expected = np.arange(12, dtype=np.float32)
+
+    # A buffer becomes a tensor; PyTorch's stream waits for the upload.
+    host = Buffer.of(device, expected.copy())
+    gpu = made("pinlane_device_buffer_alloc", device, bytes)
+    address = made("pinlane_device_buffer_address", gpu).value
+    call("pinlane_device_buffer_upload", stream, host.handle, zero, gpu, zero, bytes, None)
+    tensor = torch.from_dlpack(DeviceBuffer(device, gpu, expected.dtype, (3, 4)))
+    check(tensor.is_cuda and tensor.data_ptr() == address, "the tensor is the device buffer")
+    check(np.array_equal(tensor.cpu().numpy().reshape(12), expected), "it holds what was uploaded")
+    host.free()
+
+    # A tensor becomes a buffer; the stream waits for PyTorch's kernel.
+    doubled = torch.arange(12, dtype=torch.float32, device="cuda") * 2
+    native = made("pinlane_stream_native", stream).value
+    gpu = take_over(doubled, "pinlane_device_buffer_from_dlpack", stream, stream=native)
+    check(made("pinlane_device_buffer_address", gpu).value == doubled.data_ptr(),
+          "the device buffer is the tensor")
+    back = Buffer.alloc(pool, expected.dtype, (12,))
+    call("pinlane_device_buffer_download", stream, gpu, zero, back.handle, zero, bytes, None)
+    check(np.array_equal(np.from_dlpack(back), expected * 2), "it holds what PyTorch computed")
+    call("pinlane_device_buffer_free", gpu)
 
 
 def main():
@@ -192,13 +248,18 @@ def main():
     except ImportError:
         pass
     else:
+        who += f", PyTorch {torch.__version__}"
         buffer = Buffer.alloc(pool, np.dtype(np.float32), (3, 4))
         address = buffer.address()
         tensor = torch.from_dlpack(buffer)
         check(tensor.data_ptr() == address and tensor.shape == (3, 4), "the tensor is the buffer")
         del tensor
         check(live_bytes(pool) == 0, "the pool has its memory back")
-        who += f", PyTorch {torch.__version__}"
+        gpus = c_int32()
+        call("pinlane_device_count", byref(gpus))
+        if gpus.value > 0 and torch.cuda.is_available():
+            on_the_gpu(np, torch, device, pool, stream)
+            who += " on host and GPU"
 
     call("pinlane_device_buffer_free", gpu)
     call("pinlane_stream_free", stream)

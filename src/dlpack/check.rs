@@ -24,8 +24,7 @@ pub(super) fn count(shape: &[i64]) -> Option<usize> {
     if shape.contains(&0) {
         return shape.iter().all(|&length| length >= 0).then_some(0);
     }
-    let lengths = shape.iter().map(|&length| usize::try_from(length).ok());
-    lengths.fold(Some(1usize), |product, length| product?.checked_mul(length?))
+    shape.iter().try_fold(1usize, |product, &length| product.checked_mul(length.try_into().ok()?))
 }
 
 /// Checks that every element lies within `bytes`, the first at `offset`.

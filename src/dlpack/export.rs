@@ -236,6 +236,7 @@ impl<T: Pod + Send> DeviceBuf<T> {
     /// [`ErrorKind::OutOfRange`] for a layout that does not fit the buffer, or a per-thread default
     /// stream; [`ErrorKind::WrongDevice`], [`ErrorKind::StreamCapturing`],
     /// [`ErrorKind::ForkedProcess`].
+    #[allow(clippy::result_large_err)] // the error holds the buffer
     pub fn into_dlpack(
         mut self,
         layout: &Layout<'_>,

@@ -156,7 +156,9 @@ fn the_examples_in_c_run() {
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        for program in ["abi", "lifetimes", "pools", "slices", "batches", "dlpack", "dlpack_imports"] {
+        for program in
+            ["abi", "lifetimes", "pools", "slices", "batches", "dlpack", "dlpack_imports"]
+        {
             let program = format!("tests/ffi/c/{program}.c");
             let text = run(Language::C, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");

@@ -37,11 +37,12 @@ namespace pinlane {
 /// - Copies share the pool and keep it alive; the last one must outlive what was allocated.
 ///   Resources of one pool are equal: each frees what another one allocated.
 /// - `allocate` gives memory that nobody uses, on any stream or the host. So it needs no order with
-///   the stream. Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and aborts.
-///   Blocks as `pinned_pool::alloc`.
+///   the stream. Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and
+///   aborts. Blocks as `pinned_pool::alloc`.
 /// - `deallocate` on a stream does not block, unless the use cannot be recorded: then it waits for
 ///   the stream. If that fails too, or the stream is being captured, the memory stays allocated
-///   for ever, because a device, or a graph, may still use it.
+///   for ever, because a device, or a graph, may still use it. When it has returned, the stream may
+///   be destroyed.
 /// - The streams are those of `device`. For those of another device, make a resource of that device
 ///   and the same pool. On a stream of the wrong device, `deallocate` waits for the stream.
 /// - It is plain memory otherwise, as that of `pinned_resource`. Any thread may call any function.

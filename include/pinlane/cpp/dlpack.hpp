@@ -1,6 +1,6 @@
 /// @file
-/// Buffers as tensors of DLPack, and tensors of other libraries as buffers, without a copy. Needs no
-/// header of DLPack.
+/// Buffers as tensors of DLPack, and tensors of other libraries as buffers, without a copy. Needs
+/// no header of DLPack.
 
 #ifndef PINLANE_CPP_DLPACK_HPP
 #define PINLANE_CPP_DLPACK_HPP
@@ -39,10 +39,10 @@ pinlane_dlpack_options raw(const tensor_layout& layout, pinlane_stream* consumer
     fail(set_error(PINLANE_STATUS_INVALID_VALUE, "into_dlpack: pass one stride for each length"));
   }
   pinlane_dlpack_options raw = PINLANE_DLPACK_OPTIONS_INIT;
-  raw.code = std::is_same_v<T, bool>          ? 6
-             : std::is_floating_point_v<T>    ? 2
-             : std::is_unsigned_v<T>          ? 1
-                                              : 0;
+  raw.code = std::is_same_v<T, bool>       ? 6
+             : std::is_floating_point_v<T> ? 2
+             : std::is_unsigned_v<T>       ? 1
+                                           : 0;
   raw.bits = 8 * sizeof(T);
   raw.shape = layout.shape.empty() ? nullptr : layout.shape.data();
   raw.strides = layout.strides.empty() ? nullptr : layout.strides.data();
@@ -78,8 +78,8 @@ template <class T>
 /// The same, for a library whose own device work on `consumer` uses the memory: it is reused only
 /// when everything is complete that the stream had been given when the deleter was called.
 template <class T>
-[[nodiscard]] DLManagedTensorVersioned*
-into_dlpack(pinned_buffer<T>&& buffer, stream_ref consumer, const tensor_layout& layout = {}) {
+[[nodiscard]] DLManagedTensorVersioned* into_dlpack(pinned_buffer<T>&& buffer, stream_ref consumer,
+                                                    const tensor_layout& layout = {}) {
   const auto options = detail::raw<T>(layout, consumer.get());
   return detail::exported(pinlane_buffer_into_dlpack, buffer, options);
 }
@@ -88,8 +88,8 @@ into_dlpack(pinned_buffer<T>&& buffer, stream_ref consumer, const tensor_layout&
 /// that stream waits for every pending use. The deleter frees the memory behind everything that the
 /// stream has been given. Does not block.
 template <class T>
-[[nodiscard]] DLManagedTensorVersioned*
-into_dlpack(device_buffer<T>&& buffer, stream_ref consumer, const tensor_layout& layout = {}) {
+[[nodiscard]] DLManagedTensorVersioned* into_dlpack(device_buffer<T>&& buffer, stream_ref consumer,
+                                                    const tensor_layout& layout = {}) {
   const auto options = detail::raw<T>(layout, consumer.get());
   return detail::exported(pinlane_device_buffer_into_dlpack, buffer, options);
 }

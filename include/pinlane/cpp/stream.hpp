@@ -202,9 +202,7 @@ public:
 
   /// Makes later work of this stream wait, on the device, for the work that your own `cudaEvent_t`
   /// captured when it was last recorded. The event may belong to any device.
-  void wait_event(void* cuda_event) const {
-    check(pinlane_stream_wait_event(self(), cuda_event));
-  }
+  void wait_event(void* cuda_event) const { check(pinlane_stream_wait_event(self(), cuda_event)); }
 
   /// Captures everything enqueued on the stream so far in your own `cudaEvent_t`, of the same
   /// device.

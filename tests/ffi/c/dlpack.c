@@ -1,5 +1,5 @@
-/* Buffers as tensors of DLPack. C11, on a lazy emulated device: what nobody waits for is pending for
- * certain. */
+/* Buffers as tensors of DLPack. C11, on a lazy emulated device: what nobody waits for is pending
+ * for certain. */
 
 #include "dlpack_rig.h"
 

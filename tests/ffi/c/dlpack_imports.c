@@ -1,5 +1,5 @@
-/* Tensors of DLPack as buffers. C11, on a lazy emulated device: what nobody waits for is pending for
- * certain. */
+/* Tensors of DLPack as buffers. C11, on a lazy emulated device: what nobody waits for is pending
+ * for certain. */
 
 #include "dlpack_rig.h"
 
