@@ -123,6 +123,12 @@ impl Context {
         Error::cuda(code, operation, format!("{what} on device {} ({})", self.ordinal, self.name))
     }
 
+    /// Whether the device is a GPU, of the CUDA runtime.
+    pub(crate) fn is_cuda(&self) -> bool {
+        let cuda = crate::driver::cuda_runtime();
+        cuda.is_some_and(|cuda| std::ptr::addr_eq(Arc::as_ptr(&self.driver), Arc::as_ptr(&cuda)))
+    }
+
     /// A stream handle of this device.
     pub(crate) fn stream(&self, handle: usize) -> RawStream {
         RawStream { device: self.ordinal, handle }

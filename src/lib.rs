@@ -46,6 +46,8 @@ mod copy;
 #[allow(unsafe_code)]
 mod device;
 #[allow(unsafe_code)]
+pub mod dlpack;
+#[allow(unsafe_code)]
 pub mod driver;
 mod error;
 #[allow(unsafe_code)]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::device::{Device, DeviceInner, adopt_stream, create_stream};
-use crate::driver::{RawStream, StreamFlags};
+use crate::driver::{Driver, DriverResult, RawEvent, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{as_host_function, discard_panic};
 use crate::sync::Mutex;
@@ -167,6 +167,56 @@ impl Stream {
             ));
         }
         self.timeline.wait_for(producer, position)
+    }
+
+    /// Makes later work of this stream wait, on the device, for the work that `event`, a
+    /// `cudaEvent_t` of the caller, captured when it was last recorded. Does not block.
+    ///
+    /// # Safety
+    ///
+    /// * `event` is a live event of the CUDA runtime that this crate uses, of any device.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaStreamWaitEvent`
+    /// reports.
+    pub unsafe fn wait_event(&self, event: *mut c_void) -> Result<()> {
+        // Work that this crate does not see now holds up the stream, as if it were enqueued there.
+        self.timeline.expose();
+        self.with_event("cudaStreamWaitEvent", event, |driver, stream, event| {
+            // SAFETY: the stream is live, and so is the event, by the precondition.
+            unsafe { driver.stream_wait_event(stream, event) }
+        })
+    }
+
+    /// Captures everything enqueued on this stream so far in `event`, a `cudaEvent_t` of the
+    /// caller: who waits for the event waits for that work. Does not block.
+    ///
+    /// # Safety
+    ///
+    /// * `event` is a live event of the CUDA runtime that this crate uses, of this stream's device.
+    ///
+    /// # Errors
+    ///
+    /// [`ErrorKind::StreamCapturing`], [`ErrorKind::ForkedProcess`], or what `cudaEventRecord`
+    /// reports, also for an event of another device.
+    pub unsafe fn record_event(&self, event: *mut c_void) -> Result<()> {
+        self.with_event("cudaEventRecord", event, |driver, stream, event| {
+            // SAFETY: the stream is live, and so is the event, by the precondition.
+            unsafe { driver.event_record(event, stream) }
+        })
+    }
+
+    fn with_event(
+        &self,
+        call: &'static str,
+        event: *mut c_void,
+        work: impl FnOnce(&dyn Driver, RawStream, RawEvent) -> DriverResult<()>,
+    ) -> Result<()> {
+        let stream = self.timeline.raw();
+        let event = RawEvent { device: stream.device, handle: event.addr() };
+        work(self.timeline.open(call)?, stream, event)
+            .map_err(|code| self.timeline.context().error(code, call, "with the caller's event"))
     }
 
     /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is

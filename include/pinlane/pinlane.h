@@ -35,6 +35,10 @@
 #define PINLANE_VERSION_STRING "0.1.0"
 #define PINLANE_VERSION \
   (1000000 * PINLANE_VERSION_MAJOR + 1000 * PINLANE_VERSION_MINOR + PINLANE_VERSION_PATCH)
+/* Tensors of DLPack; dlpack.h (github.com/dmlc/dlpack) says what they hold. */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
   { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0, 0 }
@@ -43,6 +47,8 @@
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
 #define PINLANE_POOL_OPTIONS_INIT \
   { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
+#define PINLANE_DLPACK_OPTIONS_INIT \
+  { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
 #define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
 #define PINLANE_STAGING_OPTIONS_INIT \
   { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
@@ -80,6 +86,21 @@ extern "C" {
  * A kernel moves the bytes: it reads or writes page-locked memory over the bus.
  */
 #define PINLANE_ROUTE_KERNEL 3
+
+/**
+ * Consumers of the tensor must not write to it.
+ */
+#define PINLANE_DLPACK_READ_ONLY 1
+
+/**
+ * Plain host memory (`kDLCPU`), which all libraries accept.
+ */
+#define PINLANE_DLPACK_CPU 1
+
+/**
+ * Page-locked host memory (`kDLCUDAHost`).
+ */
+#define PINLANE_DLPACK_CUDA_HOST 3
 
 /**
  * Emulated operations run as soon as they can.
@@ -389,6 +410,59 @@ typedef struct {
    */
   size_t dst_offset;
 } pinlane_device_copy;
+
+/**
+ * What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
+ * the whole buffer.
+ */
+typedef struct {
+  /**
+   * `sizeof(pinlane_dlpack_options)`.
+   */
+  size_t size;
+  /**
+   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer.
+   */
+  const int64_t *shape;
+  /**
+   * The distance between neighbours in each dimension, in elements; NULL for none but elements
+   * without gaps, of which the last dimension is the innermost.
+   */
+  const int64_t *strides;
+  /**
+   * The number of dimensions; 0 with a `shape` is a tensor of one element.
+   */
+  int32_t ndim;
+  /**
+   * The type of the elements: `DLDataType`'s code, bits and lanes.
+   */
+  uint8_t code;
+  /**
+   * See `code`.
+   */
+  uint8_t bits;
+  /**
+   * See `code`.
+   */
+  uint16_t lanes;
+  /**
+   * Where the first element begins: a multiple of its size.
+   */
+  size_t offset_bytes;
+  /**
+   * How page-locked memory is called: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`. Of no
+   * effect for device memory.
+   */
+  int32_t device_type;
+  /**
+   * 0 or `PINLANE_DLPACK_READ_ONLY`.
+   */
+  uint32_t flags;
+  /**
+   * The stream of the consumer's own device work on the tensor, or NULL if it has none.
+   */
+  const pinlane_stream *stream;
+} pinlane_dlpack_options;
 
 /**
  * Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
@@ -1551,6 +1625,18 @@ pinlane_status pinlane_device_quarantined_bytes(const pinlane_device *device,
                                                 size_t *bytes);
 
 /**
+ * Writes another handle of the same device to `clone`. The caller frees it with
+ * `pinlane_device_free`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
+ *
+ * # Safety
+ *
+ * - `clone` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_clone(const pinlane_device *device, pinlane_device **clone);
+
+/**
  * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
@@ -1651,6 +1737,126 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
 pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
+
+/**
+ * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
+ * 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
+ * to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
+ * every pending device use of the buffer is complete. `options` may be NULL.
+ *
+ * If device work of the consumer uses the memory, name its stream: the memory is reused only when
+ * everything is complete that the stream had been given when the deleter was called. A borrowed
+ * CUDA stream must live as long as the tensor; the handle of the stream may be freed.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
+ * `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
+ * memory of `pinlane_buffer_register`, a per-thread default stream, a shape that is none, or
+ * options of an unknown size, device type or flag. The buffer is then as it was.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   arrays have `ndim` elements.
+ * - `tensor` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_into_dlpack(pinlane_buffer *buffer,
+                                          const pinlane_dlpack_options *options,
+                                          struct DLManagedTensorVersioned **tensor);
+
+/**
+ * Makes a tensor of the buffer and writes it to `tensor`, as `pinlane_buffer_into_dlpack` does.
+ * `options` must name the stream on which the consumer uses the tensor: its later work waits for
+ * every pending use of the buffer. The tensor's deleter frees the memory in stream order, behind
+ * everything that the stream had been given when the deleter was called. Does not block.
+ *
+ * The stream stands for `__dlpack__(stream=...)` of the Python protocol. The memory of an emulated
+ * device is exported as `kDLExtDev`, which other libraries refuse.
+ *
+ * Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
+ * `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL; `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
+ *
+ * # Safety
+ *
+ * - As for `pinlane_buffer_into_dlpack`.
+ */
+pinlane_status pinlane_device_buffer_into_dlpack(pinlane_device_buffer *buffer,
+                                                 const pinlane_dlpack_options *options,
+                                                 struct DLManagedTensorVersioned **tensor);
+
+/**
+ * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in host memory, and writes it to
+ * `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
+ * the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
+ * (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
+ * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. If nobody can
+ * know whether the device is done, the deleter is never called.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+ * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps, is of
+ * another version than 1 or in other memory, and for memory that is or cannot be page-locked. The
+ * tensor is then still the caller's.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+ *   until that is called nobody else accesses the memory. Memory of type `kDLCUDAHost` is
+ *   page-locked for all devices.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_from_dlpack(const pinlane_device *device,
+                                          struct DLManagedTensorVersioned *tensor,
+                                          pinlane_buffer **buffer);
+
+/**
+ * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
+ * `stream`, and writes it to `buffer`. Later uses of the buffer wait for everything that `stream`
+ * has been given: name the stream that the producer was told (`__dlpack__(stream=...)`). The
+ * buffer owns the tensor: `pinlane_device_buffer_free` blocks until no use of the memory is
+ * pending, then the tensor's deleter is called, on any thread. The tensor must be writable and
+ * have no gaps. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
+ * has gaps or is of another version than 1. The tensor is then still the caller's.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+ *   until that is called nobody else uses the memory.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_from_dlpack(const pinlane_stream *stream,
+                                                 struct DLManagedTensorVersioned *tensor,
+                                                 pinlane_device_buffer **buffer);
+
+/**
+ * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
+ * owns `tensor`: its deleter calls that of `tensor`. Does not block.
+ *
+ * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
+ * read-only, which the older form cannot say. The tensor is then still the caller's.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns.
+ * - `legacy` is NULL or points to a variable.
+ */
+pinlane_status pinlane_dlpack_to_legacy(struct DLManagedTensorVersioned *tensor,
+                                        struct DLManagedTensor **legacy);
+
+/**
+ * Writes the same tensor in the form of DLPack 1.0 to `tensor`. It owns `legacy`: its deleter
+ * calls that of `legacy`. Does not block.
+ *
+ * Statuses: `INVALID_VALUE` if a pointer is NULL.
+ *
+ * # Safety
+ *
+ * - `legacy` is NULL or a tensor that the caller owns.
+ * - `tensor` is NULL or points to a variable.
+ */
+pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
+                                          struct DLManagedTensorVersioned **tensor);
 
 /**
  * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
@@ -1864,6 +2070,32 @@ pinlane_status pinlane_emulator_begin_capture(const pinlane_stream *stream);
  * - `operations` is NULL or points to a variable.
  */
 pinlane_status pinlane_emulator_end_capture(const pinlane_stream *stream, size_t *operations);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
+ * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
+ * device, and may be destroyed or recorded again when the call has returned. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
+ * `INVALID_VALUE` if `cuda_event` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_wait_event(const pinlane_stream *stream, void *cuda_event);
+
+/**
+ * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
+ * the caller: who waits for the event waits for that work. Does not block.
+ *
+ * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_record_event(const pinlane_stream *stream, void *cuda_event);
 
 /**
  * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller

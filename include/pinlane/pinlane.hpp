@@ -34,8 +34,9 @@
 /// - **Callbacks** must not throw. Producers of a `prefetch` may.
 /// - **Coroutines.** With C++20, `co_await` takes tickets, `alloc_async` and `next_async`; see
 ///   cpp/request.hpp for the thread that resumes.
-/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. With
-///   cpp/cuda_resource.hpp, which this header does not include, it is a resource of libcu++ too.
+/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`.
+/// - **CUDA's own types.** cpp/cuda.hpp, which this header does not include, has `cuda::stream_ref`
+///   and a resource of `cuda::mr`.
 /// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a
 ///   buffer.
 ///
@@ -48,6 +49,7 @@
 #include "cpp/batch.hpp"
 #include "cpp/buffer.hpp"
 #include "cpp/device.hpp"
+#include "cpp/dlpack.hpp"
 #include "cpp/emulator.hpp"
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"

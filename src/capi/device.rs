@@ -197,6 +197,24 @@ pub unsafe extern "C" fn pinlane_device_quarantined_bytes(
         .give("pinlane_device_quarantined_bytes", || Ok(handle::get(device)?.quarantined_bytes()))
 }
 
+/// Writes another handle of the same device to `clone`. The caller frees it with
+/// `pinlane_device_free`. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
+///
+/// # Safety
+///
+/// - `clone` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_clone(
+    device: *const pinlane_device,
+    clone: *mut *mut pinlane_device,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `clone`.
+    unsafe { Out::new("clone", clone) }
+        .create("pinlane_device_clone", || Ok(Device::clone(&*handle::get(device)?)))
+}
+
 /// Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device.

@@ -78,13 +78,11 @@ impl Stream {
     }
 
     /// Makes later work of this stream wait, on the device, for every pending use of `buffer`.
-    #[cfg(feature = "capi")]
     pub(crate) fn acquire(&self, buffer: &mut impl TrackedMut) -> Result<()> {
         self.door("Stream::acquire").wait_for_conflicts(&[buffer.writing()]).map(drop)
     }
 
     /// Counts whatever is on this stream now as a use of `buffer`.
-    #[cfg(feature = "capi")]
     pub(crate) fn record_use(&self, buffer: &mut impl TrackedMut) -> Result<()> {
         let door = self.door("Stream::record_use");
         door.nothing()?;

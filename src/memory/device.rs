@@ -6,6 +6,8 @@
 //!   use on any stream is ordered after it like any other use.
 //! * Memory is freed on a stream that waits for every pending use. If the stream cannot be made to
 //!   wait, the memory is quarantined: counted, never freed.
+//! * The owner of memory that another library allocated drops when every use is complete. If nobody
+//!   can know whether one is, it leaks, and the memory counts as quarantined.
 //! * The host never reads the contents. [`DeviceBuf`] gives out an address, not a slice.
 
 use std::fmt;
@@ -17,11 +19,12 @@ use bytemuck::Pod;
 
 use super::hazard::{Access, Hazards, Use};
 use super::range::in_bytes;
+use super::registration::finish;
 use super::{Operand, Tracked, TrackedMut, byte_count, range, sealed};
 use crate::context::Context;
 use crate::driver::DevicePtr;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
-use crate::process::on_ordinary_thread;
+use crate::process::{call_user, on_ordinary_thread};
 use crate::timeline::{Exposure, Timeline};
 
 /// An untyped tracked range of device memory.
@@ -32,13 +35,15 @@ pub(crate) struct DeviceRegion {
     /// The stream to free the memory on. `None` if the memory is borrowed or empty. This is not a
     /// reference to the device, because the device may own the memory.
     frees: Option<Arc<Timeline>>,
+    /// Keeps memory that another library allocated.
+    owner: Option<Box<dyn Send + Sync>>,
     hazards: Hazards,
 }
 
 impl DeviceRegion {
     fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
         let context = context.clone();
-        DeviceRegion { context, ptr, bytes, frees: None, hazards: Hazards::default() }
+        DeviceRegion { context, ptr, bytes, frees: None, owner: None, hazards: Hazards::default() }
     }
 
     fn alloc(heap: &Heap, bytes: usize) -> Result<Self> {
@@ -78,10 +83,28 @@ fn out_of_memory(context: &Context, code: CudaCode, bytes: usize) -> Error {
 
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
-        let Some(frees) = self.frees.take() else { return };
         let (ptr, bytes) = (self.ptr, self.bytes);
-        let pending = self.hazards.take_pending();
-        on_ordinary_thread(move || free(&frees, ptr, bytes, &pending));
+        if let Some(frees) = self.frees.take() {
+            let pending = self.hazards.take_pending();
+            on_ordinary_thread(move || free(&frees, ptr, bytes, &pending));
+        } else if let Some(owner) = self.owner.take() {
+            let (context, pending) = (self.context.clone(), self.hazards.take_pending());
+            on_ordinary_thread(move || give_back(&context, owner, bytes, &pending));
+        }
+    }
+}
+
+/// Drops the owner when every use is complete.
+fn give_back(context: &Context, owner: Box<dyn Send + Sync>, bytes: usize, pending: &[Use]) {
+    let mut complete = context.is_current();
+    for user in pending.iter().filter(|_| context.is_current()) {
+        complete &= finish(user, "DeviceBuf::drop").is_ok();
+    }
+    if complete {
+        call_user(|| drop(owner));
+    } else {
+        std::mem::forget(owner);
+        context.quarantine(bytes);
     }
 }
 
@@ -149,6 +172,16 @@ impl<T: Pod> DeviceBuf<T> {
     pub(crate) fn quarantine(mut self) {
         self.region.frees = None;
         self.region.context.quarantine(self.region.bytes);
+    }
+
+    /// The same memory, which `owner` keeps: it drops when the buffer has and no use is pending.
+    pub(crate) fn keeping(mut self, owner: Box<dyn Send + Sync>) -> Self {
+        self.region.owner = Some(owner);
+        self
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.region.context
     }
 
     /// The number of elements.

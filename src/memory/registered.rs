@@ -71,12 +71,19 @@ use crate::error::{Error, Result};
 ///
 /// * The slice stays where it is: mapped, readable and writable. It is no part of the value itself.
 /// * Nobody else accesses it, in this process or another.
+/// * If [`is_page_locked`](Self::is_page_locked) says so, it is page-locked.
 pub unsafe trait HostMemory: Send + 'static {
     /// The type of the elements in the memory.
     type Element: Pod;
 
     /// All of the memory. Called once, when the memory is registered.
     fn elements(&mut self) -> &mut [Self::Element];
+
+    /// Whether the memory is page-locked already, for all devices (`cudaHostAlloc` or
+    /// `cudaHostRegister`). It then stays so, and this crate neither page-locks nor unlocks it.
+    fn is_page_locked(&self) -> bool {
+        false
+    }
 }
 
 // SAFETY: the elements are on the heap, where they stay until the vector is used or dropped. The
@@ -146,6 +153,13 @@ impl<O: HostMemory> Registered<O> {
         // the only access to its elements.
         let mut owner = Box::new(owner);
         let elements = NonNull::from(owner.elements());
+        if owner.is_page_locked() {
+            if let Err(error) = context.driver("Device::register") {
+                return Err(Refused { value: *owner, error });
+            }
+            let registration = Registration::locked_elsewhere(context, elements, owner);
+            return Ok(Registered { buffer: registration.buffer(elements.len()), registration });
+        }
         // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
         // (`HostMemory`). Nobody does until the memory is unregistered, or for ever.
         match unsafe { page_lock(context, "Device::register", elements) } {
@@ -216,6 +230,12 @@ impl Lent {
 }
 
 impl<O: HostMemory> Registered<O> {
+    /// The buffer alone. Dropping it does what dropping this would do.
+    #[cfg(feature = "capi")]
+    pub(crate) fn into_buffer(self) -> PinnedBuf<O::Element> {
+        self.buffer
+    }
+
     /// Unregisters the memory and gives its owner back. Blocks until the device is done with it.
     ///
     /// # Errors

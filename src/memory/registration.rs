@@ -1,4 +1,5 @@
-//! One range of memory that somebody else allocated and `cudaHostRegister` page-locked.
+//! One range of memory that somebody else allocated, and that this crate page-locked
+//! (`cudaHostRegister`), or its owner.
 //!
 //! ```text
 //!   PinnedBuf -- BlockRef --> Registration { block, owner }
@@ -101,6 +102,8 @@ pub(super) struct Registration<O> {
     owner: Mutex<Option<ManuallyDrop<Box<O>>>>,
     /// Whether the memory belongs to a caller, who gets it back whatever happens.
     lent: bool,
+    /// Whether somebody else has page-locked the memory, and unlocks it.
+    locked_elsewhere: bool,
     me: Weak<Self>,
 }
 
@@ -121,6 +124,25 @@ impl<O: Send + 'static> Registration<O> {
         owner: Box<O>,
         lent: bool,
     ) -> Arc<Self> {
+        Self::of_memory(context, elements, owner, lent, false)
+    }
+
+    /// As [`new`](Self::new), of elements that the owner has page-locked, and unlocks.
+    pub(super) fn locked_elsewhere<T>(
+        context: &Arc<Context>,
+        elements: NonNull<[T]>,
+        owner: Box<O>,
+    ) -> Arc<Self> {
+        Self::of_memory(context, elements, owner, false, true)
+    }
+
+    fn of_memory<T>(
+        context: &Arc<Context>,
+        elements: NonNull<[T]>,
+        owner: Box<O>,
+        lent: bool,
+        locked_elsewhere: bool,
+    ) -> Arc<Self> {
         let (ptr, bytes) = (elements.cast::<u8>(), elements.len() * size_of::<T>());
         Arc::new_cyclic(|me: &Weak<Self>| {
             let this: *const dyn BlockOwner = me.as_ptr();
@@ -130,6 +152,7 @@ impl<O: Send + 'static> Registration<O> {
                 block: Block::new(ptr, bytes, usize::MAX, 0, None, this),
                 owner: Mutex::new(Some(ManuallyDrop::new(owner))),
                 lent,
+                locked_elsewhere,
                 me: me.clone(),
             }
         })
@@ -160,6 +183,9 @@ impl<O: Send + 'static> Registration<O> {
             result = result.and(finish(&user, operation).map_err(Failure::InUse));
         }
         result?;
+        if self.locked_elsewhere {
+            return Ok(());
+        }
         // SAFETY: every use has been recorded and is complete. Whoever ends the registration has
         // the block alone, so no further use can come.
         unsafe { driver.host_unregister(self.block.ptr()) }.map_err(|code| {
@@ -222,7 +248,7 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
 /// Blocks until an operation is complete. Tries every way to know: its event, its stream, and
 /// repeated queries. An error never counts as completion: copies that were enqueued before go on
 /// when a device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
-fn finish(user: &Use, operation: &'static str) -> Result<()> {
+pub(super) fn finish(user: &Use, operation: &'static str) -> Result<()> {
     const PAUSE: Duration = Duration::from_micros(100);
     let (stream, position) = (&user.stream, user.fence.position);
     let Err(first) = stream.wait(position) else { return Ok(()) };

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   capi
-//!   prefetch, file, batch, staging
+//!   prefetch, file, batch, staging, dlpack
 //!   copy, device, stream
 //!   pool
 //!   memory
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 /// From the top down; a layer uses itself and those below it.
 const LAYERS: [&[&str]; 8] = [
     &["capi"],
-    &["prefetch", "file", "batch", "staging"],
+    &["prefetch", "file", "batch", "staging", "dlpack"],
     &["copy", "device", "stream"],
     &["pool"],
     &["memory"],

@@ -7,6 +7,8 @@
 //! | `files` | ranges of files, to devices and to page-locked memory |
 //! | `registered` | memory of the user's own comes back only when the device is done with it |
 //! | `prefetch` | the pipeline of batches |
+//! | `dlpack` | memory of tensors whose last use cannot be known |
+//! | `events` | events of the caller order streams |
 //! | `load_safetensors` | the example, as its users run it |
 
 #![cfg(feature = "emulated")]
@@ -14,6 +16,8 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod dlpack;
+mod events;
 mod files;
 mod load_safetensors;
 mod prefetch;

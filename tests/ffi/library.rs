@@ -1,6 +1,7 @@
-//! The static library, and what a program links beside it.
+//! The library, static and shared, and what a program links beside it.
 
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::artifacts;
@@ -40,4 +41,48 @@ fn build() -> Library {
         .expect("rustc names the libraries that the archive needs");
     let link_arguments = artifacts.link_folders.iter().cloned().chain(libraries).collect();
     Library { archive, link_arguments }
+}
+
+/// The same as a shared library. In a build with CUDA it has a CUDA runtime of its own inside.
+pub fn shared() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(build_shared)
+}
+
+fn build_shared() -> Library {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let archive = folder.join("libpinlane.so");
+    let exports = folder.join("exports");
+    let of_c = "{ global: pinlane_*; local: *; };\n";
+    std::fs::write(&exports, of_c).expect("the tests' folder can be written");
+    let library = get();
+    let mut linker = Command::new("c++");
+    linker.args(["-shared", "-Wl,-soname,libpinlane.so", "-Wl,--whole-archive"]);
+    linker.arg(&library.archive).arg("-Wl,--no-whole-archive").args(&library.link_arguments);
+    linker.arg(format!("-Wl,--version-script={}", exports.display())).arg("-o").arg(&archive);
+    let output = linker.output().expect("c++ starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // For nvcc, which links a program with it.
+    let folders = library.link_arguments.iter().filter(|flag| flag.starts_with("-L"));
+    let rpath = format!("-Xlinker=-rpath={}", folder.display());
+    Library { archive, link_arguments: folders.cloned().chain([rpath]).collect() }
+}
+
+/// What links a program with the toolkit's shared CUDA runtime, by nvcc.
+#[cfg(pinlane_cuda)]
+pub fn with_shared_runtime(library: &Library) -> Library {
+    let folders = get().link_arguments.iter().filter_map(|flag| flag.strip_prefix("-L"));
+    let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
+    let mut files = files.map(|file| file.path());
+    let is_runtime = |file: &PathBuf| {
+        file.file_name()
+            .and_then(|name| name.to_str())
+            .is_some_and(|name| name.starts_with("libcudart.so.") && name.matches('.').count() == 2)
+    };
+    let runtime = files.find(is_runtime).expect("the toolkit's shared runtime");
+    let rpath = format!("-Xlinker=-rpath={}", runtime.parent().expect("a folder").display());
+    let runtime = format!("-Xlinker={}", runtime.display());
+    let more = ["--cudart=none".to_owned(), rpath, runtime];
+    let link_arguments = library.link_arguments.iter().cloned().chain(more).collect();
+    Library { archive: library.archive.clone(), link_arguments }
 }

@@ -69,6 +69,7 @@ fn the_c_header_compiles_alone_as_c_and_as_cpp() {
                     pinlane_batch_options e = PINLANE_BATCH_OPTIONS_INIT;\n\
                     pinlane_staging_options f = PINLANE_STAGING_OPTIONS_INIT;\n\
                     pinlane_copy_team_options g = PINLANE_COPY_TEAM_OPTIONS_INIT;\n\
+                    pinlane_dlpack_options l = PINLANE_DLPACK_OPTIONS_INIT;\n\
                     pinlane_emulator_usage h = PINLANE_EMULATOR_USAGE_INIT;\n\
                     pinlane_producer i = PINLANE_PRODUCER_INIT;\n\
                     pinlane_prefetch_options j = PINLANE_PREFETCH_OPTIONS_INIT;\n\
@@ -76,7 +77,8 @@ fn the_c_header_compiles_alone_as_c_and_as_cpp() {
                     return !(a.size == sizeof a && b.size == sizeof b && c.size == sizeof c &&\n\
                              d.size == sizeof d && e.size == sizeof e && f.size == sizeof f &&\n\
                              g.size == sizeof g && h.size == sizeof h && i.size == sizeof i &&\n\
-                             j.size == sizeof j && k.size == sizeof k && PINLANE_VERSION >= 0);\n\
+                             j.size == sizeof j && k.size == sizeof k && l.size == sizeof l &&\n\
+                             PINLANE_VERSION >= 0);\n\
                   }\n";
     for (language, standards) in [(Language::C, C_STANDARDS), (Language::Cpp, CPP_STANDARDS)] {
         for compiler in Compiler::all(language) {
@@ -160,9 +162,18 @@ fn the_examples_in_c_run() {
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        for program in
-            ["abi", "lifetimes", "pools", "slices", "batches", "emulator", "prefetch", "callbacks"]
-        {
+        for program in [
+            "abi",
+            "lifetimes",
+            "pools",
+            "slices",
+            "batches",
+            "emulator",
+            "prefetch",
+            "callbacks",
+            "dlpack",
+            "dlpack_imports",
+        ] {
             let program = format!("tests/ffi/c/{program}.c");
             let text = run(Language::C, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
@@ -190,9 +201,16 @@ fn the_examples_in_cpp_run() {
 #[test]
 fn the_cpp_types_keep_their_promises() {
     for standard in ["c++17", "c++20"] {
-        for program in
-            ["types", "memory", "foreign", "transfers", "emulator", "prefetch", "callbacks"]
-        {
+        for program in [
+            "types",
+            "memory",
+            "foreign",
+            "transfers",
+            "emulator",
+            "prefetch",
+            "callbacks",
+            "dlpack",
+        ] {
             let program = format!("tests/ffi/cpp/{program}.cpp");
             let text = run(Language::Cpp, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
@@ -310,21 +328,67 @@ fn random_programs(mode: &str) {
     assert!(text.starts_with(&format!("{count} programs")), "{text}");
 }
 
+/// In any Python that has NumPy; `PYTHON` names another one.
+#[test]
+fn arrays_of_numpy_and_buffers_share_their_memory() {
+    let python = std::env::var("PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let has_numpy = "import numpy; assert numpy.lib.NumpyVersion(numpy.__version__) >= '2.1.0'";
+    let mut probe = Command::new(&python);
+    if !probe.args(["-c", has_numpy]).output().is_ok_and(|output| output.status.success()) {
+        eprintln!("skipped: {python} has no NumPy 2.1, which the example of DLPack needs");
+        return;
+    }
+    let mut example = Command::new(&python);
+    example.arg(project("ffi-examples/python/dlpack.py")).arg(&library::shared().archive);
+    let output = example.output().expect("Python has just started");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}\n{text}{errors}", output.status);
+    assert!(text.starts_with("buffers and arrays share their memory"), "{text}");
+}
+
+/// nvcc compiles it, with libcu++, for the emulated device.
+#[test]
+#[cfg(pinlane_cuda)]
+fn cudas_own_types_keep_their_promises() {
+    for standard in ["c++17", "c++20"] {
+        let source = project("tests/ffi/cpp/cuda_resource.cu");
+        let program = Compiler::nvcc(library::get()).link(standard, &source, library::get());
+        let output = program.run(&[]);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && text.contains(", 0 failed"), "{text}{errors}");
+    }
+}
+
 #[test]
 #[cfg(pinlane_cuda)]
 fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
-    let has_gpu = !pinlane::Device::available().is_empty();
     for source in ["ffi-examples/cpp/kernel.cu", "tests/ffi/cpp/cuda_rules.cu"] {
-        let compiler = Compiler::nvcc(library::get());
-        let program = compiler.link("c++17", &project(source), library::get());
-        let output = program.run(&[]);
-        let errors = String::from_utf8_lossy(&output.stderr);
-        if has_gpu {
-            let text = String::from_utf8_lossy(&output.stdout);
-            assert!(output.status.success(), "{source}: {}\n{text}{errors}", output.status);
-        } else {
-            assert_eq!(output.status.code(), Some(3), "{errors}");
-            assert!(errors.contains("needs a GPU"), "{errors}");
-        }
+        runs_or_needs_a_gpu(source, library::get());
+    }
+}
+
+#[test]
+#[cfg(pinlane_cuda)]
+fn streams_cross_between_cuda_runtimes() {
+    let two = library::shared();
+    let other = library::with_shared_runtime(two);
+    for library in [library::get(), two, &other] {
+        runs_or_needs_a_gpu("tests/ffi/cpp/streams.cu", library);
+    }
+}
+
+#[cfg(pinlane_cuda)]
+fn runs_or_needs_a_gpu(source: &str, library: &library::Library) {
+    let program = Compiler::nvcc(library::get()).link("c++17", &project(source), library);
+    let output = program.run(&[]);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    if pinlane::Device::available().is_empty() {
+        assert_eq!(output.status.code(), Some(3), "{errors}");
+        assert!(errors.contains("needs a GPU"), "{errors}");
+    } else {
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{source}: {}\n{text}{errors}", output.status);
     }
 }

@@ -98,6 +98,13 @@ public:
     return count;
   }
 
+  /// Another owner of the same device.
+  [[nodiscard]] device clone() const {
+    pinlane_device* handle = nullptr;
+    detail::check(pinlane_device_clone(get(), &handle));
+    return device(handle);
+  }
+
   /// The name, as the vendor prints it.
   [[nodiscard]] std::string name() const {
     std::array<char, 256> text{};

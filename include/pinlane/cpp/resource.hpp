@@ -30,6 +30,36 @@ private:
   error m_cause;
 };
 
+namespace detail {
+
+// What the memory resources share.
+
+inline void* allocate(const pinned_pool& pool, std::size_t bytes, std::size_t alignment) {
+  void* memory = nullptr;
+  const pinlane_status status = pinlane_pool_allocate(pool.get(), bytes, alignment, &memory);
+  if (status != PINLANE_STATUS_OK) {
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+    throw bad_alloc(status);
+#else
+    fail(status);
+#endif
+  }
+  return memory;
+}
+
+/// Succeeds even while another thread records a use. It refuses memory that the pool did not give;
+/// nothing happens then, because a container cannot be told.
+inline void deallocate(const pinned_pool& pool, void* memory) noexcept {
+  static_cast<void>(pinlane_pool_deallocate(pool.get(), memory));
+}
+
+inline bool is_same(const pinned_pool& pool, const pinned_pool& other) noexcept {
+  std::int32_t same = 0;
+  return pinlane_pool_is_same(pool.get(), other.get(), &same) == PINLANE_STATUS_OK && same != 0;
+}
+
+} // namespace detail
+
 /// Page-locked memory for the containers of `std::pmr`.
 ///
 /// @code
@@ -75,31 +105,17 @@ public:
 
 private:
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    void* memory = nullptr;
-    const pinlane_status status = pinlane_pool_allocate(m_pool.get(), bytes, alignment, &memory);
-    if (status != PINLANE_STATUS_OK) {
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
-      throw bad_alloc(status);
-#else
-      detail::fail(status);
-#endif
-    }
-    return memory;
+    return detail::allocate(m_pool, bytes, alignment);
   }
 
   void do_deallocate(void* memory, std::size_t, std::size_t) override {
-    // Succeeds even while another thread records a use. It refuses memory that the pool did not
-    // give; nothing happens then, because a container cannot be told.
-    static_cast<void>(pinlane_pool_deallocate(m_pool.get(), memory));
+    detail::deallocate(m_pool, memory);
   }
 
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
 #if defined(__cpp_rtti) || defined(_CPPRTTI)
     const auto* const resource = dynamic_cast<const pinned_resource*>(&other);
-    std::int32_t same = 0;
-    return resource != nullptr &&
-           pinlane_pool_is_same(m_pool.get(), resource->m_pool.get(), &same) == PINLANE_STATUS_OK &&
-           same != 0;
+    return resource != nullptr && detail::is_same(m_pool, resource->m_pool);
 #else
     return this == &other; // false for equal resources costs a copy, no more
 #endif

@@ -218,6 +218,16 @@ public:
   /// buffers need no such call.
   void wait(const ticket& ticket) const { check(pinlane_stream_wait(self(), ticket.get())); }
 
+  /// Makes later work of this stream wait, on the device, for the work that your own `cudaEvent_t`
+  /// captured when it was last recorded. The event may belong to any device.
+  void wait_event(void* cuda_event) const { check(pinlane_stream_wait_event(self(), cuda_event)); }
+
+  /// Captures everything enqueued on the stream so far in your own `cudaEvent_t`, of the same
+  /// device.
+  void record_event(void* cuda_event) const {
+    check(pinlane_stream_record_event(self(), cuda_event));
+  }
+
   /// Keeps the stream busy for about `duration` of device time, at most 10 s, for tests of overlap.
   ticket busy(std::chrono::nanoseconds duration) const {
     if (duration.count() < 0) {

@@ -147,7 +147,7 @@ impl<T: Send + Sync> Table<T> {
         // SAFETY: no record protects a slot of this table: it is not shared.
         let idle = if self.shared { None } else { unsafe { slot.free_idle(entry.generation) } };
         match idle {
-            Some(object) => self.end(slot, entry.index, object),
+            Some(object) => drop(self.end(slot, entry.index, object)),
             None => {
                 slot.free(entry.generation)?;
                 self.finish(slot, entry.index, slot.freed());
@@ -169,18 +169,18 @@ impl<T: Send + Sync> Table<T> {
         let records = self.shared.then_some(&*RECORDS);
         // SAFETY: `enter` uses records only if the table is shared.
         if let Some(object) = unsafe { inside::take(slot, freed, records) } {
-            self.end(slot, index, object);
+            drop(self.end(slot, index, object));
         }
     }
 
-    /// Drops an object that was taken from its slot, which becomes vacant.
+    /// Makes the slot vacant that an object was taken from. The caller drops the object.
     #[inline]
-    fn end(&'static self, slot: &'static Slot<T>, index: u32, object: T) {
-        // SAFETY: this call has taken the object, and no other can.
+    fn end(&'static self, slot: &'static Slot<T>, index: u32, object: T) -> T {
+        // SAFETY: the caller has taken the object, and no other can.
         if unsafe { slot.vacate(GENERATIONS) } {
             self.vacant.give(self.number, index);
         }
-        drop(object);
+        object
     }
 }
 
@@ -255,11 +255,16 @@ pub(super) struct Alone<T: Send + Sync + 'static> {
 impl<T: Send + Sync> Alone<T> {
     /// Ends the entry and drops the object.
     pub(super) fn remove(self) {
+        drop(self.take());
+    }
+
+    /// Ends the entry and gives the object.
+    pub(super) fn take(self) -> T {
         let this = std::mem::ManuallyDrop::new(self);
         // SAFETY: this call has the object alone, and leaves here; no record protects the slot:
         // `enter_exclusive` refuses shared tables.
         let object = unsafe { this.slot.take_exclusive() };
-        this.table.end(this.slot, this.index, object);
+        this.table.end(this.slot, this.index, object)
     }
 }
 

@@ -68,6 +68,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   size_t size = 77, size2 = 77;
   int32_t number = 77;
   char name[8] = "as was";
+  pinlane_device *new_device = untouched;
   pinlane_pool *new_pool = untouched;
   pinlane_stream *new_stream = untouched;
   pinlane_buffer *new_buffer = untouched;
@@ -82,6 +83,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_device_is_same(device, rig.device, &number));
   REFUSED(INVALID_HANDLE, pinlane_device_is_same(rig.device, device, &number));
   REFUSED(INVALID_HANDLE, pinlane_device_memory_info(device, &size, &size2));
+  REFUSED(INVALID_HANDLE, pinlane_device_clone(device, &new_device));
   REFUSED(INVALID_HANDLE, pinlane_pool_create(device, NULL, &new_pool));
   REFUSED(INVALID_HANDLE, pinlane_stream_create(device, NULL, &new_stream));
   REFUSED(INVALID_HANDLE, pinlane_stream_borrow(device, NULL, &new_stream));
@@ -124,6 +126,8 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   REFUSED(INVALID_HANDLE, pinlane_stream_record(stream, &new_ticket));
   REFUSED(INVALID_HANDLE, pinlane_stream_wait(stream, rig.ticket));
   REFUSED(INVALID_HANDLE, pinlane_stream_wait(rig.stream, ticket));
+  REFUSED(INVALID_HANDLE, pinlane_stream_wait_event(stream, name));
+  REFUSED(INVALID_HANDLE, pinlane_stream_record_event(stream, name));
   REFUSED(INVALID_HANDLE, pinlane_stream_busy(stream, 1, &new_ticket));
   REFUSED(INVALID_HANDLE, pinlane_ticket_wait(ticket));
   REFUSED(INVALID_HANDLE, pinlane_ticket_is_done(ticket, &number));
@@ -170,7 +174,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   }
 
   EXPECT(pinlane_last_cuda_error() == 0);
-  EXPECT(out == untouched && const_out == untouched);
+  EXPECT(out == untouched && const_out == untouched && new_device == untouched);
   EXPECT(size == 77 && size2 == 77 && number == 77);
   EXPECT(strcmp(name, "as was") == 0);
   EXPECT((void *)new_pool == untouched && (void *)new_stream == untouched);

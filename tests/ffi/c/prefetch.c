@@ -177,6 +177,10 @@ static void a_batch_is_a_device_buffer(void) {
   REFUSED(INVALID_VALUE, pinlane_device_batch_slice(batch, "image", &offset, NULL));
   uint64_t index = 77;
   REFUSED(INVALID_VALUE, pinlane_device_batch_index(rig.gpu, &index)); /* no batch */
+  DLManagedTensorVersioned *tensor = NULL;
+  pinlane_dlpack_options exported = PINLANE_DLPACK_OPTIONS_INIT;
+  exported.stream = rig.stream; /* the memory of a batch serves later batches */
+  REFUSED(INVALID_VALUE, pinlane_device_buffer_into_dlpack(batch, &exported, &tensor));
   EXPECT(index == 77);
 
   OK(pinlane_device_batch_slice(batch, "image", &offset, &size));

@@ -50,6 +50,17 @@ void streams_and_foreign_work(rig& rig) {
   EXPECT(host.try_write().has_value());
 }
 
+/// The emulated machine lends nobody its events: here they are only refused.
+void events_that_are_none(rig& rig) {
+  int no_event = 0;
+  EXPECT(thrown_by([&] { rig.stream.wait_event(nullptr); }) == PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(thrown_by([&] { rig.stream.record_event(nullptr); }) == PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(thrown_by([&] { rig.stream.wait_event(&no_event); }) == PINLANE_STATUS_CUDA);
+  EXPECT(thrown_by([&] { rig.stream.record_event(&no_event); }) == PINLANE_STATUS_CUDA);
+  const pinlane::device same = rig.device.clone();
+  EXPECT(same.name() == rig.device.name() && same.get() != rig.device.get());
+}
+
 /// The use is recorded, whatever `launch` and other threads do with the buffer.
 void foreign_work_is_never_lost(rig& rig) {
   auto gpu = rig.device.alloc<std::uint32_t>(64);
@@ -143,6 +154,7 @@ void a_thread_is_cancelled_in_a_callback(rig&) {}
 int main() {
   rig rig;
   streams_and_foreign_work(rig);
+  events_that_are_none(rig);
   foreign_work_is_never_lost(rig);
   a_thread_ends_in_foreign_work(rig);
   a_thread_is_cancelled_in_a_callback(rig);

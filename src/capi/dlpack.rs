@@ -1,0 +1,333 @@
+//! Buffers as tensors of DLPack, and tensors as buffers.
+
+use std::ptr::NonNull;
+
+use super::buffer::{HostBuffer, pinlane_buffer};
+use super::device::pinlane_device;
+use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
+use super::handle;
+use super::pointer::{self, Out, check_flags, layout, null, unknown};
+use super::status::{pinlane_status, refused};
+use super::stream::pinlane_stream;
+use crate::dlpack::{
+    DataType, Imported, Layout, LegacyTensor as DLManagedTensor,
+    ManagedTensor as DLManagedTensorVersioned, Place, from_legacy, to_legacy,
+};
+use crate::error::{ErrorKind, Result};
+use crate::stream::Stream;
+
+/// Consumers of the tensor must not write to it.
+pub const PINLANE_DLPACK_READ_ONLY: u32 = 1;
+
+/// Plain host memory (`kDLCPU`), which all libraries accept.
+pub const PINLANE_DLPACK_CPU: i32 = 1;
+/// Page-locked host memory (`kDLCUDAHost`).
+pub const PINLANE_DLPACK_CUDA_HOST: i32 = 3;
+
+/// What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
+/// the whole buffer.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_dlpack_options {
+    /// `sizeof(pinlane_dlpack_options)`.
+    pub size: usize,
+    /// The length of each dimension, in elements; NULL for one dimension, as long as the buffer.
+    pub shape: *const i64,
+    /// The distance between neighbours in each dimension, in elements; NULL for none but elements
+    /// without gaps, of which the last dimension is the innermost.
+    pub strides: *const i64,
+    /// The number of dimensions; 0 with a `shape` is a tensor of one element.
+    pub ndim: i32,
+    /// The type of the elements: `DLDataType`'s code, bits and lanes.
+    pub code: u8,
+    /// See `code`.
+    pub bits: u8,
+    /// See `code`.
+    pub lanes: u16,
+    /// Where the first element begins: a multiple of its size.
+    pub offset_bytes: usize,
+    /// How page-locked memory is called: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`. Of no
+    /// effect for device memory.
+    pub device_type: i32,
+    /// 0 or `PINLANE_DLPACK_READ_ONLY`.
+    pub flags: u32,
+    /// The stream of the consumer's own device work on the tensor, or NULL if it has none.
+    pub stream: *const pinlane_stream,
+}
+
+layout!(pinlane_dlpack_options: 56; ndim 24, code 28, bits 29, lanes 30, offset_bytes 32,
+    device_type 40, flags 44, stream 48);
+
+impl pinlane_dlpack_options {
+    const DEFAULT: Self = pinlane_dlpack_options {
+        size: size_of::<Self>(),
+        shape: std::ptr::null(),
+        strides: std::ptr::null(),
+        ndim: 0,
+        code: DataType::U8.code,
+        bits: DataType::U8.bits,
+        lanes: 1,
+        offset_bytes: 0,
+        device_type: PINLANE_DLPACK_CPU,
+        flags: 0,
+        stream: std::ptr::null(),
+    };
+
+    /// The layout of a tensor of `bytes`; `whole` is the shape where none is given.
+    ///
+    /// # Safety
+    ///
+    /// * `shape` and `strides` are each NULL or arrays of `ndim` elements, during `'a`.
+    unsafe fn layout<'a>(&self, bytes: usize, whole: &'a mut [i64; 1]) -> Result<Layout<'a>> {
+        check_flags(self.flags, PINLANE_DLPACK_READ_ONLY)?;
+        if !matches!(self.device_type, PINLANE_DLPACK_CPU | PINLANE_DLPACK_CUDA_HOST) {
+            let remedy = "use PINLANE_DLPACK_CPU or PINLANE_DLPACK_CUDA_HOST";
+            return Err(unknown("device_type", self.device_type, remedy));
+        }
+        let Ok(ndim) = usize::try_from(self.ndim) else {
+            return Err(unknown("ndim", self.ndim, "pass at least 0"));
+        };
+        let dtype = DataType { code: self.code, bits: self.bits, lanes: self.lanes };
+        let rest = bytes.saturating_sub(self.offset_bytes);
+        whole[0] = rest.checked_div(dtype.bytes()).unwrap_or(0) as i64;
+        // SAFETY: the same precondition.
+        let given = |name, array| unsafe { pointer::inputs(name, array, ndim) };
+        let shape = if self.shape.is_null() { &whole[..] } else { given("shape", self.shape)? };
+        let strides =
+            if self.strides.is_null() { None } else { Some(given("strides", self.strides)?) };
+        Ok(Layout {
+            dtype,
+            shape,
+            strides,
+            offset_bytes: self.offset_bytes,
+            read_only: self.flags & PINLANE_DLPACK_READ_ONLY != 0,
+            page_locked: self.device_type == Place::CUDA_HOST,
+        })
+    }
+
+    /// The consumer's stream, if one is named.
+    fn consumer(&self) -> Result<Option<Stream>> {
+        if self.stream.is_null() {
+            return Ok(None);
+        }
+        handle::get(self.stream).map(|stream| Some(Stream::clone(&*stream)))
+    }
+}
+
+/// # Safety
+///
+/// * `options` is as for [`pointer::options`].
+unsafe fn given_or_default(
+    options: *const pinlane_dlpack_options,
+) -> Result<pinlane_dlpack_options> {
+    // SAFETY: the same precondition.
+    Ok(unsafe { pointer::options(options) }?.unwrap_or(pinlane_dlpack_options::DEFAULT))
+}
+
+/// A tensor that a caller gives up.
+fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
+    NonNull::new(tensor).ok_or_else(|| null("tensor"))
+}
+
+/// Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
+/// 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
+/// to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
+/// every pending device use of the buffer is complete. `options` may be NULL.
+///
+/// If device work of the consumer uses the memory, name its stream: the memory is reused only when
+/// everything is complete that the stream had been given when the deleter was called. A borrowed
+/// CUDA stream must live as long as the tensor; the handle of the stream may be freed.
+///
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
+/// `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
+/// memory of `pinlane_buffer_register`, a per-thread default stream, a shape that is none, or
+/// options of an unknown size, device type or flag. The buffer is then as it was.
+///
+/// # Safety
+///
+/// - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+///   arrays have `ndim` elements.
+/// - `tensor` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
+    buffer: *mut pinlane_buffer,
+    options: *const pinlane_dlpack_options,
+    tensor: *mut *mut DLManagedTensorVersioned,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `tensor`.
+    unsafe { Out::new("tensor", tensor) }.give("pinlane_buffer_into_dlpack", || {
+        // SAFETY: the caller's precondition on `options`.
+        let options = unsafe { given_or_default(options) }?;
+        let mut host = handle::get_mut(buffer)?;
+        if host.lent.is_some() {
+            let remedy = "make a tensor of the memory yourself, after pinlane_buffer_free";
+            return Err(refused(ErrorKind::InvalidValue, "the memory is the caller's own", remedy));
+        }
+        let mut whole = [0];
+        // SAFETY: the caller's precondition on the options' arrays.
+        let layout = unsafe { options.layout(host.buffer.len(), &mut whole) }?;
+        let consumer = options.consumer()?;
+        let dimensions = host.buffer.prepare_export(&layout, consumer.as_ref())?;
+        let buffer = host.take().buffer;
+        Ok(buffer.export(&layout, dimensions, consumer.as_ref()).as_ptr())
+    })
+}
+
+/// Makes a tensor of the buffer and writes it to `tensor`, as `pinlane_buffer_into_dlpack` does.
+/// `options` must name the stream on which the consumer uses the tensor: its later work waits for
+/// every pending use of the buffer. The tensor's deleter frees the memory in stream order, behind
+/// everything that the stream had been given when the deleter was called. Does not block.
+///
+/// The stream stands for `__dlpack__(stream=...)` of the Python protocol. The memory of an emulated
+/// device is exported as `kDLExtDev`, which other libraries refuse.
+///
+/// Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
+/// `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL; `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
+///
+/// # Safety
+///
+/// - As for `pinlane_buffer_into_dlpack`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
+    buffer: *mut pinlane_device_buffer,
+    options: *const pinlane_dlpack_options,
+    tensor: *mut *mut DLManagedTensorVersioned,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `tensor`.
+    unsafe { Out::new("tensor", tensor) }.give("pinlane_device_buffer_into_dlpack", || {
+        // SAFETY: the caller's precondition on `options`.
+        let options = unsafe { given_or_default(options) }?;
+        let consumer = Stream::clone(&*handle::get(options.stream)?);
+        let mut device = handle::get_mut(buffer)?;
+        if matches!(*device, DeviceBuffer::Batch(_)) {
+            let remedy = "copy it to a device buffer of your own, and export that";
+            let what = "the memory of a prefetched batch serves later batches";
+            return Err(refused(ErrorKind::InvalidValue, what, remedy));
+        }
+        let mut whole = [0];
+        // SAFETY: the caller's precondition on the options' arrays.
+        let layout = unsafe { options.layout(device.len(), &mut whole) }?;
+        let dimensions = device.prepare_export(&layout, &consumer)?;
+        match device.take() {
+            DeviceBuffer::Own(buffer) => Ok(buffer.export(&layout, dimensions, &consumer).as_ptr()),
+            DeviceBuffer::Batch(_) => unreachable!("refused above"),
+        }
+    })
+}
+
+/// Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in host memory, and writes it to
+/// `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
+/// the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
+/// (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
+/// `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. If nobody can
+/// know whether the device is done, the deleter is never called.
+///
+/// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+/// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps, is of
+/// another version than 1 or in other memory, and for memory that is or cannot be page-locked. The
+/// tensor is then still the caller's.
+///
+/// # Safety
+///
+/// - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+///   until that is called nobody else accesses the memory. Memory of type `kDLCUDAHost` is
+///   page-locked for all devices.
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
+    device: *const pinlane_device,
+    tensor: *mut DLManagedTensorVersioned,
+    buffer: *mut *mut pinlane_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { Out::new("buffer", buffer) }.give("pinlane_buffer_from_dlpack", || {
+        let device = handle::get(device)?;
+        // SAFETY: the caller's precondition on `tensor`. No code of this interface reads the bytes
+        // on the host, so C need not have initialised them.
+        let imported = unsafe { Imported::new(given(tensor)?) }?;
+        match device.register(imported) {
+            Ok(registered) => {
+                let buffer = registered.into_buffer();
+                Ok(HostBuffer { buffer, lent: None }.into_handle())
+            }
+            Err(refused) => {
+                let _ = refused.value.into_raw(); // the caller's again
+                Err(refused.error)
+            }
+        }
+    })
+}
+
+/// Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
+/// `stream`, and writes it to `buffer`. Later uses of the buffer wait for everything that `stream`
+/// has been given: name the stream that the producer was told (`__dlpack__(stream=...)`). The
+/// buffer owns the tensor: `pinlane_device_buffer_free` blocks until no use of the memory is
+/// pending, then the tensor's deleter is called, on any thread. The tensor must be writable and
+/// have no gaps. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+/// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
+/// has gaps or is of another version than 1. The tensor is then still the caller's.
+///
+/// # Safety
+///
+/// - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+///   until that is called nobody else uses the memory.
+/// - `buffer` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_buffer_from_dlpack(
+    stream: *const pinlane_stream,
+    tensor: *mut DLManagedTensorVersioned,
+    buffer: *mut *mut pinlane_device_buffer,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `buffer`.
+    unsafe { Out::new("buffer", buffer) }.give("pinlane_device_buffer_from_dlpack", || {
+        let stream = handle::get(stream)?;
+        // SAFETY: the caller's precondition on `tensor`.
+        let made = unsafe { stream.import_dlpack(given(tensor)?) }?;
+        Ok(DeviceBuffer::Own(made).into_handle())
+    })
+}
+
+/// Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
+/// owns `tensor`: its deleter calls that of `tensor`. Does not block.
+///
+/// Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
+/// read-only, which the older form cannot say. The tensor is then still the caller's.
+///
+/// # Safety
+///
+/// - `tensor` is NULL or a tensor that the caller owns.
+/// - `legacy` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_dlpack_to_legacy(
+    tensor: *mut DLManagedTensorVersioned,
+    legacy: *mut *mut DLManagedTensor,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `legacy`.
+    unsafe { Out::new("legacy", legacy) }.give("pinlane_dlpack_to_legacy", || {
+        // SAFETY: the caller's precondition on `tensor`.
+        unsafe { to_legacy(given(tensor)?) }.map(NonNull::as_ptr)
+    })
+}
+
+/// Writes the same tensor in the form of DLPack 1.0 to `tensor`. It owns `legacy`: its deleter
+/// calls that of `legacy`. Does not block.
+///
+/// Statuses: `INVALID_VALUE` if a pointer is NULL.
+///
+/// # Safety
+///
+/// - `legacy` is NULL or a tensor that the caller owns.
+/// - `tensor` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_dlpack_from_legacy(
+    legacy: *mut DLManagedTensor,
+    tensor: *mut *mut DLManagedTensorVersioned,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `tensor`.
+    unsafe { Out::new("tensor", tensor) }.give("pinlane_dlpack_from_legacy", || {
+        // SAFETY: the caller's precondition on `legacy`.
+        Ok(unsafe { from_legacy(given(legacy)?) }.as_ptr())
+    })
+}

@@ -1,0 +1,281 @@
+//! Buffers as tensors.
+//!
+//! # Invariants
+//!
+//! * The buffer belongs to the tensor alone, until the deleter is called.
+//! * What the consumer's stream has been given by then is a use of the memory. If that cannot be
+//!   recorded, the stream is waited for; if that fails too, the memory is never reused.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use bytemuck::Pod;
+
+use super::check::{compact, count, fits, refused};
+use super::{DataType, ManagedTensor, Place, Tensor, VERSION};
+use crate::error::{ErrorKind, Result};
+use crate::memory::{DeviceBuf, PinnedBuf, Refused, TrackedMut};
+use crate::process::{call_user, on_ordinary_thread};
+use crate::stream::Stream;
+
+/// What a tensor of a buffer looks like.
+#[derive(Clone, Copy, Debug)]
+pub struct Layout<'a> {
+    /// The type of the elements, whatever that of the buffer is.
+    pub dtype: DataType,
+    /// The length of each dimension; none for a tensor of one element.
+    pub shape: &'a [i64],
+    /// The distance, in elements, between neighbours in each dimension. `None`: no gaps, and the
+    /// last dimension is the innermost.
+    pub strides: Option<&'a [i64]>,
+    /// Where the first element begins: a multiple of its size.
+    pub offset_bytes: usize,
+    /// Whether consumers must not write.
+    pub read_only: bool,
+    /// Whether page-locked memory is exported as such (`kDLCUDAHost`) instead of as plain host
+    /// memory (`kDLCPU`), which more libraries accept.
+    pub page_locked: bool,
+}
+
+impl Layout<'static> {
+    /// A tensor of one element at the start of the buffer. Change what you need.
+    #[must_use]
+    pub fn new(dtype: DataType) -> Self {
+        Layout {
+            dtype,
+            shape: &[],
+            strides: None,
+            offset_bytes: 0,
+            read_only: false,
+            page_locked: false,
+        }
+    }
+}
+
+impl Layout<'_> {
+    /// The shape, then the strides, of a tensor that lies within `bytes`.
+    fn dimensions(&self, operation: &'static str, bytes: usize) -> Result<Box<[i64]>> {
+        let element = self.dtype.bytes();
+        if element == 0 || !self.offset_bytes.is_multiple_of(element) {
+            let what = format!("{:?} at byte {}", self.dtype, self.offset_bytes);
+            let remedy = "pass a type that DLPack knows, at a multiple of its size";
+            return Err(refused(operation, what, remedy));
+        }
+        let known = count(self.shape).and_then(|count| Some((count, compact(self.shape)?)));
+        let too_many = i32::try_from(self.shape.len()).is_err();
+        let same = self.strides.is_none_or(|strides| strides.len() == self.shape.len());
+        let Some((count, tight)) = known.filter(|_| same && !too_many) else {
+            let what = format!("shape {:?} with strides {:?}", self.shape, self.strides);
+            let remedy = "pass lengths of at least 0, and a stride for each";
+            return Err(refused(operation, what, remedy));
+        };
+        let strides = self.strides.unwrap_or(&tight);
+        if count > 0 {
+            fits(operation, self.dtype, self.shape, strides, self.offset_bytes, bytes)?;
+        }
+        Ok([self.shape, strides].concat().into())
+    }
+}
+
+/// A tensor, and what it keeps.
+struct Exported<B> {
+    tensor: ManagedTensor,
+    /// What the tensor's shape and strides point to.
+    dimensions: Box<[i64]>,
+    buffer: B,
+    consumer: Option<Stream>,
+}
+
+impl<B: TrackedMut + Send + 'static> Exported<B> {
+    fn export(
+        buffer: B,
+        data: *mut c_void,
+        device: Place,
+        layout: &Layout<'_>,
+        dimensions: Box<[i64]>,
+        consumer: Option<&Stream>,
+    ) -> NonNull<ManagedTensor> {
+        let ndim = layout.shape.len();
+        let empty = layout.shape.contains(&0);
+        let tensor = Tensor {
+            data: if empty { std::ptr::null_mut() } else { data },
+            device,
+            ndim: ndim as i32,
+            dtype: layout.dtype,
+            shape: std::ptr::null_mut(),
+            strides: std::ptr::null_mut(),
+            byte_offset: if empty { 0 } else { layout.offset_bytes as u64 },
+        };
+        let exported = Box::into_raw(Box::new(Exported {
+            tensor: ManagedTensor {
+                version: VERSION,
+                manager_ctx: std::ptr::null_mut(),
+                deleter: Some(Self::delete),
+                flags: if layout.read_only { ManagedTensor::READ_ONLY } else { 0 },
+                tensor,
+            },
+            dimensions,
+            buffer,
+            consumer: consumer.cloned(),
+        }));
+        // SAFETY: just allocated, and nobody else has it.
+        let this = unsafe { &mut *exported };
+        let first = this.dimensions.as_mut_ptr();
+        this.tensor.manager_ctx = exported.cast();
+        this.tensor.tensor.shape = first;
+        this.tensor.tensor.strides = first.wrapping_add(ndim);
+        // SAFETY: a member of a live allocation.
+        unsafe { NonNull::new_unchecked(&raw mut (*exported).tensor) }
+    }
+
+    /// The deleter.
+    ///
+    /// # Safety
+    ///
+    /// * `tensor` is NULL, or came from [`export`](Self::export) and is not used afterwards.
+    unsafe extern "C" fn delete(tensor: *mut ManagedTensor) {
+        let Some(tensor) = NonNull::new(tensor) else { return };
+        // SAFETY: `export` made the context, and gave it to this deleter alone.
+        let exported = unsafe { Box::from_raw(tensor.as_ref().manager_ctx.cast::<Self>()) };
+        // A panic must not unwind into the consumer.
+        call_user(move || {
+            let Exported { buffer, consumer, .. } = *exported;
+            on_ordinary_thread(move || give_back(buffer, consumer.as_ref()));
+        });
+    }
+}
+
+/// Drops the buffer behind everything that the consumer's stream has been given.
+fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
+    let recorded = consumer.map_or(Ok(()), |stream| stream.record_use(&mut buffer));
+    let known = match recorded {
+        Ok(()) => true,
+        // A graph may use the memory at every replay, and a wait would end the capture.
+        Err(error) if error.kind() == ErrorKind::StreamCapturing => false,
+        Err(_) => consumer.is_none_or(|stream| stream.synchronize().is_ok()),
+    };
+    if !known {
+        std::mem::forget(buffer);
+    }
+}
+
+/// Another thread may call the deleter.
+fn check_consumer(operation: &'static str, consumer: &Stream) -> Result<()> {
+    if !consumer.timeline.is_of_one_thread() {
+        return Ok(());
+    }
+    let what = "the consumer's stream is the per-thread default stream".to_owned();
+    Err(refused(operation, what, "let the consumer use a stream that every thread can use"))
+}
+
+impl<T: Pod + Send> PinnedBuf<T> {
+    /// Gives the buffer to another library as a tensor. Blocks until every pending device use of
+    /// the buffer is complete: consumers access host memory at once.
+    ///
+    /// The tensor's deleter gives the memory back to the pool. If the consumer's own device work
+    /// uses the memory, `consumer` is the stream of that work: the memory is reused only when
+    /// everything is complete that the stream had been given when the deleter was called. A
+    /// borrowed stream must then live as long as the tensor. A tensor that is never deleted leaks.
+    ///
+    /// # Errors
+    ///
+    /// Every error gives the buffer back: [`ErrorKind::InvalidValue`] and
+    /// [`ErrorKind::OutOfRange`] for a layout that does not fit the buffer, or a per-thread default
+    /// stream; the errors of [`write`](Self::write).
+    pub fn into_dlpack(
+        mut self,
+        layout: &Layout<'_>,
+        consumer: Option<&Stream>,
+    ) -> Result<NonNull<ManagedTensor>, Refused<Self>> {
+        match self.prepare_export(layout, consumer) {
+            Ok(dimensions) => Ok(self.export(layout, dimensions, consumer)),
+            Err(error) => Err(Refused { value: self, error }),
+        }
+    }
+
+    /// What can fail: gives the tensor's dimensions.
+    pub(crate) fn prepare_export(
+        &mut self,
+        layout: &Layout<'_>,
+        consumer: Option<&Stream>,
+    ) -> Result<Box<[i64]>> {
+        const OPERATION: &str = "PinnedBuf::into_dlpack";
+        let dimensions = layout.dimensions(OPERATION, self.len() * size_of::<T>())?;
+        consumer.map_or(Ok(()), |stream| check_consumer(OPERATION, stream))?;
+        self.write()?;
+        Ok(dimensions)
+    }
+
+    /// The rest. Both get the same layout and stream.
+    pub(crate) fn export(
+        self,
+        layout: &Layout<'_>,
+        dimensions: Box<[i64]>,
+        consumer: Option<&Stream>,
+    ) -> NonNull<ManagedTensor> {
+        let device_type = if layout.page_locked { Place::CUDA_HOST } else { Place::CPU };
+        let place = Place { device_type, device_id: 0 };
+        let data = self.as_ptr().cast_mut().cast();
+        Exported::export(self, data, place, layout, dimensions, consumer)
+    }
+}
+
+impl<T: Pod + Send> DeviceBuf<T> {
+    /// Gives the buffer to another library as a tensor. Makes later work of `consumer`, the stream
+    /// on which that library uses it, wait for every pending use. Does not block.
+    ///
+    /// The tensor's deleter frees the memory, in stream order, behind everything that the stream
+    /// had been given when the deleter was called. A borrowed stream must live as long as the
+    /// tensor. A tensor that is never deleted leaks.
+    ///
+    /// The memory of an emulated device is exported as `kDLExtDev`, which consumers refuse.
+    ///
+    /// # Errors
+    ///
+    /// Every error gives the buffer back: [`ErrorKind::InvalidValue`] and
+    /// [`ErrorKind::OutOfRange`] for a layout that does not fit the buffer, or a per-thread default
+    /// stream; [`ErrorKind::WrongDevice`], [`ErrorKind::StreamCapturing`],
+    /// [`ErrorKind::ForkedProcess`].
+    #[allow(clippy::result_large_err)] // the error holds the buffer
+    pub fn into_dlpack(
+        mut self,
+        layout: &Layout<'_>,
+        consumer: &Stream,
+    ) -> Result<NonNull<ManagedTensor>, Refused<Self>> {
+        match self.prepare_export(layout, consumer) {
+            Ok(dimensions) => Ok(self.export(layout, dimensions, consumer)),
+            Err(error) => Err(Refused { value: self, error }),
+        }
+    }
+
+    /// What can fail: gives the tensor's dimensions.
+    pub(crate) fn prepare_export(
+        &mut self,
+        layout: &Layout<'_>,
+        consumer: &Stream,
+    ) -> Result<Box<[i64]>> {
+        const OPERATION: &str = "DeviceBuf::into_dlpack";
+        let dimensions = layout.dimensions(OPERATION, self.len() * size_of::<T>())?;
+        check_consumer(OPERATION, consumer)?;
+        consumer.acquire(self)?;
+        Ok(dimensions)
+    }
+
+    /// The rest. Both get the same layout and stream.
+    pub(crate) fn export(
+        self,
+        layout: &Layout<'_>,
+        dimensions: Box<[i64]>,
+        consumer: &Stream,
+    ) -> NonNull<ManagedTensor> {
+        let place = place_of(self.context());
+        let data = std::ptr::without_provenance_mut(self.as_device_ptr() as usize);
+        Exported::export(self, data, place, layout, dimensions, Some(consumer))
+    }
+}
+
+/// Where the memory of a device is.
+pub(super) fn place_of(context: &crate::context::Context) -> Place {
+    let device_type = if context.is_cuda() { Place::CUDA } else { Place::EXTENSION };
+    Place { device_type, device_id: context.ordinal() }
+}

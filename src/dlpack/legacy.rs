@@ -1,0 +1,94 @@
+//! Tensors of DLPack before 1.0, which have neither a version nor flags: for libraries that know
+//! nothing newer.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use super::check::refused;
+use super::{ManagedTensor, Tensor, VERSION, delete};
+use crate::error::Result;
+use crate::process::call_user;
+
+/// A tensor and who keeps its memory (`DLManagedTensor`).
+#[repr(C)]
+#[derive(Debug)]
+pub struct LegacyTensor {
+    /// The tensor itself.
+    pub tensor: Tensor,
+    /// Whatever the producer needs.
+    pub manager_ctx: *mut c_void,
+    /// Frees the struct and gives the memory back; called once, on any thread. Maybe there is none.
+    pub deleter: Option<unsafe extern "C" fn(*mut LegacyTensor)>,
+}
+
+/// The same tensor in the older form. Its deleter calls that of `tensor`.
+///
+/// # Safety
+///
+/// * `tensor` is live, of version 1, and the caller owns it. If the call succeeds, the result owns
+///   it.
+///
+/// # Errors
+///
+/// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a read-only tensor: the older
+/// form cannot say so.
+pub unsafe fn to_legacy(tensor: NonNull<ManagedTensor>) -> Result<NonNull<LegacyTensor>> {
+    // SAFETY: live, by the precondition.
+    let managed = unsafe { tensor.as_ref() };
+    if managed.version.major != VERSION.major || managed.flags & ManagedTensor::READ_ONLY != 0 {
+        let what = format!("version {}, flags {:#x}", managed.version.major, managed.flags);
+        let remedy = "pass a writable tensor of DLPack 1 to libraries that know DLPack 0 only";
+        return Err(refused("to_legacy", what, remedy));
+    }
+    let legacy = LegacyTensor {
+        tensor: managed.tensor,
+        manager_ctx: tensor.as_ptr().cast(),
+        deleter: Some(delete_newer),
+    };
+    Ok(NonNull::from(Box::leak(Box::new(legacy))))
+}
+
+/// The same tensor in the newer form. Its deleter calls that of `legacy`.
+///
+/// # Safety
+///
+/// * `legacy` is live, and the caller owns it; from now on the result does.
+#[must_use]
+pub unsafe fn from_legacy(legacy: NonNull<LegacyTensor>) -> NonNull<ManagedTensor> {
+    NonNull::from(Box::leak(Box::new(ManagedTensor {
+        version: VERSION,
+        manager_ctx: legacy.as_ptr().cast(),
+        deleter: Some(delete_older),
+        flags: 0,
+        // SAFETY: live, by the precondition.
+        tensor: unsafe { legacy.as_ref() }.tensor,
+    })))
+}
+
+/// # Safety
+///
+/// * `legacy` is NULL, or came from [`to_legacy`] and is not used afterwards.
+unsafe extern "C" fn delete_newer(legacy: *mut LegacyTensor) {
+    let Some(legacy) = NonNull::new(legacy) else { return };
+    // SAFETY: `to_legacy` made it, and its context is the tensor that it took over.
+    let context = unsafe { Box::from_raw(legacy.as_ptr()) }.manager_ctx;
+    if let Some(tensor) = NonNull::new(context.cast::<ManagedTensor>()) {
+        // SAFETY: live until now, and owned by the struct that has just gone.
+        call_user(|| unsafe { delete(tensor) });
+    }
+}
+
+/// # Safety
+///
+/// * `tensor` is NULL, or came from [`from_legacy`] and is not used afterwards.
+unsafe extern "C" fn delete_older(tensor: *mut ManagedTensor) {
+    let Some(tensor) = NonNull::new(tensor) else { return };
+    // SAFETY: `from_legacy` made it, and its context is the tensor that it took over.
+    let context = unsafe { Box::from_raw(tensor.as_ptr()) }.manager_ctx;
+    let Some(legacy) = NonNull::new(context.cast::<LegacyTensor>()) else { return };
+    // SAFETY: live until now, and owned by the struct that has just gone.
+    if let Some(deleter) = unsafe { legacy.as_ref() }.deleter {
+        // SAFETY: as above.
+        call_user(|| unsafe { deleter(legacy.as_ptr()) });
+    }
+}

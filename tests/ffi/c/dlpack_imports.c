@@ -1,0 +1,186 @@
+/* Tensors of DLPack as buffers. C11, on a lazy emulated device: what nobody waits for is pending
+ * for certain. */
+
+#include "dlpack_rig.h"
+
+#include <stdlib.h>
+
+/* A tensor of another library. */
+struct producer {
+  managed managed;
+  int64_t shape[2], strides[2];
+  char memory[BYTES];
+  int deleted;
+};
+
+static void count(managed *tensor) { ((struct producer *)tensor->manager_ctx)->deleted++; }
+
+static struct producer *produce(void) {
+  struct producer *made = calloc(1, sizeof *made);
+  made->managed.version.major = 1;
+  made->managed.version.minor = 3;
+  made->managed.manager_ctx = made;
+  made->managed.deleter = count;
+  made->managed.tensor.data = made->memory;
+  made->managed.tensor.device.device_type = CPU;
+  made->managed.tensor.ndim = 2;
+  made->managed.tensor.dtype.code = 2;
+  made->managed.tensor.dtype.bits = 32;
+  made->managed.tensor.dtype.lanes = 1;
+  made->managed.tensor.shape = made->shape;
+  made->managed.tensor.strides = made->strides;
+  made->managed.tensor.byte_offset = 256;
+  made->shape[0] = 2;
+  made->shape[1] = 100;
+  made->strides[0] = 100;
+  made->strides[1] = 1;
+  return made;
+}
+
+static void a_tensor_becomes_a_buffer(void) {
+  struct producer *producer = produce();
+  memset(producer->memory, 3, BYTES);
+  pinlane_buffer *buffer = NULL;
+  OK(pinlane_buffer_from_dlpack(rig.device, &producer->managed, &buffer));
+  size_t bytes = 0;
+  void *address = NULL;
+  OK(pinlane_buffer_size(buffer, &bytes));
+  OK(pinlane_buffer_address(buffer, &address));
+  EXPECT(bytes == 800 && address == producer->memory + 256);
+  pinlane_ticket *filled = NULL, *landed = NULL;
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, 800, "\x09", 1, &filled));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, buffer, 0, 800, &landed));
+  EXPECT(is_done(landed) == 0 && producer->deleted == 0);
+  OK(pinlane_buffer_free(buffer)); /* waits for the copy */
+  EXPECT(is_done(landed) == 1 && producer->deleted == 1);
+  EXPECT(producer->memory[255] == 3 && producer->memory[256] == 9);
+  EXPECT(producer->memory[1055] == 9 && producer->memory[1056] == 3);
+  OK(pinlane_ticket_free(filled));
+  OK(pinlane_ticket_free(landed));
+  free(producer);
+}
+
+/* Also one that is page-locked already. */
+static void an_exported_tensor_becomes_a_buffer_again(void) {
+  pinlane_pool *pool = small_pool();
+  pinlane_dlpack_options options = PINLANE_DLPACK_OPTIONS_INIT;
+  options.device_type = PINLANE_DLPACK_CUDA_HOST;
+  managed *tensor = NULL;
+  OK(pinlane_buffer_into_dlpack(buffer_of(pool), &options, &tensor));
+  void *const data = tensor->tensor.data;
+  pinlane_buffer *buffer = NULL;
+  OK(pinlane_buffer_from_dlpack(rig.device, tensor, &buffer));
+  void *memory = NULL;
+  OK(pinlane_buffer_write(buffer, &memory));
+  EXPECT(memory == data && live(pool) == BYTES);
+  OK(pinlane_device_buffer_upload(rig.stream, buffer, 0, rig.gpu, 0, BYTES, NULL));
+  OK(pinlane_buffer_into_dlpack(buffer, NULL, &tensor)); /* and once more */
+  EXPECT(tensor->tensor.data == data && live(pool) == BYTES);
+  tensor->deleter(tensor);
+  EXPECT(live(pool) == 0);
+  OK(pinlane_pool_free(pool));
+
+  pinlane_dlpack_options on_stream = PINLANE_DLPACK_OPTIONS_INIT;
+  on_stream.stream = rig.stream;
+  pinlane_device_buffer *gpu = NULL;
+  pinlane_ticket *ticket = NULL;
+  OK(pinlane_device_buffer_alloc(rig.device, BYTES, &gpu));
+  OK(pinlane_device_buffer_into_dlpack(gpu, &on_stream, &tensor));
+  void *const address = tensor->tensor.data;
+  REFUSED(WRONG_DEVICE, pinlane_device_buffer_from_dlpack(rig.other_stream, tensor, &gpu));
+  OK(pinlane_device_buffer_from_dlpack(rig.stream, tensor, &gpu));
+  void *found = NULL;
+  OK(pinlane_device_buffer_address(gpu, &found));
+  OK(pinlane_device_buffer_fill(rig.stream, gpu, 0, BYTES, "\x06", 1, &ticket));
+  EXPECT(found == address && is_done(ticket) == 0);
+  OK(pinlane_device_buffer_free(gpu)); /* waits */
+  EXPECT(is_done(ticket) == 1);
+  OK(pinlane_ticket_free(ticket));
+}
+
+/* A first use of an imported buffer waits for the stream that the producer was told. */
+static void an_imported_device_buffer_is_ordered_behind_its_stream(void) {
+  pinlane_stream *producer = NULL;
+  OK(pinlane_stream_create(rig.device, NULL, &producer));
+  pinlane_dlpack_options options = PINLANE_DLPACK_OPTIONS_INIT;
+  options.stream = producer;
+  pinlane_device_buffer *gpu = NULL;
+  OK(pinlane_device_buffer_alloc(rig.device, BYTES, &gpu));
+  managed *tensor = NULL;
+  OK(pinlane_device_buffer_into_dlpack(gpu, &options, &tensor));
+  pinlane_ticket *work = NULL, *later = NULL;
+  OK(pinlane_stream_busy(producer, 1000, &work));
+  OK(pinlane_device_buffer_from_dlpack(producer, tensor, &gpu));
+  OK(pinlane_device_buffer_fill(rig.stream, gpu, 0, BYTES, "\x06", 1, &later));
+  EXPECT(is_done(work) == 0);
+  OK(pinlane_ticket_wait(later));
+  EXPECT(is_done(work) == 1);
+  OK(pinlane_device_buffer_free(gpu));
+  OK(pinlane_ticket_free(work));
+  OK(pinlane_ticket_free(later));
+  OK(pinlane_stream_free(producer));
+}
+
+static void what_cannot_be_imported_stays_the_callers(void) {
+  struct producer *producer = produce();
+  const managed good = producer->managed;
+  managed *const tensor = &producer->managed;
+  pinlane_buffer *buffer = (pinlane_buffer *)&rig;
+#define BAD(status, change)                                                                        \
+  *tensor = good;                                                                                  \
+  change;                                                                                          \
+  REFUSED(status, pinlane_buffer_from_dlpack(rig.device, tensor, &buffer))
+  BAD(INVALID_VALUE, tensor->version.major = 2);
+  BAD(INVALID_VALUE, tensor->flags = READ_ONLY);
+  BAD(INVALID_VALUE, tensor->tensor.device.device_type = 2);
+  BAD(INVALID_VALUE, tensor->tensor.ndim = -1);
+  BAD(INVALID_VALUE, tensor->tensor.shape = NULL);
+  BAD(INVALID_VALUE, tensor->tensor.dtype.bits = 0);
+  BAD(INVALID_VALUE, tensor->tensor.data = NULL);
+  BAD(INVALID_VALUE, producer->strides[0] = 101); /* a gap */
+  producer->strides[0] = 100;
+  BAD(INVALID_VALUE, producer->shape[1] = -1);
+  BAD(INVALID_VALUE, producer->shape[1] = INT64_MAX);
+  producer->shape[1] = 100;
+#undef BAD
+  *tensor = good;
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack(rig.device, NULL, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack(rig.device, tensor, NULL));
+  REFUSED(INVALID_HANDLE, pinlane_buffer_from_dlpack(NULL, tensor, &buffer));
+  EXPECT(buffer == (pinlane_buffer *)&rig);
+
+  /* Already registered. */
+  pinlane_buffer *first = NULL;
+  OK(pinlane_buffer_register(rig.device, producer->memory, BYTES, &first));
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack(rig.device, tensor, &buffer));
+  OK(pinlane_buffer_free(first));
+  EXPECT(producer->deleted == 0);
+
+  /* Strides of lengths of 1 mean nothing, and none mean no gaps. */
+  producer->shape[0] = 1;
+  producer->strides[0] = 77;
+  OK(pinlane_buffer_from_dlpack(rig.device, tensor, &buffer));
+  OK(pinlane_buffer_free(buffer));
+  tensor->tensor.strides = NULL;
+  OK(pinlane_buffer_from_dlpack(rig.device, tensor, &buffer));
+  OK(pinlane_buffer_free(buffer));
+  EXPECT(producer->deleted == 2);
+
+  /* No elements, and no deleter. */
+  producer->shape[0] = 0;
+  tensor->tensor.data = NULL;
+  tensor->deleter = NULL;
+  OK(pinlane_buffer_from_dlpack(rig.device, tensor, &buffer));
+  OK(pinlane_buffer_free(buffer));
+  free(producer);
+}
+
+int main(void) {
+  set_up();
+  a_tensor_becomes_a_buffer();
+  an_exported_tensor_becomes_a_buffer_again();
+  an_imported_device_buffer_is_ordered_behind_its_stream();
+  what_cannot_be_imported_stays_the_callers();
+  tear_down();
+  return verdict("tensors as buffers");
+}
