@@ -2954,9 +2954,9 @@ pinlane_status pinlane_ticket_wait_timeout(const pinlane_ticket *ticket, uint64_
 pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *done);
 
 /**
- * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does not
- * block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn, may be
- * NULL.
+ * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
+ * not block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn,
+ * may be NULL.
  *
  * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
  * it fails, `completed` is never called.

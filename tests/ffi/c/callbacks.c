@@ -261,7 +261,7 @@ static void many_requests_share_a_tight_budget(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   host_functions_run_once_and_in_order();
   waits_end_in_time();
   tickets_call_back();

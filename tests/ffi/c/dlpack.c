@@ -258,7 +258,7 @@ static void tensors_have_an_older_form(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   a_buffer_becomes_a_tensor();
   a_tensor_has_the_layout_that_was_asked_for();
   what_does_not_fit_is_refused_and_the_buffer_stays();

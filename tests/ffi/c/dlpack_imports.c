@@ -176,7 +176,7 @@ static void what_cannot_be_imported_stays_the_callers(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   a_tensor_becomes_a_buffer();
   an_exported_tensor_becomes_a_buffer_again();
   an_imported_device_buffer_is_ordered_behind_its_stream();

@@ -271,7 +271,7 @@ static void machines_have_options(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   pinlane_emulator *machine = machine_of(rig.device);
   usage_shows_what_is_alive(machine);
   calls_fail_on_request();

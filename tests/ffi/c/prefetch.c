@@ -177,7 +177,7 @@ static void a_batch_is_a_device_buffer(void) {
   REFUSED(INVALID_VALUE, pinlane_device_batch_slice(batch, "image", &offset, NULL));
   uint64_t index = 77;
   REFUSED(INVALID_VALUE, pinlane_device_batch_index(rig.gpu, &index)); /* no batch */
-  DLManagedTensorVersioned *tensor = NULL;
+  struct DLManagedTensorVersioned *tensor = NULL;
   pinlane_dlpack_options exported = PINLANE_DLPACK_OPTIONS_INIT;
   exported.stream = rig.stream; /* the memory of a batch serves later batches */
   REFUSED(INVALID_VALUE, pinlane_device_buffer_into_dlpack(batch, &exported, &tensor));
@@ -544,7 +544,7 @@ static void bad_arguments(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   batches_come_in_order();
   a_batch_is_a_device_buffer();
   errors_take_their_batchs_place();
