@@ -276,7 +276,8 @@ impl PinnedPool {
 
     /// Gives back all memory that can be given back: slabs whose blocks are all free, including
     /// blocks that other threads keep. Blocks while the runtime releases them, which may wait for
-    /// devices. Returns the number of bytes.
+    /// devices. Memory that is being page-locked for a request at this moment stays. Returns the
+    /// number of bytes.
     ///
     /// # Errors
     ///
