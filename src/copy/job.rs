@@ -12,6 +12,11 @@
 //!   enqueues other work on them, and no host reads or writes them, in between.
 //! * All is recorded whatever happens: [`Job`] does it when it drops. Without a fence behind them
 //!   all, the portions' own are recorded.
+//! * A job whose device uses memory that is borrowed for the call only ([`for_the_call`]) waits
+//!   instead: when it has dropped, the device is done. If nobody can know that, the process ends
+//!   (soundness rule 2).
+//!
+//! [`for_the_call`]: Job::for_the_call
 
 use std::ops::Range;
 
@@ -22,6 +27,7 @@ use super::survey::{Region, Survey, for_regions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, Operand};
+use crate::process::borrow_cannot_end;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::timeline::Fence;
@@ -35,6 +41,8 @@ pub(crate) struct Job<'e, 'a> {
     pub(crate) direction: Direction,
     pub(crate) entries: &'e [Entry<'a>],
     pub(crate) survey: Survey<'e>,
+    /// The device uses host memory that is borrowed for the call, and for nothing longer.
+    for_the_call: bool,
     fences: Mutex<Fences>,
 }
 
@@ -87,11 +95,30 @@ impl<'e, 'a> Job<'e, 'a> {
         entries: &'e [Entry<'a>],
     ) -> Result<Self> {
         let survey = Survey::of(door, entries)?;
-        Ok(Job { door, direction, entries, survey, fences: Mutex::default() })
+        let (for_the_call, fences) = (false, Mutex::default());
+        Ok(Job { door, direction, entries, survey, for_the_call, fences })
+    }
+
+    /// Says whether the device is to use host memory that is borrowed for the call only.
+    pub(crate) fn for_the_call(mut self, is: bool) -> Self {
+        self.for_the_call = is;
+        self
+    }
+
+    /// Drops the job if that does not block. A job that waits comes back, to be dropped later.
+    pub(crate) fn unless_it_waits(self) -> Option<Self> {
+        Some(self).filter(|job| job.for_the_call)
+    }
+
+    /// Orders later work of the stream after what conflicts. For memory that is borrowed for the
+    /// call, blocks until the stream has come to the job: if other work loses the device, the job
+    /// then fails before the device has the memory.
+    pub(super) fn begin(&self) -> Result<()> {
+        if self.for_the_call { self.reach().map(drop) } else { self.wait_for_conflicts() }
     }
 
     /// Makes the stream wait, on the device, for what conflicts.
-    pub(super) fn wait_for_conflicts(&self) -> Result<()> {
+    fn wait_for_conflicts(&self) -> Result<()> {
         let context = self.door.stream.context();
         let operand = |region: &Region<'e>| Operand {
             context,
@@ -130,8 +157,8 @@ impl<'e, 'a> Job<'e, 'a> {
     }
 
     /// Records in all entries a fence behind all portions, which is taken if none of theirs is.
-    /// Returns its ticket, and how many were taken.
-    pub(super) fn record(self) -> Result<(Ticket, u64)> {
+    /// Returns its ticket, and how many were taken. When the job drops, that is recorded.
+    pub(super) fn record(&self) -> Result<(Ticket, u64)> {
         let Door { stream, operation } = self.door;
         let (only, count) = {
             let fences = self.fences.lock();
@@ -152,6 +179,21 @@ impl<'e, 'a> Job<'e, 'a> {
         Ok((Ticket::new(stream.clone(), last.position), taken))
     }
 
+    /// Blocks until the device is done with all portions.
+    fn finish(&self, fences: &Fences) {
+        let Door { stream, operation } = self.door;
+        for fence in fences.iter() {
+            if let Err(error) = stream.finish(fence.position, operation) {
+                let host = self.entries.iter().find(|entry| entry.bytes() > 0);
+                let (ptr, bytes) =
+                    host.map_or((std::ptr::null_mut(), 0), |it| (it.host(), it.bytes()));
+                let remedy = "Copy from and to buffers (PinnedBuf, pinlane_buffer), which survive \
+                              the loss of a device";
+                borrow_cannot_end(ptr, bytes, &error, remedy);
+            }
+        }
+    }
+
     /// Records the fences in a buffer.
     fn note(&self, fences: &Fences, region: &Region<'_>) {
         let stream = self.door.stream;
@@ -170,6 +212,10 @@ impl Drop for Job<'_, '_> {
         let fences = std::mem::take(self.fences.get_mut());
         if fences.count == 0 {
             return;
+        }
+        if self.for_the_call {
+            // Then no use is left to be recorded.
+            return self.finish(&fences);
         }
         let done = &|()| {};
         match &self.survey.regions {

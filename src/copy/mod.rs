@@ -48,6 +48,7 @@ use self::staged::team::Task;
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
+use crate::pool::block_at;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
@@ -172,7 +173,13 @@ impl Stream {
             let entry = Entry::pinned(block.as_ptr(), block.as_slice().bytes(), dst.into());
             return direct::enqueue_one(door, Direction::Up, &entry);
         }
-        let entry = Entry::from_host(src, dst.into());
+        let device = DeviceBytes::from(dst);
+        // SAFETY: the slice is borrowed for the call.
+        if let Some(block) = unsafe { block_at(src.as_ptr(), src.len(), device.context()) } {
+            let entry = Entry::pinned(src.as_ptr(), block, device);
+            return direct::copy_one(door, Direction::Up, &entry, &engine.lists);
+        }
+        let entry = Entry::from_host(src, device);
         let job = Job::new(door, Direction::Up, slice::from_ref(&entry))?;
         engine.upload(job, Route::Copies, Task::Copying)
     }
@@ -205,7 +212,14 @@ impl Stream {
             dst.copy_from_slice(block.read()?);
             return Ok(());
         }
-        let entry = Entry::to_host(dst, src.into());
+        let device = DeviceBytes::from(src);
+        let at = dst.as_mut_ptr();
+        // SAFETY: the slice is borrowed for the call.
+        if let Some(block) = unsafe { block_at(at, dst.len(), device.context()) } {
+            let entry = Entry::pinned(at, block, device);
+            return direct::copy_one(door, Direction::Down, &entry, &engine.lists).map(drop);
+        }
+        let entry = Entry::to_host(dst, device);
         let job = Job::new(door, Direction::Down, slice::from_ref(&entry))?;
         engine.download(job, Route::Copies, &mut |_| {})
     }

@@ -131,6 +131,7 @@ impl Engine {
         drop(transit);
         result?;
         let (ticket, fences) = job.record()?;
+        drop(job);
         stream.note_moving(before + submitted + fences);
         Ok(ticket)
     }
