@@ -31,7 +31,8 @@
 /// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,
 ///   whose first argument is `std::nothrow`. It returns the status and never throws. With
 ///   `-fno-exceptions` the throwing form prints its message and aborts.
-/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. With
+/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. A `pinned_span`
+///   of such a container is copied as a buffer is. With
 ///   cpp/cuda_resource.hpp, which this header does not include, it is a resource of libcu++ too.
 /// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a
 ///   buffer.
@@ -47,6 +48,7 @@
 #include "cpp/device.hpp"
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"
+#include "cpp/foreign.hpp"
 #include "cpp/resource.hpp"
 #include "cpp/sides.hpp"
 #include "cpp/staging.hpp"

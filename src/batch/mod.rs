@@ -30,8 +30,9 @@ impl Stream {
     /// Returns when pageable memory may be reused; the ticket says when all has arrived.
     ///
     /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves. With
-    /// page-locked sources only, the call does not wait for the stream; with pageable ones it does,
-    /// as [`upload_slice`](Self::upload_slice).
+    /// views of page-locked buffers only, the call does not wait for the stream; with slices it
+    /// does, as [`upload_slice`](Self::upload_slice). Slices in memory of a pool are copied as they
+    /// are, however short, and waited for; the call aborts as that.
     ///
     /// ```
     /// use pinlane::Device;

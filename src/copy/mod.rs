@@ -13,6 +13,8 @@
 //!                                                          `-> issue
 //! ```
 //!
+//! A slice that lies in memory of a pool takes the second road, and its job waits for the device.
+//!
 //! ```text
 //!   entry   what is copied                   order   the one door to a stream
 //!   survey  one look at all entries          route   which way: a page of rules
@@ -150,6 +152,17 @@ impl Stream {
     /// team](crate::staging::CopyTeam) fills while the device copies: the call first waits until
     /// the stream has come to it, and takes until nearly all is on the device.
     ///
+    /// A slice of more than 64 KiB that lies in memory of a pool, of [`PinnedBuf::write`] for
+    /// example, or of a collection in page-locked memory, goes through no slots: the device copies
+    /// it as it is, and the call returns when that is done.
+    ///
+    /// [`PinnedBuf::write`]: crate::PinnedBuf::write
+    ///
+    /// # Aborts
+    ///
+    /// Aborts the process if the device is copying such a slice and every way to wait for it fails,
+    /// because the device is lost at that moment. A device that is lost before is an error.
+    ///
     /// # Errors
     ///
     /// As for [`upload`](Self::upload); [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory) if
@@ -185,7 +198,8 @@ impl Stream {
     }
 
     /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
-    /// has arrived. Ordered as [`upload`](Self::upload).
+    /// has arrived. Ordered as [`upload`](Self::upload). Memory of a pool is written as
+    /// [`upload_slice`](Self::upload_slice) reads it, and aborts as that.
     ///
     /// # Errors
     ///

@@ -68,3 +68,6 @@ pub(crate) unsafe fn block_at<'a>(
     let found = unsafe { PinnedBytes::of(slab.blocks.add(number).as_ref()) };
     found.context().same_driver(context).then_some(found)
 }
+
+#[cfg(test)]
+mod tests;
