@@ -10,9 +10,12 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+use crate::error::Error;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 
@@ -116,6 +119,23 @@ fn wiped_cell() -> Option<&'static AtomicU32> {
     }
     // SAFETY: the page is aligned, readable and writable, reads as zeros, and is never unmapped.
     Some(unsafe { &*page.cast::<AtomicU32>() })
+}
+
+/// Ends the process, because a borrow cannot end: a device may access the memory at any time, so
+/// giving it back would be undefined behaviour. A process that is already ending is left to end;
+/// this thread then waits. Any other process aborts.
+#[cold]
+pub(crate) fn borrow_cannot_end(ptr: *const u8, bytes: usize, error: &Error, remedy: &str) -> ! {
+    while is_exiting() {
+        std::thread::park();
+    }
+    // Not `eprintln`, which panics if nobody reads it.
+    let _ = writeln!(
+        std::io::stderr(),
+        "pinlane: aborting. The device may still use {bytes} borrowed bytes at {ptr:p} and cannot \
+         be waited for ({error}), so their owner must not get them back. {remedy}"
+    );
+    std::process::abort()
 }
 
 /// A value that every process makes for itself. In a forked child the parent's locks may be held

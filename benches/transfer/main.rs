@@ -8,6 +8,7 @@
 //!   submit    what a tracked call costs          routes   whether it chooses the fastest way
 //!   staged    from and to pageable memory        file      files that are in memory
 //!   slices    many pageable slices               overlap   H2D, kernel and D2H at once
+//!   pooled    slices in memory of a pool
 //!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
 //!   threads   the same by many threads at once   peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
@@ -40,6 +41,7 @@ mod matmul;
 mod overlap;
 mod peer;
 mod pinned;
+mod pooled;
 mod prefetch;
 mod requests;
 mod routes;
@@ -139,6 +141,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     requests::run(&bench, &mut report)?;
     staged::run(&bench, &mut report)?;
     slices::run(&bench, &mut report)?;
+    pooled::run(&bench, &mut report)?;
     versus::run(&bench, &mut report)?;
     threads::run(&bench, &mut report)?;
     versus::worst(&mut report);

@@ -52,13 +52,10 @@ bool own_kernel(const pinlane::device& device, const pinlane::pinned_pool& pool)
   fill(host, 0);
   upload.upload(host, x);
   upload.upload(host, y);
-  compute.foreign(
-      [&](void* native) {
-        saxpy<<<blocks, threads, 0, static_cast<cudaStream_t>(native)>>>(2, x.address(),
-                                                                         y.address(), count);
-        check(cudaGetLastError());
-      },
-      x, y);
+  compute.foreign(pinlane::reading(x), pinlane::writing(y), [&](cudaStream_t native) {
+    saxpy<<<blocks, threads, 0, native>>>(2, x.address(), y.address(), count);
+    check(cudaGetLastError());
+  });
   upload.download(y, host);
   return all(host.read(), 0, 3); // 2 x + x
 }
@@ -76,12 +73,9 @@ bool own_stream_and_memory(const pinlane::device& device, const pinlane::pinned_
   {
     const auto stream = pinlane::stream::from_native_handle(device, mine);
     stream.upload_to(host, x);
-    stream.foreign( // your own copy out of a pinned_buffer
-        [&](void*) {
-          check(
-              cudaMemcpyAsync(y, host.address(), host.size_bytes(), cudaMemcpyHostToDevice, mine));
-        },
-        host);
+    stream.foreign(pinlane::reading(host), [&](cudaStream_t) { // your own copy of a pinned_buffer
+      check(cudaMemcpyAsync(y, host.address(), host.size_bytes(), cudaMemcpyHostToDevice, mine));
+    });
     saxpy<<<blocks, threads, 0, mine>>>(-2, x, y, count);
     check(cudaGetLastError());
     stream.download_from(y, result);

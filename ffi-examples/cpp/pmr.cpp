@@ -3,7 +3,6 @@
 
 #include <pinlane/pinlane.hpp>
 
-#include <algorithm>
 #include <cstdio>
 #include <map>
 #include <memory_resource>
@@ -43,21 +42,23 @@ int main() try {
     count = batch.samples.size();
     std::printf("%zu samples in %zu bytes of page-locked memory\n", count, pool.stats().live_bytes);
 
-    // Your own CUDA copies may read a container's memory at full speed. pinlane's copies take
-    // buffers, because a buffer knows when the device is done with it.
-    auto host = pool.alloc<float>(count);
-    std::copy(batch.samples.begin(), batch.samples.end(), host.write().begin());
+    // The device copies the container's memory as it is. A plain container is the program's again
+    // when the call returns; a pinned_span is copied behind its back.
     auto gpu = device.alloc<float>(count);
     const pinlane::stream stream(device);
-    stream.upload(host, gpu);
-    stream.download(gpu, host);
-    if (host.read()[count - 1] != 2.0f) {
+    stream.upload(batch.samples, gpu);
+    std::pmr::vector<float> back(count, &resource);
+    const auto copied = stream.download(gpu, pinlane::pinned_span(back)); // returns at once
+    copied.wait();
+    if (back != batch.samples) {
       return 1;
     }
-  }
+    stream.upload(pinlane::pinned_span(back), gpu);
+  } // both are destroyed, perhaps before the last copy is done: the pool knows
 
   // The pool keeps freed memory for the next batch, until it is trimmed.
-  const std::size_t kept = pool.stats().cached_bytes, released = pool.trim();
+  const auto stats = pool.stats();
+  const std::size_t kept = stats.cached_bytes + stats.in_flight_bytes, released = pool.trim();
   std::printf("%zu bytes were kept, %zu went back to the system\n", kept, released);
 
   try {

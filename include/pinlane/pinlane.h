@@ -566,7 +566,8 @@ typedef struct {
 } pinlane_file_range;
 
 /**
- * A buffer that the caller's own work uses. Set all members that you do not use to 0.
+ * A buffer that the caller's own work uses, and how. One array of uses says both what the work
+ * reads and what it writes. Set all members that you do not use to 0.
  */
 typedef struct {
   /**
@@ -2220,8 +2221,10 @@ pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
  * `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
  * may be NULL if `count` is 0.
  *
- * Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too. A
- * buffer that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
+ * Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too.
+ * Work that only reads a buffer conflicts with no other reader: name what it does not write with
+ * `PINLANE_ACCESS_READ`, and any number of threads launch work on shared weights at once. A buffer
+ * that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
  * ended keeps its buffers borrowed.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
@@ -2346,8 +2349,10 @@ pinlane_status pinlane_pool_trim(const pinlane_pool *pool,
  * for ever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
  *
  * This is for allocators, such as `std::pmr`, and for libraries that want an address. The memory
- * is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does. A forked
- * child does not have the memory, and must not touch it.
+ * is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does.
+ * `pinlane_upload_slice` and `pinlane_download_slice` copy it at the full speed of the link,
+ * `pinlane_upload_pinned` and `pinlane_download_pinned` without waiting. A forked child does not
+ * have the memory, and must not touch it.
  *
  * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
  * `INVALID_VALUE` if `memory` is NULL, the size overflows, or for another `alignment`.
@@ -2362,10 +2367,26 @@ pinlane_status pinlane_pool_allocate(const pinlane_pool *pool,
                                      void **memory);
 
 /**
+ * As `pinlane_pool_allocate`, but when the budget is spent it waits, for at most `microseconds`,
+ * until there is room, as `pinlane_buffer_alloc_timeout` does. Status `TIMED_OUT`;
+ * `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+ *
+ * # Safety
+ *
+ * - `memory` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_allocate_timeout(const pinlane_pool *pool,
+                                             size_t bytes,
+                                             size_t alignment,
+                                             uint64_t microseconds,
+                                             void **memory);
+
+/**
  * Gives back memory of `pinlane_pool_allocate`, by any handle of the same pool; NULL is a no-op.
- * Does not block. The pool may reuse the memory at once: the caller's own device work on it must
- * be complete, or recorded with `pinlane_pool_record_use`, which another thread may be running at
- * this moment. In a forked child it does nothing.
+ * Does not block. Copies of the memory by pinlane may be under way: the pool reuses it only when
+ * they are complete. The caller's own device work on it must be complete, or recorded with
+ * `pinlane_pool_record_use`, which another thread may be running at this moment: the pool may
+ * reuse the memory at once. In a forked child it does nothing.
  *
  * Statuses: `INVALID_HANDLE`, also for memory that is not of this pool or was given back already;
  * `INVALID_VALUE` for an address inside an allocation. In both cases nothing is freed.
@@ -2671,7 +2692,8 @@ pinlane_status pinlane_request_free(pinlane_request *request);
  * A small copy, of at most 64 KiB unless `pinlane_device_set_staging` says otherwise, does not
  * block. A larger one goes through page-locked slots, which several threads fill while the device
  * copies. The call first waits until the stream has reached it, and returns when nearly all of the
- * data is on the device.
+ * data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) goes
+ * through no slots: the device copies it as it is, and the call returns when that is done.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
  * `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
@@ -2693,7 +2715,9 @@ pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
 
 /**
  * Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
- * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
+ * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory of
+ * a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes such
+ * memory, and every way to wait for it fails, the process aborts.
  *
  * Statuses: as for `pinlane_upload_slice`.
  *
@@ -2743,6 +2767,97 @@ pinlane_status pinlane_device_buffer_download_slice(const pinlane_stream *stream
                                                     size_t source_offset,
                                                     void *dst,
                                                     size_t bytes);
+
+/**
+ * Copies `bytes` of memory of a pool, from `src` on, to the caller's own device memory. Does not
+ * block. It is for memory that is known by its address only: of `pinlane_pool_allocate`, which is
+ * that of containers too, or of a buffer of a pool. The pool may be of any device. Ordered on
+ * `stream`, and after the copies to that memory that pinlane has enqueued before; the caller
+ * orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes` is 0;
+ * `ticket` may be NULL.
+ *
+ * The memory may be freed right after the call: the pool reuses it only when the copy is complete.
+ * It must not be written before that, which the ticket tells.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`;
+ * `INVALID_VALUE` if a pointer is NULL, the size overflows, or the bytes do not lie in one
+ * allocation of a pool: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of the
+ * destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
+ * - Nobody writes to them until the copy is complete.
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_pinned(const pinlane_stream *stream,
+                                     const void *src,
+                                     void *device_pointer,
+                                     size_t bytes,
+                                     pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from the caller's own device memory to memory of a pool, from `dst` on. Does not
+ * block. The memory must not be read or written before the copy is complete, which the ticket
+ * tells. Otherwise as `pinlane_upload_pinned`; ordered after all copies from and to that memory
+ * that pinlane has enqueued before.
+ *
+ * Statuses: as for `pinlane_upload_pinned`.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
+ * - Nobody accesses them until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_pinned(const pinlane_stream *stream,
+                                       const void *device_pointer,
+                                       void *dst,
+                                       size_t bytes,
+                                       pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_pinned`, to `destination` from `destination_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_upload_pinned`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was
+ * enqueued.
+ *
+ * # Safety
+ *
+ * - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
+ * - Nobody writes to them until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload_pinned(const pinlane_stream *stream,
+                                                   const void *src,
+                                                   pinlane_device_buffer *destination,
+                                                   size_t destination_offset,
+                                                   size_t bytes,
+                                                   pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_download_pinned`, from `source` from `source_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_device_buffer_upload_pinned`.
+ *
+ * # Safety
+ *
+ * - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
+ * - Nobody accesses them until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_download_pinned(const pinlane_stream *stream,
+                                                     const pinlane_device_buffer *source,
+                                                     size_t source_offset,
+                                                     void *dst,
+                                                     size_t bytes,
+                                                     pinlane_ticket **ticket);
 
 /**
  * Sets how copies of pageable memory are staged on `device`, for all its handles. Call it right

@@ -34,7 +34,8 @@
 /// - **Callbacks** must not throw. Producers of a `prefetch` may.
 /// - **Coroutines.** With C++20, `co_await` takes tickets, `alloc_async` and `next_async`; see
 ///   cpp/request.hpp for the thread that resumes.
-/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`.
+/// - **Containers.** `pinned_resource` is a pool as a `std::pmr::memory_resource`. A `pinned_span`
+///   of such a container is copied as a buffer is.
 /// - **CUDA's own types.** cpp/cuda.hpp, which this header does not include, has `cuda::stream_ref`
 ///   and a resource of `cuda::mr`.
 /// - **Threads.** As in pinlane.h: any thread may call any function; one thread at a time uses a
@@ -53,6 +54,7 @@
 #include "cpp/emulator.hpp"
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"
+#include "cpp/foreign.hpp"
 #include "cpp/host_batch.hpp"
 #include "cpp/prefetch.hpp"
 #include "cpp/request.hpp"

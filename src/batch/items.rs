@@ -6,10 +6,11 @@ use crate::copy::entry::Entry;
 use crate::memory::{
     DeviceBuf, DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut,
 };
+use crate::pool::block_at;
 
 /// Host memory to upload from: a slice of pageable memory, or page-locked memory.
 pub enum HostSlice<'a, T: Pod> {
-    /// Pageable memory.
+    /// Pageable memory. If it is memory of a pool, the device copies it as it is.
     Pageable(&'a [T]),
     /// A view of a [`PinnedBuf`].
     Pinned(PinnedSlice<'a, T>),
@@ -17,7 +18,7 @@ pub enum HostSlice<'a, T: Pod> {
 
 /// Host memory to download to: a slice of pageable memory, or page-locked memory.
 pub enum HostSliceMut<'a, T: Pod> {
-    /// Pageable memory.
+    /// Pageable memory. If it is memory of a pool, the device writes it as it is.
     Pageable(&'a mut [T]),
     /// A view of a [`PinnedBuf`].
     Pinned(PinnedSliceMut<'a, T>),
@@ -43,6 +44,24 @@ pub struct DeviceCopy<'a> {
 pub(super) struct Item<'a> {
     pub(super) entry: Entry<'a>,
     pub(super) host_bytes: usize,
+    /// The host's side is a slice, which may be page-locked all the same.
+    pub(super) is_slice: bool,
+}
+
+impl<'a> Item<'a> {
+    /// # Safety
+    ///
+    /// * `host_bytes` bytes from `host` on are borrowed for `'a`, exclusively for a download.
+    #[inline]
+    unsafe fn of_slice(host: *const u8, host_bytes: usize, device: DeviceBytes<'a>) -> Self {
+        // SAFETY: who lends the bytes does not give them back during 'a.
+        let block = unsafe { block_at(host, host_bytes, device.context()) };
+        let entry = match block {
+            Some(block) => Entry::pinned(host, block, device),
+            None => Entry::pageable(host, device),
+        };
+        Item { entry, host_bytes, is_slice: true }
+    }
 }
 
 impl<'a> Upload<'a> {
@@ -55,13 +74,14 @@ impl<'a> Upload<'a> {
     ) -> Self {
         let device = dst.into().into();
         Upload(match src.into() {
-            HostSlice::Pageable(src) => Item {
-                entry: Entry::pageable(src.as_ptr().cast(), device),
-                host_bytes: size_of_val(src),
+            // SAFETY: the slice is borrowed for 'a.
+            HostSlice::Pageable(src) => unsafe {
+                Item::of_slice(src.as_ptr().cast(), size_of_val(src), device)
             },
             HostSlice::Pinned(src) => Item {
                 entry: Entry::pinned(src.as_ptr().cast(), src.bytes(), device),
                 host_bytes: src.len() * size_of::<T>(),
+                is_slice: false,
             },
         })
     }
@@ -87,13 +107,14 @@ impl<'a> Download<'a> {
     ) -> Self {
         let device = src.into().into();
         Download(match dst.into() {
-            HostSliceMut::Pageable(dst) => Item {
-                entry: Entry::pageable(dst.as_mut_ptr().cast(), device),
-                host_bytes: size_of_val(dst),
+            // SAFETY: the slice is borrowed exclusively for 'a.
+            HostSliceMut::Pageable(dst) => unsafe {
+                Item::of_slice(dst.as_mut_ptr().cast(), size_of_val(dst), device)
             },
             HostSliceMut::Pinned(mut dst) => {
                 let (host, host_bytes) = (dst.as_mut_ptr().cast(), dst.len() * size_of::<T>());
-                Item { entry: Entry::pinned(host, dst.into_bytes(), device), host_bytes }
+                let entry = Entry::pinned(host, dst.into_bytes(), device);
+                Item { entry, host_bytes, is_slice: false }
             }
         })
     }

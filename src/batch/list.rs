@@ -22,6 +22,8 @@ pub struct Downloads<'a>(pub(super) List<'a>);
 pub(super) struct List<'a> {
     pub(super) pageable: Vec<Entry<'a>>,
     pub(super) pinned: Vec<Entry<'a>>,
+    /// Some of them are slices: they are borrowed for a call, and for nothing longer.
+    pub(super) has_slices: bool,
     /// For each entry, in the caller's order, whether it is page-locked.
     is_pinned: Vec<bool>,
     pub(super) route: Option<Route>,
@@ -31,13 +33,18 @@ pub(super) struct List<'a> {
 
 impl<'a> List<'a> {
     #[inline]
-    fn push(&mut self, Item { entry, host_bytes }: Item<'a>) {
+    fn push(&mut self, Item { entry, host_bytes, is_slice }: Item<'a>) {
         if host_bytes != entry.bytes() {
             let lengths = (self.is_pinned.len(), host_bytes, entry.bytes());
             self.mismatch.get_or_insert(lengths);
         }
         self.is_pinned.push(entry.is_pinned());
-        if entry.is_pinned() { self.pinned.push(entry) } else { self.pageable.push(entry) }
+        if entry.is_pinned() {
+            self.has_slices |= is_slice;
+            self.pinned.push(entry);
+        } else {
+            self.pageable.push(entry);
+        }
     }
 
     /// Makes room for so many more entries like the last one.

@@ -3,7 +3,8 @@
 //! The copies of a batch are unordered among themselves, and their destinations must not overlap.
 //! Copies of page-locked memory and of pageable memory take different ways: the device copies the
 //! former as they are, the latter go through slots of page-locked memory. Both take the
-//! [`Route`] that is fastest by rule, unless the caller has chosen one.
+//! [`Route`] that is fastest by rule, unless the caller has chosen one. A slice that lies in memory
+//! of a pool is page-locked, so the device copies it as it is too, and the call waits for that.
 
 mod items;
 mod list;
@@ -29,8 +30,9 @@ impl Stream {
     /// Returns when pageable memory may be reused; the ticket says when all has arrived.
     ///
     /// Ordered as [`upload`](Self::upload); the copies are unordered among themselves. With
-    /// page-locked sources only, the call does not wait for the stream; with pageable ones it does,
-    /// as [`upload_slice`](Self::upload_slice).
+    /// views of page-locked buffers only, the call does not wait for the stream; with slices it
+    /// does, as [`upload_slice`](Self::upload_slice). Slices in memory of a pool are copied as they
+    /// are, however short, and waited for.
     ///
     /// ```
     /// use pinlane::Device;
@@ -145,7 +147,7 @@ impl Stream {
         let Batch { pinned, pageable } = batch;
         let mut ticket = None;
         if let Some(job) = pinned {
-            let mut portions = direct::enqueue(job, routes[0], usize::MAX, &engine.lists)?;
+            let mut portions = direct::enqueue(&job, routes[0], usize::MAX, &engine.lists)?;
             ticket = portions.pop().map(|(_, last)| last);
         }
         if let Some(job) = pageable {
@@ -168,7 +170,9 @@ impl Stream {
         let mut ticket = door.nothing()?;
         if let Some(job) = pinned {
             let bytes = if each.is_some() { PORTION } else { usize::MAX };
-            let portions = direct::enqueue(job, routes[0], bytes, &engine.lists)?;
+            let portions = direct::enqueue(&job, routes[0], bytes, &engine.lists)?;
+            // Until all have landed, if it must wait for that.
+            let _job = job.unless_it_waits();
             ticket = portions.last().map_or(ticket, |(_, last)| last.clone());
             if let Some(each) = &mut each {
                 let mut numbers = list.numbers(true);
@@ -221,11 +225,14 @@ impl<'e, 'a> Batch<'e, 'a> {
     fn new(door: Door<'e>, direction: Direction, list: &'e List<'a>) -> Result<Self> {
         door.stream.context().check_process(door.operation)?;
         list.check_lengths(door.operation)?;
-        let job = |entries: &'e [Entry<'a>]| -> Result<_> {
-            let job = Job::new(door, direction, entries)?;
+        let job = |entries: &'e [Entry<'a>], for_the_call| -> Result<_> {
+            let job = Job::new(door, direction, entries)?.for_the_call(for_the_call);
             Ok(Some(job).filter(|job| job.survey.group.entries > 0))
         };
-        Ok(Batch { pinned: job(&list.pinned)?, pageable: job(&list.pageable)? })
+        Ok(Batch {
+            pinned: job(&list.pinned, list.has_slices)?,
+            pageable: job(&list.pageable, false)?,
+        })
     }
 
     fn iter(&self) -> impl Iterator<Item = &Job<'e, 'a>> {

@@ -39,7 +39,8 @@ pub const PINLANE_ACCESS_WRITE: i32 = 0;
 /// The work only reads the buffer. Any number of threads and streams may do so at once.
 pub const PINLANE_ACCESS_READ: i32 = 1;
 
-/// A buffer that the caller's own work uses. Set all members that you do not use to 0.
+/// A buffer that the caller's own work uses, and how. One array of uses says both what the work
+/// reads and what it writes. Set all members that you do not use to 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_use {
@@ -138,8 +139,10 @@ fn each_once(uses: &[pinlane_use]) -> Result<Vec<pinlane_use>> {
 /// `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
 /// may be NULL if `count` is 0.
 ///
-/// Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too. A
-/// buffer that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
+/// Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too.
+/// Work that only reads a buffer conflicts with no other reader: name what it does not write with
+/// `PINLANE_ACCESS_READ`, and any number of threads launch work on shared weights at once. A buffer
+/// that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
 /// ended keeps its buffers borrowed.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,

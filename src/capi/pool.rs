@@ -210,8 +210,10 @@ pub unsafe extern "C" fn pinlane_pool_trim(
 /// for ever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
 ///
 /// This is for allocators, such as `std::pmr`, and for libraries that want an address. The memory
-/// is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does. A forked
-/// child does not have the memory, and must not touch it.
+/// is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does.
+/// `pinlane_upload_slice` and `pinlane_download_slice` copy it at the full speed of the link,
+/// `pinlane_upload_pinned` and `pinlane_download_pinned` without waiting. A forked child does not
+/// have the memory, and must not touch it.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
 /// `INVALID_VALUE` if `memory` is NULL, the size overflows, or for another `alignment`.
@@ -233,10 +235,36 @@ pub unsafe extern "C" fn pinlane_pool_allocate(
     })
 }
 
+/// As `pinlane_pool_allocate`, but when the budget is spent it waits, for at most `microseconds`,
+/// until there is room, as `pinlane_buffer_alloc_timeout` does. Status `TIMED_OUT`;
+/// `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+///
+/// # Safety
+///
+/// - `memory` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_pool_allocate_timeout(
+    pool: *const pinlane_pool,
+    bytes: usize,
+    alignment: usize,
+    microseconds: u64,
+    memory: *mut *mut c_void,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_pool_allocate_timeout";
+    // SAFETY: the caller's precondition on `memory`.
+    unsafe { Out::new("memory", memory) }.give(FUNCTION, || {
+        let pool = handle::get(pool)?;
+        let timeout = Duration::from_micros(microseconds);
+        let memory = pool.allocate_raw_timeout(FUNCTION, bytes, alignment, timeout)?;
+        Ok(memory.cast().as_ptr())
+    })
+}
+
 /// Gives back memory of `pinlane_pool_allocate`, by any handle of the same pool; NULL is a no-op.
-/// Does not block. The pool may reuse the memory at once: the caller's own device work on it must
-/// be complete, or recorded with `pinlane_pool_record_use`, which another thread may be running at
-/// this moment. In a forked child it does nothing.
+/// Does not block. Copies of the memory by pinlane may be under way: the pool reuses it only when
+/// they are complete. The caller's own device work on it must be complete, or recorded with
+/// `pinlane_pool_record_use`, which another thread may be running at this moment: the pool may
+/// reuse the memory at once. In a forked child it does nothing.
 ///
 /// Statuses: `INVALID_HANDLE`, also for memory that is not of this pool or was given back already;
 /// `INVALID_VALUE` for an address inside an allocation. In both cases nothing is freed.

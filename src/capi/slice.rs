@@ -1,14 +1,21 @@
-//! Copies of pageable memory.
+//! Copies of host memory that is named by its address: pageable, or of a pool.
 
 use std::ffi::c_void;
 
 use super::device_buffer::pinlane_device_buffer;
 use super::handle;
-use super::memory::{destination, device_memory, range, source};
+use super::memory::{check_memory, destination, device_memory, range, source};
 use super::pointer::Out;
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, pinlane_status, refused};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
+use crate::copy::direct;
+use crate::copy::entry::{Direction, Entry};
+use crate::error::{ErrorKind, Result};
+use crate::memory::DeviceBytes;
+use crate::pool::block_at;
+use crate::stream::Stream;
+use crate::ticket::Ticket;
 
 /// Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
 /// when `src` may be reused; the ticket tells when the data has arrived. Ordered on `stream`; the
@@ -18,7 +25,8 @@ use super::ticket::pinlane_ticket;
 /// A small copy, of at most 64 KiB unless `pinlane_device_set_staging` says otherwise, does not
 /// block. A larger one goes through page-locked slots, which several threads fill while the device
 /// copies. The call first waits until the stream has reached it, and returns when nearly all of the
-/// data is on the device.
+/// data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) goes
+/// through no slots: the device copies it as it is, and the call returns when that is done.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
 /// `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
@@ -51,7 +59,9 @@ pub unsafe extern "C" fn pinlane_upload_slice(
 }
 
 /// Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
-/// when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0.
+/// when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory of
+/// a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes such
+/// memory, and every way to wait for it fails, the process aborts.
 ///
 /// Statuses: as for `pinlane_upload_slice`.
 ///
@@ -129,5 +139,166 @@ pub unsafe extern "C" fn pinlane_device_buffer_download_slice(
         // SAFETY: the caller's precondition on `dst`.
         let destination = unsafe { destination(dst, bytes) }?;
         stream.download_slice(source.slice(range(source_offset, bytes)?)?, destination)
+    })
+}
+
+/// Enqueues a copy of memory of a pool.
+///
+/// # Safety
+///
+/// * `bytes` from `memory` on are allocated until this returns, if they are memory of a pool.
+unsafe fn enqueue_pinned(
+    stream: &Stream,
+    direction: Direction,
+    memory: *const c_void,
+    device: DeviceBytes<'_>,
+) -> Result<Ticket> {
+    let door = stream.door("Stream::upload");
+    let bytes = device.len();
+    let first = check_memory(memory, bytes)?.as_ptr();
+    if bytes == 0 {
+        door.check_device(&[device.context()])?;
+        return door.nothing();
+    }
+    // SAFETY: the precondition.
+    let block = unsafe { block_at(first, bytes, device.context()) }.ok_or_else(|| {
+        refused(
+            ErrorKind::InvalidValue,
+            format!("the {bytes} bytes at {memory:p} do not lie in one block of a pool"),
+            "pass memory of pinlane_pool_allocate, or call the function of that name that ends in \
+             _slice, which takes any memory",
+        )
+    })?;
+    direct::enqueue_one(door, direction, &Entry::pinned(first, block, device))
+}
+
+/// Copies `bytes` of memory of a pool, from `src` on, to the caller's own device memory. Does not
+/// block. It is for memory that is known by its address only: of `pinlane_pool_allocate`, which is
+/// that of containers too, or of a buffer of a pool. The pool may be of any device. Ordered on
+/// `stream`, and after the copies to that memory that pinlane has enqueued before; the caller
+/// orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes` is 0;
+/// `ticket` may be NULL.
+///
+/// The memory may be freed right after the call: the pool reuses it only when the copy is complete.
+/// It must not be written before that, which the ticket tells.
+///
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`;
+/// `INVALID_VALUE` if a pointer is NULL, the size overflows, or the bytes do not lie in one
+/// allocation of a pool: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of the
+/// destination are unspecified.
+///
+/// # Safety
+///
+/// - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
+/// - Nobody writes to them until the copy is complete.
+/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+///   allocated until the copy is complete.
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_upload_pinned(
+    stream: *const pinlane_stream,
+    src: *const c_void,
+    device_pointer: *mut c_void,
+    bytes: usize,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_pinned", || {
+        let stream = handle::get(stream)?;
+        // SAFETY: the caller's precondition on `device_pointer`.
+        let mut device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        // SAFETY: the caller's precondition on `src`.
+        unsafe { enqueue_pinned(&stream, Direction::Up, src, device.as_slice_mut().into()) }
+    })
+}
+
+/// Copies `bytes` from the caller's own device memory to memory of a pool, from `dst` on. Does not
+/// block. The memory must not be read or written before the copy is complete, which the ticket
+/// tells. Otherwise as `pinlane_upload_pinned`; ordered after all copies from and to that memory
+/// that pinlane has enqueued before.
+///
+/// Statuses: as for `pinlane_upload_pinned`.
+///
+/// # Safety
+///
+/// - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+///   allocated until the copy is complete.
+/// - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
+/// - Nobody accesses them until the copy is complete.
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_download_pinned(
+    stream: *const pinlane_stream,
+    device_pointer: *const c_void,
+    dst: *mut c_void,
+    bytes: usize,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_pinned", || {
+        let stream = handle::get(stream)?;
+        // SAFETY: the caller's precondition on `device_pointer`.
+        let device = unsafe { device_memory(&stream, device_pointer, bytes) }?;
+        // SAFETY: the caller's precondition on `dst`.
+        unsafe { enqueue_pinned(&stream, Direction::Down, dst, device.as_slice().into()) }
+    })
+}
+
+/// As `pinlane_upload_pinned`, to `destination` from `destination_offset` on. Also ordered after
+/// conflicting uses of the buffer on other streams.
+///
+/// Statuses: as for `pinlane_upload_pinned`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was
+/// enqueued.
+///
+/// # Safety
+///
+/// - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
+/// - Nobody writes to them until the copy is complete.
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_buffer_upload_pinned(
+    stream: *const pinlane_stream,
+    src: *const c_void,
+    destination: *mut pinlane_device_buffer,
+    destination_offset: usize,
+    bytes: usize,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_upload_pinned", || {
+        let stream = handle::get(stream)?;
+        let mut destination = handle::get_mut(destination)?;
+        let device = destination.slice_mut(range(destination_offset, bytes)?)?.into();
+        // SAFETY: the caller's precondition on `src`.
+        unsafe { enqueue_pinned(&stream, Direction::Up, src, device) }
+    })
+}
+
+/// As `pinlane_download_pinned`, from `source` from `source_offset` on. Also ordered after
+/// conflicting uses of the buffer on other streams.
+///
+/// Statuses: as for `pinlane_device_buffer_upload_pinned`.
+///
+/// # Safety
+///
+/// - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
+/// - Nobody accesses them until the copy is complete.
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_device_buffer_download_pinned(
+    stream: *const pinlane_stream,
+    source: *const pinlane_device_buffer,
+    source_offset: usize,
+    dst: *mut c_void,
+    bytes: usize,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_device_buffer_download_pinned", || {
+        let stream = handle::get(stream)?;
+        let source = handle::get(source)?;
+        let device = source.slice(range(source_offset, bytes)?)?.into();
+        // SAFETY: the caller's precondition on `dst`.
+        unsafe { enqueue_pinned(&stream, Direction::Down, dst, device) }
     })
 }

@@ -1,6 +1,7 @@
 //! Entries of page-locked memory: the device copies them as they are.
 
 use std::ops::Range;
+use std::slice;
 
 use super::entry::{Direction, Entry, PIECE, Side};
 use super::issue::{Items, issue};
@@ -55,16 +56,32 @@ pub(crate) fn enqueue_one(
     Ok(ticket)
 }
 
+/// Copies one page-locked entry whose memory is borrowed for the call: returns when the device is
+/// done with it. Blocks first until the stream has come to the copy.
+pub(crate) fn copy_one(
+    door: Door<'_>,
+    direction: Direction,
+    entry: &Entry<'_>,
+    lists: &PinnedPool,
+) -> Result<Ticket> {
+    let job = Job::new(door, direction, slice::from_ref(entry))?.for_the_call(true);
+    let mut portions = enqueue(&job, Route::Copies, usize::MAX, lists)?;
+    let ticket = portions.pop().map_or_else(Ticket::done, |(_, ticket)| ticket);
+    drop(job); // waits
+    ticket.is_done()?;
+    Ok(ticket)
+}
+
 /// Enqueues the copies of page-locked entries, in portions of about `bytes` bytes. Each portion
 /// comes back as the number of the entry behind it, and its ticket. Lists for the kernel come from
 /// `lists`.
 pub(crate) fn enqueue(
-    job: Job<'_, '_>,
+    job: &Job<'_, '_>,
     route: Route,
     bytes: usize,
     lists: &PinnedPool,
 ) -> Result<Vec<(usize, Ticket)>> {
-    job.wait_for_conflicts()?;
+    job.begin()?;
     let entries = job.entries;
     let mut portions = Vec::new();
     let mut start = 0;
@@ -77,7 +94,7 @@ pub(crate) fn enqueue(
         };
         for part in [start..middle, middle..end] {
             if !part.is_empty() {
-                portions.push((part.end, enqueue_part(&job, route, part, lists)?));
+                portions.push((part.end, enqueue_part(job, route, part, lists)?));
             }
         }
         start = end;

@@ -12,8 +12,15 @@
 //! * All is recorded whatever happens: [`Job`] does it when it drops.
 //! * Portions are enqueued one after another, by one thread at a time. So each portion's fence
 //!   covers the portions before it.
+//! * A job whose device uses memory that is borrowed for the call only ([`for_the_call`]) waits
+//!   too: when it has dropped, the device is done. If nobody can know that, an upload's memory stays
+//!   in use for ever, so that its pool never reuses it. A download ends the process, since the
+//!   device could still write to memory that the caller gets back (soundness rule 2).
+//!
+//! [`for_the_call`]: Job::for_the_call
 
 use std::ops::Range;
+use std::ptr;
 
 use super::entry::{Direction, Entry};
 use super::order::Door;
@@ -22,6 +29,7 @@ use super::survey::{Region, Survey, for_regions};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, Operand};
+use crate::process::borrow_cannot_end;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::timeline::Fence;
@@ -35,6 +43,8 @@ pub(crate) struct Job<'e, 'a> {
     pub(crate) direction: Direction,
     pub(crate) entries: &'e [Entry<'a>],
     pub(crate) survey: Survey<'e>,
+    /// The device uses host memory that is borrowed for the call, and for nothing longer.
+    for_the_call: bool,
     /// Of the last portion.
     fence: Mutex<Option<Fence>>,
 }
@@ -49,11 +59,30 @@ impl<'e, 'a> Job<'e, 'a> {
         entries: &'e [Entry<'a>],
     ) -> Result<Self> {
         let survey = Survey::of(door, entries)?;
-        Ok(Job { door, direction, entries, survey, fence: Mutex::default() })
+        let (for_the_call, fence) = (false, Mutex::default());
+        Ok(Job { door, direction, entries, survey, for_the_call, fence })
+    }
+
+    /// Says whether the device is to use host memory that is borrowed for the call only.
+    pub(crate) fn for_the_call(mut self, is: bool) -> Self {
+        self.for_the_call = is;
+        self
+    }
+
+    /// Drops the job if that does not block. A job that waits comes back, to be dropped later.
+    pub(crate) fn unless_it_waits(self) -> Option<Self> {
+        Some(self).filter(|job| job.for_the_call)
+    }
+
+    /// Orders later work of the stream after what conflicts. For memory that is borrowed for the
+    /// call, blocks until the stream has come to the job: if other work loses the device, the job
+    /// then fails before the device has the memory.
+    pub(super) fn begin(&self) -> Result<()> {
+        if self.for_the_call { self.reach().map(drop) } else { self.wait_for_conflicts() }
     }
 
     /// Makes the stream wait, on the device, for what conflicts.
-    pub(super) fn wait_for_conflicts(&self) -> Result<()> {
+    fn wait_for_conflicts(&self) -> Result<()> {
         let context = self.door.stream.context();
         let operand = |region: &Region<'e>| Operand {
             context,
@@ -92,12 +121,27 @@ impl<'e, 'a> Job<'e, 'a> {
         assert!(before.is_none_or(|before| before.covering(fence) == Some(fence)), "one at a time");
     }
 
-    /// Records the last portion's fence in all entries, and returns its ticket.
-    pub(super) fn record(self) -> Ticket {
+    /// Records the last portion's fence in all entries, when the job drops, and
+    /// returns its ticket.
+    pub(super) fn record(&self) -> Ticket {
         let fence = *self.fence.lock();
         fence.map_or_else(Ticket::done, |fence| {
             Ticket::new(self.door.stream.clone(), fence.position)
         })
+    }
+
+    /// Blocks until the device is done with all portions, and says whether it is.
+    fn finish(&self, fence: Fence) -> bool {
+        let Door { stream, operation } = self.door;
+        let Err(error) = stream.finish(fence.position, operation) else { return true };
+        if self.direction == Direction::Down {
+            let host = self.entries.iter().find(|entry| entry.bytes() > 0);
+            let (ptr, bytes) = host.map_or((ptr::null_mut(), 0), |it| (it.host(), it.bytes()));
+            let remedy = "Copy to buffers (PinnedBuf, pinlane_buffer), which survive the loss of \
+                          a device";
+            borrow_cannot_end(ptr, bytes, &error, remedy);
+        }
+        false
     }
 
     /// Records the fence in a buffer.
@@ -114,6 +158,9 @@ impl<'e, 'a> Job<'e, 'a> {
 impl Drop for Job<'_, '_> {
     fn drop(&mut self) {
         let Some(fence) = *self.fence.get_mut() else { return };
+        if self.for_the_call && self.finish(fence) {
+            return; // no use is left to be recorded
+        }
         let done = &|()| {};
         match &self.survey.regions {
             Some(regions) => {

@@ -13,6 +13,8 @@
 //!                                                          `-> issue
 //! ```
 //!
+//! A slice that lies in memory of a pool takes the second road, and its job waits for the device.
+//!
 //! ```text
 //!   entry   what is copied                   order   the one door to a stream
 //!   survey  one look at all entries          route   which way: a page of rules
@@ -48,6 +50,7 @@ use self::staged::team::Task;
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, DeviceSlice, DeviceSliceMut, PinnedSlice, PinnedSliceMut};
+use crate::pool::block_at;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
@@ -149,6 +152,12 @@ impl Stream {
     /// team](crate::staging::CopyTeam) fills while the device copies: the call first waits until
     /// the stream has come to it, and takes until nearly all is on the device.
     ///
+    /// A slice of more than 64 KiB that lies in memory of a pool, of [`PinnedBuf::write`] for
+    /// example, or of a collection in page-locked memory, goes through no slots: the device copies
+    /// it as it is, and the call returns when that is done.
+    ///
+    /// [`PinnedBuf::write`]: crate::PinnedBuf::write
+    ///
     /// # Errors
     ///
     /// As for [`upload`](Self::upload); [`OutOfHostMemory`](crate::ErrorKind::OutOfHostMemory) if
@@ -172,13 +181,26 @@ impl Stream {
             let entry = Entry::pinned(block.as_ptr(), block.as_slice().bytes(), dst.into());
             return direct::enqueue_one(door, Direction::Up, &entry);
         }
-        let entry = Entry::from_host(src, dst.into());
+        let device = DeviceBytes::from(dst);
+        // SAFETY: the slice is borrowed for the call.
+        if let Some(block) = unsafe { block_at(src.as_ptr(), src.len(), device.context()) } {
+            let entry = Entry::pinned(src.as_ptr(), block, device);
+            return direct::copy_one(door, Direction::Up, &entry, &engine.lists);
+        }
+        let entry = Entry::from_host(src, device);
         let job = Job::new(door, Direction::Up, slice::from_ref(&entry))?;
         engine.upload(job, Route::Copies, Task::Copying)
     }
 
     /// Copies `src` on this stream's device to `dst`, pageable memory, and returns when the data
-    /// has arrived. Ordered as [`upload`](Self::upload).
+    /// has arrived. Ordered as [`upload`](Self::upload). Memory of a pool is written as
+    /// [`upload_slice`](Self::upload_slice) reads it.
+    ///
+    /// # Aborts
+    ///
+    /// Aborts the process if the device is writing to such memory and every way to wait for it
+    /// fails, because the device is lost at that moment: the memory could not be given back to the
+    /// caller. A device that is lost before is an error.
     ///
     /// # Errors
     ///
@@ -205,7 +227,14 @@ impl Stream {
             dst.copy_from_slice(block.read()?);
             return Ok(());
         }
-        let entry = Entry::to_host(dst, src.into());
+        let device = DeviceBytes::from(src);
+        let at = dst.as_mut_ptr();
+        // SAFETY: the slice is borrowed for the call.
+        if let Some(block) = unsafe { block_at(at, dst.len(), device.context()) } {
+            let entry = Entry::pinned(at, block, device);
+            return direct::copy_one(door, Direction::Down, &entry, &engine.lists).map(drop);
+        }
+        let entry = Entry::to_host(dst, device);
         let job = Job::new(door, Direction::Down, slice::from_ref(&entry))?;
         engine.download(job, Route::Copies, &mut |_| {})
     }

@@ -9,7 +9,7 @@
 //! * A block has at most one `BlockRef`: the type is neither `Copy` nor `Clone`, and it moves from
 //!   the owner to a buffer and back. It is exclusive access to the memory.
 //! * No copy crosses a multiple of a block's `seam`, counted from its start; see
-//!   [`parts`](BlockRef::parts).
+//!   [`parts`](Block::parts).
 //! * The owner keeps the descriptor, the memory and itself alive while a `BlockRef` to it exists.
 
 use std::fmt;
@@ -79,6 +79,33 @@ impl Block {
     pub(crate) fn hazards(&self) -> &Hazards {
         &self.hazards
     }
+
+    /// Cuts a range at the seams: each part may be one copy. In bytes from the start of the block.
+    pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
+        let seam = self.seam;
+        let mut start = range.start;
+        std::iter::from_fn(move || {
+            let part = start..range.end.min((start / seam + 1).saturating_mul(seam));
+            start = part.end;
+            (!part.is_empty()).then_some(part)
+        })
+    }
+
+    /// Whether a range has several parts.
+    #[inline]
+    pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
+        // Few blocks have a seam, and divisions are slow.
+        range.end > self.seam && (range.start / self.seam + 1).saturating_mul(self.seam) < range.end
+    }
+
+    /// # Safety
+    ///
+    /// * A [`BlockRef`] to the block exists, whoever has it, while the result is used.
+    #[inline]
+    pub(crate) unsafe fn owner(&self) -> &dyn BlockOwner {
+        // SAFETY: the owner outlives the right, by the contract of `new`.
+        unsafe { self.owner.as_ref() }
+    }
 }
 
 /// The right to one block.
@@ -117,29 +144,10 @@ impl BlockRef {
         self.0
     }
 
-    /// Cuts a range at the seams: each part may be one copy. In bytes from the start of the block.
-    pub(crate) fn parts(&self, range: Range<usize>) -> impl Iterator<Item = Range<usize>> + use<> {
-        let seam = self.seam;
-        let mut start = range.start;
-        std::iter::from_fn(move || {
-            let part = start..range.end.min((start / seam + 1).saturating_mul(seam));
-            start = part.end;
-            (!part.is_empty()).then_some(part)
-        })
-    }
-
-    /// Whether a range has several parts.
-    #[inline]
-    pub(crate) fn crosses_seam(&self, range: &Range<usize>) -> bool {
-        // Few blocks have a seam, and divisions are slow.
-        range.end > self.seam && (range.start / self.seam + 1).saturating_mul(self.seam) < range.end
-    }
-
-    /// Must not be called once the right has gone back to the owner.
     #[inline]
     pub(crate) fn owner(&self) -> &dyn BlockOwner {
-        // SAFETY: the owner outlives the right, by the contract of `Block::new`.
-        unsafe { self.owner.as_ref() }
+        // SAFETY: this is the right.
+        unsafe { Block::owner(self) }
     }
 
     /// Gives the block back to its owner. The caller drops what is returned.

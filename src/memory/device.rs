@@ -19,7 +19,6 @@ use bytemuck::Pod;
 
 use super::hazard::{Access, Hazards, Use};
 use super::range::in_bytes;
-use super::registration::finish;
 use super::{Operand, Tracked, TrackedMut, byte_count, range, sealed};
 use crate::context::Context;
 use crate::driver::DevicePtr;
@@ -98,7 +97,7 @@ impl Drop for DeviceRegion {
 fn give_back(context: &Context, owner: Box<dyn Send + Sync>, bytes: usize, pending: &[Use]) {
     let mut complete = context.is_current();
     for user in pending.iter().filter(|_| context.is_current()) {
-        complete &= finish(user, "DeviceBuf::drop").is_ok();
+        complete &= user.stream.finish(user.fence.position, "DeviceBuf::drop").is_ok();
     }
     if complete {
         call_user(|| drop(owner));

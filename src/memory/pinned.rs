@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
-use super::block::BlockRef;
+use super::block::{Block, BlockRef};
 use super::hazard::{Access, Hazards};
 use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
@@ -58,6 +58,10 @@ impl PinnedRegion {
 
     pub(crate) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
         Operand { context: self.context(), hazards: self.block.hazards(), range, access }
+    }
+
+    fn bytes(&self) -> PinnedBytes<'_> {
+        PinnedBytes(&self.block)
     }
 
     /// Blocks until the host may access the bytes.
@@ -249,11 +253,19 @@ impl<T: Pod> fmt::Debug for PinnedBuf<T> {
     }
 }
 
-/// Page-locked memory that a batch names, without its type: where to record its uses.
+/// Page-locked memory that a copy names, without its type: where to record its uses. Somebody has
+/// the right to the block during `'a`.
 #[derive(Clone, Copy)]
-pub(crate) struct PinnedBytes<'a>(&'a PinnedRegion);
+pub(crate) struct PinnedBytes<'a>(&'a Block);
 
 impl<'a> PinnedBytes<'a> {
+    /// # Safety
+    ///
+    /// * A [`BlockRef`] to the block exists during `'a`, whoever has it.
+    pub(crate) unsafe fn of(block: &'a Block) -> Self {
+        PinnedBytes(block)
+    }
+
     /// Bytes `ptr .. ptr + bytes`, counted from the start of the block. They must lie in it.
     #[inline]
     pub(crate) fn range(&self, ptr: *const u8, bytes: usize) -> Range<usize> {
@@ -263,13 +275,14 @@ impl<'a> PinnedBytes<'a> {
 
     #[inline]
     pub(crate) fn hazards(&self) -> &'a Hazards {
-        self.0.block.hazards()
+        self.0.hazards()
     }
 
     /// Those bytes, as a part of an operation.
     #[inline]
     pub(crate) fn operand(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
-        self.0.operand(self.range(ptr, bytes), access)
+        let range = self.range(ptr, bytes);
+        Operand { context: self.context(), hazards: self.hazards(), range, access }
     }
 
     /// Splits that range at the seams, into parts that one copy each may cover. In bytes from the
@@ -281,18 +294,19 @@ impl<'a> PinnedBytes<'a> {
     ) -> impl Iterator<Item = Range<usize>> + use<> {
         let range = self.range(ptr, bytes);
         let start = range.start;
-        let parts = self.0.block.parts(range);
+        let parts = self.0.parts(range);
         parts.map(move |part| part.start - start..part.end - start)
     }
 
     /// Whether that range has more than one part.
     #[inline]
     pub(crate) fn crosses_seam(&self, ptr: *const u8, bytes: usize) -> bool {
-        self.0.block.crosses_seam(&self.range(ptr, bytes))
+        self.0.crosses_seam(&self.range(ptr, bytes))
     }
 
     pub(crate) fn context(&self) -> &'a Context {
-        self.0.context()
+        // SAFETY: the right exists, by the precondition of `of`.
+        unsafe { self.0.owner() }.context()
     }
 
     pub(crate) fn is_same_block(&self, other: &PinnedBytes<'_>) -> bool {
@@ -302,14 +316,14 @@ impl<'a> PinnedBytes<'a> {
 
 impl<'a, T: Pod> PinnedSlice<'a, T> {
     pub(crate) fn bytes(&self) -> PinnedBytes<'a> {
-        PinnedBytes(self.region)
+        self.region.bytes()
     }
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// Consumes the exclusive view, so the result is used exclusively too.
     pub(crate) fn into_bytes(self) -> PinnedBytes<'a> {
-        PinnedBytes(self.region)
+        self.region.bytes()
     }
 }
 

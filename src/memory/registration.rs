@@ -26,21 +26,19 @@
 //!   memory.
 //! * No lock is held while the crate waits for a device, calls the runtime, or drops an owner.
 
-use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
 
 use bytemuck::Pod;
 
 use super::block::{Block, BlockOwner, BlockRef};
-use super::hazard::{Access, Use};
+use super::hazard::Access;
 use super::pinned::{PinnedBuf, PinnedRegion};
 use crate::context::Context;
-use crate::driver::{HostFlags, Poll};
+use crate::driver::HostFlags;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
-use crate::process::{call_user, is_exiting, on_ordinary_thread};
+use crate::process::{borrow_cannot_end, call_user, on_ordinary_thread};
 use crate::sync::Mutex;
 
 /// Page-locks elements for all devices of the process. Zero bytes return at once.
@@ -180,7 +178,8 @@ impl<O: Send + 'static> Registration<O> {
         })?;
         let mut result = Ok(());
         for user in self.block.hazards().pending(&(0..usize::MAX), Access::Write) {
-            result = result.and(finish(&user, operation).map_err(Failure::InUse));
+            let finished = user.stream.finish(user.fence.position, operation);
+            result = result.and(finished.map_err(Failure::InUse));
         }
         result?;
         if self.locked_elsewhere {
@@ -219,7 +218,12 @@ impl<O: Send + 'static> Registration<O> {
                 Ok(())
             }
             Err(Failure::Locked(error)) => Err(error),
-            Err(Failure::InUse(error)) => end_process(&self.block, &error),
+            Err(Failure::InUse(error)) => {
+                let (bytes, ptr) = (self.block.bytes(), self.block.ptr().as_ptr());
+                let remedy = "Use Device::register or a pool for memory that must survive the loss \
+                              of a device";
+                borrow_cannot_end(ptr, bytes, &error, remedy)
+            }
         }
     }
 }
@@ -243,42 +247,4 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
         });
         Some(me)
     }
-}
-
-/// Blocks until an operation is complete. Tries every way to know: its event, its stream, and
-/// repeated queries. An error never counts as completion: copies that were enqueued before go on
-/// when a device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
-pub(super) fn finish(user: &Use, operation: &'static str) -> Result<()> {
-    const PAUSE: Duration = Duration::from_micros(100);
-    let (stream, position) = (&user.stream, user.fence.position);
-    let Err(first) = stream.wait(position) else { return Ok(()) };
-    if stream.open(operation).and_then(|_| stream.synchronize()).is_ok() {
-        return Ok(());
-    }
-    loop {
-        match stream.poll(position) {
-            Ok(Poll::Done) => return Ok(()),
-            Ok(Poll::NotReady) => std::thread::sleep(PAUSE),
-            Err(_) => return Err(first),
-        }
-    }
-}
-
-/// Ends the process, because a borrow cannot end: a device may write to the memory at any time, so
-/// giving it back would be undefined behaviour. A process that is already ending is left to end;
-/// this thread then waits. Any other process aborts.
-#[cold]
-fn end_process(block: &Block, error: &Error) -> ! {
-    while is_exiting() {
-        std::thread::park();
-    }
-    let (bytes, ptr) = (block.bytes(), block.ptr());
-    // Not `eprintln`, which panics if nobody reads it.
-    let _ = writeln!(
-        std::io::stderr(),
-        "pinlane: aborting. The device may still use {bytes} borrowed bytes at {ptr:p} and cannot \
-         be waited for ({error}), so their owner must not get them back. Use Device::register or \
-         a pool for memory that must survive the loss of a device"
-    );
-    std::process::abort()
 }

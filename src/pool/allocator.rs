@@ -22,10 +22,12 @@ use super::PinnedPool;
 /// # Ok::<(), pinlane::Error>(())
 /// ```
 ///
-/// * It gives **plain memory**: nobody tracks which device uses it. A `&[T]` of a collection is a
-///   slice like any other. Unsafe code that hands its address to CUDA must keep the elements alive
-///   and untouched until the device is done with them. [`PinnedBuf`](crate::PinnedBuf) does that
-///   for you.
+/// * A `&[T]` of a collection is a slice like any other, but a fast one: the device copies it as it
+///   is, by [`upload_slice`](crate::Stream::upload_slice) and its kin, and the call returns when
+///   that is done.
+/// * It gives **plain memory**: the elements do not know which device uses them. Unsafe code that
+///   hands their address to CUDA must keep them alive and untouched until the device is done with
+///   them. [`PinnedBuf`](crate::PinnedBuf) does that for you.
 /// * Allocating blocks as [`PinnedPool::alloc`] does. If it fails, also because the budget is
 ///   spent, collections end the process, as for any memory; their `try_` functions return an error.
 /// * Alignments of more than 2 MiB are refused.

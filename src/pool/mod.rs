@@ -52,7 +52,8 @@
 //!   queue                 requests that wait, and whose turn it is
 //!   cache, local, gate    what a thread keeps; how it finds it; how others reach it
 //!   grow, pages, limits   page-locking; memory from the system; how much there is
-//!   loan, table, addresses  a loan of a block; which block begins at an address
+//!   known, index          which block an address lies in, of whichever pool
+//!   loan, table, addresses  a loan of a block; which block of a pool begins at an address
 //!   classes               which size of block a request gets
 //!   options, stats, export, errors, trace
 //! ```
@@ -71,7 +72,9 @@ mod export;
 mod gate;
 mod grow;
 mod hit;
+mod index;
 mod keeper;
+mod known;
 mod limits;
 #[cfg(feature = "capi")]
 mod loan;
@@ -108,6 +111,7 @@ pub use allocator::PinnedAllocator;
 pub use builder::Builder;
 use classes::{MAX_ALIGN, Size, class_of};
 use core::Core;
+pub(crate) use known::block_at;
 pub use options::PageLocking;
 use queue::Waiter;
 pub use stats::{ClassStats, Durations, GrowthFallbacks, Stats};

@@ -1,6 +1,8 @@
 //! Memory by address: what allocators for C and for collections call.
 
 use std::ptr::NonNull;
+#[cfg(feature = "capi")]
+use std::time::{Duration, Instant};
 
 use super::classes::class_of;
 use super::take::Patience;
@@ -26,13 +28,42 @@ impl PinnedPool {
         bytes: usize,
         align: usize,
     ) -> Result<NonNull<[u8]>> {
+        self.allocate_by(operation, bytes, align, Patience::Devices)
+    }
+
+    /// As [`allocate_raw`](Self::allocate_raw), with the patience of
+    /// [`alloc_timeout`](Self::alloc_timeout).
+    ///
+    /// # Errors
+    ///
+    /// As for [`allocate_raw`](Self::allocate_raw) and [`alloc_timeout`](Self::alloc_timeout).
+    #[cfg(feature = "capi")]
+    pub(crate) fn allocate_raw_timeout(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        align: usize,
+        timeout: Duration,
+    ) -> Result<NonNull<[u8]>> {
+        let deadline = Instant::now().checked_add(timeout);
+        self.allocate_by(operation, bytes, align, Patience::Until(deadline))
+    }
+
+    #[inline]
+    fn allocate_by(
+        &self,
+        operation: &'static str,
+        bytes: usize,
+        align: usize,
+        patience: Patience,
+    ) -> Result<NonNull<[u8]>> {
         if !align.is_power_of_two() {
             return Err(errors::bad_alignment(operation, align));
         }
         let bytes = bytes.max(1);
         let block = match class_of(bytes, align).and_then(|class| self.handle.core.hit(class)) {
             Some(block) => block,
-            None => self.alloc_slow(operation, bytes, align, Patience::Devices)?,
+            None => self.alloc_slow(operation, bytes, align, patience)?,
         };
         let memory = NonNull::slice_from_raw_parts(block.ptr(), block.bytes());
         self.handle.table.insert(block);

@@ -24,6 +24,7 @@ use std::time::Instant;
 
 use super::classes::{PAGE, Size};
 use super::grow::{LEAST_PART, Memory};
+use super::known::Known;
 use super::parked::Parked;
 use crate::context::Context;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
@@ -35,6 +36,8 @@ pub(super) struct Slab {
     blocks: NonNull<[Block]>,
     /// The number of the stock of its size.
     stock: usize,
+    /// Says which of the blocks an address lies in.
+    known: Known,
     /// Sorted free blocks.
     free: Vec<BlockRef>,
     /// When all blocks were found to be free and sorted, while they are.
@@ -65,10 +68,11 @@ impl Slab {
         };
         let blocks: Box<[Block]> = (0..count).map(block).collect();
         let blocks = NonNull::from(Box::leak(blocks));
+        let known = Known::new(memory.ptr(), size.bytes, blocks);
         // SAFETY: the descriptors were just made and live as long as the slab; each gets one right.
         let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
         let free = (0..count).rev().map(right).collect();
-        Slab { memory, size, blocks, stock, free, empty_since: Some(Instant::now()) }
+        Slab { memory, size, blocks, stock, known, free, empty_since: Some(Instant::now()) }
     }
 
     /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
@@ -78,6 +82,7 @@ impl Slab {
     /// * As for [`Memory::release`].
     pub(super) unsafe fn release(self, context: &Context) -> bool {
         debug_assert!(self.is_empty());
+        drop(self.known);
         // SAFETY: `new` leaked the slice from a box. All rights to descriptors are in `free`, which
         // goes too.
         drop(unsafe { Box::from_raw(self.blocks.as_ptr()) });

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Timeline;
 use super::event::Event;
@@ -102,6 +103,24 @@ impl Timeline {
         answer.map_err(|code| self.context.error(code, call, "waiting for an operation"))?;
         self.reached(&target);
         Ok(())
+    }
+
+    /// As [`wait`](Self::wait), and tries every way to know: the event, the stream, and repeated
+    /// queries. An error never counts as completion: copies that were enqueued before go on when a
+    /// device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
+    pub(crate) fn finish(&self, position: u64, operation: &'static str) -> Result<()> {
+        const PAUSE: Duration = Duration::from_micros(100);
+        let Err(first) = self.wait(position) else { return Ok(()) };
+        if self.open(operation).and_then(|_| self.synchronize()).is_ok() {
+            return Ok(());
+        }
+        loop {
+            match self.poll(position) {
+                Ok(Poll::Done) => return Ok(()),
+                Ok(Poll::NotReady) => std::thread::sleep(PAUSE),
+                Err(_) => return Err(first),
+            }
+        }
     }
 
     /// Makes later work of this stream wait, on the device, for `position` of `producer`. A wait

@@ -3,6 +3,7 @@
 //!
 //! | module | what it shows |
 //! |---|---|
+//! | `known` | slices in memory of a pool: the device copies them as they are |
 //! | `staging` | slices and batches, pageable and page-locked |
 //! | `files` | ranges of files, to devices and to page-locked memory |
 //! | `registered` | memory of the user's own comes back only when the device is done with it |
@@ -19,6 +20,8 @@ mod common;
 mod dlpack;
 mod events;
 mod files;
+#[cfg(feature = "allocator-api2")]
+mod known;
 mod load_safetensors;
 mod prefetch;
 mod registered;

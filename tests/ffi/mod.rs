@@ -162,18 +162,21 @@ fn the_examples_in_c_run() {
 #[test]
 fn the_c_interface_keeps_its_promises() {
     for standard in ["c11", "c2x"] {
-        for program in [
+        let programs = [
             "abi",
-            "lifetimes",
-            "pools",
-            "slices",
             "batches",
-            "emulator",
-            "prefetch",
             "callbacks",
             "dlpack",
             "dlpack_imports",
-        ] {
+            "emulator",
+            "foreign",
+            "lifetimes",
+            "pool_memory",
+            "pools",
+            "prefetch",
+            "slices",
+        ];
+        for program in programs {
             let program = format!("tests/ffi/c/{program}.c");
             let text = run(Language::C, standard, &program, &[]);
             assert!(text.contains(", 0 failed"), "{text}");
@@ -239,6 +242,9 @@ fn cpp_programs_that_must_not_compile_do_not() {
                items.emplace_back(pinlane::span(values.data(), 1), gpu.slice(0, 1));\
                items.emplace_back(host.slice(0, 1), gpu.address());\
                (void)pinlane::download_item(gpu.slice(0, 1), pinlane::span(values.data(), 1));\
+               stream.upload(pinlane::pinned_span(constants), gpu);\
+               stream.download(gpu, pinlane::pinned_span(values));\
+               stream.foreign(pinlane::reading(read_only), pinlane::writing(gpu), [](void*) {{}});\
                (void)device; (void)read_only; (void)doubles; }}\n"
         )
     };
@@ -293,6 +299,16 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "pinlane::batch_slices().reserve<std::string>(\"0\", 1)",
         "pinlane::prefetch copy = pinlane::prefetch(); pinlane::prefetch other = copy",
         "(void)pinlane::prefetch().release()",
+        "stream.upload(pinlane::pinned_span(values), doubles)",
+        "stream.upload(pinlane::pinned_span(values), read_only)",
+        "stream.upload(pinlane::pinned_span(std::vector<float>(values)), gpu)",
+        "stream.download(gpu, pinlane::pinned_span(constants))",
+        "stream.download(doubles, pinlane::pinned_span(values))",
+        "stream.download_from(gpu.address(), pinlane::pinned_span(constants))",
+        "stream.foreign([](void*) {}, gpu)",
+        "stream.foreign(gpu, [](void*) {})",
+        "stream.foreign(pinlane::writing(read_only), [](void*) {})",
+        "stream.foreign(pinlane::writing(gpu), [](int) {})",
         "stream.fill(read_only, 1.0f)",
         "stream.checksum(gpu, doubles)",
         "const auto& shared = host; (void)shared.write()",

@@ -243,6 +243,8 @@ mod pool {
     pub mod gate;
     #[path = "../../../src/pool/hit.rs"]
     pub mod hit;
+    #[path = "../../../src/pool/index.rs"]
+    pub mod index;
     #[path = "../../../src/pool/parked.rs"]
     pub mod parked;
     #[path = "../../../src/pool/queue.rs"]
@@ -258,6 +260,8 @@ mod pool {
     #[path = "../../../src/pool/take.rs"]
     pub mod take;
 
+    /// The models of the index.
+    mod index_models;
     /// How the models use the pool.
     pub mod rig;
 
@@ -318,6 +322,21 @@ mod pool {
             pub unsafe fn release(self, context: &Context) -> bool {
                 context.released.fetch_add(self.0, Ordering::Relaxed);
                 true
+            }
+        }
+    }
+
+    /// The index of a model is its own: see `index.rs`.
+    pub mod known {
+        use std::ptr::NonNull;
+
+        use crate::memory::block::Block;
+
+        pub struct Known;
+
+        impl Known {
+            pub fn new(_: NonNull<u8>, _: usize, _: NonNull<[Block]>) -> Self {
+                Known
             }
         }
     }

@@ -279,11 +279,11 @@ impl Machine {
                 self.download(*stream, *device, *from, *host, *to);
             }
             Op::Copy { stream, src, from, dst, to } => self.copy(*stream, *src, *from, *dst, *to),
-            Op::UploadSlice { stream, device, part, byte } => {
-                self.upload_slice(*stream, *device, *part, *byte);
+            Op::UploadSlice { stream, device, part, byte, pooled } => {
+                self.upload_slice(*stream, *device, *part, *byte, *pooled);
             }
-            Op::DownloadSlice { stream, device, part } => {
-                self.download_slice(*stream, *device, *part);
+            Op::DownloadSlice { stream, device, part, pooled } => {
+                self.download_slice(*stream, *device, *part, *pooled);
             }
             Op::UploadBatch { stream, device, pieces, host, byte } => {
                 self.upload_batch(*stream, *device, *pieces, *host, *byte);

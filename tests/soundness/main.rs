@@ -6,7 +6,7 @@
 //! | 2 | a forgotten guard frees what is in flight | `lifetimes` |
 //! | 3 | a dropped future ends a borrow in use | `lifetimes` |
 //! | 4 | an error cuts a wait short | `failures` |
-//! | 5 | a pinned slice escapes untracked | `tests/ui` |
+//! | 5 | a pinned slice escapes untracked | `tests/ui`, `tests/copies/known` |
 //! | 6 | one stream's use hides another's | `order` |
 //! | 7 | work without a fence is forgotten | `failures` |
 //! | 8 | a host function frees, unwinds or leaks | `host_functions`, `tests/ui` |

@@ -9,14 +9,20 @@
 
 #if __has_include(<memory_resource>)
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <memory_resource>
 #include <new>
+#include <optional>
 
 namespace pinlane {
 
-/// The pool has no memory to give. Containers expect a `std::bad_alloc`. `cause()` says why.
+/// The pool has no memory to give, or not in time. Containers, and programs that use them, expect a
+/// `std::bad_alloc`, so this is one, and `cause()` is the `pinlane::error` that says why.
+///
+/// It is not derived from `pinlane::error` as well: it would then have two bases `std::exception`,
+/// and `catch (const std::exception&)` would not catch it.
 class bad_alloc : public std::bad_alloc {
 public:
   /// The error of this thread's last pinlane call, which returned `status`.
@@ -34,9 +40,13 @@ namespace detail {
 
 // What the memory resources share.
 
-inline void* allocate(const pinned_pool& pool, std::size_t bytes, std::size_t alignment) {
+/// `timeout` is in microseconds.
+inline void* allocate(const pinned_pool& pool, std::size_t bytes, std::size_t alignment,
+                      std::optional<std::uint64_t> timeout = std::nullopt) {
   void* memory = nullptr;
-  const pinlane_status status = pinlane_pool_allocate(pool.get(), bytes, alignment, &memory);
+  const pinlane_status status =
+      timeout ? pinlane_pool_allocate_timeout(pool.get(), bytes, alignment, *timeout, &memory)
+              : pinlane_pool_allocate(pool.get(), bytes, alignment, &memory);
   if (status != PINLANE_STATUS_OK) {
 #if defined(__cpp_exceptions) || defined(_CPPUNWIND)
     throw bad_alloc(status);
@@ -67,19 +77,27 @@ inline bool is_same(const pinned_pool& pool, const pinned_pool& other) noexcept 
 ///   std::pmr::vector<float> samples(1000, &resource);
 /// @endcode
 ///
+/// - **Copies** know the memory: `stream.upload(samples, gpu)` goes at the full speed of the link,
+///   and returns when the elements may be changed. `stream.upload(pinned_span(samples), gpu)`
+///   returns at once.
 /// - It is **plain memory**: nothing waits for a device that still uses it, as a `pinned_buffer`
-///   does. Your own CUDA calls on it must be complete before the host accesses it, and complete or
-///   recorded with `record_use` before the container frees it.
+///   does. Copies of a `pinned_span`, and your own CUDA calls, must be complete before the host
+///   accesses it. Your own CUDA calls must also be complete, or recorded with `record_use`, before
+///   the container frees it.
 /// - Throws `pinlane::bad_alloc`; with `-fno-exceptions`, prints its message and aborts. Blocks as
-///   `pinned_pool::alloc`.
+///   `pinned_pool::alloc` or, with a timeout, as `pinned_pool::alloc_timeout`.
 /// - Each allocation takes a block of at least 256 bytes. For many small nodes put a
 ///   `std::pmr::unsynchronized_pool_resource` between this and the container.
 /// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are
-///   equal.
+///   equal, whatever their timeouts.
 /// - A forked child does not have the memory, and must not touch it; freeing it there does nothing.
 class pinned_resource final : public std::pmr::memory_resource {
 public:
   explicit pinned_resource(const pinned_pool& pool) : m_pool(pool.clone()) {}
+  /// An allocation waits for room, for at most `timeout`, when the budget is spent.
+  template <class Rep, class Period>
+  pinned_resource(const pinned_pool& pool, std::chrono::duration<Rep, Period> timeout)
+      : m_pool(pool.clone()), m_timeout(detail::in_microseconds(timeout)) {}
   pinned_resource(const pinned_resource&) = delete;
   pinned_resource& operator=(const pinned_resource&) = delete;
 
@@ -105,7 +123,7 @@ public:
 
 private:
   void* do_allocate(std::size_t bytes, std::size_t alignment) override {
-    return detail::allocate(m_pool, bytes, alignment);
+    return detail::allocate(m_pool, bytes, alignment, m_timeout);
   }
 
   void do_deallocate(void* memory, std::size_t, std::size_t) override {
@@ -122,6 +140,7 @@ private:
   }
 
   pinned_pool m_pool;
+  std::optional<std::uint64_t> m_timeout; // in microseconds
 };
 
 } // namespace pinlane

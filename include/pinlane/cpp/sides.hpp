@@ -33,7 +33,56 @@ inline constexpr bool is_view<basic_slice<T, Handle>> = true;
 template <class T>
 inline constexpr bool is_view<span<T>> = true;
 
+/// Elements in memory of a pool that a container has, such as a `std::pmr::vector` with a
+/// `pinned_resource`. Copies from and to them are as those of a `pinned_buffer`: they return at
+/// once.
+///
+/// @code
+///   std::pmr::vector<float> samples(n, &resource);
+///   auto copied = stream.upload(pinlane::pinned_span(samples), gpu);
+/// @endcode
+///
+/// - Until the ticket is done, do not write what is being uploaded, nor access what is being
+///   downloaded.
+/// - The container may be destroyed meanwhile, and give its memory back: the pool reuses it only
+///   when the copy is complete.
+/// - A copy of memory that does not lie in one allocation of a pool fails with
+///   `PINLANE_STATUS_INVALID_VALUE`.
+template <class T>
+class pinned_span {
+public:
+  using element_type = T;
+
+  constexpr pinned_span(T* elements, std::size_t size) noexcept
+      : m_elements(elements), m_size(size) {}
+  /// All elements of a contiguous container.
+  template <class Container, class = decltype(std::data(std::declval<Container&>()))>
+  explicit constexpr pinned_span(Container& container) noexcept
+      : m_elements(std::data(container)), m_size(std::size(container)) {}
+
+  [[nodiscard]] constexpr T* address() const noexcept { return m_elements; }
+  [[nodiscard]] constexpr std::size_t size() const noexcept { return m_size; }
+  [[nodiscard]] constexpr std::size_t size_bytes() const noexcept {
+    return detail::in_bytes(m_size, sizeof(T));
+  }
+
+private:
+  T* m_elements;
+  std::size_t m_size;
+};
+template <class Container>
+pinned_span(Container& container)
+    -> pinned_span<std::remove_pointer_t<decltype(std::data(container))>>;
+
 namespace detail {
+
+template <class Side>
+inline constexpr bool is_pinned_span_type = false;
+template <class T>
+inline constexpr bool is_pinned_span_type<pinned_span<T>> = true;
+template <class Side>
+inline constexpr bool is_pinned_span =
+    is_pinned_span_type<std::remove_const_t<std::remove_reference_t<Side>>>;
 
 /// Whether the memory of an argument outlives the call. `Passed` is deduced from a forwarding
 /// reference.

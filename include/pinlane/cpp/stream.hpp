@@ -7,6 +7,7 @@
 #include "batch.hpp"
 #include "device.hpp"
 #include "file.hpp"
+#include "foreign.hpp"
 #include "sides.hpp"
 #include "ticket.hpp"
 
@@ -23,30 +24,27 @@ namespace pinlane {
 
 namespace detail {
 
-/// A use of a buffer of either kind.
-inline pinlane_use use_of(pinlane_buffer* buffer, bool reads) noexcept {
-  return {buffer, nullptr, reads ? PINLANE_ACCESS_READ : PINLANE_ACCESS_WRITE, 0, 0};
-}
-inline pinlane_use use_of(pinlane_device_buffer* buffer, bool reads) noexcept {
-  return {nullptr, buffer, reads ? PINLANE_ACCESS_READ : PINLANE_ACCESS_WRITE, 0, 0};
-}
-
 /// What a stream does. `Self` is `stream` or `stream_ref`.
 ///
 /// The device executes operations in the order of the stream, and after conflicting uses of their
 /// buffers on other streams. They do not block, except with pageable memory. Both sides of a copy
 /// have equal length. A side is a buffer or a slice of one; on the host it may also be pageable
 /// memory: whatever `std::data` and `std::size` take, such as a vector, an array, or a
-/// `pinlane::span` of a pointer and a size. If a call fails before it enqueues anything, nothing
-/// has changed. After an error of CUDA, the contents of the destination are unspecified. The ticket
-/// may be dropped.
+/// `pinlane::span` of a pointer and a size. Memory of a pool that a container has, by a
+/// `pinned_resource`, is copied at the full speed of the link, and the call returns when that is
+/// done; named as a `pinned_span` it is copied as a buffer is, and the call returns at once.
+///
+/// If a call fails before it enqueues anything, nothing has changed. After an error of CUDA, the
+/// contents of the destination are unspecified. The ticket may be dropped.
 template <class Self>
-class stream_operations : public batch_operations<Self>, public file_operations<Self> {
+class stream_operations : public batch_operations<Self>,
+                          public file_operations<Self>,
+                          public foreign_operations<Self> {
 public:
   /// Copies `source`, in page-locked or pageable memory, to `destination`, in device memory. A
   /// source in pageable memory may be reused when the call returns. A small one, of at most 64 KiB
   /// unless `device::set_staging` says otherwise, does not block. A larger one blocks until nearly
-  /// all of it is on the device.
+  /// all of it is on the device. A `pinned_span` must not be written before the ticket is done.
   template <class Source, class Destination>
   ticket upload(const Source& source, Destination&& destination) const {
     check_lengths(size_of(source), destination.size());
@@ -59,16 +57,18 @@ public:
     return enqueue_upload(source, destination.slice(), nullptr);
   }
 
-  /// Copies `source`, in device memory, to `destination`, in page-locked memory, whose `read` waits
-  /// for the copy.
+  /// Copies `source`, in device memory, to `destination`, in page-locked memory. `read` of a
+  /// `pinned_buffer` waits for the copy; for a `pinned_span` wait for the ticket.
   template <class Source, class Destination, if_tracked<Destination> = 0>
   ticket download(const Source& source, Destination&& destination) const {
-    return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice());
+    check_lengths(source.size(), destination.size());
+    return with_ticket(
+        [&](pinlane_ticket** out) { return enqueue_download(source.slice(), destination, out); });
   }
   template <class Source, class Destination, if_tracked<Destination> = 0>
   [[nodiscard]] pinlane_status download(std::nothrow_t, const Source& source,
                                         Destination&& destination) const noexcept {
-    return enqueue(pinlane_device_buffer_download, source.slice(), destination.slice(), nullptr);
+    return enqueue_download(source.slice(), destination, nullptr);
   }
 
   /// Copies `source`, in device memory, to `destination`, in pageable memory. Returns when
@@ -112,6 +112,9 @@ public:
       if constexpr (is_pageable<Source>) {
         return pinlane_upload_slice(self(), std::data(source), destination, pageable_bytes(source),
                                     out);
+      } else if constexpr (is_pinned_span<Source>) {
+        return pinlane_upload_pinned(self(), source.address(), destination, source.size_bytes(),
+                                     out);
       } else {
         const auto from = source.slice();
         return pinlane_upload(self(), from.get(), from.offset_bytes(), destination,
@@ -124,9 +127,15 @@ public:
   /// `upload_to`.
   template <class Destination, if_tracked<Destination> = 0>
   ticket download_from(const void* source, Destination&& destination) const {
-    const auto to = writable(destination);
     return with_ticket([&](pinlane_ticket** out) {
-      return pinlane_download(self(), source, to.get(), to.offset_bytes(), to.size_bytes(), out);
+      if constexpr (is_pinned_span<Destination>) {
+        check_writable<Destination>();
+        return pinlane_download_pinned(self(), source, destination.address(),
+                                       destination.size_bytes(), out);
+      } else {
+        const auto to = writable(destination);
+        return pinlane_download(self(), source, to.get(), to.offset_bytes(), to.size_bytes(), out);
+      }
     });
   }
 
@@ -163,33 +172,6 @@ public:
       return pinlane_device_buffer_checksum(self(), from.get(), from.offset_bytes(),
                                             from.size_bytes(), to.get(), to.offset_bytes(), out);
     });
-  }
-
-  /// Lets `launch` enqueue your own work (a kernel, cuBLAS, NCCL, ...), which uses `buffers`: const
-  /// ones for reading, the others for reading and writing. `launch` gets the `cudaStream_t` as a
-  /// `void*`. It enqueues all of the work on that stream, or orders it into that stream, before it
-  /// returns. The work waits for every pending use of the buffers that conflicts, and later uses,
-  /// by the host too, wait for the work. Does not block, unless `launch` does.
-  ///
-  /// The buffers are borrowed from before `launch` until the use is recorded: conflicting calls of
-  /// other threads, or of `launch` itself, get `BUSY`. `launch` may move or destroy the buffers.
-  ///
-  /// If `launch` throws, or its thread ends in it (`pthread_exit`, cancellation), what it enqueued
-  /// so far counts as a use. Then the exception continues, or the thread ends.
-  template <class Launch, class... Buffers>
-  ticket foreign(Launch&& launch, Buffers&... buffers) const {
-    const pinlane_use uses[] = {use_of(buffers.get(), std::is_const_v<Buffers>)..., pinlane_use{}};
-    void* const native = native_handle();
-    pinlane_foreign* work = nullptr;
-    check(pinlane_foreign_begin(self(), uses, sizeof...(buffers), &work));
-    pinlane_ticket* done = nullptr;
-    pinlane_status status = PINLANE_STATUS_OK;
-    {
-      const at_exit end{[&]() noexcept { status = pinlane_foreign_end(work, &done); }};
-      std::forward<Launch>(launch)(native);
-    }
-    check(status);
-    return ticket(done);
   }
 
   /// Calls `function` on a thread of the CUDA runtime once all earlier work of the stream is
@@ -281,8 +263,32 @@ private:
       }
       return pinlane_device_buffer_upload_slice(self(), std::data(source), to.get(),
                                                 to.offset_bytes(), to.size_bytes(), out);
+    } else if constexpr (is_pinned_span<Source>) {
+      check_elements<To, Source>();
+      check_writable<To>();
+      if (source.size() != to.size()) {
+        return lengths_differ(source.size(), to.size());
+      }
+      return pinlane_device_buffer_upload_pinned(self(), source.address(), to.get(),
+                                                 to.offset_bytes(), to.size_bytes(), out);
     } else {
       return enqueue(pinlane_device_buffer_upload, source.slice(), to, out);
+    }
+  }
+
+  template <class From, class Destination>
+  pinlane_status enqueue_download(From from, Destination& destination,
+                                  pinlane_ticket** out) const noexcept {
+    if constexpr (is_pinned_span<Destination>) {
+      check_elements<From, Destination>();
+      check_writable<Destination>();
+      if (from.size() != destination.size()) {
+        return lengths_differ(from.size(), destination.size());
+      }
+      return pinlane_device_buffer_download_pinned(self(), from.get(), from.offset_bytes(),
+                                                   destination.address(), from.size_bytes(), out);
+    } else {
+      return enqueue(pinlane_device_buffer_download, from, destination.slice(), out);
     }
   }
 

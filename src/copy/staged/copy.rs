@@ -130,8 +130,10 @@ impl Engine {
         // After an error slots of a download may be in flight.
         drop(transit);
         result?;
+        let ticket = job.record();
+        drop(job);
         stream.note_moving(before + submitted);
-        Ok(job.record())
+        Ok(ticket)
     }
 }
 

@@ -2,12 +2,17 @@
 
 #include "check.hpp"
 
+#include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <exception>
 #include <memory>
 #include <memory_resource>
+#include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace {
@@ -136,6 +141,110 @@ void containers(rig& rig) {
   EXPECT(text.size() == 45 && keeper.pool().stats().live_bytes == 256);
 }
 
+/// Whoever expects any of these gets it.
+template <class Expected>
+bool is_caught_as(std::pmr::memory_resource& resource, std::size_t bytes) {
+  try {
+    resource.deallocate(resource.allocate(bytes), bytes);
+  } catch (const Expected& error) {
+    return std::strlen(error.what()) > 0;
+  }
+  return false;
+}
+
+/// An allocation may wait for room, for so long.
+void deadlines(rig& rig) {
+  using namespace std::chrono_literals;
+  constexpr std::size_t budget = 4096;
+  pinlane::pool_options options;
+  options.max_bytes = budget;
+  const pinlane::pinned_pool pool(rig.device, options);
+  pinlane::pinned_resource patient(pool, 2ms), plain(pool), endless(pool, 1h), hasty(pool, -1s);
+  EXPECT(patient == plain && patient == endless);
+  void* const all = patient.allocate(budget, 4096);
+  const auto status = [](pinlane::pinned_resource& resource, std::size_t bytes) {
+    try {
+      resource.deallocate(resource.allocate(bytes), bytes);
+    } catch (const pinlane::bad_alloc& error) {
+      return error.cause().status();
+    }
+    return PINLANE_STATUS_OK;
+  };
+  EXPECT(status(patient, 1) == PINLANE_STATUS_TIMED_OUT);
+  EXPECT(status(hasty, 1) == PINLANE_STATUS_TIMED_OUT);
+  EXPECT(status(plain, 1) == PINLANE_STATUS_BUDGET_EXHAUSTED);
+  EXPECT(status(endless, budget + 1) == PINLANE_STATUS_BUDGET_EXHAUSTED);
+  EXPECT(is_caught_as<std::bad_alloc>(patient, 1) && is_caught_as<std::exception>(patient, 1));
+  EXPECT(is_caught_as<pinlane::bad_alloc>(plain, 1) && is_caught_as<std::exception>(plain, 1));
+
+  // Another thread makes room meanwhile.
+  std::thread giver([&] { plain.deallocate(all, budget); });
+  EXPECT(status(endless, budget) == PINLANE_STATUS_OK);
+  giver.join();
+}
+
+/// Memory of a container is the program's again when a copy of it returns, unless the program says
+/// that it waits for the ticket.
+void copies_of_containers(rig& rig) {
+  constexpr std::size_t count = 50'000; // more than a small copy
+  const pinlane::pinned_pool pool(rig.device);
+  pinlane::pinned_resource resource(pool);
+  std::pmr::vector<std::uint32_t> source(count, 3, &resource), target(count, 0, &resource);
+  auto gpu = rig.device.alloc<std::uint32_t>(count);
+  rig.stream.upload(source, gpu);
+  std::fill(source.begin(), source.end(), 4);
+  rig.stream.download(gpu, target);
+  EXPECT(target.front() == 3 && target.back() == 3);
+  const std::vector<pinlane::upload_item> ups{{source, gpu}};
+  rig.stream.upload_batch(ups);
+  std::fill(source.begin(), source.end(), 5);
+  const std::vector<pinlane::download_item> downs{{gpu, target}};
+  rig.stream.download_batch(downs);
+  EXPECT(target.front() == 4 && target.back() == 4);
+
+  // If these waited, nothing would ever be pending. (A query may make progress on a lazy machine.)
+  const pinlane::pinned_span from(source), part(source.data() + 1, 7);
+  int pending[4] = {0, 0, 0, 0};
+  for (int round = 0; round < 16; ++round) {
+    target.assign(count, 0);
+    const auto up = rig.stream.upload(from, gpu);
+    pending[0] += !up.is_done();
+    const auto down = rig.stream.download(gpu, pinlane::pinned_span(target));
+    pending[1] += !down.is_done();
+    down.wait();
+    EXPECT(up.is_done() && target == source);
+    // Also between it and device memory of the program's own.
+    target.assign(count, 0);
+    const auto own = rig.stream.upload_to(from, gpu.address());
+    pending[2] += !own.is_done();
+    const auto back = rig.stream.download_from(gpu.address(), pinlane::pinned_span(target));
+    pending[3] += !back.is_done();
+    back.wait();
+    EXPECT(own.is_done() && target == source);
+  }
+  EXPECT(pending[0] > 0 && pending[1] > 0 && pending[2] > 0 && pending[3] > 0);
+  EXPECT(rig.stream.upload(std::nothrow, part, gpu.slice(9, 7)) == PINLANE_STATUS_OK);
+  EXPECT(rig.stream.download(std::nothrow, gpu.slice(9, 7), pinlane::pinned_span(target)) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(rig.stream.upload(std::nothrow, part, gpu) == PINLANE_STATUS_LENGTH_MISMATCH);
+  EXPECT(thrown_by([&] { rig.stream.upload(part, gpu); }) == PINLANE_STATUS_LENGTH_MISMATCH);
+  rig.stream.synchronize();
+  const std::vector<std::uint32_t> pageable(7);
+  EXPECT(thrown_by([&] { rig.stream.upload(pinlane::pinned_span(pageable), gpu.slice(0, 7)); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+
+  // Destroyed in the middle of its copy, a container leaves its memory to the device.
+  const std::size_t held = pool.stats().live_bytes;
+  {
+    std::pmr::vector<std::uint32_t> gone(count, 9, &resource);
+    rig.stream.upload(pinlane::pinned_span(gone), gpu);
+  }
+  EXPECT(pool.stats().live_bytes == held && pool.stats().in_flight_bytes >= count * 4);
+  const std::pmr::vector<std::uint32_t> next(count, 8, &resource); // other memory
+  rig.stream.download(gpu, target);
+  EXPECT(target.front() == 9 && target.back() == 9);
+}
+
 } // namespace
 
 int main() {
@@ -143,5 +252,7 @@ int main() {
   pools(rig);
   memory_of_ones_own(rig);
   containers(rig);
+  deadlines(rig);
+  copies_of_containers(rig);
   return verdict("page-locked memory in C++");
 }

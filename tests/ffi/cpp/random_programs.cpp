@@ -32,7 +32,7 @@ public:
   program(const std::vector<pinlane::device>& devices, std::uint64_t seed) : state(devices, seed) {}
 
   void step() {
-    switch (m_random.below(20)) {
+    switch (m_random.below(22)) {
     case 0:
       return new_host_buffer();
     case 1:
@@ -67,6 +67,10 @@ public:
       return download_batch();
     case 17:
       return slices();
+    case 18:
+      return copy_container();
+    case 19:
+      return copy_container_at_once();
     default:
       return disturb();
     }
@@ -226,6 +230,48 @@ private:
     bytes back(gpu.model.size());
     stream_of(gpu.device).download(gpu.buffer, back);
     require(back == gpu.model, "a slice has wrong bytes");
+  }
+
+  /// A container in memory of the pool, to the device and back: it is the program's again at once.
+  void copy_container() {
+    gpu_buffer& gpu = m_random.one_of(m_gpus);
+    const range part = some_part(m_bytes.size(), gpu.model.size());
+    const pinlane::span<std::uint8_t> some(m_bytes.data() + part.from, part.count);
+    const auto there = gpu.buffer.slice(part.to, part.count);
+    if (m_random.below(2) == 0) {
+      stream_of(gpu.device).upload(some, there);
+    } else {
+      stream_of(gpu.device).upload_batch(std::vector<pinlane::upload_item>{{some, there}});
+    }
+    move(m_bytes_model, gpu.model, part);
+    std::fill(some.begin(), some.end(), std::uint8_t{0xee});
+    if (m_random.below(2) == 0) {
+      stream_of(gpu.device).download(there, some);
+    } else {
+      stream_of(gpu.device).download_batch(std::vector<pinlane::download_item>{{there, some}});
+    }
+    require(std::equal(m_bytes.begin(), m_bytes.end(), m_bytes_model.begin(), m_bytes_model.end()),
+            "a container has wrong bytes after a copy");
+  }
+
+  /// Containers that are gone before the device is done with them.
+  void copy_container_at_once() {
+    gpu_buffer& gpu = m_random.one_of(m_gpus);
+    const range part = some_part(gpu.model.size(), gpu.model.size());
+    const bytes data = some_bytes(part.count);
+    {
+      const std::pmr::vector<std::uint8_t> source(data.begin(), data.end(), &m_patient);
+      stream_of(gpu.device)
+          .upload(pinlane::pinned_span(source), gpu.buffer.slice(part.to, part.count));
+      move(data, gpu.model, {0, part.to, part.count});
+    }
+    std::pmr::vector<std::uint8_t> target(gpu.model.size(), 0xee, &m_patient);
+    const auto copied = stream_of(gpu.device).download(gpu.buffer, pinlane::pinned_span(target));
+    if (m_random.below(2) == 0) {
+      copied.wait();
+      require(std::equal(target.begin(), target.end(), gpu.model.begin(), gpu.model.end()),
+              "a container has wrong bytes");
+    }
   }
 
   /// On a stream of either device.

@@ -57,16 +57,19 @@ pub enum Op {
         dst: usize,
         to: usize,
     },
+    /// Slices are of pageable memory, or of the pool's.
     UploadSlice {
         stream: usize,
         device: usize,
         part: Part,
         byte: u8,
+        pooled: bool,
     },
     DownloadSlice {
         stream: usize,
         device: usize,
         part: Part,
+        pooled: bool,
     },
     UploadBatch {
         stream: usize,
@@ -277,11 +280,18 @@ fn copies() -> BoxedStrategy<Op> {
         ),
         5 => (index(), index(), part(), index(), index())
             .prop_map(|(stream, src, from, dst, to)| Op::Copy { stream, src, from, dst, to }),
-        4 => (index(), index(), part(), any::<u8>()).prop_map(
-            |(stream, device, part, byte)| Op::UploadSlice { stream, device, part, byte }
+        4 => (index(), index(), part(), any::<u8>(), any::<bool>()).prop_map(
+            |(stream, device, part, byte, pooled)| Op::UploadSlice {
+                stream,
+                device,
+                part,
+                byte,
+                pooled,
+            }
         ),
-        3 => (index(), index(), part())
-            .prop_map(|(stream, device, part)| Op::DownloadSlice { stream, device, part }),
+        3 => (index(), index(), part(), any::<bool>()).prop_map(
+            |(stream, device, part, pooled)| Op::DownloadSlice { stream, device, part, pooled }
+        ),
         3 => (index(), index(), 1..12usize, index(), any::<u8>()).prop_map(
             |(stream, device, pieces, host, byte)| Op::UploadBatch {
                 stream,

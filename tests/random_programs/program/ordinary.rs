@@ -1,10 +1,27 @@
-//! The operations on pageable memory, alone and in batches.
+//! The operations on slices, of pageable memory and of the pool's, alone and in batches.
 
 use pinlane::batch::{Download, Upload};
 
+use pinlane::PinnedBuf;
+
 use super::behind::Set;
 use super::model::painted;
-use super::{Machine, Part, assert_agrees, paint, paint_model, pick};
+use super::{Machine, Part, assert_agrees, last_resort, paint, paint_model, pick};
+
+/// What a slice is of.
+enum Slice {
+    Pageable(Vec<u8>),
+    Pooled(PinnedBuf<u8>),
+}
+
+impl Slice {
+    fn bytes(&mut self) -> &mut [u8] {
+        match self {
+            Slice::Pageable(bytes) => bytes,
+            Slice::Pooled(buffer) => buffer.write().expect("nobody else has had it"),
+        }
+    }
+}
 
 impl Machine {
     /// Work that goes through slots, which the call may wait for until the stream has come to the
@@ -15,16 +32,36 @@ impl Machine {
         behind
     }
 
-    pub(super) fn upload_slice(&mut self, stream: usize, device: usize, part: Part, byte: u8) {
+    /// Memory for a slice. That of a pool may have to be waited for.
+    fn memory(&mut self, len: usize, pooled: bool) -> Option<Slice> {
+        if !pooled {
+            return Some(Slice::Pageable(vec![0; len]));
+        }
+        self.may_wait_for(self.pool_uses);
+        let buffer = self.pool.alloc::<u8>(len);
+        self.accept(buffer, self.behind.own(0)).map(Slice::Pooled)
+    }
+
+    pub(super) fn upload_slice(
+        &mut self,
+        stream: usize,
+        device: usize,
+        part: Part,
+        byte: u8,
+        pooled: bool,
+    ) {
         let Some(index) = pick(device, &self.on_device) else { return };
+        let range = part.of(self.on_device[index].model.len());
+        let Some(mut memory) = self.memory(range.len(), pooled) else { return };
         let lane = self.lane_of(stream, self.on_device[index].device);
         let behind = self.enqueue_staged(lane, self.on_device[index].uses.for_writing());
         let device = &mut self.on_device[index];
-        let range = part.of(device.model.len());
-        let mut source = vec![0; range.len()];
-        paint(&mut source, byte);
+        let source = memory.bytes();
+        paint(source, byte);
         let view = device.buffer.slice_mut(range.clone()).expect("in range");
-        let uploaded = self.lanes[lane].stream.upload_slice(&source, view);
+        last_resort::allow(pooled && self.trouble.has_begun());
+        let uploaded = self.lanes[lane].stream.upload_slice(source, view);
+        last_resort::allow(false);
         // The source may be reused as soon as the call has returned.
         source.fill(!byte);
         device.uses.write_by(behind);
@@ -36,18 +73,28 @@ impl Machine {
         self.note_ticket(uploaded, behind);
     }
 
-    pub(super) fn download_slice(&mut self, stream: usize, device: usize, part: Part) {
+    pub(super) fn download_slice(
+        &mut self,
+        stream: usize,
+        device: usize,
+        part: Part,
+        pooled: bool,
+    ) {
         let Some(index) = pick(device, &self.on_device) else { return };
+        let range = part.of(self.on_device[index].model.len());
+        let Some(mut memory) = self.memory(range.len(), pooled) else { return };
         let lane = self.lane_of(stream, self.on_device[index].device);
         let behind = self.enqueue_staged(lane, self.on_device[index].uses.for_reading());
         let device = &mut self.on_device[index];
         device.uses.read_by(behind);
-        let range = part.of(device.model.len());
-        let mut target = vec![0xee; range.len()];
+        let target = memory.bytes();
+        target.fill(0xee);
         let view = device.buffer.slice(range.clone()).expect("in range");
-        let downloaded = self.lanes[lane].stream.download_slice(view, &mut target);
+        last_resort::allow(pooled && self.trouble.has_begun());
+        let downloaded = self.lanes[lane].stream.download_slice(view, target);
+        last_resort::allow(false);
         if self.accept(downloaded, behind).is_some() {
-            assert_agrees(&target, &self.on_device[index].model[range], "a slice");
+            assert_agrees(target, &self.on_device[index].model[range], "a slice");
         }
     }
 

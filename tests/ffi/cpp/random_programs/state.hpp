@@ -5,6 +5,7 @@
 #include <pinlane/pinlane.hpp>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <memory_resource>
 #include <string>
@@ -41,7 +42,7 @@ class state {
 protected:
   state(const std::vector<pinlane::device>& devices, std::uint64_t seed)
       : m_random(seed), m_devices(devices), m_pool(devices.front(), pool_options()),
-        m_resource(m_pool), m_bytes(&m_resource) {
+        m_resource(m_pool), m_patient(m_pool, std::chrono::minutes(1)), m_bytes(&m_resource) {
     for (std::size_t count = 1 + m_random.below(6); m_streams.size() < count;) {
       const std::size_t device = m_random.below(m_devices.size());
       m_streams.push_back({some_stream(device), device});
@@ -173,7 +174,7 @@ protected:
   splitmix m_random;
   const std::vector<pinlane::device>& m_devices;
   pinlane::pinned_pool m_pool;
-  pinlane::pinned_resource m_resource;
+  pinlane::pinned_resource m_resource, m_patient;
   std::pmr::vector<std::uint8_t> m_bytes;
   bytes m_bytes_model;
   std::vector<device_stream> m_streams;

@@ -1,0 +1,169 @@
+/// @file
+/// Work of your own on pinlane's buffers, in the same order as everything else.
+
+#ifndef PINLANE_CPP_FOREIGN_HPP
+#define PINLANE_CPP_FOREIGN_HPP
+
+#include "sides.hpp"
+#include "ticket.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+/// As the CUDA runtime declares it: a `cudaStream_t` is a `CUstream_st*`.
+struct CUstream_st;
+
+namespace pinlane {
+
+/// A buffer that your own work uses, and how: made by `reading` or `writing`. It names the buffer
+/// and does not own it.
+struct use : pinlane_use {};
+static_assert(sizeof(use) == sizeof(pinlane_use), "an array of one is an array of the other");
+
+/// Some uses, from `reading` or `writing`. One of them converts to a `use`.
+template <std::size_t Count>
+class use_list {
+public:
+  explicit use_list(const std::array<use, Count>& uses) noexcept : m_uses(uses) {}
+
+  [[nodiscard]] const use* data() const noexcept { return m_uses.data(); }
+  [[nodiscard]] std::size_t size() const noexcept { return Count; }
+
+  template <std::size_t Only = Count, std::enable_if_t<Only == 1, int> = 0>
+  operator use() const noexcept {
+    return m_uses[0];
+  }
+
+private:
+  std::array<use, Count> m_uses;
+};
+
+namespace detail {
+
+inline use use_of(pinlane_buffer* buffer, std::int32_t access) noexcept {
+  return {{buffer, nullptr, access, 0, 0}};
+}
+inline use use_of(pinlane_device_buffer* buffer, std::int32_t access) noexcept {
+  return {{nullptr, buffer, access, 0, 0}};
+}
+
+template <class... Uses>
+use_list<sizeof...(Uses)> list_of(const Uses&... uses) noexcept {
+  return use_list<sizeof...(Uses)>(std::array<use, sizeof...(Uses)>{{uses...}});
+}
+
+} // namespace detail
+
+/// Your work only reads these buffers. Any number of threads and streams may do so at once.
+template <class... Buffers>
+[[nodiscard]] use_list<sizeof...(Buffers)> reading(const Buffers&... buffers) noexcept {
+  return detail::list_of(detail::use_of(buffers.get(), PINLANE_ACCESS_READ)...);
+}
+
+/// Your work writes these buffers, and may read them.
+template <class... Buffers>
+[[nodiscard]] use_list<sizeof...(Buffers)> writing(Buffers&&... buffers) noexcept {
+  (detail::check_writable<decltype(buffers.slice())>(), ...);
+  return detail::list_of(detail::use_of(buffers.get(), PINLANE_ACCESS_WRITE)...);
+}
+
+namespace detail {
+
+template <class Container>
+using data_of = decltype(std::data(std::declval<const Container&>()));
+
+/// Whether `Uses` is a use_list, or another contiguous container of uses.
+template <class Uses, class = const use*>
+inline constexpr bool are_uses = false;
+template <class Uses>
+inline constexpr bool are_uses<Uses, data_of<Uses>> = true;
+
+template <std::size_t Reads, std::size_t Writes>
+use_list<Reads + Writes> joined(const use_list<Reads>& reads, const use_list<Writes>& writes) {
+  std::array<use, Reads + Writes> uses{};
+  auto* const behind = std::copy(reads.data(), reads.data() + Reads, uses.data());
+  std::copy(writes.data(), writes.data() + Writes, behind);
+  return use_list<Reads + Writes>(uses);
+}
+template <class Reads, class Writes>
+std::vector<use> joined(const Reads& reads, const Writes& writes) {
+  std::vector<use> uses(std::data(reads), std::data(reads) + std::size(reads));
+  uses.insert(uses.end(), std::data(writes), std::data(writes) + std::size(writes));
+  return uses;
+}
+
+/// What a stream does with work of your own. `Self` is `stream` or `stream_ref`.
+template <class Self>
+class foreign_operations {
+public:
+  /// Lets `launch` enqueue your own work (a kernel, cuBLAS, NCCL, ...), which reads and writes the
+  /// buffers that `reads` and `writes` name:
+  ///
+  /// @code
+  ///   stream.foreign(pinlane::reading(weights, x), pinlane::writing(y), [&](cudaStream_t native) {
+  ///     kernel<<<grid, block, 0, native>>>(weights.address(), x.address(), y.address());
+  ///   });
+  /// @endcode
+  ///
+  /// `launch` gets the stream's `cudaStream_t`, which is a `void*` too. It enqueues all of the work
+  /// on that stream, or orders it into that stream, before it returns. The work waits for every
+  /// pending use of the buffers that conflicts, and later uses, by the host too, wait for the work.
+  /// Does not block, unless `launch` does.
+  ///
+  /// The buffers are borrowed from before `launch` until the use is recorded: conflicting calls of
+  /// other threads, or of `launch` itself, get `BUSY`. Readers do not conflict: any number of
+  /// threads launch work on shared weights at once, and their work runs at once. `launch` may move
+  /// or destroy the buffers.
+  ///
+  /// If `launch` throws, or its thread ends in it (`pthread_exit`, cancellation), what it enqueued
+  /// so far counts as a use. Then the exception continues, or the thread ends.
+  template <class Reads, class Writes, class Launch>
+  ticket foreign(const Reads& reads, const Writes& writes, Launch&& launch) const {
+    check_uses<Reads>();
+    check_uses<Writes>();
+    return foreign(joined(reads, writes), std::forward<Launch>(launch));
+  }
+
+  /// The same, with one list of uses: of `reading` or `writing` alone, or a vector that says at run
+  /// time what is used.
+  ///
+  /// @code
+  ///   std::vector<pinlane::use> uses{pinlane::writing(out)};
+  ///   for (const auto& layer : layers) uses.push_back(pinlane::reading(layer));
+  ///   stream.foreign(uses, launch);
+  /// @endcode
+  template <class Uses, class Launch>
+  ticket foreign(const Uses& uses, Launch&& launch) const {
+    check_uses<Uses>();
+    auto& self = static_cast<const Self&>(*this);
+    auto* const native = static_cast<CUstream_st*>(self.native_handle());
+    pinlane_foreign* work = nullptr;
+    check(pinlane_foreign_begin(self.get(), std::data(uses), std::size(uses), &work));
+    pinlane_ticket* done = nullptr;
+    pinlane_status status = PINLANE_STATUS_OK;
+    {
+      const at_exit end{[&]() noexcept { status = pinlane_foreign_end(work, &done); }};
+      std::forward<Launch>(launch)(native);
+    }
+    check(status);
+    return ticket(done);
+  }
+
+private:
+  template <class Uses>
+  static constexpr void check_uses() noexcept {
+    static_assert(are_uses<Uses>, "foreign(reading(a), writing(b), launch): the buffers first");
+  }
+};
+
+} // namespace detail
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_FOREIGN_HPP

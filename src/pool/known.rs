@@ -1,0 +1,73 @@
+//! Addresses of ours are known: which block of which pool a plain pointer is to.
+//!
+//! Memory of a pool often comes back to the crate as a slice: from a `Vec` with an allocator of a
+//! pool, from `PinnedBuf::read`, or as an address from C. It is page-locked all the same, so that a
+//! device can copy it as it is. What has to be found is the block, which records who uses it.
+//!
+//! # Invariants
+//!
+//! * A slab is in the index from before its first block is given out until after its last one came
+//!   back for good, and not any more when its memory goes back to the system.
+//! * So an address in memory that somebody has, of a pool, is found. One in any other memory is
+//!   not: no other memory lies there as long as the slab does.
+//! * A forked child has an index of its own, without the slabs of its parent: their memory does not
+//!   exist there.
+
+use std::ptr::NonNull;
+
+use super::index::{Extent, Index};
+use crate::context::Context;
+use crate::memory::PinnedBytes;
+use crate::memory::block::Block;
+use crate::process::PerProcess;
+
+/// All slabs of all pools.
+static INDEX: PerProcess<Index> = PerProcess::new();
+
+/// A slab is in the index until this drops.
+pub(super) struct Known(Extent);
+
+impl Known {
+    /// Memory from `begin` on, in blocks of `each` bytes. `blocks` are their descriptors, in order.
+    pub(super) fn new(begin: NonNull<u8>, each: usize, blocks: NonNull<[Block]>) -> Self {
+        let begin = begin.addr().get();
+        let end = begin + each * blocks.len();
+        let slab = Extent { begin, end, each, blocks: blocks.cast() };
+        INDEX.get().insert(slab);
+        Known(slab)
+    }
+}
+
+impl Drop for Known {
+    fn drop(&mut self) {
+        INDEX.get().remove(self.0);
+    }
+}
+
+/// The page-locked memory that `bytes` bytes at `address` lie in: a block of any pool of the
+/// driver's. `None` if they are no such memory, or lie in several blocks. Takes no lock.
+///
+/// # Safety
+///
+/// * The bytes are allocated during `'a`: whoever gave them out, a pool too, has not got them back.
+#[inline]
+pub(crate) unsafe fn block_at<'a>(
+    address: *const u8,
+    bytes: usize,
+    context: &Context,
+) -> Option<PinnedBytes<'a>> {
+    let address = address.addr();
+    let slab = INDEX.get().find(address)?;
+    let (number, offset) = ((address - slab.begin) / slab.each, (address - slab.begin) % slab.each);
+    if bytes > slab.each - offset {
+        return None;
+    }
+    // SAFETY: the address lies in the slab, which has that many blocks. The block is allocated, by
+    // the precondition, so the slab does not go before `'a` ends, and somebody has the right to the
+    // block.
+    let found = unsafe { PinnedBytes::of(slab.blocks.add(number).as_ref()) };
+    found.context().same_driver(context).then_some(found)
+}
+
+#[cfg(test)]
+mod tests;
