@@ -72,11 +72,9 @@ fn one(bench: &Bench, report: &mut Report, name: String, way: Way, bytes: usize)
     let [pooled, bare, staged] = medians_of(
         &mut subject,
         samples,
-        [
-            &|subject| subject.copy(way, true),
-            &|_| ceiling.copy(way, bytes),
-            &|subject| subject.copy(way, false),
-        ],
+        [&|subject| subject.copy(way, true), &|_| ceiling.copy(way, bytes), &|subject| {
+            subject.copy(way, false)
+        }],
     )?;
     let figure = |name, reference, time| {
         Figure::higher(name, rate(bytes, pooled), "GB/s")
@@ -94,8 +92,7 @@ fn lookup(bench: &Bench, report: &mut Report) -> Result<()> {
     let samples = if bench.quick { 3 } else { 101 };
     let pool = bench.pool()?;
     // Some slabs, so that there is something to search.
-    let _others: Vec<_> =
-        (0..200).map(|_| pool.alloc::<u8>(2 * MIB)).collect::<Result<_>>()?;
+    let _others: Vec<_> = (0..200).map(|_| pool.alloc::<u8>(2 * MIB)).collect::<Result<_>>()?;
     let mut subject = Subject::new(bench, ENTRIES * ENTRY)?;
     let [pageable, view] = medians_of(
         &mut subject,
