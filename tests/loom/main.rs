@@ -339,6 +339,10 @@ mod pool {
                 Known
             }
         }
+
+        impl Drop for Known {
+            fn drop(&mut self) {}
+        }
     }
 
     pub mod options {
