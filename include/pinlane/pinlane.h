@@ -1369,8 +1369,8 @@ pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
 /**
  * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
  * 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
- * to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until every
- * pending device use of the buffer is complete. `options` may be NULL.
+ * to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
+ * every pending device use of the buffer is complete. `options` may be NULL.
  *
  * If device work of the consumer uses the memory, name its stream: the memory is reused only when
  * everything is complete that the stream had been given when the deleter was called. A borrowed
@@ -1461,8 +1461,8 @@ pinlane_status pinlane_device_buffer_from_dlpack(const pinlane_stream *stream,
  * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
  * owns `tensor`: its deleter calls that of `tensor`. Does not block.
  *
- * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or read-only,
- * which the older form cannot say. The tensor is then still the caller's.
+ * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
+ * read-only, which the older form cannot say. The tensor is then still the caller's.
  *
  * # Safety
  *
