@@ -235,3 +235,97 @@ pub extern "C" fn pinlane_request_cancel(request: *const pinlane_request) -> pin
 pub extern "C" fn pinlane_request_free(request: *mut pinlane_request) -> pinlane_status {
     boundary("pinlane_request_free", || handle::free(request))
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{pending, poll_fn};
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    type Told = Receiver<Result<u32, ErrorKind>>;
+
+    fn started(
+        future: impl Future<Output = Result<u32>> + Send + 'static,
+    ) -> (Arc<dyn Cancel>, Told) {
+        let (sender, told) = channel();
+        let tell = move |outcome: Result<u32>| {
+            sender.send(outcome.map_err(|error| error.kind())).expect("heard");
+        };
+        let request = Arc::new(Request(Mutex::new(State::POLLED)));
+        request.clone().start(Pending { future: Box::pin(future), tell: Box::new(tell) });
+        (request, told)
+    }
+
+    /// The outcome, and that there is no other.
+    fn only(told: &Told) -> Result<u32, ErrorKind> {
+        let outcome = told.recv().expect("exactly one");
+        assert!(told.recv().is_err(), "told twice, or the callback was not dropped");
+        outcome
+    }
+
+    #[test]
+    fn a_callback_is_told_once_and_by_a_helper() {
+        let (request, told) = started(async { Ok(7) });
+        assert_eq!(only(&told), Ok(7));
+        request.cancel();
+        assert!(told.recv().is_err());
+    }
+
+    /// Each poll wakes its own task, from inside; the third is the last.
+    #[test]
+    fn a_wake_during_a_poll_is_not_lost() {
+        let mut polls = 0;
+        let (_request, told) = started(poll_fn(move |task| {
+            polls += 1;
+            task.waker().wake_by_ref();
+            if polls == 3 { Poll::Ready(Ok(polls)) } else { Poll::Pending }
+        }));
+        assert_eq!(only(&told), Ok(3));
+    }
+
+    #[test]
+    fn a_cancelled_future_is_dropped_before_the_callback_is_told() {
+        let (alive, dropped) = channel::<()>();
+        let (request, told) = started(async move {
+            let _alive = alive;
+            pending().await
+        });
+        request.clone().cancel();
+        request.cancel();
+        assert_eq!(only(&told), Err(ErrorKind::Cancelled));
+        assert!(
+            dropped
+                .try_recv()
+                .is_err_and(|gone| gone == std::sync::mpsc::TryRecvError::Disconnected)
+        );
+    }
+
+    /// The poll is under way when it is cancelled: who polls tells.
+    #[test]
+    fn cancelling_during_a_poll_ends_the_request() {
+        for is_ready in [false, true] {
+            let ((entered, inside), (go, wait)) = (channel(), channel::<()>());
+            let mut first = true;
+            let (request, told) = started(poll_fn(move |task| {
+                if std::mem::take(&mut first) {
+                    task.waker().wake_by_ref(); // so that a helper polls
+                    return Poll::Pending;
+                }
+                entered.send(()).expect("heard");
+                wait.recv().expect("let go");
+                if is_ready { Poll::Ready(Ok(1)) } else { Poll::Pending }
+            }));
+            inside.recv().expect("a helper polls");
+            request.cancel();
+            go.send(()).expect("it waits");
+            assert_eq!(only(&told), if is_ready { Ok(1) } else { Err(ErrorKind::Cancelled) });
+        }
+    }
+
+    #[test]
+    fn a_panic_reaches_the_callback() {
+        let (_request, told) = started(async { std::panic::resume_unwind(Box::new("on purpose")) });
+        assert_eq!(only(&told), Err(ErrorKind::Panic));
+    }
+}

@@ -161,14 +161,37 @@ fn rule_08_a_refused_function_is_dropped() {
     rig.assert_no_misuse();
 }
 
+/// Neither its event nor the stream can tell when it is done. By then it may have been called.
 #[test]
-fn rule_08_a_function_that_cannot_be_fenced_is_still_called() {
+fn rule_08_a_function_is_called_or_refused_and_never_both() {
     watched(|| {
-        let rig = Rig::new(Execution::Eager, 0, 1);
-        let (called, calls) = channel();
-        rig.emulator.inject(Fault::once(Call::EventRecord, CudaCode::UNKNOWN));
-        rig.emulator.inject(Fault::once(Call::StreamSynchronize, CudaCode::UNKNOWN));
-        rig.stream.launch_host(move || called.send(()).unwrap()).unwrap_err();
-        calls.recv().expect("it was enqueued, so it is called, and owns what it owned");
+        let mut refused = 0;
+        for (execution, seed) in [Execution::Eager, Execution::Lazy].into_iter().cycle().zip(0..100)
+        {
+            let rig = Rig::new(execution, seed, 1);
+            let (owned, called) = (Arc::new(()), Arc::new(AtomicUsize::new(0)));
+            let (inside, counts) = (owned.clone(), called.clone());
+            rig.emulator.inject(Fault::once(Call::EventRecord, CudaCode::UNKNOWN));
+            rig.emulator.inject(Fault::once(Call::StreamSynchronize, CudaCode::UNKNOWN));
+            let stalls = seed % 3 == 0;
+            if stalls {
+                rig.stall(&rig.stream); // so that it is not called too early to be refused
+            }
+            let launched = rig.stream.launch_host(move || {
+                let _inside = inside;
+                counts.fetch_add(1, Ordering::Relaxed);
+            });
+            if stalls {
+                assert_eq!(launched.as_ref().unwrap_err().cuda_code(), Some(CudaCode::UNKNOWN));
+                rig.release(&rig.stream);
+            }
+            refused += usize::from(launched.is_err());
+            let times = usize::from(launched.is_ok_and(|ticket| ticket.wait().is_ok()));
+            rig.stream.synchronize().unwrap();
+            eventually("what it owns is dropped", || Arc::strong_count(&owned) == 1);
+            assert_eq!(called.load(Ordering::Relaxed), times);
+            rig.assert_no_misuse();
+        }
+        assert!(refused > 0);
     });
 }

@@ -1,6 +1,7 @@
 //! Rules 6, 12 and 13: several streams, several devices, default streams.
 
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pinlane::emulated::Execution;
 use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, StreamOptions};
@@ -104,6 +105,34 @@ fn rule_12_a_query_has_three_answers() {
         rig.emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
         assert!(done.is_done().unwrap(), "what is known is not asked again");
         assert_eq!(pending.is_done().unwrap_err().kind(), ErrorKind::DeviceLost);
+    });
+}
+
+#[test]
+fn rule_12_a_wait_with_a_timeout_has_four() {
+    on_lazy_machines(1, |rig| {
+        let (host, mut gpu) = (rig.host(1), rig.gpu());
+        let done = rig.stream.upload(&host, &mut gpu).unwrap();
+        done.wait_timeout(Duration::from_secs(1000)).unwrap();
+        rig.stall(&rig.stream);
+        let pending = rig.stream.upload(&host, &mut gpu).unwrap();
+        done.wait_timeout(Duration::ZERO).unwrap();
+        for timeout in [Duration::ZERO, Duration::from_millis(2)] {
+            let begun = Instant::now();
+            let error = pending.wait_timeout(timeout).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::TimedOut);
+            assert!(begun.elapsed() >= timeout);
+        }
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| pending.wait_timeout(Duration::MAX));
+            rig.release(&rig.stream);
+            waits.join().unwrap().unwrap();
+        });
+        rig.stall(&rig.stream);
+        let lost = rig.stream.upload(&host, &mut gpu).unwrap();
+        rig.emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
+        let error = lost.wait_timeout(Duration::from_secs(1000)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DeviceLost);
     });
 }
 

@@ -386,8 +386,9 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
 
 /// Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
 /// that are being called have returned, and every batch that was begun is released: then none is
-/// called any more. Copies that the threads are making are finished. Batches that the consumer has
-/// live on. A call on another thread that waits for a batch returns `CANCELLED`.
+/// called any more. Copies that the threads are making are finished first; these may wait for what
+/// the stream has been given. Batches that the consumer has live on. A call on another thread that
+/// waits for a batch returns `CANCELLED`.
 ///
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
 /// a function of the prefetch's own producer, or inside a host function: nothing has happened.

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pinlane::emulated::Execution;
 use pinlane::{
@@ -82,6 +83,34 @@ fn dropping_does_not_wait_for_the_producer() {
         // What the producer gives after the end goes nowhere, and ends its worker.
         sender.send(pattern(1, 0, 3000)).expect("the worker is still there");
         eventually("the producer is dropped", || sender.send(Vec::new()).is_err());
+        rig.nothing_is_left();
+    });
+}
+
+#[test]
+fn a_consumer_may_stop_waiting() {
+    watched(|| {
+        let rig = Rig::new(Execution::Lazy, 1);
+        let (sender, receiver) = channel();
+        let mut prefetch =
+            Prefetch::new(Told(receiver), &rig.pool, &rig.stream).start().expect("no faults");
+        for timeout in [Duration::ZERO, Duration::from_millis(2)] {
+            let begun = Instant::now();
+            let waited = prefetch.next_timeout(timeout).expect("it has not ended");
+            assert_eq!(waited.expect_err("nothing is there").kind(), ErrorKind::TimedOut);
+            assert!(begun.elapsed() >= timeout);
+        }
+        (0..3).for_each(|n| sender.send(pattern(n, 0, 3000)).expect("heard"));
+        drop(sender);
+        let long = Duration::from_secs(1000);
+        let given =
+            [prefetch.next_timeout(long), prefetch.next(), prefetch.next_timeout(Duration::MAX)];
+        for (number, batch) in given.into_iter().enumerate() {
+            let batch = batch.expect("nothing was lost").expect("no faults");
+            assert_eq!(contents(&rig.stream, &batch, "0"), pattern(number, 0, 3000));
+        }
+        assert!(prefetch.next_timeout(long).is_none());
+        drop(prefetch);
         rig.nothing_is_left();
     });
 }

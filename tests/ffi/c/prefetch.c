@@ -328,7 +328,9 @@ static int32_t next_at_gate(void *user, void **item) {
 static void *consume(void *prefetch) {
   static pinlane_status status;
   pinlane_device_buffer *batch = NULL;
-  status = pinlane_prefetch_next(prefetch, &batch);
+  do { /* the other thread may be asking at this moment */
+    status = pinlane_prefetch_next(prefetch, &batch);
+  } while (status == PINLANE_STATUS_BUSY);
   return &status;
 }
 
