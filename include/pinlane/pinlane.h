@@ -827,8 +827,8 @@ typedef struct {
  * `PINLANE_PRODUCER_INIT`.
  *
  * The functions return 0, or a code of their own when they fail: the consumer gets the status
- * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message holds
- * what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
+ * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
+ * holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
  * `next` is called for the next batch.
  *
  * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
@@ -2586,8 +2586,9 @@ pinlane_status pinlane_prefetch_get_progress(const pinlane_prefetch *prefetch,
 /**
  * Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
  * that are being called have returned, and every batch that was begun is released: then none is
- * called any more. Copies that the threads are making are finished. Batches that the consumer has
- * live on. A call on another thread that waits for a batch returns `CANCELLED`.
+ * called any more. Copies that the threads are making are finished first; these may wait for what
+ * the stream has been given. Batches that the consumer has live on. A call on another thread that
+ * waits for a batch returns `CANCELLED`.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
  * a function of the prefetch's own producer, or inside a host function: nothing has happened.
@@ -2715,8 +2716,8 @@ pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
 
 /**
  * Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
- * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory of
- * a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes such
+ * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory
+ * of a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes such
  * memory, and every way to wait for it fails, the process aborts.
  *
  * Statuses: as for `pinlane_upload_slice`.

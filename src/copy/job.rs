@@ -13,9 +13,9 @@
 //! * Portions are enqueued one after another, by one thread at a time. So each portion's fence
 //!   covers the portions before it.
 //! * A job whose device uses memory that is borrowed for the call only ([`for_the_call`]) waits
-//!   too: when it has dropped, the device is done. If nobody can know that, an upload's memory stays
-//!   in use for ever, so that its pool never reuses it. A download ends the process, since the
-//!   device could still write to memory that the caller gets back (soundness rule 2).
+//!   too: when it has dropped, the device is done. If nobody can know that, an upload's memory
+//!   stays in use for ever, so that its pool never reuses it. A download ends the process, since
+//!   the device could still write to memory that the caller gets back (soundness rule 2).
 //!
 //! [`for_the_call`]: Job::for_the_call
 

@@ -80,8 +80,8 @@ impl Batches {
     }
 
     /// As [`next`](Iterator::next), but blocks for no longer than `timeout`. Then the item is an
-    /// error of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch is left for a later
-    /// call.
+    /// error of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch is left for a
+    /// later call.
     ///
     /// # Panics
     ///
