@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-// --- Your code: it feeds chunks to the device by way of two page-locked buffers -------------------
+// --- Your code: it feeds chunks to the device by way of two page-locked buffers -----------------
 
 class feeder {
 public:

@@ -828,8 +828,8 @@ typedef struct {
  *
  * The functions return 0, or a code of their own when they fail: the consumer gets the status
  * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
- * holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
- * `next` is called for the next batch.
+ * holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
+ * Then `next` is called for the next batch.
  *
  * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
  * otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
@@ -1774,7 +1774,8 @@ pinlane_status pinlane_buffer_into_dlpack(pinlane_buffer *buffer,
  * device is exported as `kDLExtDev`, which other libraries refuse.
  *
  * Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
- * `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL; `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
+ * `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL;
+ * `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
  *
  * # Safety
  *
@@ -2537,8 +2538,8 @@ pinlane_status pinlane_prefetch_next(const pinlane_prefetch *prefetch,
                                      pinlane_device_buffer **batch);
 
 /**
- * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no batch
- * is ready then; it is left for a later call.
+ * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
+ * batch is ready then; it is left for a later call.
  *
  * # Safety
  *
@@ -2570,9 +2571,9 @@ pinlane_status pinlane_prefetch_next_async(const pinlane_prefetch *prefetch,
                                            pinlane_request **request);
 
 /**
- * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may ask
- * at any time. The counters are read one by one: while the pipeline runs they may be of different
- * moments. Does not block.
+ * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
+ * ask at any time. The counters are read one by one: while the pipeline runs they may be of
+ * different moments. Does not block.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
  *
@@ -2598,15 +2599,14 @@ pinlane_status pinlane_prefetch_free(pinlane_prefetch *prefetch);
 /**
  * Writes the batch's place in the order in which the producer began them, from 0, to `index`.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer that
- * no prefetch gave, or `index` is NULL.
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer
+ * that no prefetch gave, or `index` is NULL.
  *
  * # Safety
  *
  * - `index` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch,
-                                          uint64_t *index);
+pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch, uint64_t *index);
 
 /**
  * Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
@@ -2633,10 +2633,10 @@ pinlane_status pinlane_device_batch_ticket(const pinlane_device_buffer *batch,
 pinlane_status pinlane_device_batch_count(const pinlane_device_buffer *batch, size_t *count);
 
 /**
- * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
- * A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
- * which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
- * producer described them.
+ * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
+ * NUL. A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to
+ * `needed`, which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
+ * which the producer described them.
  *
  * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
  * `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
@@ -2717,8 +2717,8 @@ pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
 /**
  * Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
  * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory
- * of a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes such
- * memory, and every way to wait for it fails, the process aborts.
+ * of a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes
+ * such memory, and every way to wait for it fails, the process aborts.
  *
  * Statuses: as for `pinlane_upload_slice`.
  *

@@ -182,7 +182,8 @@ pub unsafe extern "C" fn pinlane_buffer_into_dlpack(
 /// device is exported as `kDLExtDev`, which other libraries refuse.
 ///
 /// Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
-/// `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL; `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
+/// `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL;
+/// `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
 ///
 /// # Safety
 ///

@@ -60,8 +60,8 @@ pub unsafe extern "C" fn pinlane_upload_slice(
 
 /// Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
 /// when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory
-/// of a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes such
-/// memory, and every way to wait for it fails, the process aborts.
+/// of a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes
+/// such memory, and every way to wait for it fails, the process aborts.
 ///
 /// Statuses: as for `pinlane_upload_slice`.
 ///

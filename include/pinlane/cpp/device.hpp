@@ -176,11 +176,11 @@ public:
     return status;
   }
 
-  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It serves as
-  /// one that `alloc` gives; destroying it does not free the memory. The memory lies in one
+  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It serves
+  /// as one that `alloc` gives; destroying it does not free the memory. The memory lies in one
   /// allocation on this device, and stays allocated until everything that was enqueued through the
-  /// buffer is complete. You order work on it that is enqueued elsewhere, with `stream::foreign` for
-  /// example.
+  /// buffer is complete. You order work on it that is enqueued elsewhere, with `stream::foreign`
+  /// for example.
   template <class T>
   [[nodiscard]] device_buffer<T> borrow_memory(T* elements, std::size_t count) const {
     pinlane_device_buffer* handle = nullptr;

@@ -266,8 +266,8 @@ pub unsafe extern "C" fn pinlane_prefetch_next(
     unsafe { next("pinlane_prefetch_next", prefetch, batch, Batches::next) }
 }
 
-/// As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no batch
-/// is ready then; it is left for a later call.
+/// As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
+/// batch is ready then; it is left for a later call.
 ///
 /// # Safety
 ///
@@ -356,9 +356,9 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     })
 }
 
-/// Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may ask
-/// at any time. The counters are read one by one: while the pipeline runs they may be of different
-/// moments. Does not block.
+/// Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
+/// ask at any time. The counters are read one by one: while the pipeline runs they may be of
+/// different moments. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
 ///

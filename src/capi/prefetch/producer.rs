@@ -52,8 +52,8 @@ layout!(pinlane_host_slice: 40; data 8, element_bytes 24, reserved 32);
 ///
 /// The functions return 0, or a code of their own when they fail: the consumer gets the status
 /// `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
-/// holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
-/// `next` is called for the next batch.
+/// holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
+/// Then `next` is called for the next batch.
 ///
 /// The functions may call pinlane and may block. They must not unwind (by a C++ exception or
 /// otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.

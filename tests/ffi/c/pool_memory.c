@@ -29,7 +29,8 @@ static void wait_and_free(pinlane_ticket *ticket) {
 }
 
 /* Every form, at many alignments and lengths, small ones too. None of them waits: then nothing
- * would ever be pending. (A query may make progress on a lazy machine, so something is not always.) */
+ * would ever be pending. (A query may make progress on a lazy machine, so something is not always.)
+ * */
 static void copies_return_at_once(void) {
   char *const memory = allocate(rig.pool, LARGE), *const back = allocate(rig.pool, LARGE);
   memcpy(memory, rig.host, LARGE);
