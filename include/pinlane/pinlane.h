@@ -1786,6 +1786,19 @@ pinlane_status pinlane_pool_is_same(const pinlane_pool *pool,
                                     int32_t *same);
 
 /**
+ * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth of
+ * the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+ *
+ * Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `block_bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_block_bytes(size_t bytes,
+                                        size_t *block_bytes);
+
+/**
  * Gives free memory back to the system until `keep_bytes` of it are left, and writes the number of
  * bytes given back to `released_bytes`, which may be NULL. Keeps what was used last. Takes from
  * the caches of all threads. Memory goes back only if all blocks of a slab are free. Blocks while
@@ -2000,8 +2013,9 @@ pinlane_status pinlane_prefetch_get_progress(const pinlane_prefetch *prefetch,
 /**
  * Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
  * that are being called have returned, and every batch that was begun is released: then none is
- * called any more. Copies that the threads are making are finished. Batches that the consumer has
- * live on. A call on another thread that waits for a batch returns `CANCELLED`.
+ * called any more. Copies that the threads are making are finished first; these may wait for what
+ * the stream has been given. Batches that the consumer has live on. A call on another thread that
+ * waits for a batch returns `CANCELLED`.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
  * a function of the prefetch's own producer, or inside a host function: nothing has happened.
