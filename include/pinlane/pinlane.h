@@ -2327,6 +2327,19 @@ pinlane_status pinlane_pool_is_same(const pinlane_pool *pool,
                                     int32_t *same);
 
 /**
+ * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth of
+ * the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+ *
+ * Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `block_bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_block_bytes(size_t bytes,
+                                        size_t *block_bytes);
+
+/**
  * Gives free memory back to the system until `keep_bytes` of it are left, and writes the number of
  * bytes given back to `released_bytes`, which may be NULL. Keeps what was used last. Takes from
  * the caches of all threads. Memory goes back only if all blocks of a slab are free. Blocks while

@@ -6,10 +6,10 @@ use std::time::Duration;
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, check_flags, layout, unknown};
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, pinlane_status, refused};
 use super::stream::pinlane_stream;
 use crate::device::Device;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::pool::{Builder, PageLocking, PinnedPool};
 
 /// A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
@@ -172,6 +172,28 @@ pub unsafe extern "C" fn pinlane_pool_is_same(
     unsafe { Out::new("same", same) }.give("pinlane_pool_is_same", || {
         let pool = handle::get(pool)?;
         Ok(pool.is_same(&*handle::get(other)?).into())
+    })
+}
+
+/// Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth of
+/// the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+///
+/// Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
+///
+/// # Safety
+///
+/// - `block_bytes` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_pool_block_bytes(
+    bytes: usize,
+    block_bytes: *mut usize,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `block_bytes`.
+    unsafe { Out::new("block_bytes", block_bytes) }.give("pinlane_pool_block_bytes", || {
+        PinnedPool::block_bytes(bytes).ok_or_else(|| {
+            let context = format!("no block holds {bytes} bytes");
+            refused(ErrorKind::InvalidValue, context, "ask for fewer bytes")
+        })
     })
 }
 

@@ -19,8 +19,9 @@
 //! links do not count; the re-exports of `lib.rs` neither.
 
 use std::collections::BTreeSet;
-use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use crate::sources::{Source, identifier, sources};
 
 /// From the top down; a layer uses itself and those below it.
 const LAYERS: [&[&str]; 8] = [
@@ -40,72 +41,26 @@ const FOUNDATION: [&str; 2] = ["error", "sync"];
 const LONGEST_FILE: usize = 600;
 const LONGEST_ROOT: usize = 100;
 
-struct Source {
-    /// Relative to `src`.
-    path: PathBuf,
-    text: String,
-}
-
-fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
-    let mut found = Vec::new();
-    let mut folders = vec![root.clone()];
-    while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the crate") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).expect("a source file");
-                let path = path.strip_prefix(&root).expect("below src").to_owned();
-                found.push(Source { path, text });
-            }
-        }
+/// The modules of the crate root that a file's code names, as `crate::module`.
+fn uses(source: &Source) -> BTreeSet<String> {
+    if source.is_a_test() {
+        return BTreeSet::new();
     }
-    found
-}
-
-impl Source {
-    /// The module of the crate root that the file belongs to.
-    fn module(&self) -> String {
-        let first = self.path.components().next().expect("not empty");
-        let first = Path::new(first.as_os_str()).with_extension("");
-        first.to_str().expect("UTF-8").to_owned()
-    }
-
-    /// A file of unit tests: `tests.rs`, or one in a folder `tests`.
-    fn is_a_test(&self) -> bool {
-        self.path.with_extension("").components().any(|part| part.as_os_str() == "tests")
-    }
-
-    /// The modules of the crate root that the code names, as `crate::module`.
-    fn uses(&self) -> BTreeSet<String> {
-        if self.is_a_test() {
-            return BTreeSet::new();
-        }
-        // Unit tests stand at the end of a file.
-        let code = self.text.split("\nmod tests {").next().unwrap_or_default();
-        let code = code.lines().map(|line| line.split("//").next().unwrap_or_default());
-        let code = code.collect::<Vec<_>>().join("\n");
-        let paths = code.split("crate::").skip(1);
-        let names = paths.flat_map(|path| match path.strip_prefix('{') {
-            // The names directly in the braces: those behind a comma or the brace itself.
-            Some(group) => group
-                .split('}')
-                .next()
-                .unwrap_or_default()
-                .split(',')
-                .map(|name| identifier(name.trim()))
-                .collect(),
-            None => vec![identifier(path)],
-        });
-        names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
-    }
-}
-
-fn identifier(text: &str) -> &str {
-    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
-    &text[..end.unwrap_or(text.len())]
+    let code = source.code().lines().map(|line| line.split("//").next().unwrap_or_default());
+    let code = code.collect::<Vec<_>>().join("\n");
+    let paths = code.split("crate::").skip(1);
+    let names = paths.flat_map(|path| match path.strip_prefix('{') {
+        // The names directly in the braces: those behind a comma or the brace itself.
+        Some(group) => group
+            .split('}')
+            .next()
+            .unwrap_or_default()
+            .split(',')
+            .map(|name| identifier(name.trim()))
+            .collect(),
+        None => vec![identifier(path)],
+    });
+    names.filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 fn layer_of(module: &str) -> Option<usize> {
@@ -121,10 +76,10 @@ fn no_arrow_runs_back_up() {
         let Some(ours) = layer_of(&from) else {
             let path = source.path.display();
             assert!(FOUNDATION.contains(&&*from), "{path} has no layer: add it above");
-            assert_eq!(source.uses(), BTreeSet::new(), "{path} uses nothing");
+            assert_eq!(uses(source), BTreeSet::new(), "{path} uses nothing");
             continue;
         };
-        for used in source.uses().iter().filter(|used| !FOUNDATION.contains(&used.as_str())) {
+        for used in uses(source).iter().filter(|used| !FOUNDATION.contains(&used.as_str())) {
             // A name that is no module is a re-export of the root, the top of everything.
             let theirs = layer_of(used).unwrap_or(0);
             arrows += 1;
@@ -181,9 +136,9 @@ fn the_walk_reads_paths_and_skips_comments_and_tests() {
                 /// [`x`](crate::copy)\nfn f() { crate::sys::g() }\n\
                 #[cfg(test)]\nmod tests {\n    use crate::device::Device;\n}\n";
     let source = Source { path: "stream.rs".into(), text: text.into() };
-    let uses: Vec<_> = source.uses().into_iter().collect();
-    assert_eq!(uses, ["error", "memory", "pool", "sys"]);
+    let used: Vec<_> = uses(&source).into_iter().collect();
+    assert_eq!(used, ["error", "memory", "pool", "sys"]);
     assert_eq!(source.module(), "stream");
     let tests = Source { path: "pool/raw/tests.rs".into(), text: text.into() };
-    assert_eq!(tests.uses(), BTreeSet::new());
+    assert_eq!(uses(&tests), BTreeSet::new());
 }

@@ -8,6 +8,7 @@
 //! | `ui` | what must not compile does not, and the compiler says why |
 //! | `ffi` | the C and C++ interfaces, from outside |
 //! | `architecture` | the layers of the crate |
+//! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
 //! | `readme` | the README's programs are those of the examples |
 
 mod architecture;
@@ -19,9 +20,11 @@ mod dependencies;
 #[cfg(all(feature = "capi", feature = "emulated"))]
 #[path = "../ffi/mod.rs"]
 mod ffi;
+mod parity;
 mod readme;
 mod script;
 mod search;
+mod sources;
 #[cfg(feature = "emulated")]
 mod ui;
 

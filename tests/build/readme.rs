@@ -1,18 +1,12 @@
 //! The programs in README.md are files of the project, which other tests compile and run; so are
 //! the passages of programs, which run here.
 
-use std::fs;
-use std::path::Path;
+use crate::sources::read;
 
 #[cfg(feature = "emulated")]
 #[allow(dead_code)] // the program's own start
 #[path = "../../examples/transfers.rs"]
 mod transfers;
-
-fn read(file: &str) -> String {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
-    fs::read_to_string(path).expect("a file of the project")
-}
 
 #[test]
 fn every_program_in_the_readme_is_the_file_that_it_names() {

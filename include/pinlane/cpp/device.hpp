@@ -392,6 +392,13 @@ public:
     return stats_as(PINLANE_STATS_PROMETHEUS, name.c_str());
   }
 
+  /// The size of the block that a request of `bytes` bytes gets. At most an eighth of it is waste.
+  [[nodiscard]] static std::size_t block_bytes(std::size_t bytes) {
+    std::size_t block = 0;
+    detail::check(pinlane_pool_block_bytes(bytes, &block));
+    return block;
+  }
+
   /// Another owner of the same pool.
   [[nodiscard]] pinned_pool clone() const {
     pinlane_pool* handle = nullptr;

@@ -145,7 +145,8 @@ using prefetch_progress = pinlane_prefetch_progress;
 ///     return loader.has_more() ? std::optional(loader.load()) : std::nullopt;
 ///   });
 ///   for (pinlane::device_batch& batch : batches) {
-///     stream.foreign([&](void* s) { launch(s, batch.address<float>()); });
+///     stream.foreign(pinlane::reading(batch),
+///                    [&](cudaStream_t s) { launch(s, batch.address<float>()); });
 ///   }
 /// @endcode
 ///

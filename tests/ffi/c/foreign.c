@@ -188,7 +188,7 @@ static void frees(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   refusals();
   borrows();
   readers_share_weights();

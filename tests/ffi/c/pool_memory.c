@@ -267,7 +267,7 @@ static void deadlines(void) {
 }
 
 int main(void) {
-  set_up();
+  set_up(BYTES, BYTES);
   copies_return_at_once();
   copies_are_ordered();
   frees_in_flight();

@@ -162,6 +162,12 @@ static void classes(void) {
   EXPECT(count == 2 && found[0].block_bytes == 512 && found[1].block_bytes == 77);
   OK(pinlane_pool_get_class_stats(pool, found, 3, &count));
   EXPECT(count == 2 && found[1].block_bytes == 5 * MIB);
+  OK(pinlane_pool_block_bytes(300, &count));
+  EXPECT(count == found[0].block_bytes);
+  REFUSED(INVALID_VALUE, pinlane_pool_block_bytes(SIZE_MAX, &count));
+  REFUSED(INVALID_VALUE, pinlane_pool_block_bytes(1, NULL));
+  EXPECT(count == found[0].block_bytes);
+  OK(pinlane_pool_get_class_stats(pool, NULL, 0, &count));
   for (size_t i = 0; i < count; i++) {
     EXPECT(found[i].live == 1 && found[i].live + found[i].cached == found[i].blocks);
     EXPECT(found[i].growths == 1 && found[i].in_flight == 0 && found[i].quarantined == 0);

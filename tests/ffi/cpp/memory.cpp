@@ -40,6 +40,7 @@ void pools(rig& rig) {
   EXPECT(thrown_by([&] { (void)pool.alloc_aligned<float>(1, 3); }) == PINLANE_STATUS_INVALID_VALUE);
   const auto classes = pool.classes();
   EXPECT(classes.size() == 1 && classes[0].block_bytes == 4096 && classes[0].live == 1);
+  EXPECT(pinlane::pinned_pool::block_bytes(4000) == 4096);
   host = {};
   host = pool.alloc_timeout<float>(1024, 0.5s);
   EXPECT(host.size() == 1024 && pool.stats().hits == 1 && pool.stats().thread_hits == 0);

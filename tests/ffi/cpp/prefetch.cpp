@@ -144,7 +144,8 @@ void a_batch_is_device_memory(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(10);
   rig.stream.fill(batch.slice<std::uint32_t>(), 5u);
   rig.stream.copy(batch.slice<std::uint32_t>(), gpu);
-  rig.stream.foreign([&](void*) { EXPECT(batch.address<std::uint32_t>() != nullptr); }, batch);
+  rig.stream.foreign(pinlane::reading(batch),
+                     [&](void*) { EXPECT(batch.address<std::uint32_t>() != nullptr); });
   const pinlane::device_batch& shared = batch;
   const std::vector<pinlane::download_item> items{
       {pinlane::device_slice<const std::uint32_t>(batch.get(), 90, 10), host}};

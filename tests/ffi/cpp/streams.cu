@@ -114,7 +114,8 @@ void pinlanes_stream(const pinlane::device& device, const pinlane::pinned_pool& 
   auto gpu = device.alloc<std::uint32_t>(count);
   auto back = pool.alloc<std::uint32_t>(count);
   stream.fill(gpu, 1u);
-  stream.foreign([&](void*) { launch_add(gpu.address(), 4, pinlane::native(stream).get()); }, gpu);
+  stream.foreign(pinlane::writing(gpu),
+                 [&](cudaStream_t native) { launch_add(gpu.address(), 4, native); });
   const pinlane::stream other(device);
   other.download(gpu, back);
   report(all(back.read(), 5), "a kernel of the program runs on pinlane's stream and memory");

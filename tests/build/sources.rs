@@ -1,0 +1,61 @@
+//! The project's own files, as text.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// A file of the project.
+pub fn read(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(file);
+    fs::read_to_string(path).expect("a file of the project")
+}
+
+pub struct Source {
+    /// Relative to `src`.
+    pub path: PathBuf,
+    pub text: String,
+}
+
+/// Every file of the crate.
+pub fn sources() -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    let mut found = Vec::new();
+    let mut folders = vec![root.clone()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(&folder).expect("a folder of the crate") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                let text = fs::read_to_string(&path).expect("a source file");
+                let path = path.strip_prefix(&root).expect("below src").to_owned();
+                found.push(Source { path, text });
+            }
+        }
+    }
+    found
+}
+
+impl Source {
+    /// The module of the crate root that the file belongs to.
+    pub fn module(&self) -> String {
+        let first = self.path.components().next().expect("not empty");
+        let first = Path::new(first.as_os_str()).with_extension("");
+        first.to_str().expect("UTF-8").to_owned()
+    }
+
+    /// A file of unit tests: `tests.rs`, or one in a folder `tests`.
+    pub fn is_a_test(&self) -> bool {
+        self.path.with_extension("").components().any(|part| part.as_os_str() == "tests")
+    }
+
+    /// The file without its unit tests, which stand at its end.
+    pub fn code(&self) -> &str {
+        self.text.split("\nmod tests {").next().unwrap_or_default()
+    }
+}
+
+/// The identifier at the start of a text.
+pub fn identifier(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
+}
