@@ -35,6 +35,7 @@ fn functions_of(source: &Source) -> BTreeSet<String> {
         path if path.starts_with("driver/emulated") => "emulated::",
         path if path.starts_with("driver") => "driver::",
         "pool/builder.rs" => "pool::",
+        "dlpack/mod.rs" | "dlpack/legacy.rs" => "dlpack::",
         _ => "",
     };
     let mut found = BTreeSet::new();
