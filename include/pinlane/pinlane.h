@@ -36,7 +36,7 @@
   (1000000 * PINLANE_VERSION_MAJOR + 1000 * PINLANE_VERSION_MINOR + PINLANE_VERSION_PATCH)
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0 }
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
 #define PINLANE_POOL_OPTIONS_INIT \
   { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
