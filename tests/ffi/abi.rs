@@ -169,7 +169,7 @@ impl Layouts {
         let Some(definition) = code.strip_prefix("typedef ") else {
             let (function, parameters) = code.split_once('(').expect("a function");
             let (result, name) = declarator(function);
-            return format!("FUNCTION({name}, {result}, {})\n", types(parameters));
+            return wrapped(format!("FUNCTION({name}, {result}, {})\n", types(parameters)));
         };
         if let Some((_, rest)) = definition.split_once('{') {
             let (members, name) = rest.rsplit_once('}').expect("the end of a struct");
@@ -209,6 +209,15 @@ impl Layouts {
         let grows = lines.starts_with(&format!("MEMBER({name}, size, 0, size_t)"));
         format!("{}STRUCT({name}, {size})\n{lines}", if grows { "GROWING_" } else { "" })
     }
+}
+
+/// In lines of at most 100 columns.
+fn wrapped(line: String) -> String {
+    if line.len() <= 101 {
+        return line;
+    }
+    let end = line[..100].rfind(", ").expect("several parameters") + 1;
+    format!("{}\n{}", &line[..end], wrapped(format!("   {}", &line[end..])))
 }
 
 /// The types of a function's parameters, without their names.
