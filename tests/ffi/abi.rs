@@ -153,13 +153,13 @@ struct Layouts(HashMap<String, (usize, usize)>);
 
 impl Layouts {
     fn new() -> Layouts {
-        let sizes =
-            [("int32_t", 4), ("uint32_t", 4), ("int64_t", 8), ("uint64_t", 8), ("size_t", 8)];
-        Layouts(sizes.iter().map(|(name, size)| ((*name).to_owned(), (*size, *size))).collect())
+        let numbers = [("int32_t", 4), ("int64_t", 8), ("size_t", 8), ("uint8_t", 1)];
+        let numbers = numbers.iter().chain(&[("uint16_t", 2), ("uint32_t", 4), ("uint64_t", 8)]);
+        Layouts(numbers.map(|(name, size)| ((*name).to_owned(), (*size, *size))).collect())
     }
 
     fn of(&self, type_: &str) -> (usize, usize) {
-        let is_pointer = type_.ends_with('*');
+        let is_pointer = type_.ends_with('*') || type_.contains("(*)");
         let layout = if is_pointer { Some(&(8, 8)) } else { self.0.get(type_) };
         *layout.unwrap_or_else(|| panic!("the layout of {type_}"))
     }
@@ -167,7 +167,8 @@ impl Layouts {
     /// The lines of one declaration.
     fn entry(&mut self, code: &str) -> String {
         let Some(definition) = code.strip_prefix("typedef ") else {
-            let (function, parameters) = code.split_once('(').expect("a function");
+            // Otherwise a type of others, which is only named.
+            let Some((function, parameters)) = code.split_once('(') else { return String::new() };
             let (result, name) = declarator(function);
             return wrapped(format!("FUNCTION({name}, {result}, {})\n", types(parameters)));
         };
@@ -175,22 +176,12 @@ impl Layouts {
             let (members, name) = rest.rsplit_once('}').expect("the end of a struct");
             return self.structure(name.trim(), members);
         }
-        if let Some(handle) = definition.strip_prefix("struct ") {
-            return format!("HANDLE({})\n", declarator(handle).1);
+        let (type_, name) = declarator(definition);
+        if type_.starts_with("struct ") {
+            return format!("HANDLE({name})\n");
         }
-        let (name, type_) = match definition.split_once("(*") {
-            Some((result, rest)) => {
-                let (name, parameters) = rest.split_once(")(").expect("parameters");
-                (name, format!("{result}(*)({})", types(parameters)))
-            }
-            None => {
-                let (type_, name) = declarator(definition);
-                (name, type_.to_owned())
-            }
-        };
-        let layout = if type_.contains("(*)") { (8, 8) } else { self.of(&type_) };
-        self.0.insert(name.to_owned(), layout);
-        format!("TYPE({name}, {type_})\n")
+        self.0.insert(name.to_owned(), self.of(&type_));
+        wrapped(format!("TYPE({name}, {type_})\n"))
     }
 
     fn structure(&mut self, name: &str, members: &str) -> String {
@@ -198,9 +189,9 @@ impl Layouts {
         let (mut end, mut alignment) = (0usize, 1);
         let members = members.split(';').map(str::trim).filter(|member| !member.is_empty());
         for (type_, member) in members.map(declarator) {
-            let (size, align) = self.of(type_);
+            let (size, align) = self.of(&type_);
             let offset = end.next_multiple_of(align);
-            writeln!(lines, "MEMBER({name}, {member}, {offset}, {type_})").unwrap();
+            lines += &wrapped(format!("MEMBER({name}, {member}, {offset}, {type_})\n"));
             end = offset + size;
             alignment = alignment.max(align);
         }
@@ -227,9 +218,13 @@ fn types(parameters: &str) -> String {
 }
 
 /// The type and the name of a member or a parameter; `void` is a type without a name.
-fn declarator(code: &str) -> (&str, &str) {
+fn declarator(code: &str) -> (String, &str) {
+    if let Some((result, rest)) = code.split_once("(*") {
+        let (name, parameters) = rest.split_once(")(").expect("the parameters of a callback");
+        return (format!("{result}(*)({})", types(parameters)), name);
+    }
     let code = code.trim();
     let name = code.rfind(|c: char| !c.is_ascii_alphanumeric() && c != '_').map(|at| at + 1);
     let (type_, name) = code.split_at(name.unwrap_or(code.len()));
-    (type_.trim(), name)
+    (type_.trim().to_owned(), name)
 }
