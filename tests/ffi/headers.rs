@@ -116,7 +116,7 @@ fn the_libraries_export_what_the_header_declares_and_no_more() {
     let declared = declared_functions(&header);
     assert!(declared.len() > 40, "the header was understood: {declared:?}");
 
-    let shared = nm(&["-D"], &library::shared());
+    let shared = nm(&["-D"], &library::shared().archive);
     assert_eq!(names(&shared), declared, "the shared library");
 
     // Rust's own symbols are visible in an archive, under mangled names.

@@ -1,4 +1,4 @@
-//! The libraries, and what a program links beside the static one.
+//! The library, static and shared, and what a program links beside it.
 
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
@@ -6,17 +6,17 @@ use std::sync::OnceLock;
 use crate::artifacts;
 
 pub struct Library {
-    /// `libpinlane.a`.
+    /// `libpinlane.a`, or `libpinlane.so`.
     pub archive: PathBuf,
-    /// What follows the archive in the call of the linker: folders, then libraries.
+    /// What follows it in the call of the linker: folders, then libraries.
     pub link_arguments: Vec<String>,
 }
 
-/// Builds once for all tests of the process.
+/// The static library. Built once for all tests of the process.
 pub fn get() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
     LIBRARY.get_or_init(|| {
-        let (archive, said) = build("staticlib", "libpinlane.a");
+        let (archive, said) = build("libpinlane.a", "staticlib");
         let libraries = said
             .split_once("native-static-libs:")
             .map(|(_, rest)| rest.lines().next().unwrap_or_default())
@@ -27,14 +27,22 @@ pub fn get() -> &'static Library {
     })
 }
 
-/// `libpinlane.so`. One test needs it.
-pub fn shared() -> PathBuf {
-    build("cdylib", "libpinlane.so").0
+/// The shared library. In a build with CUDA it has a CUDA runtime of its own inside.
+pub fn shared() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let (archive, _) = build("libpinlane.so", "cdylib");
+        let rpath = format!("-rpath={}", env!("CARGO_TARGET_TMPDIR"));
+        // nvcc links its own runtime from one of the folders.
+        let folders = artifacts::get().link_folders.iter().cloned();
+        let link_arguments = folders.chain(["-Xlinker".to_owned(), rpath]).collect();
+        Library { archive, link_arguments }
+    })
 }
 
 /// From the crate as it is compiled for these tests, instead of compiling it again as the libraries
 /// that users get. The project's CMakeLists.txt builds those. Gives what rustc says, too.
-fn build(crate_type: &str, name: &str) -> (PathBuf, String) {
+fn build(name: &str, crate_type: &str) -> (PathBuf, String) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let source = folder.join(crate_type).with_extension("rs");
     std::fs::write(&source, "extern crate pinlane;\n").expect("the tests' folder can be written");
@@ -43,7 +51,7 @@ fn build(crate_type: &str, name: &str) -> (PathBuf, String) {
     let mut rustc = artifacts.rustc(&["pinlane"]);
     rustc.args(["--crate-name", "pinlane_library", "--crate-type", crate_type]);
     rustc.args(["--print", "native-static-libs", "-o"]).arg(&file).arg(&source);
-    rustc.args(&artifacts.link_folders);
+    rustc.args(&artifacts.link_folders).arg(format!("-Clink-arg=-Wl,-soname,{name}"));
     let output = rustc.output().expect("rustc starts");
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "no library\n{said}");
