@@ -41,7 +41,7 @@ struct DLManagedTensorVersioned;
 
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, (size_t)1 << 30, PINLANE_EXECUTION_EAGER, 0, 0 }
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0 }
 #define PINLANE_EMULATOR_USAGE_INIT \
   { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }

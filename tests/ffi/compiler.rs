@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::library::Library;
 
-const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-pedantic", "-Werror"];
+const STRICT: [&str; 4] = ["-Wall", "-Wextra", "-Wpedantic", "-Werror"];
+/// What projects of users turn on, and would see in our headers.
+const STRICTER: [&str; 2] = ["-Wconversion", "-Wshadow"];
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Language {
@@ -60,6 +62,11 @@ impl Compiler {
         std::iter::once(own).chain(others).collect()
     }
 
+    /// The program, as it was named.
+    pub fn name(&self) -> String {
+        self.program.display().to_string()
+    }
+
     /// The nvcc of the toolkit that the library was built with.
     #[cfg(pinlane_cuda)]
     pub fn nvcc(library: &Library) -> Compiler {
@@ -81,7 +88,11 @@ impl Compiler {
         let file = scratch.0.join("source").with_extension(extension);
         std::fs::write(&file, source).expect("the tests' folder can be written");
         let mut command = self.command(standard);
-        command.args(STRICT).args(flags).arg("-fsyntax-only").arg(&file);
+        command.args(STRICT).args(STRICTER);
+        if self.language == Language::Cpp {
+            command.arg("-Wold-style-cast");
+        }
+        command.args(flags).arg("-fsyntax-only").arg(&file);
         output(command)
     }
 

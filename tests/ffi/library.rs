@@ -7,40 +7,56 @@ use std::sync::OnceLock;
 use crate::artifacts;
 
 pub struct Library {
-    /// `libpinlane.a`.
+    /// `libpinlane.a`, or `libpinlane.so`.
     pub archive: PathBuf,
-    /// What follows the archive in the call of the linker: folders, then libraries.
+    /// What follows it in the call of the linker: folders, then libraries.
     pub link_arguments: Vec<String>,
 }
 
-/// Builds once for all tests of the process.
+/// The static library. Built once for all tests of the process.
 pub fn get() -> &'static Library {
     static LIBRARY: OnceLock<Library> = OnceLock::new();
-    LIBRARY.get_or_init(build)
+    LIBRARY.get_or_init(|| {
+        let (archive, said) = build("libpinlane.a", "staticlib");
+        let libraries = said
+            .split_once("native-static-libs:")
+            .map(|(_, rest)| rest.lines().next().unwrap_or_default())
+            .map(|libraries| libraries.split_whitespace().map(str::to_owned))
+            .expect("rustc names the libraries that the archive needs");
+        let folders = artifacts::get().link_folders.iter().cloned();
+        Library { archive, link_arguments: folders.chain(libraries).collect() }
+    })
 }
 
-/// From the crate as it is compiled for these tests, instead of compiling it again as the static
-/// library that users get. `ffi-examples/CMakeLists.txt` builds that one.
-fn build() -> Library {
+/// The shared library. In a build with CUDA it has a CUDA runtime of its own inside.
+pub fn shared() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let (archive, _) = build("libpinlane.so", "cdylib");
+        let rpath = format!("-rpath={}", env!("CARGO_TARGET_TMPDIR"));
+        // nvcc links its own runtime from one of the folders.
+        let folders = artifacts::get().link_folders.iter().cloned();
+        let link_arguments = folders.chain(["-Xlinker".to_owned(), rpath]).collect();
+        Library { archive, link_arguments }
+    })
+}
+
+/// From the crate as it is compiled for these tests, instead of compiling it again as the libraries
+/// that users get. The project's CMakeLists.txt builds those. Gives what rustc says, too.
+fn build(name: &str, crate_type: &str) -> (PathBuf, String) {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let source = folder.join("static_library.rs");
+    let source = folder.join(crate_type).with_extension("rs");
     std::fs::write(&source, "extern crate pinlane;\n").expect("the tests' folder can be written");
-    let archive = folder.join("libpinlane.a");
+    let file = folder.join(name);
     let artifacts = artifacts::get();
     let mut rustc = artifacts.rustc(&["pinlane"]);
-    rustc.args(["--crate-name", "pinlane_static", "--crate-type", "staticlib"]);
-    rustc.args(["--print", "native-static-libs", "-o"]).arg(&archive).arg(&source);
-    rustc.args(&artifacts.link_folders);
+    rustc.args(["--crate-name", "pinlane_library", "--crate-type", crate_type]);
+    rustc.args(["--print", "native-static-libs", "-o"]).arg(&file).arg(&source);
+    rustc.args(&artifacts.link_folders).arg(format!("-Clink-arg=-Wl,-soname,{name}"));
     let output = rustc.output().expect("rustc starts");
-    let said = String::from_utf8_lossy(&output.stderr);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "no library\n{said}");
-    let libraries = said
-        .split_once("native-static-libs:")
-        .map(|(_, rest)| rest.lines().next().unwrap_or_default())
-        .map(|libraries| libraries.split_whitespace().map(str::to_owned))
-        .expect("rustc names the libraries that the archive needs");
-    let link_arguments = artifacts.link_folders.iter().cloned().chain(libraries).collect();
-    Library { archive, link_arguments }
+    (file, said)
 }
 
 /// The same as a shared library. In a build with CUDA it has a CUDA runtime of its own inside.

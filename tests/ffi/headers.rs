@@ -1,0 +1,140 @@
+//! The headers alone, under every compiler, standard and way of compiling that they promise.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+
+use super::compiler::{Compiler, Language};
+use super::{C_STANDARDS, CPP_STANDARDS, c_header, declared_functions, library, project};
+
+fn headers() -> Vec<PathBuf> {
+    files("include/pinlane").chain(files("include/pinlane/cpp")).collect()
+}
+
+fn files(folder: &str) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(project(folder)).expect("a folder of the project");
+    entries.map(|entry| entry.expect("an entry").path()).filter(|path| path.is_file())
+}
+
+#[test]
+fn the_checked_in_c_header_is_what_src_capi_says() {
+    let generated = fs::read_to_string(env!("PINLANE_GENERATED_HEADER")).expect("as build.rs says");
+    assert!(generated == c_header(), "run scripts/update-header, and look at what has changed");
+}
+
+/// A source that is compiled under all of these standards, with each of these sets of flags.
+struct Case {
+    language: Language,
+    standards: &'static [&'static str],
+    flags: &'static [&'static [&'static str]],
+    source: String,
+}
+
+fn cases() -> Vec<Case> {
+    let c = |language, standards| Case { language, standards, flags: &[&[]], source: c_source() };
+    let cpp = |standards, flags, source| Case { language: Language::Cpp, standards, flags, source };
+    let including = |header: &PathBuf| format!("#include \"{}\"\n", header.display());
+    let all_flags: &[&[&str]] =
+        &[&[], &["-fno-exceptions"], &["-fno-rtti"], &["-fno-exceptions", "-fno-rtti"]];
+
+    let mut cases = vec![c(Language::C, &C_STANDARDS), c(Language::Cpp, &["c++11"])];
+    let own = project("include/pinlane/pinlane.hpp");
+    cases.push(cpp(&CPP_STANDARDS, all_flags, including(&own)));
+    let is_cpp = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "hpp");
+    for header in headers().iter().filter(|path| is_cpp(path) && **path != own) {
+        cases.push(cpp(&["c++17"], &[&[]], including(header)));
+    }
+    // These instantiate the templates.
+    for example in files("ffi-examples/cpp").filter(|path| path.extension().unwrap() == "cpp") {
+        let source = fs::read_to_string(example).expect("an example");
+        cases.push(cpp(&CPP_STANDARDS, &[&[]], source));
+    }
+    cases
+}
+
+/// The header twice, and an object of each struct that has an initialiser.
+fn c_source() -> String {
+    let header = c_header();
+    let macros = header.lines().filter_map(|line| line.strip_prefix("#define PINLANE_"));
+    let names = macros.filter_map(|line| line.split_once("_INIT")).map(|(name, _)| name);
+    let objects: Vec<String> = names
+        .map(|name| {
+            let object = name.to_lowercase();
+            format!(
+                "  pinlane_{object} {object} = PINLANE_{name}_INIT;\n  \
+                 if ({object}.size != sizeof {object}) return 1;\n"
+            )
+        })
+        .collect();
+    assert!(objects.len() >= 7, "the header was understood: {objects:?}");
+    let include = "#include <pinlane/pinlane.h>\n".repeat(2);
+    format!("{include}int main(void) {{\n{}  return 0;\n}}\n", objects.concat())
+}
+
+#[test]
+fn the_headers_compile_without_warnings_everywhere() {
+    let (mut compiled, mut failures) = (0, Vec::new());
+    for case in cases() {
+        for compiler in Compiler::all(case.language) {
+            for standard in case.standards {
+                for flags in case.flags {
+                    match compiler.check(standard, &case.source, flags) {
+                        Ok(()) => compiled += 1,
+                        Err(errors) => failures.push(errors),
+                    }
+                }
+            }
+        }
+    }
+    // Past the capture of the test runner: what was not tried must be seen.
+    let compilers: Vec<String> = [Language::C, Language::Cpp]
+        .into_iter()
+        .flat_map(Compiler::all)
+        .map(|c| c.name())
+        .collect();
+    let all = compiled + failures.len();
+    let compilers = compilers.join(", ");
+    let _ = writeln!(std::io::stderr(), "headers: {compiled} of {all} compile, by {compilers}");
+    assert!(failures.is_empty(), "{compiled} of {all} compile\n{}", failures.join("\n"));
+}
+
+#[test]
+fn headers_define_no_macros_of_other_names() {
+    for header in headers() {
+        let text = fs::read_to_string(&header).expect("a header");
+        for line in text.lines().filter_map(|line| line.trim_start().strip_prefix("#define ")) {
+            assert!(line.starts_with("PINLANE_"), "{}: #define {line}", header.display());
+        }
+    }
+}
+
+#[test]
+fn the_libraries_export_what_the_header_declares_and_no_more() {
+    let header = c_header();
+    let declared = declared_functions(&header);
+    assert!(declared.len() > 40, "the header was understood: {declared:?}");
+
+    let shared = nm(&["-D"], &library::shared().archive);
+    assert_eq!(names(&shared), declared, "the shared library");
+
+    // Rust's own symbols are visible in an archive, under mangled names.
+    let archive = nm(&["-g"], &library::get().archive);
+    let mut ours = names(&archive);
+    ours.retain(|name| name.starts_with("pinlane_"));
+    // cuda/kernels.h: between our own objects only.
+    ours.retain(|name| !name.starts_with("pinlane_launch_"));
+    assert_eq!(ours, declared, "the static library");
+}
+
+fn nm(flags: &[&str], library: &std::path::Path) -> String {
+    let output = Command::new("nm").arg("--defined-only").args(flags).arg(library).output();
+    let output = output.expect("nm of the binutils starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn names(symbols: &str) -> BTreeSet<&str> {
+    symbols.lines().filter_map(|line| line.split_whitespace().nth(2)).collect()
+}
