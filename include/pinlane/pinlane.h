@@ -305,7 +305,9 @@ typedef int32_t pinlane_status;
  * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
  * It must not unwind (by a C++ exception or otherwise).
  */
-typedef void (*pinlane_allocated)(void *user, pinlane_status status, pinlane_buffer *buffer);
+typedef void (*pinlane_allocated)(void *user,
+                                  pinlane_status status,
+                                  struct pinlane_buffer *buffer);
 
 /**
  * One copy of a batch, between host and device. Set all members that you do not use to 0.
@@ -314,7 +316,7 @@ typedef void (*pinlane_allocated)(void *user, pinlane_status status, pinlane_buf
  * The device's side is the caller's own device memory, named by its address, or a part of a
  * `device_buffer`. If a side is named by its buffer, its address must be NULL.
  */
-typedef struct {
+typedef struct pinlane_copy {
   /**
    * The source: host memory in an upload, device memory in a download.
    */
@@ -330,7 +332,7 @@ typedef struct {
   /**
    * The page-locked buffer that is the host's side, or NULL.
    */
-  pinlane_buffer *buffer;
+  struct pinlane_buffer *buffer;
   /**
    * Where in `buffer` the copy begins.
    */
@@ -338,7 +340,7 @@ typedef struct {
   /**
    * The device buffer that is the device's side, or NULL.
    */
-  pinlane_device_buffer *device_buffer;
+  struct pinlane_device_buffer *device_buffer;
   /**
    * Where in `device_buffer` the copy begins.
    */
@@ -348,7 +350,7 @@ typedef struct {
 /**
  * Options of a batch. Initialise with `PINLANE_BATCH_OPTIONS_INIT`.
  */
-typedef struct {
+typedef struct pinlane_batch_options {
   /**
    * `sizeof(pinlane_batch_options)`.
    */
@@ -380,7 +382,7 @@ typedef int32_t (*pinlane_landed)(void *user, size_t number, const void *data, s
  * A side is the caller's own memory of the stream's device, named by its address, or a part of a
  * buffer; its address must then be NULL.
  */
-typedef struct {
+typedef struct pinlane_device_copy {
   /**
    * The address of the source, or NULL.
    */
@@ -396,7 +398,7 @@ typedef struct {
   /**
    * The buffer that is the source, or NULL.
    */
-  pinlane_device_buffer *src_buffer;
+  struct pinlane_device_buffer *src_buffer;
   /**
    * Where in `src_buffer` the copy begins.
    */
@@ -404,7 +406,7 @@ typedef struct {
   /**
    * The buffer that is the destination, or NULL. No copy of the batch may have it as its source.
    */
-  pinlane_device_buffer *dst_buffer;
+  struct pinlane_device_buffer *dst_buffer;
   /**
    * Where in `dst_buffer` the copy begins.
    */
@@ -415,7 +417,7 @@ typedef struct {
  * What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
  * the whole buffer.
  */
-typedef struct {
+typedef struct pinlane_dlpack_options {
   /**
    * `sizeof(pinlane_dlpack_options)`.
    */
@@ -461,13 +463,13 @@ typedef struct {
   /**
    * The stream of the consumer's own device work on the tensor, or NULL if it has none.
    */
-  const pinlane_stream *stream;
+  const struct pinlane_stream *stream;
 } pinlane_dlpack_options;
 
 /**
  * Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
  */
-typedef struct {
+typedef struct pinlane_emulator_options {
   /**
    * `sizeof(pinlane_emulator_options)`.
    */
@@ -499,7 +501,7 @@ typedef struct {
  * What is allocated and pending on an emulated machine. Initialise with
  * `PINLANE_EMULATOR_USAGE_INIT`.
  */
-typedef struct {
+typedef struct pinlane_emulator_usage {
   /**
    * `sizeof(pinlane_emulator_usage)`.
    */
@@ -541,7 +543,7 @@ typedef struct {
 /**
  * One range of a file, and where it goes. Set all members that you do not use to 0.
  */
-typedef struct {
+typedef struct pinlane_file_range {
   /**
    * Where in the file the range begins.
    */
@@ -558,7 +560,7 @@ typedef struct {
   /**
    * The device buffer that is the destination, or NULL.
    */
-  pinlane_device_buffer *device_buffer;
+  struct pinlane_device_buffer *device_buffer;
   /**
    * Where in `device_buffer` the destination begins.
    */
@@ -569,15 +571,15 @@ typedef struct {
  * A buffer that the caller's own work uses, and how. One array of uses says both what the work
  * reads and what it writes. Set all members that you do not use to 0.
  */
-typedef struct {
+typedef struct pinlane_use {
   /**
    * The buffer in page-locked memory, or NULL.
    */
-  pinlane_buffer *buffer;
+  struct pinlane_buffer *buffer;
   /**
    * The buffer in device memory, or NULL. Exactly one of the two is set.
    */
-  pinlane_device_buffer *device_buffer;
+  struct pinlane_device_buffer *device_buffer;
   /**
    * `PINLANE_ACCESS_WRITE` or `PINLANE_ACCESS_READ`.
    */
@@ -602,7 +604,7 @@ typedef void (*pinlane_host_function)(void *user);
  * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
  * its default.
  */
-typedef struct {
+typedef struct pinlane_pool_options {
   /**
    * `sizeof(pinlane_pool_options)`.
    */
@@ -655,7 +657,7 @@ typedef struct {
  * Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
  * `PINLANE_POOL_STATS_INIT`.
  */
-typedef struct {
+typedef struct pinlane_pool_stats {
   /**
    * `sizeof(pinlane_pool_stats)`.
    */
@@ -763,7 +765,7 @@ typedef struct {
 /**
  * Statistics of one block size of a pool. Counts are in blocks.
  */
-typedef struct {
+typedef struct pinlane_class_stats {
   /**
    * The size of a block.
    */
@@ -797,7 +799,7 @@ typedef struct {
 /**
  * One slice of a batch in host memory. Set all members that you do not use to 0.
  */
-typedef struct {
+typedef struct pinlane_host_slice {
   /**
    * The name by which the consumer asks for it, or NULL: its number in the batch, such as "0".
    */
@@ -834,7 +836,7 @@ typedef struct {
  * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
  * otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
  */
-typedef struct {
+typedef struct pinlane_producer {
   /**
    * `sizeof(pinlane_producer)`.
    */
@@ -853,7 +855,10 @@ typedef struct {
    * Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
    * as it is until `release`. Called once at most for each batch, for several batches at once.
    */
-  int32_t (*describe)(void *user, void *item, const pinlane_host_slice **slices, size_t *count);
+  int32_t (*describe)(void *user,
+                      void *item,
+                      const struct pinlane_host_slice **slices,
+                      size_t *count);
   /**
    * Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
    * `room` has as many elements as there are slices. Called once at most for each batch that has
@@ -871,7 +876,7 @@ typedef struct {
  * Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
  * stands for its default.
  */
-typedef struct {
+typedef struct pinlane_prefetch_options {
   /**
    * `sizeof(pinlane_prefetch_options)`.
    */
@@ -906,12 +911,12 @@ typedef struct {
  */
 typedef void (*pinlane_prefetched)(void *user,
                                    pinlane_status status,
-                                   pinlane_device_buffer *batch);
+                                   struct pinlane_device_buffer *batch);
 
 /**
  * How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
  */
-typedef struct {
+typedef struct pinlane_prefetch_progress {
   /**
    * `sizeof(pinlane_prefetch_progress)`.
    */
@@ -938,7 +943,7 @@ typedef struct {
  * The page-locked memory through which copies of pageable memory go. Initialise with
  * `PINLANE_STAGING_OPTIONS_INIT`. A member that is 0 stands for its default.
  */
-typedef struct {
+typedef struct pinlane_staging_options {
   /**
    * `sizeof(pinlane_staging_options)`.
    */
@@ -986,7 +991,7 @@ typedef struct {
  * The threads that help callers to copy pageable memory. Initialise with
  * `PINLANE_COPY_TEAM_OPTIONS_INIT`. A member that is 0 stands for its default.
  */
-typedef struct {
+typedef struct pinlane_copy_team_options {
   /**
    * `sizeof(pinlane_copy_team_options)`.
    */
@@ -1025,7 +1030,7 @@ typedef struct {
 /**
  * Options of a stream. Initialise with `PINLANE_STREAM_OPTIONS_INIT`.
  */
-typedef struct {
+typedef struct pinlane_stream_options {
   /**
    * `sizeof(pinlane_stream_options)`.
    */
@@ -1187,11 +1192,11 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * - `allocated` may be called with `user`, on any thread, and does not unwind.
  * - `request` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_alloc_async(const pinlane_pool *pool,
+pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
                                           size_t bytes,
                                           pinlane_allocated allocated,
                                           void *user,
-                                          pinlane_request **request);
+                                          struct pinlane_request **request);
 
 /**
  * Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
@@ -1219,11 +1224,11 @@ pinlane_status pinlane_buffer_alloc_async(const pinlane_pool *pool,
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_upload_batch(const pinlane_stream *stream,
-                                    const pinlane_copy *copies,
+pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
+                                    const struct pinlane_copy *copies,
                                     size_t count,
-                                    const pinlane_batch_options *options,
-                                    pinlane_ticket **ticket);
+                                    const struct pinlane_batch_options *options,
+                                    struct pinlane_ticket **ticket);
 
 /**
  * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
@@ -1244,11 +1249,11 @@ pinlane_status pinlane_upload_batch(const pinlane_stream *stream,
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_download_batch(const pinlane_stream *stream,
-                                      const pinlane_copy *copies,
+pinlane_status pinlane_download_batch(const struct pinlane_stream *stream,
+                                      const struct pinlane_copy *copies,
                                       size_t count,
-                                      const pinlane_batch_options *options,
-                                      pinlane_ticket **ticket);
+                                      const struct pinlane_batch_options *options,
+                                      struct pinlane_ticket **ticket);
 
 /**
  * As `pinlane_download_batch`, and calls `landed` for each copy as soon as it has arrived, while
@@ -1269,8 +1274,8 @@ pinlane_status pinlane_download_batch(const pinlane_stream *stream,
  * - Device memory named by its address is memory of the stream's device.
  * - `landed` may be called with `user`, and does not unwind.
  */
-pinlane_status pinlane_download_batch_each(const pinlane_stream *stream,
-                                           const pinlane_copy *copies,
+pinlane_status pinlane_download_batch_each(const struct pinlane_stream *stream,
+                                           const struct pinlane_copy *copies,
                                            size_t count,
                                            pinlane_landed landed,
                                            void *user);
@@ -1290,10 +1295,10 @@ pinlane_status pinlane_download_batch_each(const pinlane_stream *stream,
  *   copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_copy_batch(const pinlane_stream *stream,
-                                  const pinlane_device_copy *copies,
+pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
+                                  const struct pinlane_device_copy *copies,
                                   size_t count,
-                                  pinlane_ticket **ticket);
+                                  struct pinlane_ticket **ticket);
 
 /**
  * Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to
@@ -1308,9 +1313,9 @@ pinlane_status pinlane_copy_batch(const pinlane_stream *stream,
  *
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_alloc(const pinlane_pool *pool,
+pinlane_status pinlane_buffer_alloc(const struct pinlane_pool *pool,
                                     size_t bytes,
-                                    pinlane_buffer **buffer);
+                                    struct pinlane_buffer **buffer);
 
 /**
  * As `pinlane_buffer_alloc`, with all bytes zero.
@@ -1319,9 +1324,9 @@ pinlane_status pinlane_buffer_alloc(const pinlane_pool *pool,
  *
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_alloc_zeroed(const pinlane_pool *pool,
+pinlane_status pinlane_buffer_alloc_zeroed(const struct pinlane_pool *pool,
                                            size_t bytes,
-                                           pinlane_buffer **buffer);
+                                           struct pinlane_buffer **buffer);
 
 /**
  * As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at
@@ -1331,10 +1336,10 @@ pinlane_status pinlane_buffer_alloc_zeroed(const pinlane_pool *pool,
  *
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_alloc_aligned(const pinlane_pool *pool,
+pinlane_status pinlane_buffer_alloc_aligned(const struct pinlane_pool *pool,
                                             size_t bytes,
                                             size_t alignment,
-                                            pinlane_buffer **buffer);
+                                            struct pinlane_buffer **buffer);
 
 /**
  * As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
@@ -1346,10 +1351,10 @@ pinlane_status pinlane_buffer_alloc_aligned(const pinlane_pool *pool,
  *
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_alloc_timeout(const pinlane_pool *pool,
+pinlane_status pinlane_buffer_alloc_timeout(const struct pinlane_pool *pool,
                                             size_t bytes,
                                             uint64_t microseconds,
-                                            pinlane_buffer **buffer);
+                                            struct pinlane_buffer **buffer);
 
 /**
  * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it page-locks
@@ -1359,9 +1364,9 @@ pinlane_status pinlane_buffer_alloc_timeout(const pinlane_pool *pool,
  *
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_try_alloc(const pinlane_pool *pool,
+pinlane_status pinlane_buffer_try_alloc(const struct pinlane_pool *pool,
                                         size_t bytes,
-                                        pinlane_buffer **buffer);
+                                        struct pinlane_buffer **buffer);
 
 /**
  * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
@@ -1384,10 +1389,10 @@ pinlane_status pinlane_buffer_try_alloc(const pinlane_pool *pool,
  * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
  *   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
  */
-pinlane_status pinlane_buffer_register(const pinlane_device *device,
+pinlane_status pinlane_buffer_register(const struct pinlane_device *device,
                                        void *memory,
                                        size_t bytes,
-                                       pinlane_buffer **buffer);
+                                       struct pinlane_buffer **buffer);
 
 /**
  * Writes the address of the bytes to `data`, for reading. Blocks until every pending device write
@@ -1401,7 +1406,7 @@ pinlane_status pinlane_buffer_register(const pinlane_device *device,
  *
  * - `data` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_read(const pinlane_buffer *buffer,
+pinlane_status pinlane_buffer_read(const struct pinlane_buffer *buffer,
                                    const void **data);
 
 /**
@@ -1415,7 +1420,7 @@ pinlane_status pinlane_buffer_read(const pinlane_buffer *buffer,
  *
  * - `data` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_write(pinlane_buffer *buffer,
+pinlane_status pinlane_buffer_write(struct pinlane_buffer *buffer,
                                     void **data);
 
 /**
@@ -1425,7 +1430,7 @@ pinlane_status pinlane_buffer_write(pinlane_buffer *buffer,
  *
  * - `data` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_try_read(const pinlane_buffer *buffer, const void **data);
+pinlane_status pinlane_buffer_try_read(const struct pinlane_buffer *buffer, const void **data);
 
 /**
  * As `pinlane_buffer_write`, but does not block: status `NOT_READY` if it would have to wait.
@@ -1434,7 +1439,7 @@ pinlane_status pinlane_buffer_try_read(const pinlane_buffer *buffer, const void 
  *
  * - `data` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_try_write(pinlane_buffer *buffer, void **data);
+pinlane_status pinlane_buffer_try_write(struct pinlane_buffer *buffer, void **data);
 
 /**
  * Writes the address of the bytes to `data`, for the caller's own CUDA calls, without waiting,
@@ -1447,7 +1452,7 @@ pinlane_status pinlane_buffer_try_write(pinlane_buffer *buffer, void **data);
  *
  * - `data` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_address(const pinlane_buffer *buffer, void **data);
+pinlane_status pinlane_buffer_address(const struct pinlane_buffer *buffer, void **data);
 
 /**
  * Writes the buffer's size in bytes to `bytes`, even while other calls use the buffer.
@@ -1458,7 +1463,7 @@ pinlane_status pinlane_buffer_address(const pinlane_buffer *buffer, void **data)
  *
  * - `bytes` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_size(const pinlane_buffer *buffer, size_t *bytes);
+pinlane_status pinlane_buffer_size(const struct pinlane_buffer *buffer, size_t *bytes);
 
 /**
  * Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
@@ -1466,8 +1471,8 @@ pinlane_status pinlane_buffer_size(const pinlane_buffer *buffer, size_t *bytes);
  *
  * Statuses: as for `pinlane_buffer_record_use`.
  */
-pinlane_status pinlane_buffer_acquire(pinlane_buffer *buffer,
-                                      const pinlane_stream *stream);
+pinlane_status pinlane_buffer_acquire(struct pinlane_buffer *buffer,
+                                      const struct pinlane_stream *stream);
 
 /**
  * Tells the buffer that the caller's own CUDA calls on `stream` read or write it. Everything on
@@ -1481,8 +1486,8 @@ pinlane_status pinlane_buffer_acquire(pinlane_buffer *buffer,
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
-pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
-                                         const pinlane_stream *stream);
+pinlane_status pinlane_buffer_record_use(struct pinlane_buffer *buffer,
+                                         const struct pinlane_stream *stream);
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
@@ -1497,7 +1502,7 @@ pinlane_status pinlane_buffer_record_use(pinlane_buffer *buffer,
  * lent and page-locked, and the call may be made again. After `DEVICE_LOST`, copies that were
  * enqueued before may still run: keep the memory until the process ends.
  */
-pinlane_status pinlane_buffer_free(pinlane_buffer *buffer);
+pinlane_status pinlane_buffer_free(struct pinlane_buffer *buffer);
 
 /**
  * The CUDA runtime's own name of a `cudaError_t`, such as "cudaErrorMemoryAllocation", or
@@ -1523,7 +1528,7 @@ int32_t pinlane_cuda_error_is_sticky(int32_t cuda_error);
  * - `device` is NULL or points to a variable.
  */
 pinlane_status pinlane_device_open(int32_t ordinal,
-                                   pinlane_device **device);
+                                   struct pinlane_device **device);
 
 /**
  * Opens GPU 0 if there is one, else an emulated device, and writes it to `device`. The caller
@@ -1535,7 +1540,7 @@ pinlane_status pinlane_device_open(int32_t ordinal,
  *
  * - `device` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_open_or_emulated(pinlane_device **device);
+pinlane_status pinlane_device_open_or_emulated(struct pinlane_device **device);
 
 /**
  * Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.
@@ -1558,7 +1563,9 @@ pinlane_status pinlane_device_count(int32_t *count);
  *
  * - `buffer` is NULL or points to `capacity` bytes.
  */
-pinlane_status pinlane_device_name(const pinlane_device *device, char *buffer, size_t capacity);
+pinlane_status pinlane_device_name(const struct pinlane_device *device,
+                                   char *buffer,
+                                   size_t capacity);
 
 /**
  * Writes the device's number to `ordinal`.
@@ -1569,7 +1576,7 @@ pinlane_status pinlane_device_name(const pinlane_device *device, char *buffer, s
  *
  * - `ordinal` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_ordinal(const pinlane_device *device, int32_t *ordinal);
+pinlane_status pinlane_device_ordinal(const struct pinlane_device *device, int32_t *ordinal);
 
 /**
  * Writes 1 to `same` if both handles are of one device, else 0.
@@ -1580,8 +1587,8 @@ pinlane_status pinlane_device_ordinal(const pinlane_device *device, int32_t *ord
  *
  * - `same` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_is_same(const pinlane_device *device,
-                                      const pinlane_device *other,
+pinlane_status pinlane_device_is_same(const struct pinlane_device *device,
+                                      const struct pinlane_device *other,
                                       int32_t *same);
 
 /**
@@ -1594,7 +1601,7 @@ pinlane_status pinlane_device_is_same(const pinlane_device *device,
  *
  * - `free_bytes` and `total_bytes` are each NULL or point to a variable.
  */
-pinlane_status pinlane_device_memory_info(const pinlane_device *device,
+pinlane_status pinlane_device_memory_info(const struct pinlane_device *device,
                                           size_t *free_bytes,
                                           size_t *total_bytes);
 
@@ -1608,7 +1615,7 @@ pinlane_status pinlane_device_memory_info(const pinlane_device *device,
  *
  * - `count` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_live_streams(const pinlane_device *device,
+pinlane_status pinlane_device_live_streams(const struct pinlane_device *device,
                                            size_t *count);
 
 /**
@@ -1622,7 +1629,7 @@ pinlane_status pinlane_device_live_streams(const pinlane_device *device,
  *
  * - `bytes` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_quarantined_bytes(const pinlane_device *device,
+pinlane_status pinlane_device_quarantined_bytes(const struct pinlane_device *device,
                                                 size_t *bytes);
 
 /**
@@ -1635,14 +1642,15 @@ pinlane_status pinlane_device_quarantined_bytes(const pinlane_device *device,
  *
  * - `clone` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_clone(const pinlane_device *device, pinlane_device **clone);
+pinlane_status pinlane_device_clone(const struct pinlane_device *device,
+                                    struct pinlane_device **clone);
 
 /**
  * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
  */
-pinlane_status pinlane_device_free(pinlane_device *device);
+pinlane_status pinlane_device_free(struct pinlane_device *device);
 
 /**
  * Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`. The
@@ -1656,9 +1664,9 @@ pinlane_status pinlane_device_free(pinlane_device *device);
  *
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_alloc(const pinlane_device *device,
+pinlane_status pinlane_device_buffer_alloc(const struct pinlane_device *device,
                                            size_t bytes,
-                                           pinlane_device_buffer **buffer);
+                                           struct pinlane_device_buffer **buffer);
 
 /**
  * Makes a buffer of `bytes` of the caller's own device memory, at `pointer`, and writes it to
@@ -1678,10 +1686,10 @@ pinlane_status pinlane_device_buffer_alloc(const pinlane_device *device,
  *   elsewhere, with `pinlane_foreign_begin` for example.
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_borrow(const pinlane_device *device,
+pinlane_status pinlane_device_buffer_borrow(const struct pinlane_device *device,
                                             void *pointer,
                                             size_t bytes,
-                                            pinlane_device_buffer **buffer);
+                                            struct pinlane_device_buffer **buffer);
 
 /**
  * Writes the device address of the buffer to `pointer`, for the caller's own kernels, even while
@@ -1695,7 +1703,7 @@ pinlane_status pinlane_device_buffer_borrow(const pinlane_device *device,
  *
  * - `pointer` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_address(const pinlane_device_buffer *buffer,
+pinlane_status pinlane_device_buffer_address(const struct pinlane_device_buffer *buffer,
                                              void **pointer);
 
 /**
@@ -1707,7 +1715,8 @@ pinlane_status pinlane_device_buffer_address(const pinlane_device_buffer *buffer
  *
  * - `bytes` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_size(const pinlane_device_buffer *buffer, size_t *bytes);
+pinlane_status pinlane_device_buffer_size(const struct pinlane_device_buffer *buffer,
+                                          size_t *bytes);
 
 /**
  * Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
@@ -1716,8 +1725,8 @@ pinlane_status pinlane_device_buffer_size(const pinlane_device_buffer *buffer, s
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
-pinlane_status pinlane_device_buffer_acquire(pinlane_device_buffer *buffer,
-                                             const pinlane_stream *stream);
+pinlane_status pinlane_device_buffer_acquire(struct pinlane_device_buffer *buffer,
+                                             const struct pinlane_stream *stream);
 
 /**
  * Tells the buffer that the caller's own work on `stream` reads or writes it. Everything on the
@@ -1727,8 +1736,8 @@ pinlane_status pinlane_device_buffer_acquire(pinlane_device_buffer *buffer,
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
-pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
-                                                const pinlane_stream *stream);
+pinlane_status pinlane_device_buffer_record_use(struct pinlane_device_buffer *buffer,
+                                                const struct pinlane_stream *stream);
 
 /**
  * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
@@ -1737,7 +1746,7 @@ pinlane_status pinlane_device_buffer_record_use(pinlane_device_buffer *buffer,
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
-pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
+pinlane_status pinlane_device_buffer_free(struct pinlane_device_buffer *buffer);
 
 /**
  * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
@@ -1760,8 +1769,8 @@ pinlane_status pinlane_device_buffer_free(pinlane_device_buffer *buffer);
  *   arrays have `ndim` elements.
  * - `tensor` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_into_dlpack(pinlane_buffer *buffer,
-                                          const pinlane_dlpack_options *options,
+pinlane_status pinlane_buffer_into_dlpack(struct pinlane_buffer *buffer,
+                                          const struct pinlane_dlpack_options *options,
                                           struct DLManagedTensorVersioned **tensor);
 
 /**
@@ -1781,8 +1790,8 @@ pinlane_status pinlane_buffer_into_dlpack(pinlane_buffer *buffer,
  *
  * - As for `pinlane_buffer_into_dlpack`.
  */
-pinlane_status pinlane_device_buffer_into_dlpack(pinlane_device_buffer *buffer,
-                                                 const pinlane_dlpack_options *options,
+pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *buffer,
+                                                 const struct pinlane_dlpack_options *options,
                                                  struct DLManagedTensorVersioned **tensor);
 
 /**
@@ -1805,9 +1814,9 @@ pinlane_status pinlane_device_buffer_into_dlpack(pinlane_device_buffer *buffer,
  *   page-locked for all devices.
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_buffer_from_dlpack(const pinlane_device *device,
+pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
                                           struct DLManagedTensorVersioned *tensor,
-                                          pinlane_buffer **buffer);
+                                          struct pinlane_buffer **buffer);
 
 /**
  * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
@@ -1827,9 +1836,9 @@ pinlane_status pinlane_buffer_from_dlpack(const pinlane_device *device,
  *   until that is called nobody else uses the memory.
  * - `buffer` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_from_dlpack(const pinlane_stream *stream,
+pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *stream,
                                                  struct DLManagedTensorVersioned *tensor,
-                                                 pinlane_device_buffer **buffer);
+                                                 struct pinlane_device_buffer **buffer);
 
 /**
  * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
@@ -1874,8 +1883,8 @@ pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `devices` is NULL or points to an array of `count` elements.
  */
-pinlane_status pinlane_emulator_create(const pinlane_emulator_options *options,
-                                       pinlane_device **devices,
+pinlane_status pinlane_emulator_create(const struct pinlane_emulator_options *options,
+                                       struct pinlane_device **devices,
                                        int32_t count);
 
 /**
@@ -1889,8 +1898,8 @@ pinlane_status pinlane_emulator_create(const pinlane_emulator_options *options,
  *
  * - `emulator` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_emulator(const pinlane_device *device,
-                                       pinlane_emulator **emulator);
+pinlane_status pinlane_device_emulator(const struct pinlane_device *device,
+                                       struct pinlane_emulator **emulator);
 
 /**
  * Opens device number `ordinal` of the machine, again or after it was freed, and writes it to
@@ -1905,16 +1914,16 @@ pinlane_status pinlane_device_emulator(const pinlane_device *device,
  *
  * - `device` is NULL or points to a variable.
  */
-pinlane_status pinlane_emulator_open(const pinlane_emulator *emulator,
+pinlane_status pinlane_emulator_open(const struct pinlane_emulator *emulator,
                                      int32_t ordinal,
-                                     pinlane_device **device);
+                                     struct pinlane_device **device);
 
 /**
  * Frees the handle; NULL is a no-op. The machine lives as long as what was made on it.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
  */
-pinlane_status pinlane_emulator_free(pinlane_emulator *emulator);
+pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
 
 /**
  * Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
@@ -1929,8 +1938,8 @@ pinlane_status pinlane_emulator_free(pinlane_emulator *emulator);
  *
  * - `usage` is NULL or points to a struct whose `size` member is set and right.
  */
-pinlane_status pinlane_emulator_get_usage(const pinlane_emulator *emulator,
-                                          pinlane_emulator_usage *usage);
+pinlane_status pinlane_emulator_get_usage(const struct pinlane_emulator *emulator,
+                                          struct pinlane_emulator_usage *usage);
 
 /**
  * Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
@@ -1943,7 +1952,7 @@ pinlane_status pinlane_emulator_get_usage(const pinlane_emulator *emulator,
  *
  * - `count` is NULL or points to a variable.
  */
-pinlane_status pinlane_emulator_finding_count(const pinlane_emulator *emulator,
+pinlane_status pinlane_emulator_finding_count(const struct pinlane_emulator *emulator,
                                               size_t *count);
 
 /**
@@ -1961,7 +1970,7 @@ pinlane_status pinlane_emulator_finding_count(const pinlane_emulator *emulator,
  * - `buffer` is NULL or points to `capacity` bytes.
  * - `needed` is NULL or points to a variable.
  */
-pinlane_status pinlane_emulator_finding(const pinlane_emulator *emulator,
+pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
                                         size_t index,
                                         char *buffer,
                                         size_t capacity,
@@ -1991,7 +2000,7 @@ pinlane_status pinlane_emulator_finding(const pinlane_emulator *emulator,
  *
  * - `call` is NULL or points to a string.
  */
-pinlane_status pinlane_emulator_inject(const pinlane_emulator *emulator,
+pinlane_status pinlane_emulator_inject(const struct pinlane_emulator *emulator,
                                        const char *call,
                                        uint64_t nth,
                                        int32_t cuda_error,
@@ -2002,7 +2011,7 @@ pinlane_status pinlane_emulator_inject(const pinlane_emulator *emulator,
  *
  * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
  */
-pinlane_status pinlane_emulator_clear_faults(const pinlane_emulator *emulator);
+pinlane_status pinlane_emulator_clear_faults(const struct pinlane_emulator *emulator);
 
 /**
  * Writes to `count` how many calls of that name the machine's driver has had, those that failed
@@ -2016,7 +2025,7 @@ pinlane_status pinlane_emulator_clear_faults(const pinlane_emulator *emulator);
  * - `call` is NULL or points to a string.
  * - `count` is NULL or points to a variable.
  */
-pinlane_status pinlane_emulator_calls(const pinlane_emulator *emulator,
+pinlane_status pinlane_emulator_calls(const struct pinlane_emulator *emulator,
                                       const char *call,
                                       uint64_t *count);
 
@@ -2030,7 +2039,7 @@ pinlane_status pinlane_emulator_calls(const pinlane_emulator *emulator,
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
  * if the machine has no such device; `UNSUPPORTED` in a build without the emulated device.
  */
-pinlane_status pinlane_emulator_lose_device(const pinlane_emulator *emulator,
+pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emulator,
                                             int32_t ordinal,
                                             int32_t cuda_error);
 
@@ -2041,14 +2050,14 @@ pinlane_status pinlane_emulator_lose_device(const pinlane_emulator *emulator,
  * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
  * emulated device; `CUDA` for a borrowed stream that does not exist.
  */
-pinlane_status pinlane_emulator_stall(const pinlane_stream *stream);
+pinlane_status pinlane_emulator_stall(const struct pinlane_stream *stream);
 
 /**
  * Lets a stream go on that `pinlane_emulator_stall` holds up.
  *
  * Statuses: as for `pinlane_emulator_stall`.
  */
-pinlane_status pinlane_emulator_release(const pinlane_stream *stream);
+pinlane_status pinlane_emulator_release(const struct pinlane_stream *stream);
 
 /**
  * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
@@ -2057,7 +2066,7 @@ pinlane_status pinlane_emulator_release(const pinlane_stream *stream);
  * Statuses: as for `pinlane_emulator_stall`; `CUDA` for the legacy default stream, and if the
  * stream is being captured.
  */
-pinlane_status pinlane_emulator_begin_capture(const pinlane_stream *stream);
+pinlane_status pinlane_emulator_begin_capture(const struct pinlane_stream *stream);
 
 /**
  * Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
@@ -2071,7 +2080,8 @@ pinlane_status pinlane_emulator_begin_capture(const pinlane_stream *stream);
  *
  * - `operations` is NULL or points to a variable.
  */
-pinlane_status pinlane_emulator_end_capture(const pinlane_stream *stream, size_t *operations);
+pinlane_status pinlane_emulator_end_capture(const struct pinlane_stream *stream,
+                                            size_t *operations);
 
 /**
  * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
@@ -2085,7 +2095,7 @@ pinlane_status pinlane_emulator_end_capture(const pinlane_stream *stream, size_t
  *
  * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
  */
-pinlane_status pinlane_stream_wait_event(const pinlane_stream *stream, void *cuda_event);
+pinlane_status pinlane_stream_wait_event(const struct pinlane_stream *stream, void *cuda_event);
 
 /**
  * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
@@ -2097,7 +2107,8 @@ pinlane_status pinlane_stream_wait_event(const pinlane_stream *stream, void *cud
  *
  * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
  */
-pinlane_status pinlane_stream_record_event(const pinlane_stream *stream, void *cuda_event);
+pinlane_status pinlane_stream_record_event(const struct pinlane_stream *stream,
+                                           void *cuda_event);
 
 /**
  * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
@@ -2118,7 +2129,7 @@ pinlane_status pinlane_stream_record_event(const pinlane_stream *stream, void *c
  */
 pinlane_status pinlane_file_open(const char *path,
                                  uint32_t flags,
-                                 pinlane_file **file);
+                                 struct pinlane_file **file);
 
 /**
  * Writes the present size of the file, in bytes, to `bytes`.
@@ -2129,7 +2140,7 @@ pinlane_status pinlane_file_open(const char *path,
  *
  * - `bytes` is NULL or points to a variable.
  */
-pinlane_status pinlane_file_size(const pinlane_file *file, uint64_t *bytes);
+pinlane_status pinlane_file_size(const struct pinlane_file *file, uint64_t *bytes);
 
 /**
  * Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Several
@@ -2140,9 +2151,9 @@ pinlane_status pinlane_file_size(const pinlane_file *file, uint64_t *bytes);
  * or the buffer does not have: nothing was read. `IO` if the file ends early or cannot be read:
  * the contents of the buffer are unspecified.
  */
-pinlane_status pinlane_file_read(const pinlane_file *file,
+pinlane_status pinlane_file_read(const struct pinlane_file *file,
                                  uint64_t offset,
-                                 pinlane_buffer *buffer,
+                                 struct pinlane_buffer *buffer,
                                  size_t buffer_offset,
                                  size_t bytes);
 
@@ -2151,7 +2162,7 @@ pinlane_status pinlane_file_read(const pinlane_file *file,
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a file.
  */
-pinlane_status pinlane_file_free(pinlane_file *file);
+pinlane_status pinlane_file_free(struct pinlane_file *file);
 
 /**
  * Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until
@@ -2168,12 +2179,12 @@ pinlane_status pinlane_file_free(pinlane_file *file);
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_upload_file(const pinlane_stream *stream,
-                                   const pinlane_file *file,
+pinlane_status pinlane_upload_file(const struct pinlane_stream *stream,
+                                   const struct pinlane_file *file,
                                    uint64_t offset,
                                    void *device_pointer,
                                    size_t bytes,
-                                   pinlane_ticket **ticket);
+                                   struct pinlane_ticket **ticket);
 
 /**
  * As `pinlane_upload_file`, to `destination` from `destination_offset` on. Also ordered after
@@ -2185,13 +2196,13 @@ pinlane_status pinlane_upload_file(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_upload_file(const pinlane_stream *stream,
-                                                 const pinlane_file *file,
+pinlane_status pinlane_device_buffer_upload_file(const struct pinlane_stream *stream,
+                                                 const struct pinlane_file *file,
                                                  uint64_t offset,
-                                                 pinlane_device_buffer *destination,
+                                                 struct pinlane_device_buffer *destination,
                                                  size_t destination_offset,
                                                  size_t bytes,
-                                                 pinlane_ticket **ticket);
+                                                 struct pinlane_ticket **ticket);
 
 /**
  * Copies `count` ranges of the file to device memory, as one job: the device need not wait between
@@ -2209,11 +2220,11 @@ pinlane_status pinlane_device_buffer_upload_file(const pinlane_stream *stream,
  *   the copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
-                                          const pinlane_file *file,
-                                          const pinlane_file_range *ranges,
+pinlane_status pinlane_upload_file_ranges(const struct pinlane_stream *stream,
+                                          const struct pinlane_file *file,
+                                          const struct pinlane_file_range *ranges,
                                           size_t count,
-                                          pinlane_ticket **ticket);
+                                          struct pinlane_ticket **ticket);
 
 /**
  * Begins the caller's own work (a kernel, cuBLAS, NCCL, ...) on `stream`, which uses the `count`
@@ -2237,10 +2248,10 @@ pinlane_status pinlane_upload_file_ranges(const pinlane_stream *stream,
  * - `uses` is NULL or points to an array of `count` elements.
  * - `foreign` is NULL or points to a variable.
  */
-pinlane_status pinlane_foreign_begin(const pinlane_stream *stream,
-                                     const pinlane_use *uses,
+pinlane_status pinlane_foreign_begin(const struct pinlane_stream *stream,
+                                     const struct pinlane_use *uses,
                                      size_t count,
-                                     pinlane_foreign **foreign);
+                                     struct pinlane_foreign **foreign);
 
 /**
  * Ends what `pinlane_foreign_begin` began: everything on the stream now counts as a use of the
@@ -2256,8 +2267,8 @@ pinlane_status pinlane_foreign_begin(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_foreign_end(pinlane_foreign *foreign,
-                                   pinlane_ticket **ticket);
+pinlane_status pinlane_foreign_end(struct pinlane_foreign *foreign,
+                                   struct pinlane_ticket **ticket);
 
 /**
  * Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
@@ -2278,10 +2289,10 @@ pinlane_status pinlane_foreign_end(pinlane_foreign *foreign,
  * - `function` may be called with `user`, on any thread, and does not unwind.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_launch_host(const pinlane_stream *stream,
+pinlane_status pinlane_stream_launch_host(const struct pinlane_stream *stream,
                                           pinlane_host_function function,
                                           void *user,
-                                          pinlane_ticket **ticket);
+                                          struct pinlane_ticket **ticket);
 
 /**
  * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
@@ -2296,9 +2307,9 @@ pinlane_status pinlane_stream_launch_host(const pinlane_stream *stream,
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `pool` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_create(const pinlane_device *device,
-                                   const pinlane_pool_options *options,
-                                   pinlane_pool **pool);
+pinlane_status pinlane_pool_create(const struct pinlane_device *device,
+                                   const struct pinlane_pool_options *options,
+                                   struct pinlane_pool **pool);
 
 /**
  * Writes another handle of the same pool to `clone`. The caller frees it with `pinlane_pool_free`.
@@ -2310,8 +2321,8 @@ pinlane_status pinlane_pool_create(const pinlane_device *device,
  *
  * - `clone` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_clone(const pinlane_pool *pool,
-                                  pinlane_pool **clone);
+pinlane_status pinlane_pool_clone(const struct pinlane_pool *pool,
+                                  struct pinlane_pool **clone);
 
 /**
  * Writes 1 to `same` if both handles are of one pool, else 0.
@@ -2322,13 +2333,13 @@ pinlane_status pinlane_pool_clone(const pinlane_pool *pool,
  *
  * - `same` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_is_same(const pinlane_pool *pool,
-                                    const pinlane_pool *other,
+pinlane_status pinlane_pool_is_same(const struct pinlane_pool *pool,
+                                    const struct pinlane_pool *other,
                                     int32_t *same);
 
 /**
- * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth of
- * the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+ * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth
+ * of the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
  *
  * Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
  *
@@ -2352,7 +2363,7 @@ pinlane_status pinlane_pool_block_bytes(size_t bytes,
  *
  * - `released_bytes` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_trim(const pinlane_pool *pool,
+pinlane_status pinlane_pool_trim(const struct pinlane_pool *pool,
                                  size_t keep_bytes,
                                  size_t *released_bytes);
 
@@ -2375,7 +2386,7 @@ pinlane_status pinlane_pool_trim(const pinlane_pool *pool,
  *
  * - `memory` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_allocate(const pinlane_pool *pool,
+pinlane_status pinlane_pool_allocate(const struct pinlane_pool *pool,
                                      size_t bytes,
                                      size_t alignment,
                                      void **memory);
@@ -2389,7 +2400,7 @@ pinlane_status pinlane_pool_allocate(const pinlane_pool *pool,
  *
  * - `memory` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_allocate_timeout(const pinlane_pool *pool,
+pinlane_status pinlane_pool_allocate_timeout(const struct pinlane_pool *pool,
                                              size_t bytes,
                                              size_t alignment,
                                              uint64_t microseconds,
@@ -2409,7 +2420,7 @@ pinlane_status pinlane_pool_allocate_timeout(const pinlane_pool *pool,
  *
  * - Nobody uses the memory any more.
  */
-pinlane_status pinlane_pool_deallocate(const pinlane_pool *pool,
+pinlane_status pinlane_pool_deallocate(const struct pinlane_pool *pool,
                                        void *memory);
 
 /**
@@ -2425,9 +2436,9 @@ pinlane_status pinlane_pool_deallocate(const pinlane_pool *pool,
  * another thread makes the same call; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
-pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
+pinlane_status pinlane_pool_record_use(const struct pinlane_pool *pool,
                                        const void *memory,
-                                       const pinlane_stream *stream);
+                                       const struct pinlane_stream *stream);
 
 /**
  * Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
@@ -2437,7 +2448,7 @@ pinlane_status pinlane_pool_record_use(const pinlane_pool *pool,
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
  */
-pinlane_status pinlane_pool_free(pinlane_pool *pool);
+pinlane_status pinlane_pool_free(struct pinlane_pool *pool);
 
 /**
  * Writes the pool's statistics to `stats`, whose `size` member must be set. Takes a short lock.
@@ -2449,7 +2460,8 @@ pinlane_status pinlane_pool_free(pinlane_pool *pool);
  *
  * - `stats` is NULL or points to a struct whose `size` member is set and right.
  */
-pinlane_status pinlane_pool_get_stats(const pinlane_pool *pool, pinlane_pool_stats *stats);
+pinlane_status pinlane_pool_get_stats(const struct pinlane_pool *pool,
+                                      struct pinlane_pool_stats *stats);
 
 /**
  * Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and
@@ -2464,8 +2476,8 @@ pinlane_status pinlane_pool_get_stats(const pinlane_pool *pool, pinlane_pool_sta
  * - `classes` is NULL or points to an array of `capacity` elements.
  * - `count` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
-                                            pinlane_class_stats *classes,
+pinlane_status pinlane_pool_get_class_stats(const struct pinlane_pool *pool,
+                                            struct pinlane_class_stats *classes,
                                             size_t capacity,
                                             size_t *count);
 
@@ -2490,7 +2502,7 @@ pinlane_status pinlane_pool_get_class_stats(const pinlane_pool *pool,
  * - `buffer` is NULL or points to `capacity` bytes.
  * - `needed` is NULL or points to a variable.
  */
-pinlane_status pinlane_pool_stats_text(const pinlane_pool *pool,
+pinlane_status pinlane_pool_stats_text(const struct pinlane_pool *pool,
                                        int32_t format,
                                        const char *name,
                                        char *buffer,
@@ -2519,11 +2531,11 @@ pinlane_status pinlane_pool_stats_text(const pinlane_pool *pool,
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `prefetch` is NULL or points to a variable.
  */
-pinlane_status pinlane_prefetch_create(const pinlane_pool *pool,
-                                       const pinlane_stream *stream,
-                                       const pinlane_producer *producer,
-                                       const pinlane_prefetch_options *options,
-                                       pinlane_prefetch **prefetch);
+pinlane_status pinlane_prefetch_create(const struct pinlane_pool *pool,
+                                       const struct pinlane_stream *stream,
+                                       const struct pinlane_producer *producer,
+                                       const struct pinlane_prefetch_options *options,
+                                       struct pinlane_prefetch **prefetch);
 
 /**
  * Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
@@ -2547,8 +2559,8 @@ pinlane_status pinlane_prefetch_create(const pinlane_pool *pool,
  *
  * - `batch` is NULL or points to a variable.
  */
-pinlane_status pinlane_prefetch_next(const pinlane_prefetch *prefetch,
-                                     pinlane_device_buffer **batch);
+pinlane_status pinlane_prefetch_next(const struct pinlane_prefetch *prefetch,
+                                     struct pinlane_device_buffer **batch);
 
 /**
  * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
@@ -2558,9 +2570,9 @@ pinlane_status pinlane_prefetch_next(const pinlane_prefetch *prefetch,
  *
  * - `batch` is NULL or points to a variable.
  */
-pinlane_status pinlane_prefetch_next_timeout(const pinlane_prefetch *prefetch,
+pinlane_status pinlane_prefetch_next_timeout(const struct pinlane_prefetch *prefetch,
                                              uint64_t microseconds,
-                                             pinlane_device_buffer **batch);
+                                             struct pinlane_device_buffer **batch);
 
 /**
  * As `pinlane_prefetch_next`, but gives the batch to `prefetched`, with `user`, when it is on its
@@ -2578,10 +2590,10 @@ pinlane_status pinlane_prefetch_next_timeout(const pinlane_prefetch *prefetch,
  * - `prefetched` may be called with `user`, on any thread, and does not unwind.
  * - `request` is NULL or points to a variable.
  */
-pinlane_status pinlane_prefetch_next_async(const pinlane_prefetch *prefetch,
+pinlane_status pinlane_prefetch_next_async(const struct pinlane_prefetch *prefetch,
                                            pinlane_prefetched prefetched,
                                            void *user,
-                                           pinlane_request **request);
+                                           struct pinlane_request **request);
 
 /**
  * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
@@ -2594,8 +2606,8 @@ pinlane_status pinlane_prefetch_next_async(const pinlane_prefetch *prefetch,
  *
  * - `progress` is NULL or points to a struct whose `size` member is set and right.
  */
-pinlane_status pinlane_prefetch_get_progress(const pinlane_prefetch *prefetch,
-                                             pinlane_prefetch_progress *progress);
+pinlane_status pinlane_prefetch_get_progress(const struct pinlane_prefetch *prefetch,
+                                             struct pinlane_prefetch_progress *progress);
 
 /**
  * Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
@@ -2607,7 +2619,7 @@ pinlane_status pinlane_prefetch_get_progress(const pinlane_prefetch *prefetch,
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
  * a function of the prefetch's own producer, or inside a host function: nothing has happened.
  */
-pinlane_status pinlane_prefetch_free(pinlane_prefetch *prefetch);
+pinlane_status pinlane_prefetch_free(struct pinlane_prefetch *prefetch);
 
 /**
  * Writes the batch's place in the order in which the producer began them, from 0, to `index`.
@@ -2619,7 +2631,8 @@ pinlane_status pinlane_prefetch_free(pinlane_prefetch *prefetch);
  *
  * - `index` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch, uint64_t *index);
+pinlane_status pinlane_device_batch_index(const struct pinlane_device_buffer *batch,
+                                          uint64_t *index);
 
 /**
  * Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
@@ -2631,8 +2644,8 @@ pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch, ui
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_batch_ticket(const pinlane_device_buffer *batch,
-                                           pinlane_ticket **ticket);
+pinlane_status pinlane_device_batch_ticket(const struct pinlane_device_buffer *batch,
+                                           struct pinlane_ticket **ticket);
 
 /**
  * Writes the number of the batch's slices to `count`.
@@ -2643,7 +2656,8 @@ pinlane_status pinlane_device_batch_ticket(const pinlane_device_buffer *batch,
  *
  * - `count` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_batch_count(const pinlane_device_buffer *batch, size_t *count);
+pinlane_status pinlane_device_batch_count(const struct pinlane_device_buffer *batch,
+                                          size_t *count);
 
 /**
  * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
@@ -2659,7 +2673,7 @@ pinlane_status pinlane_device_batch_count(const pinlane_device_buffer *batch, si
  * - `buffer` is NULL or points to `capacity` bytes.
  * - `needed` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_batch_name(const pinlane_device_buffer *batch,
+pinlane_status pinlane_device_batch_name(const struct pinlane_device_buffer *batch,
                                          size_t number,
                                          char *buffer,
                                          size_t capacity,
@@ -2677,7 +2691,7 @@ pinlane_status pinlane_device_batch_name(const pinlane_device_buffer *batch,
  * - `name` is NULL or points to a string.
  * - `offset` and `bytes` are each NULL or point to a variable.
  */
-pinlane_status pinlane_device_batch_slice(const pinlane_device_buffer *batch,
+pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *batch,
                                           const char *name,
                                           size_t *offset,
                                           size_t *bytes);
@@ -2688,14 +2702,14 @@ pinlane_status pinlane_device_batch_slice(const pinlane_device_buffer *batch,
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
  */
-pinlane_status pinlane_request_cancel(const pinlane_request *request);
+pinlane_status pinlane_request_cancel(const struct pinlane_request *request);
 
 /**
  * Frees the handle; NULL is a no-op. The request goes on, and its callback is called.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
  */
-pinlane_status pinlane_request_free(pinlane_request *request);
+pinlane_status pinlane_request_free(struct pinlane_request *request);
 
 /**
  * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
@@ -2721,11 +2735,11 @@ pinlane_status pinlane_request_free(pinlane_request *request);
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
+pinlane_status pinlane_upload_slice(const struct pinlane_stream *stream,
                                     const void *src,
                                     void *device_pointer,
                                     size_t bytes,
-                                    pinlane_ticket **ticket);
+                                    struct pinlane_ticket **ticket);
 
 /**
  * Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
@@ -2741,7 +2755,7 @@ pinlane_status pinlane_upload_slice(const pinlane_stream *stream,
  * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
  *   returns.
  */
-pinlane_status pinlane_download_slice(const pinlane_stream *stream,
+pinlane_status pinlane_download_slice(const struct pinlane_stream *stream,
                                       const void *device_pointer,
                                       void *dst,
                                       size_t bytes);
@@ -2758,12 +2772,12 @@ pinlane_status pinlane_download_slice(const pinlane_stream *stream,
  * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_upload_slice(const pinlane_stream *stream,
+pinlane_status pinlane_device_buffer_upload_slice(const struct pinlane_stream *stream,
                                                   const void *src,
-                                                  pinlane_device_buffer *destination,
+                                                  struct pinlane_device_buffer *destination,
                                                   size_t destination_offset,
                                                   size_t bytes,
-                                                  pinlane_ticket **ticket);
+                                                  struct pinlane_ticket **ticket);
 
 /**
  * As `pinlane_download_slice`, from `source` from `source_offset` on. Also ordered after
@@ -2776,8 +2790,8 @@ pinlane_status pinlane_device_buffer_upload_slice(const pinlane_stream *stream,
  * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
  *   returns.
  */
-pinlane_status pinlane_device_buffer_download_slice(const pinlane_stream *stream,
-                                                    const pinlane_device_buffer *source,
+pinlane_status pinlane_device_buffer_download_slice(const struct pinlane_stream *stream,
+                                                    const struct pinlane_device_buffer *source,
                                                     size_t source_offset,
                                                     void *dst,
                                                     size_t bytes);
@@ -2806,11 +2820,11 @@ pinlane_status pinlane_device_buffer_download_slice(const pinlane_stream *stream
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_upload_pinned(const pinlane_stream *stream,
+pinlane_status pinlane_upload_pinned(const struct pinlane_stream *stream,
                                      const void *src,
                                      void *device_pointer,
                                      size_t bytes,
-                                     pinlane_ticket **ticket);
+                                     struct pinlane_ticket **ticket);
 
 /**
  * Copies `bytes` from the caller's own device memory to memory of a pool, from `dst` on. Does not
@@ -2828,11 +2842,11 @@ pinlane_status pinlane_upload_pinned(const pinlane_stream *stream,
  * - Nobody accesses them until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_download_pinned(const pinlane_stream *stream,
+pinlane_status pinlane_download_pinned(const struct pinlane_stream *stream,
                                        const void *device_pointer,
                                        void *dst,
                                        size_t bytes,
-                                       pinlane_ticket **ticket);
+                                       struct pinlane_ticket **ticket);
 
 /**
  * As `pinlane_upload_pinned`, to `destination` from `destination_offset` on. Also ordered after
@@ -2847,12 +2861,12 @@ pinlane_status pinlane_download_pinned(const pinlane_stream *stream,
  * - Nobody writes to them until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_upload_pinned(const pinlane_stream *stream,
+pinlane_status pinlane_device_buffer_upload_pinned(const struct pinlane_stream *stream,
                                                    const void *src,
-                                                   pinlane_device_buffer *destination,
+                                                   struct pinlane_device_buffer *destination,
                                                    size_t destination_offset,
                                                    size_t bytes,
-                                                   pinlane_ticket **ticket);
+                                                   struct pinlane_ticket **ticket);
 
 /**
  * As `pinlane_download_pinned`, from `source` from `source_offset` on. Also ordered after
@@ -2866,12 +2880,12 @@ pinlane_status pinlane_device_buffer_upload_pinned(const pinlane_stream *stream,
  * - Nobody accesses them until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_download_pinned(const pinlane_stream *stream,
-                                                     const pinlane_device_buffer *source,
+pinlane_status pinlane_device_buffer_download_pinned(const struct pinlane_stream *stream,
+                                                     const struct pinlane_device_buffer *source,
                                                      size_t source_offset,
                                                      void *dst,
                                                      size_t bytes,
-                                                     pinlane_ticket **ticket);
+                                                     struct pinlane_ticket **ticket);
 
 /**
  * Sets how copies of pageable memory are staged on `device`, for all its handles. Call it right
@@ -2886,8 +2900,8 @@ pinlane_status pinlane_device_buffer_download_pinned(const pinlane_stream *strea
  *
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  */
-pinlane_status pinlane_device_set_staging(const pinlane_device *device,
-                                          const pinlane_staging_options *options);
+pinlane_status pinlane_device_set_staging(const struct pinlane_device *device,
+                                          const struct pinlane_staging_options *options);
 
 /**
  * Makes this the copy team of the process, which all devices share. Running copies end with the
@@ -2902,7 +2916,7 @@ pinlane_status pinlane_device_set_staging(const pinlane_device *device,
  * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
  *   `cores` is NULL or points to an array of `core_count` elements.
  */
-pinlane_status pinlane_copy_team_install(const pinlane_copy_team_options *options);
+pinlane_status pinlane_copy_team_install(const struct pinlane_copy_team_options *options);
 
 /**
  * The message of this thread's last pinlane call that failed: which call, what was found, what to
@@ -2960,9 +2974,9 @@ uint32_t pinlane_version(void);
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `stream` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_create(const pinlane_device *device,
-                                     const pinlane_stream_options *options,
-                                     pinlane_stream **stream);
+pinlane_status pinlane_stream_create(const struct pinlane_device *device,
+                                     const struct pinlane_stream_options *options,
+                                     struct pinlane_stream **stream);
 
 /**
  * Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`. The caller frees
@@ -2979,9 +2993,9 @@ pinlane_status pinlane_stream_create(const pinlane_device *device,
  * - `cuda_stream` is a stream of this device and of the CUDA runtime that pinlane is linked with.
  * - `stream` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_borrow(const pinlane_device *device,
+pinlane_status pinlane_stream_borrow(const struct pinlane_device *device,
                                      void *cuda_stream,
-                                     pinlane_stream **stream);
+                                     struct pinlane_stream **stream);
 
 /**
  * Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed.
@@ -2992,7 +3006,7 @@ pinlane_status pinlane_stream_borrow(const pinlane_device *device,
  *
  * - `cuda_stream` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_native(const pinlane_stream *stream, void **cuda_stream);
+pinlane_status pinlane_stream_native(const struct pinlane_stream *stream, void **cuda_stream);
 
 /**
  * Writes the number of the device that the stream belongs to to `ordinal`.
@@ -3003,7 +3017,8 @@ pinlane_status pinlane_stream_native(const pinlane_stream *stream, void **cuda_s
  *
  * - `ordinal` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_device_ordinal(const pinlane_stream *stream, int32_t *ordinal);
+pinlane_status pinlane_stream_device_ordinal(const struct pinlane_stream *stream,
+                                             int32_t *ordinal);
 
 /**
  * Blocks until everything that was enqueued on the stream before the call is complete.
@@ -3011,7 +3026,7 @@ pinlane_status pinlane_stream_device_ordinal(const pinlane_stream *stream, int32
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
  * device.
  */
-pinlane_status pinlane_stream_synchronize(const pinlane_stream *stream);
+pinlane_status pinlane_stream_synchronize(const struct pinlane_stream *stream);
 
 /**
  * Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
@@ -3023,7 +3038,8 @@ pinlane_status pinlane_stream_synchronize(const pinlane_stream *stream);
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_record(const pinlane_stream *stream, pinlane_ticket **ticket);
+pinlane_status pinlane_stream_record(const struct pinlane_stream *stream,
+                                     struct pinlane_ticket **ticket);
 
 /**
  * Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
@@ -3032,8 +3048,8 @@ pinlane_status pinlane_stream_record(const pinlane_stream *stream, pinlane_ticke
  * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`.
  */
-pinlane_status pinlane_stream_wait(const pinlane_stream *stream,
-                                   const pinlane_ticket *ticket);
+pinlane_status pinlane_stream_wait(const struct pinlane_stream *stream,
+                                   const struct pinlane_ticket *ticket);
 
 /**
  * Keeps the stream busy for about `nanoseconds` of device time, at most 10 s, for tests and
@@ -3046,9 +3062,9 @@ pinlane_status pinlane_stream_wait(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_stream_busy(const pinlane_stream *stream,
+pinlane_status pinlane_stream_busy(const struct pinlane_stream *stream,
                                    uint64_t nanoseconds,
-                                   pinlane_ticket **ticket);
+                                   struct pinlane_ticket **ticket);
 
 /**
  * Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,
@@ -3056,20 +3072,21 @@ pinlane_status pinlane_stream_busy(const pinlane_stream *stream,
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
  */
-pinlane_status pinlane_stream_free(pinlane_stream *stream);
+pinlane_status pinlane_stream_free(struct pinlane_stream *stream);
 
 /**
  * Blocks until the operation is complete. Its effects are then visible to the calling thread.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, or the error of the operation or the device.
  */
-pinlane_status pinlane_ticket_wait(const pinlane_ticket *ticket);
+pinlane_status pinlane_ticket_wait(const struct pinlane_ticket *ticket);
 
 /**
  * As `pinlane_ticket_wait`, but blocks for at most `microseconds`. Status `TIMED_OUT` if the
  * operation is still pending then.
  */
-pinlane_status pinlane_ticket_wait_timeout(const pinlane_ticket *ticket, uint64_t microseconds);
+pinlane_status pinlane_ticket_wait_timeout(const struct pinlane_ticket *ticket,
+                                           uint64_t microseconds);
 
 /**
  * Writes 1 to `done` if the operation is complete, 0 if it is pending. Does not block.
@@ -3080,7 +3097,7 @@ pinlane_status pinlane_ticket_wait_timeout(const pinlane_ticket *ticket, uint64_
  *
  * - `done` is NULL or points to a variable.
  */
-pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *done);
+pinlane_status pinlane_ticket_is_done(const struct pinlane_ticket *ticket, int32_t *done);
 
 /**
  * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
@@ -3097,17 +3114,17 @@ pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *don
  * - `completed` may be called with `user`, on any thread, and does not unwind.
  * - `request` is NULL or points to a variable.
  */
-pinlane_status pinlane_ticket_on_complete(const pinlane_ticket *ticket,
+pinlane_status pinlane_ticket_on_complete(const struct pinlane_ticket *ticket,
                                           pinlane_completed completed,
                                           void *user,
-                                          pinlane_request **request);
+                                          struct pinlane_request **request);
 
 /**
  * Frees the handle; NULL is a no-op. The operation continues.
  *
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a ticket.
  */
-pinlane_status pinlane_ticket_free(pinlane_ticket *ticket);
+pinlane_status pinlane_ticket_free(struct pinlane_ticket *ticket);
 
 /**
  * Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
@@ -3124,12 +3141,12 @@ pinlane_status pinlane_ticket_free(pinlane_ticket *ticket);
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_upload(const pinlane_stream *stream,
-                              const pinlane_buffer *buffer,
+pinlane_status pinlane_upload(const struct pinlane_stream *stream,
+                              const struct pinlane_buffer *buffer,
                               size_t offset,
                               void *device_pointer,
                               size_t bytes,
-                              pinlane_ticket **ticket);
+                              struct pinlane_ticket **ticket);
 
 /**
  * Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not
@@ -3144,12 +3161,12 @@ pinlane_status pinlane_upload(const pinlane_stream *stream,
  *   allocated until the copy is complete.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_download(const pinlane_stream *stream,
+pinlane_status pinlane_download(const struct pinlane_stream *stream,
                                 const void *device_pointer,
-                                pinlane_buffer *buffer,
+                                struct pinlane_buffer *buffer,
                                 size_t offset,
                                 size_t bytes,
-                                pinlane_ticket **ticket);
+                                struct pinlane_ticket **ticket);
 
 /**
  * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
@@ -3162,13 +3179,13 @@ pinlane_status pinlane_download(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_upload(const pinlane_stream *stream,
-                                            const pinlane_buffer *source,
+pinlane_status pinlane_device_buffer_upload(const struct pinlane_stream *stream,
+                                            const struct pinlane_buffer *source,
                                             size_t source_offset,
-                                            pinlane_device_buffer *destination,
+                                            struct pinlane_device_buffer *destination,
                                             size_t destination_offset,
                                             size_t bytes,
-                                            pinlane_ticket **ticket);
+                                            struct pinlane_ticket **ticket);
 
 /**
  * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
@@ -3181,13 +3198,13 @@ pinlane_status pinlane_device_buffer_upload(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_download(const pinlane_stream *stream,
-                                              const pinlane_device_buffer *source,
+pinlane_status pinlane_device_buffer_download(const struct pinlane_stream *stream,
+                                              const struct pinlane_device_buffer *source,
                                               size_t source_offset,
-                                              pinlane_buffer *destination,
+                                              struct pinlane_buffer *destination,
                                               size_t destination_offset,
                                               size_t bytes,
-                                              pinlane_ticket **ticket);
+                                              struct pinlane_ticket **ticket);
 
 /**
  * Copies `bytes` between two device buffers, of one device or of two; `stream` belongs to one of
@@ -3199,13 +3216,13 @@ pinlane_status pinlane_device_buffer_download(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_copy(const pinlane_stream *stream,
-                                          const pinlane_device_buffer *source,
+pinlane_status pinlane_device_buffer_copy(const struct pinlane_stream *stream,
+                                          const struct pinlane_device_buffer *source,
                                           size_t source_offset,
-                                          pinlane_device_buffer *destination,
+                                          struct pinlane_device_buffer *destination,
                                           size_t destination_offset,
                                           size_t bytes,
-                                          pinlane_ticket **ticket);
+                                          struct pinlane_ticket **ticket);
 
 /**
  * Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from
@@ -3220,13 +3237,13 @@ pinlane_status pinlane_device_buffer_copy(const pinlane_stream *stream,
  * - `pattern` is NULL or points to `pattern_bytes` bytes.
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_fill(const pinlane_stream *stream,
-                                          pinlane_device_buffer *buffer,
+pinlane_status pinlane_device_buffer_fill(const struct pinlane_stream *stream,
+                                          struct pinlane_device_buffer *buffer,
                                           size_t offset,
                                           size_t bytes,
                                           const void *pattern,
                                           size_t pattern_bytes,
-                                          pinlane_ticket **ticket);
+                                          struct pinlane_ticket **ticket);
 
 /**
  * Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum`
@@ -3241,13 +3258,13 @@ pinlane_status pinlane_device_buffer_fill(const pinlane_stream *stream,
  *
  * - `ticket` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_buffer_checksum(const pinlane_stream *stream,
-                                              const pinlane_device_buffer *buffer,
+pinlane_status pinlane_device_buffer_checksum(const struct pinlane_stream *stream,
+                                              const struct pinlane_device_buffer *buffer,
                                               size_t offset,
                                               size_t bytes,
-                                              pinlane_device_buffer *sum,
+                                              struct pinlane_device_buffer *sum,
                                               size_t sum_offset,
-                                              pinlane_ticket **ticket);
+                                              struct pinlane_ticket **ticket);
 
 /**
  * Writes the 64-bit checksum of the `bytes` bytes at `data`, in host memory, to `sum`. Runs on the
