@@ -102,7 +102,7 @@ fn a_change_of_the_c_interface_is_noticed() {
         ("MEMBER(pinlane_copy, dst, 8, void *)", "MEMBER(pinlane_copy, removed, 8, void *)"),
         ("FUNCTION(pinlane_file_size, ", "FUNCTION(pinlane_file_size, void, "),
         ("FUNCTION(pinlane_file_size, ", "FUNCTION(pinlane_removed, "),
-        ("const pinlane_file *, uint64_t *)", "const pinlane_file *, int64_t *)"),
+        ("const struct pinlane_file *, uint64_t *)", "const struct pinlane_file *, int64_t *)"),
     ] {
         assert!(list.contains(old), "{old}");
         assert!(check(&list.replacen(old, new, 1)).is_err(), "{new}");

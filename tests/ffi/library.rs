@@ -1,7 +1,6 @@
 //! The library, static and shared, and what a program links beside it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::artifacts;
