@@ -61,8 +61,8 @@ impl Ticket {
         self.at().map_or(Ok(()), |(stream, position)| stream.wait(position))
     }
 
-    /// As [`wait`](Self::wait), but blocks for no longer than `timeout`. It asks the device again and
-    /// again, and sleeps for at most 0.2 ms in between.
+    /// As [`wait`](Self::wait), but blocks for no longer than `timeout`. It asks the device again
+    /// and again, and sleeps for at most 0.2 ms in between.
     ///
     /// # Errors
     ///

@@ -657,9 +657,9 @@ typedef struct {
  * `PINLANE_PRODUCER_INIT`.
  *
  * The functions return 0, or a code of their own when they fail: the consumer gets the status
- * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message holds
- * what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
- * `next` is called for the next batch.
+ * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
+ * holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
+ * Then `next` is called for the next batch.
  *
  * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
  * otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
@@ -1786,8 +1786,8 @@ pinlane_status pinlane_pool_is_same(const pinlane_pool *pool,
                                     int32_t *same);
 
 /**
- * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth of
- * the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+ * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth
+ * of the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
  *
  * Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
  *
@@ -1964,8 +1964,8 @@ pinlane_status pinlane_prefetch_next(const pinlane_prefetch *prefetch,
                                      pinlane_device_buffer **batch);
 
 /**
- * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no batch
- * is ready then; it is left for a later call.
+ * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
+ * batch is ready then; it is left for a later call.
  *
  * # Safety
  *
@@ -1997,9 +1997,9 @@ pinlane_status pinlane_prefetch_next_async(const pinlane_prefetch *prefetch,
                                            pinlane_request **request);
 
 /**
- * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may ask
- * at any time. The counters are read one by one: while the pipeline runs they may be of different
- * moments. Does not block.
+ * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
+ * ask at any time. The counters are read one by one: while the pipeline runs they may be of
+ * different moments. Does not block.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
  *
@@ -2025,15 +2025,14 @@ pinlane_status pinlane_prefetch_free(pinlane_prefetch *prefetch);
 /**
  * Writes the batch's place in the order in which the producer began them, from 0, to `index`.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer that
- * no prefetch gave, or `index` is NULL.
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer
+ * that no prefetch gave, or `index` is NULL.
  *
  * # Safety
  *
  * - `index` is NULL or points to a variable.
  */
-pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch,
-                                          uint64_t *index);
+pinlane_status pinlane_device_batch_index(const pinlane_device_buffer *batch, uint64_t *index);
 
 /**
  * Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
@@ -2060,10 +2059,10 @@ pinlane_status pinlane_device_batch_ticket(const pinlane_device_buffer *batch,
 pinlane_status pinlane_device_batch_count(const pinlane_device_buffer *batch, size_t *count);
 
 /**
- * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
- * A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
- * which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
- * producer described them.
+ * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
+ * NUL. A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to
+ * `needed`, which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
+ * which the producer described them.
  *
  * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
  * `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
@@ -2403,9 +2402,9 @@ pinlane_status pinlane_ticket_wait_timeout(const pinlane_ticket *ticket, uint64_
 pinlane_status pinlane_ticket_is_done(const pinlane_ticket *ticket, int32_t *done);
 
 /**
- * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does not
- * block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn, may be
- * NULL.
+ * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
+ * not block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn,
+ * may be NULL.
  *
  * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
  * it fails, `completed` is never called.

@@ -24,8 +24,9 @@
 /// - **Ownership.** The owning types are move-only. Their destructors free and never throw; a
 ///   buffer may be destroyed in the middle of a copy. A destructor blocks only for registered
 ///   memory, for a `prefetch`, and for the last owner of a pool or of its buffers. Objects keep
-///   alive what they were made from, so they may be destroyed in any order. `get()` lends the handle
-///   of the C interface, `release()` gives it up, and an explicit constructor takes one over.
+///   alive what they were made from, so they may be destroyed in any order. `get()` lends the
+///   handle of the C interface, `release()` gives it up, and an explicit constructor takes one
+///   over.
 /// - **Empty objects.** A default-constructed or moved-from object is empty: `get()` is NULL, and
 ///   calls on it fail with `PINLANE_STATUS_INVALID_HANDLE`.
 /// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,

@@ -175,8 +175,8 @@ pub unsafe extern "C" fn pinlane_pool_is_same(
     })
 }
 
-/// Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth of
-/// the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+/// Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth
+/// of the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
 ///
 /// Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
 ///

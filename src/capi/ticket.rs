@@ -83,9 +83,9 @@ pub unsafe extern "C" fn pinlane_ticket_is_done(
 pub type pinlane_completed =
     Option<unsafe extern "C" fn(user: *mut c_void, status: pinlane_status)>;
 
-/// Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does not
-/// block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn, may be
-/// NULL.
+/// Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
+/// not block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn,
+/// may be NULL.
 ///
 /// If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
 /// it fails, `completed` is never called.

@@ -79,8 +79,9 @@ impl Batches {
         self.progress.clone()
     }
 
-    /// As [`next`](Iterator::next), but blocks for no longer than `timeout`. Then the item is an error
-    /// of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch is left for a later call.
+    /// As [`next`](Iterator::next), but blocks for no longer than `timeout`. Then the item is an
+    /// error of the kind [`TimedOut`](crate::ErrorKind::TimedOut), and the batch is left for a
+    /// later call.
     ///
     /// # Panics
     ///

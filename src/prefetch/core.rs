@@ -261,8 +261,8 @@ impl Core {
         outcome
     }
 
-    /// Nobody will take anything any more: workers end, what is ready is dropped, and a consumer that
-    /// waits finds the end.
+    /// Nobody will take anything any more: workers end, what is ready is dropped, and a consumer
+    /// that waits finds the end.
     pub(super) fn stop(&self) {
         let mut state = self.state.lock();
         state.stopped = true;

@@ -153,11 +153,11 @@ public:
     return status;
   }
 
-  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It serves as
-  /// one that `alloc` gives; destroying it does not free the memory. The memory lies in one
+  /// Lends `count` elements of your own device memory, from `elements` on, to a buffer. It serves
+  /// as one that `alloc` gives; destroying it does not free the memory. The memory lies in one
   /// allocation on this device, and stays allocated until everything that was enqueued through the
-  /// buffer is complete. You order work on it that is enqueued elsewhere, with `stream::foreign` for
-  /// example.
+  /// buffer is complete. You order work on it that is enqueued elsewhere, with `stream::foreign`
+  /// for example.
   template <class T>
   [[nodiscard]] device_buffer<T> borrow_memory(T* elements, std::size_t count) const {
     pinlane_device_buffer* handle = nullptr;
@@ -380,7 +380,8 @@ private:
                                                   pinlane_buffer* handle) mutable {
           allocated(status, pinned_buffer<T>(handle, handle != nullptr ? count : 0));
         },
-        request, [&](auto... call) {
+        request,
+        [&](auto... call) {
           return pinlane_buffer_alloc_async(pool, detail::in_bytes(count, sizeof(T)), call...);
         });
   }

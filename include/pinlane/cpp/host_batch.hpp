@@ -29,7 +29,8 @@ namespace pinlane {
 /// - elements in pageable memory, such as a vector: one slice, named "0";
 /// - a tuple or a pair of such: "0", "1", ...;
 /// - a map from names to such;
-/// - an object that names its slices itself, and may have some of them filled in page-locked memory:
+/// - an object that names its slices itself, and may have some of them filled in page-locked
+///   memory:
 ///
 /// @code
 ///   struct samples {
@@ -116,9 +117,8 @@ inline constexpr bool has_visit<
 template <class Batch, class = void>
 inline constexpr bool has_fill = false;
 template <class Batch>
-inline constexpr bool
-    has_fill<Batch, std::void_t<decltype(std::declval<Batch&>().fill(std::declval<fill_block&>()))>> =
-        true;
+inline constexpr bool has_fill<
+    Batch, std::void_t<decltype(std::declval<Batch&>().fill(std::declval<fill_block&>()))>> = true;
 
 template <class Batch, class = void>
 inline constexpr bool is_map = false;
@@ -145,7 +145,8 @@ void visit(Batch& batch, batch_slices& slices) {
   }
 }
 
-/// The exceptions of a producer, each from when it was thrown until the consumer asks for its batch.
+/// The exceptions of a producer, each from when it was thrown until the consumer asks for its
+/// batch.
 class producer_failures {
 public:
   /// Calls a function of the producer. An exception becomes a code.
@@ -203,8 +204,12 @@ public:
 
   /// Its functions. They refer to this object.
   [[nodiscard]] pinlane_producer functions() noexcept {
-    return {sizeof(pinlane_producer),        this, next, describe,
-            detail::has_fill<batch> ? fill : nullptr, release};
+    return {sizeof(pinlane_producer),
+            this,
+            next,
+            describe,
+            detail::has_fill<batch> ? fill : nullptr,
+            release};
   }
 
 private:

@@ -150,10 +150,10 @@ using prefetch_progress = pinlane_prefetch_progress;
 /// @endcode
 ///
 /// - **The producer** is a function object that gives a `std::optional` of a batch, or nothing at
-///   the end. One thread at a time calls it. `host_batch.hpp` says what a batch may be. The producer
-///   and its batches are destroyed by threads of pinlane or by this object.
-/// - **Errors.** What the producer or a batch throws is thrown by the call that would have given the
-///   batch. The next call gives the next batch.
+///   the end. One thread at a time calls it. `host_batch.hpp` says what a batch may be. The
+///   producer and its batches are destroyed by threads of pinlane or by this object.
+/// - **Errors.** What the producer or a batch throws is thrown by the call that would have given
+///   the batch. The next call gives the next batch.
 /// - **The end.** The destructor waits until the producer and all batches' functions have returned.
 ///   So they may refer to what outlives this object. Device batches live on.
 /// - **Threads.** One thread at a time asks for batches.
@@ -231,8 +231,8 @@ public:
   }
 
   /// As `next`, but does not block: calls `prefetched` with a status and a `device_batch`, which is
-  /// empty unless the status is `PINLANE_STATUS_OK`. Until then other calls that ask for a batch get
-  /// `BUSY`. See `request`.
+  /// empty unless the status is `PINLANE_STATUS_OK`. Until then other calls that ask for a batch
+  /// get `BUSY`. See `request`.
   template <class Prefetched>
   request next_async(Prefetched prefetched) {
     pinlane_request* made = nullptr;

@@ -129,8 +129,8 @@ struct resume_here {
 /// What `co_await` takes: a call that is made when a coroutine awaits it.
 ///
 /// A helper thread of pinlane resumes the coroutine, or an executor does: see `resume_on`. The
-/// coroutine may keep the helper for as long as it likes: others take over. While it waits it may be
-/// destroyed, which withdraws the call; but not while it is being resumed.
+/// coroutine may keep the helper for as long as it likes: others take over. While it waits it may
+/// be destroyed, which withdraws the call; but not while it is being resumed.
 template <class Call, class Executor = detail::resume_here>
 class awaitable {
   using outcome = typename Call::outcome;

@@ -196,8 +196,8 @@ public:
   /// complete; later work of the stream waits for it. Does not block.
   ///
   /// `function` must not throw and must not wait for device work; calls of CUDA and pinlane fail in
-  /// it. It may destroy buffers, but not those of your own host memory. After an error of the device
-  /// it may never be called; what it owns then leaks. If this throws, it is not called.
+  /// it. It may destroy buffers, but not those of your own host memory. After an error of the
+  /// device it may never be called; what it owns then leaks. If this throws, it is not called.
   template <class Function>
   ticket launch_host(Function&& function) const {
     using object = std::decay_t<Function>;

@@ -27,8 +27,8 @@ fn with_batch<R>(
 
 /// Writes the batch's place in the order in which the producer began them, from 0, to `index`.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer that
-/// no prefetch gave, or `index` is NULL.
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer
+/// that no prefetch gave, or `index` is NULL.
 ///
 /// # Safety
 ///
@@ -79,10 +79,10 @@ pub unsafe extern "C" fn pinlane_device_batch_count(
         .give("pinlane_device_batch_count", || with_batch(batch, |batch| Ok(batch.names().len())))
 }
 
-/// Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating NUL.
-/// A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to `needed`,
-/// which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in which the
-/// producer described them.
+/// Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
+/// NUL. A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to
+/// `needed`, which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
+/// which the producer described them.
 ///
 /// Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
 /// `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.

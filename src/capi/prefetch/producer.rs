@@ -51,9 +51,9 @@ layout!(pinlane_host_slice: 40; data 8, element_bytes 24, reserved 32);
 /// `PINLANE_PRODUCER_INIT`.
 ///
 /// The functions return 0, or a code of their own when they fail: the consumer gets the status
-/// `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message holds
-/// what the function's last pinlane call that failed has said, or `pinlane_set_last_error`. Then
-/// `next` is called for the next batch.
+/// `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
+/// holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
+/// Then `next` is called for the next batch.
 ///
 /// The functions may call pinlane and may block. They must not unwind (by a C++ exception or
 /// otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
@@ -154,8 +154,8 @@ pub(super) struct Source(Arc<Producer>);
 impl Source {
     /// # Safety
     ///
-    /// * The functions may be called as `pinlane_producer` says until `calls` are over: with `user`,
-    ///   on any thread. They do not unwind.
+    /// * The functions may be called as `pinlane_producer` says until `calls` are over: with
+    ///   `user`, on any thread. They do not unwind.
     pub(super) unsafe fn new(functions: pinlane_producer, calls: Arc<Calls>) -> Result<Self> {
         if functions.next.is_none() || functions.describe.is_none() {
             return Err(pointer::null("the producer's next or describe"));
