@@ -73,8 +73,10 @@ fn behind_generics(header: &str) -> &str {
     header[end.map_or(0, |(at, c)| at + c.len_utf8())..].trim_start()
 }
 
+/// `Type`, or `$type` in a macro.
 fn type_of(text: &str) -> &str {
-    if text.starts_with('$') { &text[..1 + identifier(&text[1..]).len()] } else { identifier(text) }
+    let name = identifier(text.strip_prefix('$').unwrap_or(text));
+    &text[..name.len() + usize::from(text.starts_with('$'))]
 }
 
 /// The name of a trait, behind `pub`.

@@ -421,7 +421,8 @@ private:
                                                   pinlane_buffer* handle) mutable {
           allocated(status, pinned_buffer<T>(handle, handle != nullptr ? count : 0));
         },
-        request, [&](auto... call) {
+        request,
+        [&](auto... call) {
           return pinlane_buffer_alloc_async(pool, detail::in_bytes(count, sizeof(T)), call...);
         });
   }

@@ -204,8 +204,12 @@ public:
 
   /// Its functions. They refer to this object.
   [[nodiscard]] pinlane_producer functions() noexcept {
-    return {sizeof(pinlane_producer),        this, next, describe,
-            detail::has_fill<batch> ? fill : nullptr, release};
+    return {sizeof(pinlane_producer),
+            this,
+            next,
+            describe,
+            detail::has_fill<batch> ? fill : nullptr,
+            release};
   }
 
 private:

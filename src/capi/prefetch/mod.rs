@@ -3,6 +3,7 @@
 //! ```text
 //!   producer.rs   the caller's functions, as an iterator of host batches
 //!   failure.rs    what one of them returned when it failed
+//!   options.rs    structs of options and counters
 //!   mod.rs        the pipeline's handle, and the consumer's calls
 //!   batch.rs      what a device batch consists of; its handle is that of a device buffer
 //! ```
@@ -15,6 +16,7 @@
 
 mod batch;
 mod failure;
+mod options;
 mod producer;
 
 use std::ffi::c_void;
@@ -23,11 +25,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub(super) use self::failure::Failure;
+pub use self::options::{pinlane_prefetch_options, pinlane_prefetch_progress};
 pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout};
+use super::pointer::{self, Out};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
 use super::status::{boundary, pinlane_status, refused, told};
@@ -44,51 +47,6 @@ pub struct pinlane_prefetch {
 }
 
 handle_type!(pinlane_prefetch: Pipeline, "prefetch", table 10, shared: false);
-
-/// Each batch comes as soon as it is ready, instead of in the producer's order.
-pub const PINLANE_PREFETCH_UNORDERED: u32 = 1;
-/// The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
-/// one batch further ahead.
-pub const PINLANE_PREFETCH_DROP_LAST: u32 = 2;
-
-/// Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
-/// stands for its default.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct pinlane_prefetch_options {
-    /// `sizeof(pinlane_prefetch_options)`.
-    pub size: usize,
-    /// How many batches may be ready or in the making, those that the consumer holds not counted:
-    /// 1 to 65536, by default 3.
-    pub depth: u32,
-    /// How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
-    /// producer's functions take long.
-    pub workers: u32,
-    /// 0, or some of `PINLANE_PREFETCH_*`.
-    pub flags: u32,
-    /// Must be 0.
-    pub reserved: u32,
-}
-
-layout!(pinlane_prefetch_options: 24; size 0, depth 8, flags 16);
-
-/// How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct pinlane_prefetch_progress {
-    /// `sizeof(pinlane_prefetch_progress)`.
-    pub size: usize,
-    /// Batches that the producer has begun, failed ones and a dropped last one included.
-    pub produced: u64,
-    /// Batches whose copy has been enqueued.
-    pub uploaded: u64,
-    /// Batches that the consumer has got.
-    pub yielded: u64,
-    /// The bytes of all slices of the uploaded batches.
-    pub bytes: u64,
-}
-
-layout!(pinlane_prefetch_progress: 40; size 0, produced 8, bytes 32);
 
 /// The object of a pipeline's handle.
 pub struct Pipeline {
@@ -109,18 +67,11 @@ impl Pipeline {
         producer: pinlane_producer,
         options: pinlane_prefetch_options,
     ) -> Result<Self> {
-        check_flags(options.flags, PINLANE_PREFETCH_UNORDERED | PINLANE_PREFETCH_DROP_LAST)?;
-        check_flags(options.reserved, 0)?;
         let (pool, stream) = (handle::get(pool)?, handle::get(stream)?);
         let calls = Arc::new(Calls::default());
         // SAFETY: the same precondition.
         let source = unsafe { Source::new(producer, calls.clone()) }?;
-        let or = |number, default| if number == 0 { default } else { number as usize };
-        let prefetch = Prefetch::new(source, &pool, &stream)
-            .depth(or(options.depth, 3))
-            .workers(or(options.workers, 2))
-            .ordered(options.flags & PINLANE_PREFETCH_UNORDERED == 0)
-            .drop_last(options.flags & PINLANE_PREFETCH_DROP_LAST != 0);
+        let prefetch = options.apply(Prefetch::new(source, &pool, &stream))?;
         // Some workers may have started before an error.
         let batches = prefetch.start().inspect_err(|_| calls.wait_for_last())?;
         let (switch, progress) = (batches.stop_switch(), batches.progress());
@@ -223,19 +174,11 @@ pub unsafe extern "C" fn pinlane_prefetch_create(
         // SAFETY: the caller's precondition on `producer`.
         let producer = unsafe { pointer::sized("producer", producer) }?;
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?.unwrap_or(DEFAULTS);
+        let options = unsafe { pointer::options(options) }?.unwrap_or_default();
         // SAFETY: the caller's precondition on the functions.
         unsafe { Pipeline::start(pool, stream, producer, options) }
     })
 }
-
-const DEFAULTS: pinlane_prefetch_options = pinlane_prefetch_options {
-    size: size_of::<pinlane_prefetch_options>(),
-    depth: 0,
-    workers: 0,
-    flags: 0,
-    reserved: 0,
-};
 
 /// Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
 /// `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
@@ -375,12 +318,8 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
         let prefetch = handle::get(prefetch)?;
         // SAFETY: the caller's precondition on `progress`; all members are plain numbers, and only
         // `size` is looked at.
-        let pinlane_prefetch_progress { size, .. } =
-            unsafe { pointer::sized("progress", progress.cast_const()) }?;
-        let now = &prefetch.progress;
-        let (produced, uploaded) = (now.produced(), now.uploaded());
-        let (yielded, bytes) = (now.yielded(), now.bytes());
-        Ok(pinlane_prefetch_progress { size, produced, uploaded, yielded, bytes })
+        unsafe { pointer::sized("progress", progress.cast_const()) }?;
+        Ok((&prefetch.progress).into())
     })
 }
 

@@ -138,15 +138,14 @@ task<std::size_t> consume(pinlane::prefetch& batches, std::atomic<int>& thrown) 
 
 void batches_are_awaited(rig& rig) {
   std::atomic<int> thrown{0};
-  pinlane::prefetch batches(rig.pool, rig.stream,
-                            [next = 0]() mutable -> std::optional<std::vector<int>> {
-                              if (next == 5) {
-                                ++next;
-                                throw std::logic_error("on purpose");
-                              }
-                              return next < 20 ? std::optional(std::vector<int>(100, next++))
-                                               : std::nullopt;
-                            });
+  pinlane::prefetch batches(
+      rig.pool, rig.stream, [next = 0]() mutable -> std::optional<std::vector<int>> {
+        if (next == 5) {
+          ++next;
+          throw std::logic_error("on purpose");
+        }
+        return next < 20 ? std::optional(std::vector<int>(100, next++)) : std::nullopt;
+      });
   EXPECT(consume(batches, thrown).result.get() == 19 && thrown == 1);
 }
 

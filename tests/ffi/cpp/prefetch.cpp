@@ -118,12 +118,11 @@ void what_a_batch_may_be(rig& rig) {
   EXPECT(contents<std::uint32_t>(rig, *pointer.next()) == filled(3, 3));
 
   std::uint32_t next = 0;
-  pinlane::prefetch visited(
-      rig.pool, rig.stream,
-      [&]() -> std::optional<samples> {
-        return next < 12 ? std::optional(samples{next++, {}}) : std::nullopt;
-      },
-      {5, 3, false, false});
+  pinlane::prefetch visited(rig.pool, rig.stream,
+                            [&]() -> std::optional<samples> {
+                              return next < 12 ? std::optional(samples{next++, {}}) : std::nullopt;
+                            },
+                            {5, 3, false, false});
   std::uint32_t seen = 0;
   for (auto& batch : visited) {
     const auto number = static_cast<std::uint32_t>(batch.index());
@@ -282,8 +281,7 @@ void waiting_ends_in_time_and_by_callback(rig& rig) {
   open.set_value();
   EXPECT(index.get_future().get() == 0);
   EXPECT(batches.next_timeout(std::chrono::seconds(20))->index() == 1);
-  EXPECT(batches.next_timeout(std::nothrow, std::chrono::seconds(20), batch) ==
-         PINLANE_STATUS_OK);
+  EXPECT(batches.next_timeout(std::nothrow, std::chrono::seconds(20), batch) == PINLANE_STATUS_OK);
   EXPECT(!batches.next_timeout(std::chrono::seconds(20)));
 }
 

@@ -1,0 +1,83 @@
+//! Options of a pipeline, and how far one has come.
+
+use super::producer::Source;
+use crate::capi::pointer::{check_flags, layout};
+use crate::error::Result;
+use crate::prefetch::{Prefetch, Progress};
+
+/// Each batch comes as soon as it is ready, instead of in the producer's order.
+pub const PINLANE_PREFETCH_UNORDERED: u32 = 1;
+/// The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
+/// one batch further ahead.
+pub const PINLANE_PREFETCH_DROP_LAST: u32 = 2;
+
+/// Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
+/// stands for its default.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_prefetch_options {
+    /// `sizeof(pinlane_prefetch_options)`.
+    pub size: usize,
+    /// How many batches may be ready or in the making, those that the consumer holds not counted:
+    /// 1 to 65536, by default 3.
+    pub depth: u32,
+    /// How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
+    /// producer's functions take long.
+    pub workers: u32,
+    /// 0, or some of `PINLANE_PREFETCH_*`.
+    pub flags: u32,
+    /// Must be 0.
+    pub reserved: u32,
+}
+
+layout!(pinlane_prefetch_options: 24; size 0, depth 8, flags 16);
+
+impl Default for pinlane_prefetch_options {
+    fn default() -> Self {
+        let size = size_of::<Self>();
+        pinlane_prefetch_options { size, depth: 0, workers: 0, flags: 0, reserved: 0 }
+    }
+}
+
+impl pinlane_prefetch_options {
+    pub(super) fn apply(&self, prefetch: Prefetch<Source>) -> Result<Prefetch<Source>> {
+        check_flags(self.flags, PINLANE_PREFETCH_UNORDERED | PINLANE_PREFETCH_DROP_LAST)?;
+        check_flags(self.reserved, 0)?;
+        let or = |number, default| if number == 0 { default } else { number as usize };
+        Ok(prefetch
+            .depth(or(self.depth, 3))
+            .workers(or(self.workers, 2))
+            .ordered(self.flags & PINLANE_PREFETCH_UNORDERED == 0)
+            .drop_last(self.flags & PINLANE_PREFETCH_DROP_LAST != 0))
+    }
+}
+
+/// How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_prefetch_progress {
+    /// `sizeof(pinlane_prefetch_progress)`.
+    pub size: usize,
+    /// Batches that the producer has begun, failed ones and a dropped last one included.
+    pub produced: u64,
+    /// Batches whose copy has been enqueued.
+    pub uploaded: u64,
+    /// Batches that the consumer has got.
+    pub yielded: u64,
+    /// The bytes of all slices of the uploaded batches.
+    pub bytes: u64,
+}
+
+layout!(pinlane_prefetch_progress: 40; size 0, produced 8, bytes 32);
+
+impl From<&Progress> for pinlane_prefetch_progress {
+    fn from(now: &Progress) -> Self {
+        pinlane_prefetch_progress {
+            size: size_of::<Self>(),
+            produced: now.produced(),
+            uploaded: now.uploaded(),
+            yielded: now.yielded(),
+            bytes: now.bytes(),
+        }
+    }
+}
