@@ -19,6 +19,7 @@ use crate::copy::entry::{Direction, Entry};
 use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::{Abilities, Between};
+use crate::copy::staged::refuse_inside;
 use crate::copy::staged::team::Task;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
@@ -225,7 +226,12 @@ impl<'e, 'a> Batch<'e, 'a> {
             let job = Job::new(door, direction, entries)?;
             Ok(Some(job).filter(|job| job.survey.group.entries > 0))
         };
-        Ok(Batch { pinned: job(&list.pinned)?, pageable: job(&list.pageable)? })
+        let batch = Batch { pinned: job(&list.pinned)?, pageable: job(&list.pageable)? };
+        if batch.pageable.is_some() {
+            // Before the page-locked copies: what is refused enqueues nothing.
+            refuse_inside(door.operation)?;
+        }
+        Ok(batch)
     }
 
     fn iter(&self) -> impl Iterator<Item = &Job<'e, 'a>> {
