@@ -20,6 +20,7 @@ use crate::copy::entry::{Direction, Entry};
 use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::{Abilities, Between};
+use crate::copy::staged::refuse_inside;
 use crate::copy::staged::team::Task;
 use crate::error::{Error, ErrorKind, Result};
 use crate::stream::Stream;
@@ -229,10 +230,15 @@ impl<'e, 'a> Batch<'e, 'a> {
             let job = Job::new(door, direction, entries)?.for_the_call(for_the_call);
             Ok(Some(job).filter(|job| job.survey.group.entries > 0))
         };
-        Ok(Batch {
+        let batch = Batch {
             pinned: job(&list.pinned, list.has_slices)?,
             pageable: job(&list.pageable, false)?,
-        })
+        };
+        if batch.pageable.is_some() {
+            // Before the page-locked copies: what is refused enqueues nothing.
+            refuse_inside(door.operation)?;
+        }
+        Ok(batch)
     }
 
     fn iter(&self) -> impl Iterator<Item = &Job<'e, 'a>> {

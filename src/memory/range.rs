@@ -48,15 +48,16 @@ pub(crate) fn resolve(
         Bound::Excluded(&end) => Some(end),
         Bound::Unbounded => Some(len),
     };
+    let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= len => Ok(start..end),
         _ => Err(Error::new(
             ErrorKind::OutOfRange,
             operation,
             format!(
-                "the range {:?} .. {:?} does not lie in a buffer of {len} elements",
-                range.start_bound(),
-                range.end_bound()
+                "the range {} .. {} does not lie in a buffer of {len} elements",
+                shown(start),
+                shown(end)
             ),
             "keep start <= end <= len",
         )),

@@ -69,7 +69,7 @@ impl Timeline {
             if !shared && self.open.load(Ordering::Relaxed) > 0 {
                 self.close_group(operation);
             }
-            self.submit_fenced(driver, operation, enqueue)
+            self.submit_fenced(driver, enqueue)
         }
     }
 
@@ -94,7 +94,6 @@ impl Timeline {
     fn submit_fenced<R>(
         &self,
         driver: &dyn Driver,
-        operation: &'static str,
         enqueue: impl FnOnce(&dyn Driver, RawStream) -> DriverResult<R>,
     ) -> Result<Submission<R>> {
         // Before the enqueue: a lack of events must not leave an operation without one (soundness
@@ -113,9 +112,7 @@ impl Timeline {
                     Err(self.context.error(
                         record,
                         "cudaEventRecord",
-                        format_args!(
-                            "{operation}: the operation was enqueued but cannot be tracked"
-                        ),
+                        "the operation was enqueued but cannot be tracked",
                     )),
                 ),
             },

@@ -37,10 +37,11 @@ use super::ticket::pinlane_ticket;
 /// `pinlane_upload_slice`.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
-/// `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap,
-/// a pointer is NULL, or a side is named twice, or for options of an unknown size, route or flag;
-/// `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued. `CUDA`,
-/// `DEVICE_LOST`: the contents of all destinations are unspecified.
+/// `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or
+/// a side is named twice, or for options of an unknown size, route or flag; `UNSUPPORTED` if that
+/// route is not possible for these copies: nothing was enqueued. `CUDA`, `DEVICE_LOST`, and
+/// `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable copies: the contents of
+/// all destinations are unspecified.
 ///
 /// # Safety
 ///

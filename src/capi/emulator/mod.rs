@@ -27,7 +27,7 @@ pub struct pinlane_emulator {
 #[cfg(not(feature = "emulated"))]
 pub enum Emulator {}
 
-handle_type!(pinlane_emulator: Emulator, "emulator", table 9, shared: true);
+handle_type!(pinlane_emulator: Emulator, "machine", table 9, shared: true);
 
 /// Emulated operations run as soon as they can.
 pub const PINLANE_EXECUTION_EAGER: i32 = 0;

@@ -175,8 +175,8 @@ pub extern "C" fn pinlane_emulator_release(stream: *const pinlane_stream) -> pin
 /// Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
 /// ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
 ///
-/// Statuses: as for `pinlane_emulator_stall`; `CUDA` for the legacy default stream, and if the
-/// stream is being captured.
+/// Statuses: as for `pinlane_emulator_stall`; `STREAM_CAPTURING` for the legacy default stream,
+/// which cannot be captured; `CUDA` if the stream is being captured.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_begin_capture(stream: *const pinlane_stream) -> pinlane_status {
     boundary("pinlane_emulator_begin_capture", || {
@@ -187,9 +187,9 @@ pub extern "C" fn pinlane_emulator_begin_capture(stream: *const pinlane_stream) 
 /// Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
 /// recorded. The graph is not kept.
 ///
-/// Statuses: as for `pinlane_emulator_stall`; `CUDA` if the stream is not being captured, if the
-/// capture began elsewhere, or if a forbidden call has invalidated it, which ends it;
-/// `INVALID_VALUE` if `operations` is NULL.
+/// Statuses: as for `pinlane_emulator_stall`; `STREAM_CAPTURING` if a forbidden call has
+/// invalidated the capture, which has ended now; `CUDA` if the stream is not being captured, or if
+/// the capture began on another stream or thread; `INVALID_VALUE` if `operations` is NULL.
 ///
 /// # Safety
 ///

@@ -348,7 +348,7 @@ fn telling<R>(tell: impl FnOnce() -> R) -> R {
 }
 
 /// Refuses a copy that might wait for slots of the job that the thread is in.
-fn refuse_inside(operation: &'static str) -> Result<()> {
+pub(crate) fn refuse_inside(operation: &'static str) -> Result<()> {
     if !TELLING.get() {
         return Ok(());
     }

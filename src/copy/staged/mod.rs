@@ -73,6 +73,7 @@ mod work;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+pub(crate) use self::copy::refuse_inside;
 pub use self::options::Staging;
 use self::ring::Ring;
 use self::team::Task;

@@ -1,9 +1,9 @@
 //! Copies inside the function that is told of each item.
 
 use pinlane::emulated::{Emulator, Execution};
-use pinlane::{ErrorKind, batch::Download};
+use pinlane::{ErrorKind, PinnedPool, batch::Download};
 
-use super::support::{bytes, device};
+use super::support::{bytes, device, pinned, upload};
 
 #[test]
 fn copies_through_slots_are_refused_while_slots_are_in_use() {
@@ -35,4 +35,26 @@ fn copies_through_slots_are_refused_while_slots_are_in_use() {
     drop(items);
     assert_eq!(targets.concat(), source);
     other.upload_slice(&source, &mut spare).unwrap();
+}
+
+#[test]
+fn a_batch_that_is_refused_inside_copies_nothing() {
+    let emulator = Emulator::builder().execution(Execution::Lazy).build();
+    let device = device(&emulator);
+    let (stream, other) = (device.stream().unwrap(), device.stream().unwrap());
+    let source = bytes(8000, 1);
+    let gpu = upload(&device, &source);
+    let pool = PinnedPool::builder(&device).build().unwrap();
+    let (mut locked, mut ordinary) = (pinned(&pool, &[7; 8000]), vec![7; 8000]);
+    let mut target = vec![0; 8000];
+    stream
+        .download_batch_each([(&gpu, &mut target)], |_, _| {
+            let both = [Download::new(&gpu, &mut locked), Download::new(&gpu, &mut ordinary)];
+            let error = other.download_batch(both).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+        })
+        .unwrap();
+    assert_eq!(locked.read().unwrap(), [7; 8000]);
+    assert_eq!(ordinary, [7; 8000]);
+    assert_eq!(target, source);
 }
