@@ -107,6 +107,8 @@ fn the_examples_in_cpp_run() {
         assert!(text.contains("bit for bit"), "{text}");
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/pipeline.cpp", &[]);
         assert!(text.contains("24 batches"), "{text}");
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/prefetch.cpp", &[]);
+        assert!(text.starts_with("32 of 32 batches are right"), "{text}");
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/pmr.cpp", &[]);
         assert!(text.starts_with("300000 samples"), "{text}");
     }
@@ -291,7 +293,9 @@ fn cudas_own_types_keep_their_promises() {
 #[test]
 #[cfg(pinlane_cuda)]
 fn programs_in_cuda_run_or_say_that_they_need_a_gpu() {
-    for source in ["ffi-examples/cpp/kernel.cu", "tests/ffi/cpp/cuda_rules.cu"] {
+    for source in
+        ["ffi-examples/cpp/kernel.cu", "ffi-examples/cpp/migrate.cu", "tests/ffi/cpp/cuda_rules.cu"]
+    {
         runs_or_needs_a_gpu(source, library::get());
     }
 }
