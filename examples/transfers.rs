@@ -48,7 +48,8 @@ fn batches(device: &Device, stream: &Stream) -> Result<()> {
 
     let mut back = vec![vec![0.0f32; 1000]; 1000];
     stream.download_batch_each(gpu.iter().zip(&mut back), |number, bytes| {
-        assert_eq!(bytes, bytemuck::cast_slice(&weights[number])); // called as each piece arrives
+        // Called as each piece arrives.
+        assert_eq!(bytes, bytemuck::cast_slice::<f32, u8>(&weights[number]));
     })?;
 
     Ok(())

@@ -1,7 +1,6 @@
 //! The library, static and shared, and what a program links beside it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::artifacts;
@@ -57,31 +56,6 @@ fn build(name: &str, crate_type: &str) -> (PathBuf, String) {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "no library\n{said}");
     (file, said)
-}
-
-/// The same as a shared library. In a build with CUDA it has a CUDA runtime of its own inside.
-pub fn shared() -> &'static Library {
-    static LIBRARY: OnceLock<Library> = OnceLock::new();
-    LIBRARY.get_or_init(build_shared)
-}
-
-fn build_shared() -> Library {
-    let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let archive = folder.join("libpinlane.so");
-    let exports = folder.join("exports");
-    let of_c = "{ global: pinlane_*; local: *; };\n";
-    std::fs::write(&exports, of_c).expect("the tests' folder can be written");
-    let library = get();
-    let mut linker = Command::new("c++");
-    linker.args(["-shared", "-Wl,-soname,libpinlane.so", "-Wl,--whole-archive"]);
-    linker.arg(&library.archive).arg("-Wl,--no-whole-archive").args(&library.link_arguments);
-    linker.arg(format!("-Wl,--version-script={}", exports.display())).arg("-o").arg(&archive);
-    let output = linker.output().expect("c++ starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    // For nvcc, which links a program with it.
-    let folders = library.link_arguments.iter().filter(|flag| flag.starts_with("-L"));
-    let rpath = format!("-Xlinker=-rpath={}", folder.display());
-    Library { archive, link_arguments: folders.cloned().chain([rpath]).collect() }
 }
 
 /// What links a program with the toolkit's shared CUDA runtime, by nvcc.

@@ -12,6 +12,7 @@ mod library;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use compiler::{Compiler, Language};
 

@@ -128,20 +128,20 @@ static void frees_in_flight(void) {
 static void buffers(void) {
   void *data = NULL;
   const void *read = NULL;
-  OK(pinlane_buffer_write(rig.pinned, &data));
+  OK(pinlane_buffer_write(rig.buffer, &data));
   memset(data, 3, PINNED);
   OK(pinlane_device_buffer_upload_pinned(rig.stream, data, rig.gpu, 0, PINNED, NULL));
-  REFUSED(NOT_READY, pinlane_buffer_try_write(rig.pinned, &data));
-  OK(pinlane_buffer_try_read(rig.pinned, &read));
-  OK(pinlane_buffer_write(rig.pinned, &data)); /* waits */
+  REFUSED(NOT_READY, pinlane_buffer_try_write(rig.buffer, &data));
+  OK(pinlane_buffer_try_read(rig.buffer, &read));
+  OK(pinlane_buffer_write(rig.buffer, &data)); /* waits */
   memset(data, 4, PINNED);
   OK(pinlane_device_buffer_download_pinned(rig.stream, rig.gpu, 0, data, PINNED, NULL));
-  REFUSED(NOT_READY, pinlane_buffer_try_read(rig.pinned, &read));
-  OK(pinlane_buffer_read(rig.pinned, &read));
+  REFUSED(NOT_READY, pinlane_buffer_try_read(rig.buffer, &read));
+  OK(pinlane_buffer_read(rig.buffer, &read));
   EXPECT(((const char *)read)[0] == 3 && ((const char *)read)[PINNED - 1] == 3);
 
   /* As a slice it is the program's again when the call returns. */
-  OK(pinlane_buffer_write(rig.pinned, &data));
+  OK(pinlane_buffer_write(rig.buffer, &data));
   memset(data, 6, PINNED);
   OK(pinlane_device_buffer_upload_slice(rig.stream, data, rig.gpu, 0, PINNED, NULL));
   memset(data, 0, PINNED);
@@ -267,7 +267,7 @@ static void deadlines(void) {
 }
 
 int main(void) {
-  set_up(BYTES, BYTES);
+  set_up_copies();
   copies_return_at_once();
   copies_are_ordered();
   frees_in_flight();
@@ -276,6 +276,6 @@ int main(void) {
   other_pools_and_machines();
   refusals();
   deadlines();
-  tear_down();
+  tear_down_copies();
   return verdict("memory of pools by its address");
 }
