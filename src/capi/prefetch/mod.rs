@@ -27,7 +27,7 @@ pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout};
+use super::pointer::{self, Growing, Out, check_flags, growing, layout};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
 use super::status::{boundary, pinlane_status, refused, told};
@@ -71,6 +71,7 @@ pub struct pinlane_prefetch_options {
 }
 
 layout!(pinlane_prefetch_options: 24; size 0, depth 8, flags 16);
+growing!(pinlane_prefetch_options_init: pinlane_prefetch_options, sizes [24], default {});
 
 /// How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
 #[repr(C)]
@@ -89,6 +90,7 @@ pub struct pinlane_prefetch_progress {
 }
 
 layout!(pinlane_prefetch_progress: 40; size 0, produced 8, bytes 32);
+growing!(pinlane_prefetch_progress_init: pinlane_prefetch_progress, sizes [40], default {});
 
 /// The object of a pipeline's handle.
 pub struct Pipeline {
@@ -223,19 +225,11 @@ pub unsafe extern "C" fn pinlane_prefetch_create(
         // SAFETY: the caller's precondition on `producer`.
         let producer = unsafe { pointer::sized("producer", producer) }?;
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?.unwrap_or(DEFAULTS);
+        let options = unsafe { pointer::options(options) }?.unwrap_or(Growing::DEFAULT);
         // SAFETY: the caller's precondition on the functions.
         unsafe { Pipeline::start(pool, stream, producer, options) }
     })
 }
-
-const DEFAULTS: pinlane_prefetch_options = pinlane_prefetch_options {
-    size: size_of::<pinlane_prefetch_options>(),
-    depth: 0,
-    workers: 0,
-    flags: 0,
-    reserved: 0,
-};
 
 /// Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
 /// `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
@@ -370,18 +364,18 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
     prefetch: *const pinlane_prefetch,
     progress: *mut pinlane_prefetch_progress,
 ) -> pinlane_status {
+    let read = || {
+        let now = &handle::get(prefetch)?.progress;
+        Ok(pinlane_prefetch_progress {
+            size: size_of::<pinlane_prefetch_progress>(),
+            produced: now.produced(),
+            uploaded: now.uploaded(),
+            yielded: now.yielded(),
+            bytes: now.bytes(),
+        })
+    };
     // SAFETY: the caller's precondition on `progress`.
-    unsafe { Out::new("progress", progress) }.give("pinlane_prefetch_get_progress", || {
-        let prefetch = handle::get(prefetch)?;
-        // SAFETY: the caller's precondition on `progress`; all members are plain numbers, and only
-        // `size` is looked at.
-        let pinlane_prefetch_progress { size, .. } =
-            unsafe { pointer::sized("progress", progress.cast_const()) }?;
-        let now = &prefetch.progress;
-        let (produced, uploaded) = (now.produced(), now.uploaded());
-        let (yielded, bytes) = (now.yielded(), now.bytes());
-        Ok(pinlane_prefetch_progress { size, produced, uploaded, yielded, bytes })
-    })
+    unsafe { pointer::give_sized("pinlane_prefetch_get_progress", "progress", progress, read) }
 }
 
 /// Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
