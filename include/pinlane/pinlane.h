@@ -17,6 +17,9 @@
  * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
  * - Arrays of copies are read before the call returns. Their destinations must not overlap.
+ * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
+ *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
+ *   and cuts off an output. Structs in arrays do not grow: they have spare members, which are 0.
  * - Functions of the program that pinlane calls must not unwind (by a C++ exception or otherwise).
  *   Their comments say on which thread they run, and whether they may call pinlane.
  * - "Safety" lists what pinlane cannot check.
@@ -345,6 +348,10 @@ typedef struct pinlane_copy {
    * Where in `device_buffer` the copy begins.
    */
   size_t device_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
 } pinlane_copy;
 
 /**
@@ -411,6 +418,10 @@ typedef struct pinlane_device_copy {
    * Where in `dst_buffer` the copy begins.
    */
   size_t dst_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
 } pinlane_device_copy;
 
 /**
@@ -565,6 +576,10 @@ typedef struct pinlane_file_range {
    * Where in `device_buffer` the destination begins.
    */
   size_t device_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
 } pinlane_file_range;
 
 /**
@@ -794,6 +809,10 @@ typedef struct pinlane_class_stats {
    * How often memory was page-locked for this size.
    */
   uint64_t growths;
+  /**
+   * 0.
+   */
+  uint64_t reserved;
 } pinlane_class_stats;
 
 /**
@@ -3281,6 +3300,30 @@ pinlane_status pinlane_device_buffer_checksum(const struct pinlane_stream *strea
 pinlane_status pinlane_checksum(const void *data,
                                 size_t bytes,
                                 uint64_t *sum);
+
+/**
+ * Each writes what the `_INIT` macro of its struct holds, for languages that have no macros. `size`
+ * is the size of the struct in the caller's header: `sizeof *pointer`. No more bytes are written.
+ *
+ * Statuses: `INVALID_VALUE` if `pointer` is NULL or misaligned, or for a size that no header of
+ * this library or an older one had.
+ *
+ * # Safety
+ *
+ * - `pointer` is NULL or points to `size` bytes.
+ */
+pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
+pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
+pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
+pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
+pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
+pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
+pinlane_status pinlane_batch_options_init(pinlane_batch_options *pointer, size_t size);
+pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
+pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
+pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);
+pinlane_status pinlane_prefetch_options_init(pinlane_prefetch_options *pointer, size_t size);
+pinlane_status pinlane_prefetch_progress_init(pinlane_prefetch_progress *pointer, size_t size);
 
 #ifdef __cplusplus
 } // extern "C"

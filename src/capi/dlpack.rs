@@ -6,7 +6,7 @@ use super::buffer::{HostBuffer, pinlane_buffer};
 use super::device::pinlane_device;
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle;
-use super::pointer::{self, Out, check_flags, layout, null, unknown};
+use super::pointer::{self, Growing, Out, check_flags, growing, layout, null, unknown};
 use super::status::{pinlane_status, refused};
 use super::stream::pinlane_stream;
 use crate::dlpack::{
@@ -57,22 +57,11 @@ pub struct pinlane_dlpack_options {
 
 layout!(pinlane_dlpack_options: 56; ndim 24, code 28, bits 29, lanes 30, offset_bytes 32,
     device_type 40, flags 44, stream 48);
+growing!(pinlane_dlpack_options_init: pinlane_dlpack_options, sizes [56], default {
+    code: DataType::U8.code, bits: DataType::U8.bits, lanes: 1, device_type: PINLANE_DLPACK_CPU
+});
 
 impl pinlane_dlpack_options {
-    const DEFAULT: Self = pinlane_dlpack_options {
-        size: size_of::<Self>(),
-        shape: std::ptr::null(),
-        strides: std::ptr::null(),
-        ndim: 0,
-        code: DataType::U8.code,
-        bits: DataType::U8.bits,
-        lanes: 1,
-        offset_bytes: 0,
-        device_type: PINLANE_DLPACK_CPU,
-        flags: 0,
-        stream: std::ptr::null(),
-    };
-
     /// The layout of a tensor of `bytes`; `whole` is the shape where none is given.
     ///
     /// # Safety
@@ -121,7 +110,7 @@ unsafe fn given_or_default(
     options: *const pinlane_dlpack_options,
 ) -> Result<pinlane_dlpack_options> {
     // SAFETY: the same precondition.
-    Ok(unsafe { pointer::options(options) }?.unwrap_or(pinlane_dlpack_options::DEFAULT))
+    Ok(unsafe { pointer::options(options) }?.unwrap_or(Growing::DEFAULT))
 }
 
 /// A tensor that a caller gives up.

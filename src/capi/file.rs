@@ -8,7 +8,7 @@ use super::buffer::pinlane_buffer;
 use super::device_buffer::pinlane_device_buffer;
 use super::handle::{self, handle_type};
 use super::memory::{device_memory, range};
-use super::pointer::{self, Out, check_flags, layout};
+use super::pointer::{self, Out, check_flags, check_spare, layout};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
@@ -40,9 +40,11 @@ pub struct pinlane_file_range {
     pub device_buffer: *mut pinlane_device_buffer,
     /// Where in `device_buffer` the destination begins.
     pub device_offset: usize,
+    /// Must be 0.
+    pub reserved: u64,
 }
 
-layout!(pinlane_file_range: 40; dst 16, device_offset 32);
+layout!(pinlane_file_range: 48; dst 16, device_offset 32, reserved 40);
 
 /// Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
 /// frees it with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a
@@ -213,6 +215,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
         let file = handle::get(file)?;
         // SAFETY: the caller's precondition on `ranges`.
         let ranges = unsafe { pointer::inputs("ranges", ranges, count) }?;
+        check_spare("ranges", ranges.iter().map(|range| range.reserved))?;
         let places = ranges.iter().map(|range| {
             Place::new(range.dst, range.device_buffer, range.device_offset, range.bytes)
         });

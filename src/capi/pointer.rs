@@ -1,9 +1,12 @@
 //! What C passes by pointer: outputs, structs and arrays. All are checked before any work is done.
 
+mod growing;
+
 use std::borrow::Cow;
 use std::ffi::{CStr, c_char};
 use std::ptr::NonNull;
 
+pub(super) use self::growing::{Growing, give_sized, growing, init, options, sized};
 use super::handle::{self, Handle};
 use super::status::{boundary, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
@@ -76,51 +79,6 @@ impl<T> Checked<T> {
     }
 }
 
-/// A struct that C passes by pointer.
-///
-/// # Safety
-///
-/// * `pointer` is NULL, misaligned (both are errors), or valid for reading a `T`.
-unsafe fn input<T: Copy>(name: &str, pointer: *const T) -> Result<T> {
-    check_aligned(name, pointer)?;
-    let pointer = NonNull::new(pointer.cast_mut()).ok_or_else(|| null(name))?;
-    // SAFETY: not NULL and aligned, as just found, so valid for reading by the precondition.
-    Ok(unsafe { pointer.read() })
-}
-
-/// A struct whose first member is its size, which must be the size that this library knows.
-///
-/// # Safety
-///
-/// * `pointer` is NULL, misaligned (both are errors), or points to a struct that is as large as its
-///   first member says.
-pub(super) unsafe fn sized<T: Copy>(name: &str, pointer: *const T) -> Result<T> {
-    // SAFETY: the size is the first member, so a struct of any size has it.
-    let size = unsafe { input(name, pointer.cast::<usize>()) }?;
-    if size != size_of::<T>() {
-        return Err(refused(
-            ErrorKind::InvalidValue,
-            format!("{name} of {size} bytes, not {}", size_of::<T>()),
-            "initialise the struct with its _INIT macro, and use the header of this library",
-        ));
-    }
-    // SAFETY: the struct is as large as a `T`.
-    unsafe { input(name, pointer) }
-}
-
-/// Options, which are such a struct; none if the pointer is NULL.
-///
-/// # Safety
-///
-/// * As for [`sized`].
-pub(super) unsafe fn options<T: Copy>(pointer: *const T) -> Result<Option<T>> {
-    if pointer.is_null() {
-        return Ok(None);
-    }
-    // SAFETY: the same precondition.
-    unsafe { sized("options", pointer) }.map(Some)
-}
-
 /// Refuses unknown flags: in a newer program they may mean something.
 pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
     if flags & !known == 0 {
@@ -130,6 +88,17 @@ pub(super) fn check_flags(flags: u32, known: u32) -> Result<()> {
         ErrorKind::InvalidValue,
         format!("unknown flags {:#x}", flags & !known),
         "use the flags that the header of this library names, and 0 for reserved members",
+    ))
+}
+
+/// Refuses spare members that are not 0, in any element of an array: in a newer program they may
+/// mean something.
+pub(super) fn check_spare(name: &str, mut members: impl Iterator<Item = u64>) -> Result<()> {
+    let Some(number) = members.position(|member| member != 0) else { return Ok(()) };
+    Err(refused(
+        ErrorKind::InvalidValue,
+        format!("{name}: a reserved member of number {number} is not 0"),
+        "set all members that you do not use to 0",
     ))
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout, unknown};
+use super::pointer::{self, Out, check_flags, growing, layout, unknown};
 use super::status::{boundary, pinlane_status, refused};
 use super::stream::pinlane_stream;
 use crate::device::Device;
@@ -68,6 +68,7 @@ pub struct pinlane_pool_options {
 }
 
 layout!(pinlane_pool_options: 64; size 0, idle_age_us 40, flags 56);
+growing!(pinlane_pool_options_init: pinlane_pool_options, sizes [64], default {});
 
 impl pinlane_pool_options {
     fn builder(&self, device: &Device) -> Result<Builder> {

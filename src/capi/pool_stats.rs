@@ -4,7 +4,7 @@ use std::ffi::c_char;
 use std::time::Duration;
 
 use super::handle;
-use super::pointer::{self, Out, layout, unknown};
+use super::pointer::{self, Out, growing, layout, unknown};
 use super::pool::pinlane_pool;
 use super::status::{boundary, pinlane_status};
 use crate::pool::{ClassStats, Stats};
@@ -86,10 +86,13 @@ pub struct pinlane_class_stats {
     pub quarantined: usize,
     /// How often memory was page-locked for this size.
     pub growths: u64,
+    /// 0.
+    pub reserved: u64,
 }
 
 layout!(pinlane_pool_stats: 200; size 0, hits 72, waiting 184, growths_in_parts 192);
-layout!(pinlane_class_stats: 56; growths 48);
+growing!(pinlane_pool_stats_init: pinlane_pool_stats, sizes [200], default {});
+layout!(pinlane_class_stats: 64; growths 48, reserved 56);
 
 impl From<Stats> for pinlane_pool_stats {
     fn from(now: Stats) -> Self {
@@ -134,6 +137,7 @@ impl From<ClassStats> for pinlane_class_stats {
             in_flight: class.in_flight,
             quarantined: class.quarantined,
             growths: class.growths,
+            reserved: 0,
         }
     }
 }
@@ -151,14 +155,9 @@ pub unsafe extern "C" fn pinlane_pool_get_stats(
     pool: *const pinlane_pool,
     stats: *mut pinlane_pool_stats,
 ) -> pinlane_status {
+    let count = || Ok(handle::get(pool)?.stats().into());
     // SAFETY: the caller's precondition on `stats`.
-    unsafe { Out::new("stats", stats) }.give("pinlane_pool_get_stats", || {
-        let pool = handle::get(pool)?;
-        // SAFETY: the caller's precondition on `stats`; all members are plain numbers, and only
-        // `size` is looked at.
-        unsafe { pointer::sized("stats", stats.cast_const()) }?;
-        Ok(pool.stats().into())
-    })
+    unsafe { pointer::give_sized("pinlane_pool_get_stats", "stats", stats, count) }
 }
 
 /// Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::device::pinlane_device;
 use super::handle;
-use super::pointer::{self, check_flags, layout};
+use super::pointer::{self, check_flags, growing, layout};
 use super::status::{boundary, pinlane_status};
 use crate::error::Result;
 use crate::staging::{CopyTeam, Staging};
@@ -76,6 +76,8 @@ pub struct pinlane_copy_team_options {
 
 layout!(pinlane_staging_options: 64; streaming_bytes 48, flags 56);
 layout!(pinlane_copy_team_options: 48; spin_us 24, flags 40);
+growing!(pinlane_staging_options_init: pinlane_staging_options, sizes [64], default {});
+growing!(pinlane_copy_team_options_init: pinlane_copy_team_options, sizes [48], default {});
 
 /// The value of a member: `None` for the default, 0 if a flag says so.
 fn given(value: usize, none: bool) -> Option<usize> {

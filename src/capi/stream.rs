@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout};
+use super::pointer::{self, Out, check_flags, growing, layout};
 use super::status::{boundary, pinlane_status};
 use super::ticket::pinlane_ticket;
 use crate::stream::{Stream, StreamOptions};
@@ -33,6 +33,7 @@ pub struct pinlane_stream_options {
 }
 
 layout!(pinlane_stream_options: 16; size 0, priority 8, flags 12);
+growing!(pinlane_stream_options_init: pinlane_stream_options, sizes [16], default {});
 
 /// Creates a stream on `device` and writes it to `stream`. The caller frees it with
 /// `pinlane_stream_free`. `options` may be NULL: a non-blocking stream of default priority.

@@ -62,6 +62,12 @@ impl Compiler {
         std::iter::once(own).chain(others).collect()
     }
 
+    /// Looks for headers there before it looks into the project's own folder.
+    pub fn with_headers_of(mut self, folder: &Path) -> Compiler {
+        self.flags.push(format!("-I{}", folder.display()));
+        self
+    }
+
     /// The program, as it was named.
     pub fn name(&self) -> String {
         self.program.display().to_string()

@@ -29,6 +29,8 @@ pub struct pinlane_copy {
     pub device_buffer: *mut pinlane_device_buffer,
     /// Where in `device_buffer` the copy begins.
     pub device_offset: usize,
+    /// Must be 0.
+    pub reserved: u64,
 }
 
 /// One copy of a batch, from device memory to device memory. Set all members that you do not use to
@@ -53,10 +55,12 @@ pub struct pinlane_device_copy {
     pub dst_buffer: *mut pinlane_device_buffer,
     /// Where in `dst_buffer` the copy begins.
     pub dst_offset: usize,
+    /// Must be 0.
+    pub reserved: u64,
 }
 
-layout!(pinlane_copy: 56; bytes 16, buffer 24, device_offset 48);
-layout!(pinlane_device_copy: 56; src_buffer 24, dst_offset 48);
+layout!(pinlane_copy: 64; bytes 16, buffer 24, device_offset 48, reserved 56);
+layout!(pinlane_device_copy: 64; src_buffer 24, dst_offset 48, reserved 56);
 
 impl pinlane_copy {
     /// The host's side, which has this address.

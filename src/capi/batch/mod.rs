@@ -21,7 +21,7 @@ pub(super) use self::places::{Place, Places};
 use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;
 use super::handle;
-use super::pointer::{self, Out};
+use super::pointer::{self, Out, check_spare};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
@@ -66,6 +66,7 @@ pub unsafe extern "C" fn pinlane_upload_batch(
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
+        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe { uploads(&stream, copies, |list| stream.upload_list(&mut list.route(route))) }
     })
@@ -103,6 +104,7 @@ pub unsafe extern "C" fn pinlane_download_batch(
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
+        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe { downloads(&stream, copies, |list| stream.download_list(&mut list.route(route))) }
     })
@@ -153,6 +155,7 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
         let landed = landed.ok_or_else(|| pointer::null("landed"))?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
+        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         let mut wanted = true;
         let tell = |number: usize, data: &[u8]| {
             // SAFETY: the caller's precondition on `landed`; the data may be read until it returns.
@@ -189,6 +192,7 @@ pub unsafe extern "C" fn pinlane_copy_batch(
         let stream = handle::get(stream)?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
+        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         // SAFETY: the caller's precondition on the memory that the copies name.
         unsafe { device_copies(&stream, copies, |items| stream.copy_batch(items)) }
     })

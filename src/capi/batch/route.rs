@@ -1,7 +1,7 @@
 //! The route of a batch, for programs that choose it themselves.
 
 use crate::batch::Route;
-use crate::capi::pointer::{self, check_flags, layout, unknown};
+use crate::capi::pointer::{self, check_flags, growing, layout, unknown};
 use crate::error::Result;
 
 /// pinlane takes the route that is fastest by rule.
@@ -27,6 +27,7 @@ pub struct pinlane_batch_options {
 }
 
 layout!(pinlane_batch_options: 16; route 8, flags 12);
+growing!(pinlane_batch_options_init: pinlane_batch_options, sizes [16], default {});
 
 /// The route that the options choose.
 ///

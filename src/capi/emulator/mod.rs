@@ -10,7 +10,7 @@ mod trouble;
 
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out, check_flags, layout, unknown};
+use super::pointer::{self, Out, check_flags, growing, layout, unknown};
 use super::status::{boundary, pinlane_status, refused};
 use crate::device::Device;
 #[cfg(feature = "emulated")]
@@ -59,6 +59,9 @@ pub struct pinlane_emulator_options {
 }
 
 layout!(pinlane_emulator_options: 40; size 0, execution 24, page_lock_limit_bytes 32);
+growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40], default {
+    memory_bytes: 1 << 30
+});
 
 /// Runs the body where there is an emulated device, and refuses the call elsewhere.
 macro_rules! emulated {

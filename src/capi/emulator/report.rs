@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use super::{emulated, pinlane_emulator};
 use crate::capi::handle;
-use crate::capi::pointer::{self, Out, layout};
+use crate::capi::pointer::{self, Out, growing, layout};
 use crate::capi::status::{pinlane_status, refused};
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::Usage;
@@ -36,6 +36,7 @@ pub struct pinlane_emulator_usage {
 }
 
 layout!(pinlane_emulator_usage: 72; size 0, device_bytes 32, pending_operations 64);
+growing!(pinlane_emulator_usage_init: pinlane_emulator_usage, sizes [72], default {});
 
 #[cfg(feature = "emulated")]
 impl From<Usage> for pinlane_emulator_usage {
@@ -70,16 +71,9 @@ pub unsafe extern "C" fn pinlane_emulator_get_usage(
     emulator: *const pinlane_emulator,
     usage: *mut pinlane_emulator_usage,
 ) -> pinlane_status {
+    let count = || emulated! { Ok(handle::get(emulator)?.usage().into()) };
     // SAFETY: the caller's precondition on `usage`.
-    unsafe { Out::new("usage", usage) }.give("pinlane_emulator_get_usage", || {
-        emulated! {
-            let emulator = handle::get(emulator)?;
-            // SAFETY: the caller's precondition on `usage`; all members are plain numbers, and only
-            // `size` is looked at.
-            unsafe { pointer::sized("usage", usage.cast_const()) }?;
-            Ok(emulator.usage().into())
-        }
-    })
+    unsafe { pointer::give_sized("pinlane_emulator_get_usage", "usage", usage, count) }
 }
 
 /// Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program

@@ -30,7 +30,7 @@ pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out};
+use super::pointer::{self, Growing, Out};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
 use super::status::{boundary, pinlane_status, refused, told};
@@ -174,7 +174,7 @@ pub unsafe extern "C" fn pinlane_prefetch_create(
         // SAFETY: the caller's precondition on `producer`.
         let producer = unsafe { pointer::sized("producer", producer) }?;
         // SAFETY: the caller's precondition on `options`.
-        let options = unsafe { pointer::options(options) }?.unwrap_or_default();
+        let options = unsafe { pointer::options(options) }?.unwrap_or(Growing::DEFAULT);
         // SAFETY: the caller's precondition on the functions.
         unsafe { Pipeline::start(pool, stream, producer, options) }
     })
@@ -313,14 +313,9 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
     prefetch: *const pinlane_prefetch,
     progress: *mut pinlane_prefetch_progress,
 ) -> pinlane_status {
+    let read = || Ok((&handle::get(prefetch)?.progress).into());
     // SAFETY: the caller's precondition on `progress`.
-    unsafe { Out::new("progress", progress) }.give("pinlane_prefetch_get_progress", || {
-        let prefetch = handle::get(prefetch)?;
-        // SAFETY: the caller's precondition on `progress`; all members are plain numbers, and only
-        // `size` is looked at.
-        unsafe { pointer::sized("progress", progress.cast_const()) }?;
-        Ok((&prefetch.progress).into())
-    })
+    unsafe { pointer::give_sized("pinlane_prefetch_get_progress", "progress", progress, read) }
 }
 
 /// Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions

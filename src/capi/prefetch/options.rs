@@ -1,7 +1,7 @@
 //! Options of a pipeline, and how far one has come.
 
 use super::producer::Source;
-use crate::capi::pointer::{check_flags, layout};
+use crate::capi::pointer::{check_flags, growing, layout};
 use crate::error::Result;
 use crate::prefetch::{Prefetch, Progress};
 
@@ -32,12 +32,7 @@ pub struct pinlane_prefetch_options {
 
 layout!(pinlane_prefetch_options: 24; size 0, depth 8, flags 16);
 
-impl Default for pinlane_prefetch_options {
-    fn default() -> Self {
-        let size = size_of::<Self>();
-        pinlane_prefetch_options { size, depth: 0, workers: 0, flags: 0, reserved: 0 }
-    }
-}
+growing!(pinlane_prefetch_options_init: pinlane_prefetch_options, sizes [24], default {});
 
 impl pinlane_prefetch_options {
     pub(super) fn apply(&self, prefetch: Prefetch<Source>) -> Result<Prefetch<Source>> {
@@ -69,6 +64,7 @@ pub struct pinlane_prefetch_progress {
 }
 
 layout!(pinlane_prefetch_progress: 40; size 0, produced 8, bytes 32);
+growing!(pinlane_prefetch_progress_init: pinlane_prefetch_progress, sizes [40], default {});
 
 impl From<&Progress> for pinlane_prefetch_progress {
     fn from(now: &Progress) -> Self {

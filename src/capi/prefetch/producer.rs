@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use crate::capi::memory;
-use crate::capi::pointer::{self, layout};
+use crate::capi::pointer::{self, growing, layout};
 use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen, refused};
 use crate::error::{ErrorKind, Result};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
@@ -90,6 +90,7 @@ pub struct pinlane_producer {
 }
 
 layout!(pinlane_producer: 48; size 0, user 8, next 16, release 40);
+growing!(pinlane_producer_init: pinlane_producer, sizes [48], default {});
 
 /// Whether functions of a producer may still be called.
 #[derive(Default)]

@@ -76,7 +76,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   pinlane_ticket *new_ticket = untouched;
   pinlane_pool_stats stats = PINLANE_POOL_STATS_INIT;
   const pinlane_pool_stats stats_before = stats;
-  pinlane_class_stats class_stats = {77, 0, 0, 0, 0, 0, 0};
+  pinlane_class_stats class_stats = {.block_bytes = 77};
 
   REFUSED(INVALID_HANDLE, pinlane_device_name(device, name, sizeof name));
   REFUSED(INVALID_HANDLE, pinlane_device_ordinal(device, &number));
@@ -291,6 +291,52 @@ static void bad_options(void) {
   OK(pinlane_stream_free(stream));
 }
 
+/* The function writes what the macro holds, and nothing behind it. */
+#define INITIALISES(type, macro)                                                                   \
+  do {                                                                                             \
+    const type by_macro = macro;                                                                   \
+    type made[2];                                                                                  \
+    memset(made, 0x5a, sizeof made);                                                               \
+    const type before = made[1];                                                                   \
+    OK(type##_init(made, sizeof made[0]));                                                         \
+    EXPECT(memcmp(&made[0], &by_macro, sizeof by_macro) == 0);                                     \
+    EXPECT(memcmp(&made[1], &before, sizeof before) == 0);                                         \
+    made[0] = before;                                                                              \
+    REFUSED(INVALID_VALUE, type##_init(NULL, sizeof made[0]));                                     \
+    REFUSED(INVALID_VALUE, type##_init((void *)((char *)made + 1), sizeof made[0]));               \
+    REFUSED(INVALID_VALUE, type##_init(made, 0));                                                  \
+    REFUSED(INVALID_VALUE, type##_init(made, sizeof made[0] - 1));                                 \
+    REFUSED(INVALID_VALUE, type##_init(made, sizeof made[0] + 1));                                 \
+    REFUSED(INVALID_VALUE, type##_init(made, SIZE_MAX));                                           \
+    EXPECT(memcmp(&made[0], &before, sizeof before) == 0);                                         \
+  } while (0)
+
+static void initialisers(void) {
+  INITIALISES(pinlane_emulator_options, PINLANE_EMULATOR_OPTIONS_INIT);
+  INITIALISES(pinlane_emulator_usage, PINLANE_EMULATOR_USAGE_INIT);
+  INITIALISES(pinlane_stream_options, PINLANE_STREAM_OPTIONS_INIT);
+  INITIALISES(pinlane_pool_options, PINLANE_POOL_OPTIONS_INIT);
+  INITIALISES(pinlane_pool_stats, PINLANE_POOL_STATS_INIT);
+  INITIALISES(pinlane_dlpack_options, PINLANE_DLPACK_OPTIONS_INIT);
+  INITIALISES(pinlane_batch_options, PINLANE_BATCH_OPTIONS_INIT);
+  INITIALISES(pinlane_staging_options, PINLANE_STAGING_OPTIONS_INIT);
+  INITIALISES(pinlane_copy_team_options, PINLANE_COPY_TEAM_OPTIONS_INIT);
+  INITIALISES(pinlane_producer, PINLANE_PRODUCER_INIT);
+  INITIALISES(pinlane_prefetch_options, PINLANE_PREFETCH_OPTIONS_INIT);
+  INITIALISES(pinlane_prefetch_progress, PINLANE_PREFETCH_PROGRESS_INIT);
+}
+
+static void spare_members(void) {
+  pinlane_ticket *ticket = NULL;
+  const pinlane_copy copies[2] = {{.bytes = 0}, {.reserved = 1}};
+  REFUSED(INVALID_VALUE, pinlane_upload_batch(rig.stream, copies, 2, NULL, &ticket));
+  EXPECT(strstr(pinlane_last_error(), "number 1") != NULL);
+  REFUSED(INVALID_VALUE, pinlane_download_batch(rig.stream, copies, 2, NULL, &ticket));
+  const pinlane_device_copy between = {.reserved = 1};
+  REFUSED(INVALID_VALUE, pinlane_copy_batch(rig.stream, &between, 1, &ticket));
+  EXPECT(ticket == NULL);
+}
+
 static void bad_ranges(void) {
   pinlane_stream *s = rig.stream;
   pinlane_ticket *ticket = NULL, **t = &ticket;
@@ -344,6 +390,8 @@ int main(void) {
   no_handles();
   bad_outputs();
   bad_options();
+  initialisers();
+  spare_members();
   bad_ranges();
   limits_of_device_memory();
   tear_down();

@@ -3,14 +3,16 @@
 
 #include "copy_rig.h"
 
-_Static_assert(sizeof(pinlane_copy) == 56, "pinlane_copy");
+_Static_assert(sizeof(pinlane_copy) == 64, "pinlane_copy");
 MEMBER(pinlane_copy, src, 0);
 MEMBER(pinlane_copy, bytes, 16);
 MEMBER(pinlane_copy, buffer, 24);
 MEMBER(pinlane_copy, device_buffer, 40);
 MEMBER(pinlane_copy, device_offset, 48);
-_Static_assert(sizeof(pinlane_device_copy) == 56, "pinlane_device_copy");
+MEMBER(pinlane_copy, reserved, 56);
+_Static_assert(sizeof(pinlane_device_copy) == 64, "pinlane_device_copy");
 MEMBER(pinlane_device_copy, dst_offset, 48);
+MEMBER(pinlane_device_copy, reserved, 56);
 _Static_assert(sizeof(pinlane_batch_options) == 16, "pinlane_batch_options");
 MEMBER(pinlane_batch_options, route, 8);
 
@@ -266,6 +268,8 @@ static void downloads_that_tell(void) {
   }
 
   REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, copies, COPIES, NULL, &told));
+  const pinlane_copy newer = {.reserved = 1};
+  REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, &newer, 1, landed, &told));
   REFUSED(INVALID_HANDLE, pinlane_download_batch_each(NULL, copies, COPIES, landed, &told));
   REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, NULL, 1, landed, &told));
   EXPECT(told.calls == 10);

@@ -42,7 +42,7 @@ MEMBER(pinlane_pool_stats, growths_other_node, 168);
 MEMBER(pinlane_pool_stats, threads, 176);
 MEMBER(pinlane_pool_stats, waiting, 184);
 MEMBER(pinlane_pool_stats, growths_in_parts, 192);
-_Static_assert(sizeof(pinlane_class_stats) == 56, "pinlane_class_stats");
+_Static_assert(sizeof(pinlane_class_stats) == 64, "pinlane_class_stats");
 MEMBER(pinlane_class_stats, block_bytes, 0);
 MEMBER(pinlane_class_stats, blocks, 8);
 MEMBER(pinlane_class_stats, live, 16);
@@ -50,6 +50,7 @@ MEMBER(pinlane_class_stats, cached, 24);
 MEMBER(pinlane_class_stats, in_flight, 32);
 MEMBER(pinlane_class_stats, quarantined, 40);
 MEMBER(pinlane_class_stats, growths, 48);
+MEMBER(pinlane_class_stats, reserved, 56);
 
 enum { PAGE = 4096, MIB = 1 << 20 };
 
@@ -144,7 +145,7 @@ static void options_are_obeyed(void) {
 
 static void classes(void) {
   pinlane_pool *pool = pool_with_budget(64 * MIB);
-  pinlane_class_stats found[3] = {{77, 0, 0, 0, 0, 0, 0}};
+  pinlane_class_stats found[3] = {{.block_bytes = 77}};
   size_t count = 77;
   OK(pinlane_pool_get_class_stats(pool, NULL, 0, &count));
   EXPECT(count == 0);

@@ -7,10 +7,11 @@
 
 #include <unistd.h>
 
-_Static_assert(sizeof(pinlane_file_range) == 40, "pinlane_file_range");
+_Static_assert(sizeof(pinlane_file_range) == 48, "pinlane_file_range");
 MEMBER(pinlane_file_range, bytes, 8);
 MEMBER(pinlane_file_range, device_buffer, 24);
 MEMBER(pinlane_file_range, device_offset, 32);
+MEMBER(pinlane_file_range, reserved, 40);
 _Static_assert(sizeof(pinlane_staging_options) == 64, "pinlane_staging_options");
 MEMBER(pinlane_staging_options, streaming_bytes, 48);
 MEMBER(pinlane_staging_options, flags, 56);
@@ -159,6 +160,8 @@ static void files(void) {
   REFUSED(INVALID_VALUE, pinlane_upload_file_ranges(s, file, NULL, 1, t));
   REFUSED(INVALID_VALUE,
           pinlane_upload_file_ranges(s, file, (pinlane_file_range[]){ranges[0], ranges[0]}, 2, t));
+  const pinlane_file_range newer = {.reserved = 1};
+  REFUSED(INVALID_VALUE, pinlane_upload_file_ranges(s, file, &newer, 1, t));
   EXPECT(ticket == NULL);
 
   /* Cut off after it was opened: a status, not a signal. */

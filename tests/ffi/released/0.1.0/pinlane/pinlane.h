@@ -1,0 +1,3331 @@
+/* pinlane: page-locked memory and asynchronous copies between host and GPU.
+ * Generated from src/capi by cbindgen: change it there.
+ *
+ * Conventions
+ *
+ * - A function returns a status; PINLANE_STATUS_OK is 0. After "Statuses", names stand without
+ *   their prefix PINLANE_STATUS_. pinlane_last_error() gives the message of this thread's last
+ *   failed call.
+ * - Arguments: first what the function acts on, then inputs, then outputs. Outputs are written
+ *   only on success. A NULL, stale or foreign handle gives a status; so does a misaligned pointer.
+ * - Handles are opaque. They are not pointers: do not dereference them. Each type has one function
+ *   that frees its handles; freeing NULL is a no-op. An object keeps alive what it was made from,
+ *   so handles may be freed in any order.
+ * - Sizes, offsets and lengths are in bytes. "Does not block" speaks of the host: the call enqueues
+ *   work, which the device executes in the order of the stream.
+ * - Any thread may call any function, unless its comment says otherwise.
+ * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
+ *   per-thread default stream.
+ * - Arrays of copies are read before the call returns. Their destinations must not overlap.
+ * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
+ *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
+ *   and cuts off an output. Structs in arrays do not grow: they have spare members, which are 0.
+ * - Functions of the program that pinlane calls must not unwind (by a C++ exception or otherwise).
+ *   Their comments say on which thread they run, and whether they may call pinlane.
+ * - "Safety" lists what pinlane cannot check.
+ */
+
+#ifndef PINLANE_PINLANE_H
+#define PINLANE_PINLANE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/** The version of this header, as Cargo counts it. */
+#define PINLANE_VERSION_MAJOR 0
+#define PINLANE_VERSION_MINOR 1
+#define PINLANE_VERSION_PATCH 0
+#define PINLANE_VERSION_STRING "0.1.0"
+#define PINLANE_VERSION \
+  (1000000 * PINLANE_VERSION_MAJOR + 1000 * PINLANE_VERSION_MINOR + PINLANE_VERSION_PATCH)
+/* Tensors of DLPack; dlpack.h (github.com/dmlc/dlpack) says what they hold. */
+struct DLManagedTensor;
+struct DLManagedTensorVersioned;
+
+/* Initialisers of the structs that begin with their size. */
+#define PINLANE_EMULATOR_OPTIONS_INIT \
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0 }
+#define PINLANE_EMULATOR_USAGE_INIT \
+  { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
+#define PINLANE_POOL_OPTIONS_INIT \
+  { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
+#define PINLANE_DLPACK_OPTIONS_INIT \
+  { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
+#define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
+#define PINLANE_STAGING_OPTIONS_INIT \
+  { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_COPY_TEAM_OPTIONS_INIT \
+  { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_PRODUCER_INIT { sizeof(pinlane_producer), NULL, NULL, NULL, NULL, NULL }
+#define PINLANE_PREFETCH_OPTIONS_INIT { sizeof(pinlane_prefetch_options), 0, 0, 0, 0 }
+#define PINLANE_PREFETCH_PROGRESS_INIT { sizeof(pinlane_prefetch_progress), 0, 0, 0, 0 }
+#define PINLANE_POOL_STATS_INIT \
+  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+
+/**
+ * pinlane takes the route that is fastest by rule.
+ */
+#define PINLANE_ROUTE_AUTOMATIC 0
+
+/**
+ * One `cudaMemcpyAsync` for each run of adjacent copies. Best for one long run.
+ */
+#define PINLANE_ROUTE_COPIES 1
+
+/**
+ * One `cudaMemcpyBatchAsync` for many copies, if the driver has it (CUDA 12.8). Not on the legacy
+ * default stream.
+ */
+#define PINLANE_ROUTE_BATCH_CALL 2
+
+/**
+ * A kernel moves the bytes: it reads or writes page-locked memory over the bus.
+ */
+#define PINLANE_ROUTE_KERNEL 3
+
+/**
+ * Consumers of the tensor must not write to it.
+ */
+#define PINLANE_DLPACK_READ_ONLY 1
+
+/**
+ * Plain host memory (`kDLCPU`), which all libraries accept.
+ */
+#define PINLANE_DLPACK_CPU 1
+
+/**
+ * Page-locked host memory (`kDLCUDAHost`).
+ */
+#define PINLANE_DLPACK_CUDA_HOST 3
+
+/**
+ * Emulated operations run as soon as they can.
+ */
+#define PINLANE_EXECUTION_EAGER 0
+
+/**
+ * Emulated operations run only when somebody waits for them: as late as CUDA allows.
+ */
+#define PINLANE_EXECUTION_LAZY 1
+
+/**
+ * The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
+ */
+#define PINLANE_EMULATOR_NO_BATCHES 1
+
+/**
+ * Emulated kernels cannot use page-locked memory at the addresses that the host uses.
+ */
+#define PINLANE_EMULATOR_NO_HOST_ADDRESSES 2
+
+/**
+ * One call fails.
+ */
+#define PINLANE_FAULT_ONCE 0
+
+/**
+ * That call and every later one of its name fail.
+ */
+#define PINLANE_FAULT_FOREVER 1
+
+/**
+ * The file is read past the system's page cache (`O_DIRECT`): for files larger than memory, or
+ * read once.
+ */
+#define PINLANE_FILE_DIRECT 1
+
+/**
+ * The work may read and write the buffer.
+ */
+#define PINLANE_ACCESS_WRITE 0
+
+/**
+ * The work only reads the buffer. Any number of threads and streams may do so at once.
+ */
+#define PINLANE_ACCESS_READ 1
+
+/**
+ * Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
+ * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it.
+ */
+#define PINLANE_PAGE_LOCKING_REGISTER 0
+
+/**
+ * The CUDA runtime allocates memory.
+ */
+#define PINLANE_PAGE_LOCKING_ALLOCATE 1
+
+/**
+ * Memory is mapped into the address space of the devices. With unified addressing it always is.
+ */
+#define PINLANE_POOL_MAPPED 1
+
+/**
+ * Memory is write-combined, and the CUDA runtime allocates it. The CPU reads such memory many
+ * times slower: it is for buffers that the host only writes, front to back.
+ */
+#define PINLANE_POOL_WRITE_COMBINED 2
+
+/**
+ * Threads cache no blocks: every allocation takes the pool's lock.
+ */
+#define PINLANE_POOL_NO_THREAD_CACHES 4
+
+/**
+ * Words for people, in one line.
+ */
+#define PINLANE_STATS_TEXT 0
+
+/**
+ * One JSON object with everything, also by block size. Times are in nanoseconds.
+ */
+#define PINLANE_STATS_JSON 1
+
+/**
+ * Prometheus' text format, version 0.0.4. Times are in seconds.
+ */
+#define PINLANE_STATS_PROMETHEUS 2
+
+/**
+ * Each batch comes as soon as it is ready, instead of in the producer's order.
+ */
+#define PINLANE_PREFETCH_UNORDERED 1
+
+/**
+ * The last batch is dropped if it has fewer bytes than the first. The producer is then asked for
+ * one batch further ahead.
+ */
+#define PINLANE_PREFETCH_DROP_LAST 2
+
+/**
+ * Every copy goes through the slots, even the smallest.
+ */
+#define PINLANE_STAGING_NO_DIRECT 1
+
+/**
+ * No upload is written to its slots past the cache.
+ */
+#define PINLANE_STAGING_NO_STREAMING 2
+
+/**
+ * No threads: every caller copies alone.
+ */
+#define PINLANE_COPY_TEAM_ALONE 1
+
+/**
+ * Threads sleep as soon as they have no work.
+ */
+#define PINLANE_COPY_TEAM_NO_SPIN 2
+
+/**
+ * The stream waits for the legacy default stream, and that stream waits for it.
+ */
+#define PINLANE_STREAM_BLOCKING 1
+
+/**
+ * A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
+ * work uses it. Any thread may use it, one at a time: a call that conflicts with another thread's
+ * at the same moment gets `PINLANE_STATUS_BUSY`.
+ */
+typedef struct pinlane_buffer pinlane_buffer;
+
+/**
+ * A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
+ * it is freed.
+ */
+typedef struct pinlane_device pinlane_device;
+
+/**
+ * A buffer in the memory of a device. It knows which work uses it, as a `pinlane_buffer` does. Any
+ * thread may use it, one at a time: a call that conflicts with another thread's at the same moment
+ * gets `PINLANE_STATUS_BUSY`.
+ */
+typedef struct pinlane_device_buffer pinlane_device_buffer;
+
+/**
+ * An emulated machine, with all of its devices: for tests that make it fail, and that look for
+ * misuse and leaks. Any thread may use it.
+ */
+typedef struct pinlane_emulator pinlane_emulator;
+
+/**
+ * A file that is open for reading. Any thread may use it, several at once too.
+ */
+typedef struct pinlane_file pinlane_file;
+
+/**
+ * The caller's own work while it is being enqueued. `pinlane_foreign_end` ends it.
+ */
+typedef struct pinlane_foreign pinlane_foreign;
+
+/**
+ * A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
+ * freed.
+ */
+typedef struct pinlane_pool pinlane_pool;
+
+/**
+ * A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
+ * their use. Any thread may use it; one at a time asks for batches.
+ */
+typedef struct pinlane_prefetch pinlane_prefetch;
+
+/**
+ * A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
+ * the call.
+ */
+typedef struct pinlane_request pinlane_request;
+
+/**
+ * A queue of device work, which is executed in order. Any thread may use it.
+ */
+typedef struct pinlane_stream pinlane_stream;
+
+/**
+ * Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
+ * change the operation.
+ */
+typedef struct pinlane_ticket pinlane_ticket;
+
+/**
+ * What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
+ * ones may be added.
+ */
+typedef int32_t pinlane_status;
+
+/**
+ * Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
+ * function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
+ * NULL, and `pinlane_last_error()` gives the message.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_allocated)(void *user,
+                                  pinlane_status status,
+                                  struct pinlane_buffer *buffer);
+
+/**
+ * One copy of a batch, between host and device. Set all members that you do not use to 0.
+ *
+ * The host's side is pageable memory, named by its address, or a part of a page-locked `buffer`.
+ * The device's side is the caller's own device memory, named by its address, or a part of a
+ * `device_buffer`. If a side is named by its buffer, its address must be NULL.
+ */
+typedef struct pinlane_copy {
+  /**
+   * The source: host memory in an upload, device memory in a download.
+   */
+  const void *src;
+  /**
+   * The destination: device memory in an upload, host memory in a download.
+   */
+  void *dst;
+  /**
+   * How many bytes are copied. If 0, both addresses may be NULL.
+   */
+  size_t bytes;
+  /**
+   * The page-locked buffer that is the host's side, or NULL.
+   */
+  struct pinlane_buffer *buffer;
+  /**
+   * Where in `buffer` the copy begins.
+   */
+  size_t buffer_offset;
+  /**
+   * The device buffer that is the device's side, or NULL.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the copy begins.
+   */
+  size_t device_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_copy;
+
+/**
+ * Options of a batch. Initialise with `PINLANE_BATCH_OPTIONS_INIT`.
+ */
+typedef struct pinlane_batch_options {
+  /**
+   * `sizeof(pinlane_batch_options)`.
+   */
+  size_t size;
+  /**
+   * `PINLANE_ROUTE_AUTOMATIC`, or another of `PINLANE_ROUTE_*`.
+   */
+  int32_t route;
+  /**
+   * Must be 0.
+   */
+  uint32_t flags;
+} pinlane_batch_options;
+
+/**
+ * Called when a copy has arrived, with `user` as it was given, the number of the copy, and its
+ * `bytes` bytes at `data`, which may be read until the function returns. It returns 0 to be called
+ * for further copies.
+ *
+ * It runs on the thread that made the call. It must not unwind (by a C++ exception or otherwise),
+ * and must not call pinlane.
+ */
+typedef int32_t (*pinlane_landed)(void *user, size_t number, const void *data, size_t bytes);
+
+/**
+ * One copy of a batch, from device memory to device memory. Set all members that you do not use to
+ * 0.
+ *
+ * A side is the caller's own memory of the stream's device, named by its address, or a part of a
+ * buffer; its address must then be NULL.
+ */
+typedef struct pinlane_device_copy {
+  /**
+   * The address of the source, or NULL.
+   */
+  const void *src;
+  /**
+   * The address of the destination, or NULL.
+   */
+  void *dst;
+  /**
+   * How many bytes are copied. If 0, both addresses may be NULL.
+   */
+  size_t bytes;
+  /**
+   * The buffer that is the source, or NULL.
+   */
+  struct pinlane_device_buffer *src_buffer;
+  /**
+   * Where in `src_buffer` the copy begins.
+   */
+  size_t src_offset;
+  /**
+   * The buffer that is the destination, or NULL. No copy of the batch may have it as its source.
+   */
+  struct pinlane_device_buffer *dst_buffer;
+  /**
+   * Where in `dst_buffer` the copy begins.
+   */
+  size_t dst_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_device_copy;
+
+/**
+ * What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
+ * the whole buffer.
+ */
+typedef struct pinlane_dlpack_options {
+  /**
+   * `sizeof(pinlane_dlpack_options)`.
+   */
+  size_t size;
+  /**
+   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer.
+   */
+  const int64_t *shape;
+  /**
+   * The distance between neighbours in each dimension, in elements; NULL for none but elements
+   * without gaps, of which the last dimension is the innermost.
+   */
+  const int64_t *strides;
+  /**
+   * The number of dimensions; 0 with a `shape` is a tensor of one element.
+   */
+  int32_t ndim;
+  /**
+   * The type of the elements: `DLDataType`'s code, bits and lanes.
+   */
+  uint8_t code;
+  /**
+   * See `code`.
+   */
+  uint8_t bits;
+  /**
+   * See `code`.
+   */
+  uint16_t lanes;
+  /**
+   * Where the first element begins: a multiple of its size.
+   */
+  size_t offset_bytes;
+  /**
+   * How page-locked memory is called: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`. Of no
+   * effect for device memory.
+   */
+  int32_t device_type;
+  /**
+   * 0 or `PINLANE_DLPACK_READ_ONLY`.
+   */
+  uint32_t flags;
+  /**
+   * The stream of the consumer's own device work on the tensor, or NULL if it has none.
+   */
+  const struct pinlane_stream *stream;
+} pinlane_dlpack_options;
+
+/**
+ * Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
+ */
+typedef struct pinlane_emulator_options {
+  /**
+   * `sizeof(pinlane_emulator_options)`.
+   */
+  size_t size;
+  /**
+   * Decides everything that CUDA leaves open. The same seed gives the same run.
+   */
+  uint64_t seed;
+  /**
+   * Memory of each device, in bytes.
+   */
+  size_t memory_bytes;
+  /**
+   * `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
+   */
+  int32_t execution;
+  /**
+   * 0, or some of `PINLANE_EMULATOR_*`.
+   */
+  uint32_t flags;
+  /**
+   * The most that one CUDA call page-locks, in bytes; 0: no limit. A call that asks for more
+   * gets `cudaErrorMemoryAllocation`, as on some systems.
+   */
+  size_t page_lock_limit_bytes;
+} pinlane_emulator_options;
+
+/**
+ * What is allocated and pending on an emulated machine. Initialise with
+ * `PINLANE_EMULATOR_USAGE_INIT`.
+ */
+typedef struct pinlane_emulator_usage {
+  /**
+   * `sizeof(pinlane_emulator_usage)`.
+   */
+  size_t size;
+  /**
+   * Bytes of page-locked memory: allocated, or registered.
+   */
+  size_t host_bytes;
+  /**
+   * The same in blocks; a registered range is one.
+   */
+  size_t host_blocks;
+  /**
+   * Blocks that were freed while pending operations named them. Their memory is kept for ever.
+   */
+  size_t quarantined_blocks;
+  /**
+   * Bytes of device memory that no call has freed, on all devices.
+   */
+  size_t device_bytes;
+  /**
+   * The same in blocks.
+   */
+  size_t device_blocks;
+  /**
+   * Streams created and not destroyed.
+   */
+  size_t streams;
+  /**
+   * Events created and not destroyed.
+   */
+  size_t events;
+  /**
+   * Operations enqueued that have not run.
+   */
+  size_t pending_operations;
+} pinlane_emulator_usage;
+
+/**
+ * One range of a file, and where it goes. Set all members that you do not use to 0.
+ */
+typedef struct pinlane_file_range {
+  /**
+   * Where in the file the range begins.
+   */
+  uint64_t offset;
+  /**
+   * Its length.
+   */
+  size_t bytes;
+  /**
+   * The destination in the caller's own device memory. NULL if it is `device_buffer`, or if
+   * there are no bytes.
+   */
+  void *dst;
+  /**
+   * The device buffer that is the destination, or NULL.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the destination begins.
+   */
+  size_t device_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_file_range;
+
+/**
+ * A buffer that the caller's own work uses, and how. One array of uses says both what the work
+ * reads and what it writes. Set all members that you do not use to 0.
+ */
+typedef struct pinlane_use {
+  /**
+   * The buffer in page-locked memory, or NULL.
+   */
+  struct pinlane_buffer *buffer;
+  /**
+   * The buffer in device memory, or NULL. Exactly one of the two is set.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * `PINLANE_ACCESS_WRITE` or `PINLANE_ACCESS_READ`.
+   */
+  int32_t access;
+  /**
+   * Must be 0.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_use;
+
+/**
+ * A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
+ * exception or otherwise).
+ */
+typedef void (*pinlane_host_function)(void *user);
+
+/**
+ * Options of a pool. Initialise with `PINLANE_POOL_OPTIONS_INIT`. A member that is 0 stands for
+ * its default.
+ */
+typedef struct pinlane_pool_options {
+  /**
+   * `sizeof(pinlane_pool_options)`.
+   */
+  size_t size;
+  /**
+   * The budget: the most that the pool may page-lock at a time, in bytes; at least a page of
+   * 4096. By default half of the machine's memory, or of what the process's control groups allow
+   * if that is less.
+   */
+  size_t max_bytes;
+  /**
+   * The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
+   * budget. By default 8 MiB.
+   */
+  size_t thread_cache_bytes;
+  /**
+   * How many free bytes stay when memory is given back because of `high_watermark_bytes`; not
+   * above it.
+   */
+  size_t low_watermark_bytes;
+  /**
+   * When more than this many bytes are free, caches of threads not counted, the pool gives
+   * memory back to the system. By default it does not.
+   */
+  size_t high_watermark_bytes;
+  /**
+   * Memory that has been free for this many microseconds goes back to the system. By default it
+   * does not.
+   */
+  uint64_t idle_age_us;
+  /**
+   * `PINLANE_PAGE_LOCKING_REGISTER` or `PINLANE_PAGE_LOCKING_ALLOCATE`.
+   */
+  int32_t page_locking;
+  /**
+   * The most threads that touch new memory. By default one for each core, at most 16.
+   */
+  uint32_t growth_threads;
+  /**
+   * 0, or some of `PINLANE_POOL_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_pool_options;
+
+/**
+ * Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
+ * `PINLANE_POOL_STATS_INIT`.
+ */
+typedef struct pinlane_pool_stats {
+  /**
+   * `sizeof(pinlane_pool_stats)`.
+   */
+  size_t size;
+  /**
+   * The budget.
+   */
+  size_t max_bytes;
+  /**
+   * Page-locked now: live, cached, in-flight and quarantined blocks, the unused ends of slabs,
+   * and memory that is being page-locked or given back at this moment.
+   */
+  size_t committed_bytes;
+  /**
+   * The most that `committed_bytes` has been.
+   */
+  size_t peak_bytes;
+  /**
+   * In buffers that exist, and allocated by address.
+   */
+  size_t live_bytes;
+  /**
+   * Free, and ready to be reused.
+   */
+  size_t cached_bytes;
+  /**
+   * The part of `cached_bytes` in the caches of threads.
+   */
+  size_t thread_bytes;
+  /**
+   * Freed, but a device may still use them.
+   */
+  size_t in_flight_bytes;
+  /**
+   * Lost for good: nothing proved that the device is done with them, or the system did not take
+   * them back.
+   */
+  size_t quarantined_bytes;
+  /**
+   * Allocations that reused a free block.
+   */
+  uint64_t hits;
+  /**
+   * The part of `hits` that the thread's own cache served.
+   */
+  uint64_t thread_hits;
+  /**
+   * Allocations for which no block was free.
+   */
+  uint64_t misses;
+  /**
+   * How often new memory was page-locked.
+   */
+  uint64_t growths;
+  /**
+   * How long that took in total.
+   */
+  uint64_t growths_total_ns;
+  /**
+   * How long the longest took.
+   */
+  uint64_t growths_longest_ns;
+  /**
+   * Allocations that waited because the budget allowed no new memory.
+   */
+  uint64_t waits;
+  /**
+   * How long they waited in total.
+   */
+  uint64_t waits_total_ns;
+  /**
+   * How long the longest waited.
+   */
+  uint64_t waits_longest_ns;
+  /**
+   * Times that memory was given back to the system.
+   */
+  uint64_t trims;
+  /**
+   * Growths in which registering failed and the CUDA runtime allocated the memory.
+   */
+  uint64_t growths_not_registered;
+  /**
+   * Growths in which the system refused huge pages.
+   */
+  uint64_t growths_small_pages;
+  /**
+   * Growths whose memory could not be bound to the device's NUMA node.
+   */
+  uint64_t growths_other_node;
+  /**
+   * Threads that have a cache.
+   */
+  size_t threads;
+  /**
+   * Requests in the queue.
+   */
+  size_t waiting;
+  /**
+   * Growths that the system refused in one call and that were registered in parts.
+   */
+  uint64_t growths_in_parts;
+} pinlane_pool_stats;
+
+/**
+ * Statistics of one block size of a pool. Counts are in blocks.
+ */
+typedef struct pinlane_class_stats {
+  /**
+   * The size of a block.
+   */
+  size_t block_bytes;
+  /**
+   * All blocks: live, cached, in flight and quarantined.
+   */
+  size_t blocks;
+  /**
+   * In buffers that exist, and allocated by address.
+   */
+  size_t live;
+  /**
+   * Free, and ready to be reused.
+   */
+  size_t cached;
+  /**
+   * Freed, but a device may still use them.
+   */
+  size_t in_flight;
+  /**
+   * Lost for good: nothing proved that the device is done with them.
+   */
+  size_t quarantined;
+  /**
+   * How often memory was page-locked for this size.
+   */
+  uint64_t growths;
+  /**
+   * 0.
+   */
+  uint64_t reserved;
+} pinlane_class_stats;
+
+/**
+ * One slice of a batch in host memory. Set all members that you do not use to 0.
+ */
+typedef struct pinlane_host_slice {
+  /**
+   * The name by which the consumer asks for it, or NULL: its number in the batch, such as "0".
+   */
+  const char *name;
+  /**
+   * Pageable memory, which stays as it is until `release`. NULL asks for page-locked room, which
+   * `fill` writes.
+   */
+  const void *data;
+  /**
+   * The size in bytes.
+   */
+  size_t bytes;
+  /**
+   * The size of an element, or 0: in the device's memory the slice begins at a multiple of it,
+   * and of 256.
+   */
+  size_t element_bytes;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_host_slice;
+
+/**
+ * What makes batches: functions of the program, called by threads of pinlane. Initialise with
+ * `PINLANE_PRODUCER_INIT`.
+ *
+ * The functions return 0, or a code of their own when they fail: the consumer gets the status
+ * `PRODUCER` in the batch's place, and the code by `pinlane_last_producer_error`. The message
+ * holds what the function's last pinlane call that failed has said, or `pinlane_set_last_error`.
+ * Then `next` is called for the next batch.
+ *
+ * The functions may call pinlane and may block. They must not unwind (by a C++ exception or
+ * otherwise). They are called until `pinlane_prefetch_free` returns, at the longest.
+ */
+typedef struct pinlane_producer {
+  /**
+   * `sizeof(pinlane_producer)`.
+   */
+  size_t size;
+  /**
+   * The first argument of every function.
+   */
+  void *user;
+  /**
+   * Begins the next batch: writes to `item` what the other functions get for it. Called by one
+   * thread at a time, perhaps each time by another. Returns `PINLANE_STATUS_END` if there are no
+   * more batches. Then it is not called again.
+   */
+  int32_t (*next)(void *user, void **item);
+  /**
+   * Says what the batch consists of: writes an array of `count` slices to `slices`, which stays
+   * as it is until `release`. Called once at most for each batch, for several batches at once.
+   */
+  int32_t (*describe)(void *user,
+                      void *item,
+                      const struct pinlane_host_slice **slices,
+                      size_t *count);
+  /**
+   * Writes the slices without `data`: number `i` to `room[i]`, which is NULL for the others.
+   * `room` has as many elements as there are slices. Called once at most for each batch that has
+   * such slices, for several batches at once. May be NULL if there are none.
+   */
+  int32_t (*fill)(void *user, void *item, void *const *room);
+  /**
+   * Ends the batch: its slices may be reused. Called once for each batch that `next` has begun,
+   * after an error too; for several batches at once. May be NULL.
+   */
+  void (*release)(void *user, void *item);
+} pinlane_producer;
+
+/**
+ * Options of a pipeline. Initialise with `PINLANE_PREFETCH_OPTIONS_INIT`. A member that is 0
+ * stands for its default.
+ */
+typedef struct pinlane_prefetch_options {
+  /**
+   * `sizeof(pinlane_prefetch_options)`.
+   */
+  size_t size;
+  /**
+   * How many batches may be ready or in the making, those that the consumer holds not counted:
+   * 1 to 65536, by default 3.
+   */
+  uint32_t depth;
+  /**
+   * How many threads pull, fill and copy: 1 to 256, by default 2. More are of use when the
+   * producer's functions take long.
+   */
+  uint32_t workers;
+  /**
+   * 0, or some of `PINLANE_PREFETCH_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_prefetch_options;
+
+/**
+ * Gets the batch of `pinlane_prefetch_next_async`, with `user` as it was given. The batch is the
+ * function's, which frees it with `pinlane_device_buffer_free`. If `status` is not `OK` the batch
+ * is NULL, and `pinlane_last_error()` gives the message.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_prefetched)(void *user,
+                                   pinlane_status status,
+                                   struct pinlane_device_buffer *batch);
+
+/**
+ * How far a pipeline has come. Initialise with `PINLANE_PREFETCH_PROGRESS_INIT`.
+ */
+typedef struct pinlane_prefetch_progress {
+  /**
+   * `sizeof(pinlane_prefetch_progress)`.
+   */
+  size_t size;
+  /**
+   * Batches that the producer has begun, failed ones and a dropped last one included.
+   */
+  uint64_t produced;
+  /**
+   * Batches whose copy has been enqueued.
+   */
+  uint64_t uploaded;
+  /**
+   * Batches that the consumer has got.
+   */
+  uint64_t yielded;
+  /**
+   * The bytes of all slices of the uploaded batches.
+   */
+  uint64_t bytes;
+} pinlane_prefetch_progress;
+
+/**
+ * The page-locked memory through which copies of pageable memory go. Initialise with
+ * `PINLANE_STAGING_OPTIONS_INIT`. A member that is 0 stands for its default.
+ */
+typedef struct pinlane_staging_options {
+  /**
+   * `sizeof(pinlane_staging_options)`.
+   */
+  size_t size;
+  /**
+   * The most page-locked memory for large copies, in bytes. Small copies take up to half as much
+   * in addition. By default 32 MiB, page-locked as it is needed.
+   */
+  size_t ring_bytes;
+  /**
+   * The size of a slot, in bytes: the largest portion that the copy engine gets at once. By
+   * default 4 MiB.
+   */
+  size_t slot_bytes;
+  /**
+   * The first portion of a short upload, in bytes. A longer upload begins with a thirty-second
+   * of its length. Portions grow to an eighth of the copy, at most a slot. By default 256 KiB.
+   */
+  size_t first_bytes;
+  /**
+   * How many bytes a thread copies at a time. By default 256 KiB.
+   */
+  size_t unit_bytes;
+  /**
+   * Copies of at most this many bytes go through one block of page-locked memory, without other
+   * threads. By default 64 KiB.
+   */
+  size_t direct_bytes;
+  /**
+   * Uploads of at most this many bytes are written to their slots past the cache. By default 64
+   * MiB.
+   */
+  size_t streaming_bytes;
+  /**
+   * 0, or some of `PINLANE_STAGING_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_staging_options;
+
+/**
+ * The threads that help callers to copy pageable memory. Initialise with
+ * `PINLANE_COPY_TEAM_OPTIONS_INIT`. A member that is 0 stands for its default.
+ */
+typedef struct pinlane_copy_team_options {
+  /**
+   * `sizeof(pinlane_copy_team_options)`.
+   */
+  size_t size;
+  /**
+   * The cores that the threads are pinned to, in turns; NULL: the system chooses.
+   */
+  const uint32_t *cores;
+  /**
+   * The number of `cores`.
+   */
+  size_t core_count;
+  /**
+   * How long a thread without work spins before it sleeps, in microseconds; at most 1000000. By
+   * default 200.
+   */
+  uint64_t spin_us;
+  /**
+   * The number of threads, at most 256. By default one less than the cores, at most 15.
+   */
+  uint32_t threads;
+  /**
+   * How many of them copy memory. The others only read files. By default 7.
+   */
+  uint32_t copying;
+  /**
+   * 0, or some of `PINLANE_COPY_TEAM_*`.
+   */
+  uint32_t flags;
+  /**
+   * Must be 0.
+   */
+  uint32_t reserved;
+} pinlane_copy_team_options;
+
+/**
+ * Options of a stream. Initialise with `PINLANE_STREAM_OPTIONS_INIT`.
+ */
+typedef struct pinlane_stream_options {
+  /**
+   * `sizeof(pinlane_stream_options)`.
+   */
+  size_t size;
+  /**
+   * Lower numbers run first; 0 is the default. Clamped to the device's range.
+   */
+  int32_t priority;
+  /**
+   * 0 or `PINLANE_STREAM_BLOCKING`.
+   */
+  uint32_t flags;
+} pinlane_stream_options;
+
+/**
+ * Told that an operation is complete, with `user` as it was given. `status` is `OK`, or the error
+ * of the operation or the device, whose message `pinlane_last_error()` gives, or `CANCELLED`.
+ *
+ * It runs on a thread of pinlane. It may call pinlane, and may block: others are called meanwhile.
+ * It must not unwind (by a C++ exception or otherwise).
+ */
+typedef void (*pinlane_completed)(void *user, pinlane_status status);
+
+/**
+ * The call did what it promises.
+ */
+#define PINLANE_STATUS_OK 0
+
+/**
+ * An argument is outside what the function accepts.
+ */
+#define PINLANE_STATUS_INVALID_VALUE 1
+
+/**
+ * The lengths of a copy's two sides, or of a pattern and its range, do not fit.
+ */
+#define PINLANE_STATUS_LENGTH_MISMATCH 2
+
+/**
+ * A range does not lie inside its buffer.
+ */
+#define PINLANE_STATUS_OUT_OF_RANGE 3
+
+/**
+ * The device still uses the buffer, or no block is free. Only `try_` functions say so.
+ */
+#define PINLANE_STATUS_NOT_READY 4
+
+/**
+ * Live buffers take the pool's whole budget.
+ */
+#define PINLANE_STATUS_BUDGET_EXHAUSTED 5
+
+/**
+ * The system has no more page-locked memory to give.
+ */
+#define PINLANE_STATUS_OUT_OF_HOST_MEMORY 6
+
+/**
+ * The device has no more memory to give.
+ */
+#define PINLANE_STATUS_OUT_OF_DEVICE_MEMORY 7
+
+/**
+ * No usable device: no CUDA in this build, no driver, or no device of that number.
+ */
+#define PINLANE_STATUS_NO_DEVICE 8
+
+/**
+ * Not supported by this build, device or stream.
+ */
+#define PINLANE_STATUS_UNSUPPORTED 9
+
+/**
+ * The stream belongs to another device or driver than the buffers.
+ */
+#define PINLANE_STATUS_WRONG_DEVICE 10
+
+/**
+ * The per-thread default stream was used on a thread that did not open it.
+ */
+#define PINLANE_STATUS_WRONG_THREAD 11
+
+/**
+ * The stream is being captured into a graph.
+ */
+#define PINLANE_STATUS_STREAM_CAPTURING 12
+
+/**
+ * The process is a forked child of the one that opened the device.
+ */
+#define PINLANE_STATUS_FORKED_PROCESS 13
+
+/**
+ * The device is lost: a sticky CUDA error.
+ */
+#define PINLANE_STATUS_DEVICE_LOST 14
+
+/**
+ * At this moment another thread uses the buffer in a way that conflicts.
+ */
+#define PINLANE_STATUS_BUSY 15
+
+/**
+ * A handle is NULL, freed, of another type, or never was one.
+ */
+#define PINLANE_STATUS_INVALID_HANDLE 16
+
+/**
+ * A panic was caught: a bug in pinlane.
+ */
+#define PINLANE_STATUS_PANIC 17
+
+/**
+ * Another failure that the CUDA runtime reported: see `pinlane_last_cuda_error`.
+ */
+#define PINLANE_STATUS_CUDA 18
+
+/**
+ * The call waited for as long as it was allowed to.
+ */
+#define PINLANE_STATUS_TIMED_OUT 19
+
+/**
+ * A file could not be opened or read, or ended early.
+ */
+#define PINLANE_STATUS_IO 20
+
+/**
+ * There is nothing more to get.
+ */
+#define PINLANE_STATUS_END 21
+
+/**
+ * The program's own producer failed: see `pinlane_last_producer_error`.
+ */
+#define PINLANE_STATUS_PRODUCER 22
+
+/**
+ * The call was withdrawn before it had an outcome.
+ */
+#define PINLANE_STATUS_CANCELLED 23
+
+/**
+ * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
+ * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
+ * `request`, with which the call can be withdrawn, may be NULL.
+ *
+ * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
+ * it fails, `allocated` is never called.
+ *
+ * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget,
+ * `OUT_OF_HOST_MEMORY`, `CANCELLED`, `INVALID_VALUE` if the size overflows.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
+ *
+ * # Safety
+ *
+ * - `allocated` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
+                                          size_t bytes,
+                                          pinlane_allocated allocated,
+                                          void *user,
+                                          struct pinlane_request **request);
+
+/**
+ * Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
+ * device. Returns when pageable memory may be reused; the ticket tells when everything has
+ * arrived. Ordered on `stream`, and after conflicting uses of the buffers on other streams. The
+ * copies have no order among themselves, so their destinations must not overlap. `options` may be
+ * NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
+ * `ticket` may be NULL.
+ *
+ * Does not block if all sources are page-locked. With pageable ones it blocks as
+ * `pinlane_upload_slice`.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
+ * `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap,
+ * a pointer is NULL, or a side is named twice, or for options of an unknown size, route or flag;
+ * `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued. `CUDA`,
+ * `DEVICE_LOST`: the contents of all destinations are unspecified.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Host memory named by its address is readable, and nobody writes to it until the call returns.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
+                                    const struct pinlane_copy *copies,
+                                    size_t count,
+                                    const struct pinlane_batch_options *options,
+                                    struct pinlane_ticket **ticket);
+
+/**
+ * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
+ * page-locked. Returns when everything for pageable memory has arrived. The ticket tells when the
+ * rest has; `pinlane_buffer_read` waits for it. Does not block if all destinations are
+ * page-locked. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
+ * `ticket` may be NULL; `copies` may be NULL if `count` is 0.
+ *
+ * Statuses: as for `pinlane_upload_batch`.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Host memory named by its address is writable, and nobody else accesses it until the call
+ *   returns.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_batch(const struct pinlane_stream *stream,
+                                      const struct pinlane_copy *copies,
+                                      size_t count,
+                                      const struct pinlane_batch_options *options,
+                                      struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_download_batch`, and calls `landed` for each copy as soon as it has arrived, while
+ * others are on their way. Blocks until all have arrived, even if `landed` asked not to be called
+ * again.
+ *
+ * Copies to pageable memory arrive in their order, and so do copies to page-locked memory, which
+ * come first.
+ *
+ * Statuses: as for `pinlane_upload_batch`; `INVALID_VALUE` if `landed` is NULL. If the call fails,
+ * the copies that `landed` was called for have arrived nevertheless.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Host memory named by its address is writable, and until the call returns nobody else accesses
+ *   it, except `landed` what it is called with.
+ * - Device memory named by its address is memory of the stream's device.
+ * - `landed` may be called with `user`, and does not unwind.
+ */
+pinlane_status pinlane_download_batch_each(const struct pinlane_stream *stream,
+                                           const struct pinlane_copy *copies,
+                                           size_t count,
+                                           pinlane_landed landed,
+                                           void *user);
+
+/**
+ * Makes all `count` copies of `copies`, from device memory to device memory: of one device or,
+ * between buffers, of two; `stream` belongs to one of them. Does not block. Ordered as
+ * `pinlane_upload_batch`. No destination may overlap another one or a source. `ticket` may be
+ * NULL; `copies` may be NULL if `count` is 0.
+ *
+ * Statuses: as for `pinlane_upload_batch`.
+ *
+ * # Safety
+ *
+ * - `copies` is NULL or points to an array of `count` elements.
+ * - Memory named by its address is memory of the stream's device, and stays allocated until the
+ *   copies are complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
+                                  const struct pinlane_device_copy *copies,
+                                  size_t count,
+                                  struct pinlane_ticket **ticket);
+
+/**
+ * Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to
+ * `buffer`. The caller frees it with `pinlane_buffer_free`. The contents are unspecified. Blocks
+ * while it page-locks new memory and, when the budget is spent, until the device is done with a
+ * freed buffer.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
+ * `INVALID_VALUE` if `buffer` is NULL or the size overflows.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc(const struct pinlane_pool *pool,
+                                    size_t bytes,
+                                    struct pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, with all bytes zero.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_zeroed(const struct pinlane_pool *pool,
+                                           size_t bytes,
+                                           struct pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, with the first byte at a multiple of `alignment`: a power of two, at
+ * most 2 MiB. Status `INVALID_VALUE` for any other alignment.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_aligned(const struct pinlane_pool *pool,
+                                            size_t bytes,
+                                            size_t alignment,
+                                            struct pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
+ * until there is room: also for buffers that other threads free. Requests are served in the order
+ * in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
+ * the budget.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_alloc_timeout(const struct pinlane_pool *pool,
+                                            size_t bytes,
+                                            uint64_t microseconds,
+                                            struct pinlane_buffer **buffer);
+
+/**
+ * As `pinlane_buffer_alloc`, but only from memory that is page-locked already: it page-locks
+ * nothing and does not wait. Status `NOT_READY` if no block of that size is free.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_try_alloc(const struct pinlane_pool *pool,
+                                        size_t bytes,
+                                        struct pinlane_buffer **buffer);
+
+/**
+ * Page-locks `bytes` of the caller's own memory, from `memory` on, for all devices of the process
+ * (`cudaHostRegister`), and writes a buffer of it to `buffer`. It serves as a buffer from a pool
+ * does. Blocks for about as long as allocating page-locked memory of that size takes. `memory` may
+ * have any alignment, and be NULL if `bytes` is 0.
+ *
+ * The memory is lent until `pinlane_buffer_free` returns `PINLANE_STATUS_OK`. That call blocks
+ * until the device is done with the memory, and unlocks its pages; then the caller may use and
+ * free it.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+ * function; `INVALID_VALUE` if a part of the memory is page-locked already or cannot be
+ * page-locked (a shared mapping of a file), if `memory` or `buffer` is NULL, or if the size
+ * overflows.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ * - `bytes` from `memory` on can be read and written until `pinlane_buffer_free` returns
+ *   `PINLANE_STATUS_OK`, and until then nobody accesses them except through the buffer.
+ */
+pinlane_status pinlane_buffer_register(const struct pinlane_device *device,
+                                       void *memory,
+                                       size_t bytes,
+                                       struct pinlane_buffer **buffer);
+
+/**
+ * Writes the address of the bytes to `data`, for reading. Blocks until every pending device write
+ * to the buffer is complete. The bytes may be read until the next call that lets the device write
+ * to the buffer or that frees it.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, or the error of a copy that failed;
+ * `INVALID_VALUE` if `data` is NULL.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_read(const struct pinlane_buffer *buffer,
+                                   const void **data);
+
+/**
+ * Writes the address of the bytes to `data`, for writing. Blocks until every pending device use of
+ * the buffer is complete. The bytes may be written until the next call that lets the device use
+ * the buffer or that frees it.
+ *
+ * Statuses: as for `pinlane_buffer_read`.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_write(struct pinlane_buffer *buffer,
+                                    void **data);
+
+/**
+ * As `pinlane_buffer_read`, but does not block: status `NOT_READY` if it would have to wait.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_try_read(const struct pinlane_buffer *buffer, const void **data);
+
+/**
+ * As `pinlane_buffer_write`, but does not block: status `NOT_READY` if it would have to wait.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_try_write(struct pinlane_buffer *buffer, void **data);
+
+/**
+ * Writes the address of the bytes to `data`, for the caller's own CUDA calls, without waiting,
+ * even while other calls use the buffer. Order the CUDA calls with `pinlane_foreign_begin` or
+ * `pinlane_buffer_record_use`. The host must not access the bytes through this address.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `data` is NULL.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_address(const struct pinlane_buffer *buffer, void **data);
+
+/**
+ * Writes the buffer's size in bytes to `bytes`, even while other calls use the buffer.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_size(const struct pinlane_buffer *buffer, size_t *bytes);
+
+/**
+ * Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
+ * caller's own work on the buffer may be enqueued on the stream. Does not block.
+ *
+ * Statuses: as for `pinlane_buffer_record_use`.
+ */
+pinlane_status pinlane_buffer_acquire(struct pinlane_buffer *buffer,
+                                      const struct pinlane_stream *stream);
+
+/**
+ * Tells the buffer that the caller's own CUDA calls on `stream` read or write it. Everything on
+ * the stream now counts as a use, and later uses wait for it. Call it after that work is enqueued;
+ * call `pinlane_buffer_acquire` before. For a `cudaStream_t`, borrow it once with
+ * `pinlane_stream_borrow`. Does not block.
+ *
+ * With `BUSY` the use is not recorded: call again. Where several threads use a buffer, call
+ * `pinlane_foreign_begin` instead: it holds the buffer from before the work is enqueued.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_buffer_record_use(struct pinlane_buffer *buffer,
+                                         const struct pinlane_stream *stream);
+
+/**
+ * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
+ * reused only when the device is done with it. A buffer of the caller's own memory, from
+ * `pinlane_buffer_register`, is the exception: the call waits for the device, then the memory is
+ * the caller's again.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a buffer. For the caller's own
+ * memory also `BUSY` while another thread's call uses it, `UNSUPPORTED` inside a host function
+ * (also one that `cudaLaunchHostFunc` runs), and what the CUDA runtime reports if it fails to wait
+ * for the device or to unregister the memory. The buffer is then as it was, the memory is still
+ * lent and page-locked, and the call may be made again. After `DEVICE_LOST`, copies that were
+ * enqueued before may still run: keep the memory until the process ends.
+ */
+pinlane_status pinlane_buffer_free(struct pinlane_buffer *buffer);
+
+/**
+ * The CUDA runtime's own name of a `cudaError_t`, such as "cudaErrorMemoryAllocation", or
+ * "cudaErrorUnknownCode" for a code that pinlane has no name for. A constant string, never NULL.
+ */
+const char *pinlane_cuda_error_name(int32_t cuda_error);
+
+/**
+ * 1 if a `cudaError_t` tells of a corrupted context: every later call of the process returns it
+ * too, and the process must end. 0 for any other code.
+ */
+int32_t pinlane_cuda_error_is_sticky(int32_t cuda_error);
+
+/**
+ * Opens GPU number `ordinal`, counted from 0, and writes it to `device`. The caller frees it with
+ * `pinlane_device_free`. Blocks while CUDA initialises, which can take a second.
+ *
+ * Statuses: `NO_DEVICE` (the message says what is missing), `FORKED_PROCESS`, `INVALID_VALUE` if
+ * `device` is NULL.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_open(int32_t ordinal,
+                                   struct pinlane_device **device);
+
+/**
+ * Opens GPU 0 if there is one, else an emulated device, and writes it to `device`. The caller
+ * frees it with `pinlane_device_free`. `pinlane_device_name` tells which it is.
+ *
+ * Statuses: as for `pinlane_device_open`; `NO_DEVICE` only in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_open_or_emulated(struct pinlane_device **device);
+
+/**
+ * Writes the number of GPUs to `count`: 0 if there is no driver, or no CUDA in this build.
+ *
+ * Statuses: `INVALID_VALUE` if `count` is NULL.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_count(int32_t *count);
+
+/**
+ * Writes the device's name, as the vendor prints it, to `buffer`: at most `capacity` bytes with
+ * the terminating NUL. A longer name is cut off.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `buffer` is NULL or `capacity` is 0.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ */
+pinlane_status pinlane_device_name(const struct pinlane_device *device,
+                                   char *buffer,
+                                   size_t capacity);
+
+/**
+ * Writes the device's number to `ordinal`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
+ *
+ * # Safety
+ *
+ * - `ordinal` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_ordinal(const struct pinlane_device *device, int32_t *ordinal);
+
+/**
+ * Writes 1 to `same` if both handles are of one device, else 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
+ *
+ * # Safety
+ *
+ * - `same` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_is_same(const struct pinlane_device *device,
+                                      const struct pinlane_device *other,
+                                      int32_t *same);
+
+/**
+ * Writes the device's free and total memory, in bytes.
+ *
+ * Statuses: `INVALID_HANDLE`, `DEVICE_LOST`, `FORKED_PROCESS`; `INVALID_VALUE` if an output is
+ * NULL.
+ *
+ * # Safety
+ *
+ * - `free_bytes` and `total_bytes` are each NULL or point to a variable.
+ */
+pinlane_status pinlane_device_memory_info(const struct pinlane_device *device,
+                                          size_t *free_bytes,
+                                          size_t *total_bytes);
+
+/**
+ * Writes the number of the device's streams that pinlane created and that still exist to `count`:
+ * those with a handle, those that a live buffer may still wait for, and a few of pinlane's own.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_live_streams(const struct pinlane_device *device,
+                                           size_t *count);
+
+/**
+ * Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
+ * freed, nothing proved that the device was done with it. Counts device memory, and memory of
+ * `pinlane_buffer_register`. A pool counts its own, in `pinlane_pool_stats`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_quarantined_bytes(const struct pinlane_device *device,
+                                                size_t *bytes);
+
+/**
+ * Writes another handle of the same device to `clone`. The caller frees it with
+ * `pinlane_device_free`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
+ *
+ * # Safety
+ *
+ * - `clone` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_clone(const struct pinlane_device *device,
+                                    struct pinlane_device **clone);
+
+/**
+ * Frees the handle; NULL is a no-op. Streams, pools and buffers of the device stay valid.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
+ */
+pinlane_status pinlane_device_free(struct pinlane_device *device);
+
+/**
+ * Allocates `bytes` of device memory, aligned to 256, and writes the buffer to `buffer`. The
+ * caller frees it with `pinlane_device_buffer_free`. The contents are unspecified. Does not wait
+ * for the device.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_DEVICE_MEMORY`, `FORKED_PROCESS`; `INVALID_VALUE` if
+ * `buffer` is NULL.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_alloc(const struct pinlane_device *device,
+                                           size_t bytes,
+                                           struct pinlane_device_buffer **buffer);
+
+/**
+ * Makes a buffer of `bytes` of the caller's own device memory, at `pointer`, and writes it to
+ * `buffer`. It serves as one that pinlane has allocated: its uses are ordered and waited for. The
+ * caller frees it with `pinlane_device_buffer_free`, which does not free the memory. Does not
+ * block. `pointer` may be NULL if `bytes` is 0.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pointer` or `buffer` is NULL,
+ * or no memory is that large.
+ *
+ * # Safety
+ *
+ * - `bytes` from `pointer` on lie in one allocation on this device. It stays allocated until
+ *   everything that was enqueued through the buffer is complete, also after the buffer is freed.
+ * - Work on the memory that was enqueued elsewhere before this call is complete, or ordered before
+ *   the streams that the buffer is used on. The caller orders later work that is enqueued
+ *   elsewhere, with `pinlane_foreign_begin` for example.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_borrow(const struct pinlane_device *device,
+                                            void *pointer,
+                                            size_t bytes,
+                                            struct pinlane_device_buffer **buffer);
+
+/**
+ * Writes the device address of the buffer to `pointer`, for the caller's own kernels, even while
+ * other calls use the buffer. NULL for a buffer of 0 bytes. Order the kernels with
+ * `pinlane_foreign_begin`, or with `pinlane_device_buffer_acquire` before they are enqueued and
+ * `pinlane_device_buffer_record_use` afterwards.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `pointer` is NULL.
+ *
+ * # Safety
+ *
+ * - `pointer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_address(const struct pinlane_device_buffer *buffer,
+                                             void **pointer);
+
+/**
+ * Writes the buffer's size in bytes to `bytes`, even while other calls use the buffer.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_size(const struct pinlane_device_buffer *buffer,
+                                          size_t *bytes);
+
+/**
+ * Makes later work of `stream` wait, on the device, for every pending use of the buffer. Then the
+ * caller's own work on the buffer may be enqueued on the stream. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_device_buffer_acquire(struct pinlane_device_buffer *buffer,
+                                             const struct pinlane_stream *stream);
+
+/**
+ * Tells the buffer that the caller's own work on `stream` reads or writes it. Everything on the
+ * stream now counts as a use, and later uses wait for it. Call it after that work is enqueued.
+ * Does not block. With `BUSY` the use is not recorded, as in `pinlane_buffer_record_use`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_device_buffer_record_use(struct pinlane_device_buffer *buffer,
+                                                const struct pinlane_stream *stream);
+
+/**
+ * Frees the buffer; NULL is a no-op. Returns at once, even in the middle of a copy: the memory is
+ * freed in stream order, after its last use. That of a batch serves a later one. The caller's own,
+ * of `pinlane_device_buffer_borrow`, is not freed.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
+ */
+pinlane_status pinlane_device_buffer_free(struct pinlane_device_buffer *buffer);
+
+/**
+ * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
+ * 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
+ * to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
+ * every pending device use of the buffer is complete. `options` may be NULL.
+ *
+ * If device work of the consumer uses the memory, name its stream: the memory is reused only when
+ * everything is complete that the stream had been given when the deleter was called. A borrowed
+ * CUDA stream must live as long as the tensor; the handle of the stream may be freed.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `OUT_OF_RANGE` if the tensor does not lie in the buffer,
+ * `FORKED_PROCESS`, or the error of a copy that failed; `INVALID_VALUE` if `tensor` is NULL, for
+ * memory of `pinlane_buffer_register`, a per-thread default stream, a shape that is none, or
+ * options of an unknown size, device type or flag. The buffer is then as it was.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   arrays have `ndim` elements.
+ * - `tensor` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_into_dlpack(struct pinlane_buffer *buffer,
+                                          const struct pinlane_dlpack_options *options,
+                                          struct DLManagedTensorVersioned **tensor);
+
+/**
+ * Makes a tensor of the buffer and writes it to `tensor`, as `pinlane_buffer_into_dlpack` does.
+ * `options` must name the stream on which the consumer uses the tensor: its later work waits for
+ * every pending use of the buffer. The tensor's deleter frees the memory in stream order, behind
+ * everything that the stream had been given when the deleter was called. Does not block.
+ *
+ * The stream stands for `__dlpack__(stream=...)` of the Python protocol. The memory of an emulated
+ * device is exported as `kDLExtDev`, which other libraries refuse.
+ *
+ * Statuses: as for `pinlane_buffer_into_dlpack`; `INVALID_VALUE` also for a batch of
+ * `pinlane_prefetch_next`; `INVALID_HANDLE` also if `options` or its stream is NULL;
+ * `WRONG_DEVICE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `CUDA`.
+ *
+ * # Safety
+ *
+ * - As for `pinlane_buffer_into_dlpack`.
+ */
+pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *buffer,
+                                                 const struct pinlane_dlpack_options *options,
+                                                 struct DLManagedTensorVersioned **tensor);
+
+/**
+ * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in host memory, and writes it to
+ * `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
+ * the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
+ * (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
+ * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. If nobody can
+ * know whether the device is done, the deleter is never called.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
+ * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps, is of
+ * another version than 1 or in other memory, and for memory that is or cannot be page-locked. The
+ * tensor is then still the caller's.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+ *   until that is called nobody else accesses the memory. Memory of type `kDLCUDAHost` is
+ *   page-locked for all devices.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
+                                          struct DLManagedTensorVersioned *tensor,
+                                          struct pinlane_buffer **buffer);
+
+/**
+ * Makes a buffer of `tensor`, a `DLManagedTensorVersioned` in the memory of the device of
+ * `stream`, and writes it to `buffer`. Later uses of the buffer wait for everything that `stream`
+ * has been given: name the stream that the producer was told (`__dlpack__(stream=...)`). The
+ * buffer owns the tensor: `pinlane_device_buffer_free` blocks until no use of the memory is
+ * pending, then the tensor's deleter is called, on any thread. The tensor must be writable and
+ * have no gaps. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
+ * has gaps or is of another version than 1. The tensor is then still the caller's.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns. Its deleter may be called on any thread;
+ *   until that is called nobody else uses the memory.
+ * - `buffer` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *stream,
+                                                 struct DLManagedTensorVersioned *tensor,
+                                                 struct pinlane_device_buffer **buffer);
+
+/**
+ * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
+ * owns `tensor`: its deleter calls that of `tensor`. Does not block.
+ *
+ * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
+ * read-only, which the older form cannot say. The tensor is then still the caller's.
+ *
+ * # Safety
+ *
+ * - `tensor` is NULL or a tensor that the caller owns.
+ * - `legacy` is NULL or points to a variable.
+ */
+pinlane_status pinlane_dlpack_to_legacy(struct DLManagedTensorVersioned *tensor,
+                                        struct DLManagedTensor **legacy);
+
+/**
+ * Writes the same tensor in the form of DLPack 1.0 to `tensor`. It owns `legacy`: its deleter
+ * calls that of `legacy`. Does not block.
+ *
+ * Statuses: `INVALID_VALUE` if a pointer is NULL.
+ *
+ * # Safety
+ *
+ * - `legacy` is NULL or a tensor that the caller owns.
+ * - `tensor` is NULL or points to a variable.
+ */
+pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
+                                          struct DLManagedTensorVersioned **tensor);
+
+/**
+ * Makes an emulated machine with `count` devices, 1 to 64, and writes them to `devices[0 ..
+ * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
+ * `pinlane_device_emulator` gives the machine.
+ *
+ * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
+ * options of an unknown size, execution or flag; `FORKED_PROCESS`; `UNSUPPORTED` in a build
+ * without the emulated device.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `devices` is NULL or points to an array of `count` elements.
+ */
+pinlane_status pinlane_emulator_create(const struct pinlane_emulator_options *options,
+                                       struct pinlane_device **devices,
+                                       int32_t count);
+
+/**
+ * Writes the machine that the emulated device belongs to, to `emulator`. The caller frees it with
+ * `pinlane_emulator_free`. It may outlive the devices: then it tells what is still alive.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` for a GPU, and in a build without
+ * the emulated device; `INVALID_VALUE` if `emulator` is NULL.
+ *
+ * # Safety
+ *
+ * - `emulator` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_emulator(const struct pinlane_device *device,
+                                       struct pinlane_emulator **emulator);
+
+/**
+ * Opens device number `ordinal` of the machine, again or after it was freed, and writes it to
+ * `device`. The caller frees it with `pinlane_device_free`. What the handles of one device have
+ * made can be used together.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `NO_DEVICE` if the machine has no such device;
+ * `DEVICE_LOST`, `CUDA`, the status of an injected fault; `INVALID_VALUE` if `device` is NULL;
+ * `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_open(const struct pinlane_emulator *emulator,
+                                     int32_t ordinal,
+                                     struct pinlane_device **device);
+
+/**
+ * Frees the handle; NULL is a no-op. The machine lives as long as what was made on it.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
+ */
+pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
+
+/**
+ * Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
+ * An open device has streams and page-locked memory of its own, so 0 of each are to be expected
+ * when all devices, streams, pools, buffers and tickets are freed. Even then operations may be
+ * pending on a lazy machine.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `usage` is NULL or its size is unknown;
+ * `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `usage` is NULL or points to a struct whose `size` member is set and right.
+ */
+pinlane_status pinlane_emulator_get_usage(const struct pinlane_emulator *emulator,
+                                          struct pinlane_emulator_usage *usage);
+
+/**
+ * Writes to `count` how many misuses of CUDA the machine has seen, at most 1000. A correct program
+ * has none. A GPU answers them with torn data or a crash.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL; `UNSUPPORTED` in a build without
+ * the emulated device.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_finding_count(const struct pinlane_emulator *emulator,
+                                              size_t *count);
+
+/**
+ * Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
+ * `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. At most `capacity`
+ * bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
+ * NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
+ * 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `OUT_OF_RANGE` if there are not so many; `INVALID_VALUE` if `buffer`
+ * is NULL while `capacity` is not 0; `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
+                                        size_t index,
+                                        char *buffer,
+                                        size_t capacity,
+                                        size_t *needed);
+
+/**
+ * Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
+ * next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
+ * `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
+ *
+ * A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
+ * 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
+ *
+ * Calls of the driver: HostAlloc (`cudaHostAlloc`), HostFree (`cudaFreeHost`), HostRegister,
+ * HostUnregister, DeviceAlloc (`cudaMallocAsync`), DeviceFree (`cudaFreeAsync`), CopyH2D, CopyD2H,
+ * CopyBatch, CopyD2D, CopyPeer, StreamCreate, StreamDestroy, StreamQuery, StreamSynchronize,
+ * StreamWaitEvent, StreamCapture (`cudaStreamIsCapturing`), EventCreate, EventDestroy,
+ * EventRecord, EventQuery, EventSynchronize, EventElapsed, LaunchHost (`cudaLaunchHostFunc`),
+ * PeerQuery, PeerEnable, PoolAccess, Attributes, MemoryInfo, and launches of the kernels Fill,
+ * Checksum, MoveItems and Busy.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` is NULL or no call has that name, for a
+ * `cuda_error` that is not positive, or for an unknown `repeat`; `UNSUPPORTED` in a build without
+ * the emulated device.
+ *
+ * # Safety
+ *
+ * - `call` is NULL or points to a string.
+ */
+pinlane_status pinlane_emulator_inject(const struct pinlane_emulator *emulator,
+                                       const char *call,
+                                       uint64_t nth,
+                                       int32_t cuda_error,
+                                       int32_t repeat);
+
+/**
+ * Forgets all faults that have not struck, and ends those that last. What is lost stays lost.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_clear_faults(const struct pinlane_emulator *emulator);
+
+/**
+ * Writes to `count` how many calls of that name the machine's driver has had, those that failed
+ * included. `pinlane_emulator_inject` lists the names.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `call` or `count` is NULL, or no call has that
+ * name; `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `call` is NULL or points to a string.
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_calls(const struct pinlane_emulator *emulator,
+                                      const char *call,
+                                      uint64_t *count);
+
+/**
+ * Loses device number `ordinal` of the machine, as a faulty kernel does: every later call on it
+ * fails with `cuda_error`, which is sticky, such as 700 (`cudaErrorIllegalAddress`). What is
+ * enqueued goes on or never runs, as the seed decides. 4 (`cudaErrorCudartUnloading`) loses all
+ * devices, as the end of the process does; calls then have the status `CUDA`, otherwise
+ * `DEVICE_LOST`. A lost device stays lost.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for a `cuda_error` that loses no device; `NO_DEVICE`
+ * if the machine has no such device; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emulator,
+                                            int32_t ordinal,
+                                            int32_t cuda_error);
+
+/**
+ * Holds the stream up: none of its operations starts until `pinlane_emulator_release`. Who waits
+ * for them waits as long. The stream is one of an emulated device.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
+ * emulated device; `CUDA` for a borrowed stream that does not exist.
+ */
+pinlane_status pinlane_emulator_stall(const struct pinlane_stream *stream);
+
+/**
+ * Lets a stream go on that `pinlane_emulator_stall` holds up.
+ *
+ * Statuses: as for `pinlane_emulator_stall`.
+ */
+pinlane_status pinlane_emulator_release(const struct pinlane_stream *stream);
+
+/**
+ * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
+ * ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
+ *
+ * Statuses: as for `pinlane_emulator_stall`; `CUDA` for the legacy default stream, and if the
+ * stream is being captured.
+ */
+pinlane_status pinlane_emulator_begin_capture(const struct pinlane_stream *stream);
+
+/**
+ * Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
+ * recorded. The graph is not kept.
+ *
+ * Statuses: as for `pinlane_emulator_stall`; `CUDA` if the stream is not being captured, if the
+ * capture began elsewhere, or if a forbidden call has invalidated it, which ends it;
+ * `INVALID_VALUE` if `operations` is NULL.
+ *
+ * # Safety
+ *
+ * - `operations` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_end_capture(const struct pinlane_stream *stream,
+                                            size_t *operations);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a
+ * `cudaEvent_t` of the caller, captured when it was last recorded. The event may belong to any
+ * device, and may be destroyed or recorded again when the call has returned. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`;
+ * `INVALID_VALUE` if `cuda_event` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_wait_event(const struct pinlane_stream *stream, void *cuda_event);
+
+/**
+ * Captures everything that was enqueued on `stream` so far in `cuda_event`, a `cudaEvent_t` of
+ * the caller: who waits for the event waits for that work. Does not block.
+ *
+ * Statuses: as for `pinlane_stream_wait_event`; `CUDA` also for an event of another device.
+ *
+ * # Safety
+ *
+ * - `cuda_event` is NULL or an event of the CUDA driver that pinlane uses, and not destroyed.
+ */
+pinlane_status pinlane_stream_record_event(const struct pinlane_stream *stream,
+                                           void *cuda_event);
+
+/**
+ * Opens the regular file at `path`, which ends with a NUL, and writes it to `file`. The caller
+ * frees it with `pinlane_file_free`. `flags` is 0 or `PINLANE_FILE_DIRECT`. Blocks as opening a
+ * file does.
+ *
+ * If somebody writes to the file meanwhile, a read may give old or new bytes. If somebody cuts it
+ * off, a read beyond its end gives a status. Nothing worse happens.
+ *
+ * Statuses: `IO` if the file cannot be opened or is not a regular file; `UNSUPPORTED` if the file
+ * system has no `O_DIRECT`; `FORKED_PROCESS`; `INVALID_VALUE` if `path` or `file` is NULL, or for
+ * unknown flags.
+ *
+ * # Safety
+ *
+ * - `path` is NULL or points to a string that ends with a NUL.
+ * - `file` is NULL or points to a variable.
+ */
+pinlane_status pinlane_file_open(const char *path,
+                                 uint32_t flags,
+                                 struct pinlane_file **file);
+
+/**
+ * Writes the present size of the file, in bytes, to `bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`, `IO`; `INVALID_VALUE` if `bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_file_size(const struct pinlane_file *file, uint64_t *bytes);
+
+/**
+ * Reads `bytes` of the file, from `offset` on, into `buffer`, from `buffer_offset` on. Several
+ * threads read. Blocks until no device use of that part of the buffer is pending, and until
+ * everything is read.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `OUT_OF_RANGE` for a range that the file
+ * or the buffer does not have: nothing was read. `IO` if the file ends early or cannot be read:
+ * the contents of the buffer are unspecified.
+ */
+pinlane_status pinlane_file_read(const struct pinlane_file *file,
+                                 uint64_t offset,
+                                 struct pinlane_buffer *buffer,
+                                 size_t buffer_offset,
+                                 size_t bytes);
+
+/**
+ * Frees the handle and closes the file; NULL is a no-op.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a file.
+ */
+pinlane_status pinlane_file_free(struct pinlane_file *file);
+
+/**
+ * Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until
+ * they are read; the ticket tells when they have arrived. Ordered as `pinlane_upload_slice`.
+ * `device_pointer` may be NULL if `bytes` is 0; `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE` for a range that the file does not have:
+ * nothing was enqueued. `IO` if the file ends early or cannot be read: the contents of the
+ * destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_file(const struct pinlane_stream *stream,
+                                   const struct pinlane_file *file,
+                                   uint64_t offset,
+                                   void *device_pointer,
+                                   size_t bytes,
+                                   struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_file`, to `destination` from `destination_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_upload_file`; `BUSY`, `WRONG_DEVICE`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload_file(const struct pinlane_stream *stream,
+                                                 const struct pinlane_file *file,
+                                                 uint64_t offset,
+                                                 struct pinlane_device_buffer *destination,
+                                                 size_t destination_offset,
+                                                 size_t bytes,
+                                                 struct pinlane_ticket **ticket);
+
+/**
+ * Copies `count` ranges of the file to device memory, as one job: the device need not wait between
+ * them. It is fastest in the order of the file. Destinations must not overlap. Blocks and is
+ * ordered as `pinlane_upload_file`; the ticket is for all ranges. `ranges` may be NULL if `count`
+ * is 0; `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_device_buffer_upload_file`; `INVALID_VALUE` if destinations overlap, a
+ * pointer is NULL, or a destination is named twice.
+ *
+ * # Safety
+ *
+ * - `ranges` is NULL or points to an array of `count` elements.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copies are complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_file_ranges(const struct pinlane_stream *stream,
+                                          const struct pinlane_file *file,
+                                          const struct pinlane_file_range *ranges,
+                                          size_t count,
+                                          struct pinlane_ticket **ticket);
+
+/**
+ * Begins the caller's own work (a kernel, cuBLAS, NCCL, ...) on `stream`, which uses the `count`
+ * buffers of `uses`: makes the stream wait for every pending use that conflicts, and writes what
+ * `pinlane_foreign_end` takes to `foreign`. Enqueue all of the work on the stream's
+ * `cudaStream_t`, or order it into that, then call `pinlane_foreign_end`. Does not block. `uses`
+ * may be NULL if `count` is 0.
+ *
+ * Until then the buffers are borrowed: other calls that conflict get `BUSY`, on this thread too.
+ * Work that only reads a buffer conflicts with no other reader: name what it does not write with
+ * `PINLANE_ACCESS_READ`, and any number of threads launch work on shared weights at once. A buffer
+ * that is freed meanwhile is freed at the end. So a use is never lost. Work that is never
+ * ended keeps its buffers borrowed.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or a use names no buffer, two, or
+ * an unknown access or flag.
+ *
+ * # Safety
+ *
+ * - `uses` is NULL or points to an array of `count` elements.
+ * - `foreign` is NULL or points to a variable.
+ */
+pinlane_status pinlane_foreign_begin(const struct pinlane_stream *stream,
+                                     const struct pinlane_use *uses,
+                                     size_t count,
+                                     struct pinlane_foreign **foreign);
+
+/**
+ * Ends what `pinlane_foreign_begin` began: everything on the stream now counts as a use of the
+ * buffers, and later uses wait for it. Frees the handle; NULL is a no-op. Any thread may call it.
+ * Does not block, unless the uses cannot be recorded: then it waits for the stream, and if that
+ * fails too, the buffers stay borrowed for ever. `ticket`, for the work, may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY` if two threads end it at once, `FORKED_PROCESS`,
+ * `INVALID_VALUE` if `ticket` is misaligned: the work has not ended. `STREAM_CAPTURING`,
+ * `WRONG_THREAD`, `CUDA`, `DEVICE_LOST`: it has ended.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_foreign_end(struct pinlane_foreign *foreign,
+                                   struct pinlane_ticket **ticket);
+
+/**
+ * Calls `function` with `user` on a thread of the CUDA runtime, once all earlier work of the
+ * stream is complete. Later work of the stream waits for it. Does not block. `ticket` may be NULL.
+ *
+ * If this call succeeds, the function is called once; after an error of the device, perhaps never.
+ * If this call fails, it is not called.
+ *
+ * The function must not wait for device work. CUDA calls are forbidden in it, and pinlane's get
+ * `UNSUPPORTED`. It may free handles, but not buffers of the caller's own memory. Buffers that it
+ * accesses must not be in use elsewhere; the stream's order protects nothing that the host does.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`,
+ * `UNSUPPORTED` inside a host function; `INVALID_VALUE` if `function` is NULL.
+ *
+ * # Safety
+ *
+ * - `function` may be called with `user`, on any thread, and does not unwind.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_launch_host(const struct pinlane_stream *stream,
+                                          pinlane_host_function function,
+                                          void *user,
+                                          struct pinlane_ticket **ticket);
+
+/**
+ * Makes a pool for `device` and writes it to `pool`. The caller frees it with `pinlane_pool_free`.
+ * `options` may be NULL: the defaults. Page-locks nothing yet.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `pool` is NULL, the budget is
+ * less than a page, the low watermark is above the high one, or for options of an unknown size,
+ * page-locking or flag.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `pool` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_create(const struct pinlane_device *device,
+                                   const struct pinlane_pool_options *options,
+                                   struct pinlane_pool **pool);
+
+/**
+ * Writes another handle of the same pool to `clone`. The caller frees it with `pinlane_pool_free`.
+ * It is for a part of a program that keeps the pool alive on its own. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `clone` is NULL.
+ *
+ * # Safety
+ *
+ * - `clone` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_clone(const struct pinlane_pool *pool,
+                                  struct pinlane_pool **clone);
+
+/**
+ * Writes 1 to `same` if both handles are of one pool, else 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `same` is NULL.
+ *
+ * # Safety
+ *
+ * - `same` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_is_same(const struct pinlane_pool *pool,
+                                    const struct pinlane_pool *other,
+                                    int32_t *same);
+
+/**
+ * Writes the size of the block that a request of `bytes` gets to `block_bytes`. At most an eighth
+ * of the block is waste; requests of less than 2 KiB are rounded up to multiples of 256.
+ *
+ * Statuses: `INVALID_VALUE` if no block can hold so many bytes, or `block_bytes` is NULL.
+ *
+ * # Safety
+ *
+ * - `block_bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_block_bytes(size_t bytes,
+                                        size_t *block_bytes);
+
+/**
+ * Gives free memory back to the system until `keep_bytes` of it are left, and writes the number of
+ * bytes given back to `released_bytes`, which may be NULL. Keeps what was used last. Takes from
+ * the caches of all threads. Memory goes back only if all blocks of a slab are free. Blocks while
+ * the CUDA runtime releases it; the runtime may wait for devices.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `UNSUPPORTED` inside a host function;
+ * `INVALID_VALUE` if `released_bytes` is misaligned.
+ *
+ * # Safety
+ *
+ * - `released_bytes` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_trim(const struct pinlane_pool *pool,
+                                 size_t keep_bytes,
+                                 size_t *released_bytes);
+
+/**
+ * Allocates `bytes` of page-locked memory, at least 1, and writes the address to `memory`: a
+ * multiple of `alignment`, which is a power of two, at most 2 MiB. The caller gives it back with
+ * `pinlane_pool_deallocate`, before the pool's last handle is freed: after that it stays allocated
+ * for ever. The contents are unspecified. Blocks as `pinlane_buffer_alloc`.
+ *
+ * This is for allocators, such as `std::pmr`, and for libraries that want an address. The memory
+ * is plain: nothing waits for a device that still uses it, as a `pinlane_buffer` does.
+ * `pinlane_upload_slice` and `pinlane_download_slice` copy it at the full speed of the link,
+ * `pinlane_upload_pinned` and `pinlane_download_pinned` without waiting. A forked child does not
+ * have the memory, and must not touch it.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`;
+ * `INVALID_VALUE` if `memory` is NULL, the size overflows, or for another `alignment`.
+ *
+ * # Safety
+ *
+ * - `memory` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_allocate(const struct pinlane_pool *pool,
+                                     size_t bytes,
+                                     size_t alignment,
+                                     void **memory);
+
+/**
+ * As `pinlane_pool_allocate`, but when the budget is spent it waits, for at most `microseconds`,
+ * until there is room, as `pinlane_buffer_alloc_timeout` does. Status `TIMED_OUT`;
+ * `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+ *
+ * # Safety
+ *
+ * - `memory` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_allocate_timeout(const struct pinlane_pool *pool,
+                                             size_t bytes,
+                                             size_t alignment,
+                                             uint64_t microseconds,
+                                             void **memory);
+
+/**
+ * Gives back memory of `pinlane_pool_allocate`, by any handle of the same pool; NULL is a no-op.
+ * Does not block. Copies of the memory by pinlane may be under way: the pool reuses it only when
+ * they are complete. The caller's own device work on it must be complete, or recorded with
+ * `pinlane_pool_record_use`, which another thread may be running at this moment: the pool may
+ * reuse the memory at once. In a forked child it does nothing.
+ *
+ * Statuses: `INVALID_HANDLE`, also for memory that is not of this pool or was given back already;
+ * `INVALID_VALUE` for an address inside an allocation. In both cases nothing is freed.
+ *
+ * # Safety
+ *
+ * - Nobody uses the memory any more.
+ */
+pinlane_status pinlane_pool_deallocate(const struct pinlane_pool *pool,
+                                       void *memory);
+
+/**
+ * Tells the pool that the caller's own CUDA calls on `stream` use memory of
+ * `pinlane_pool_allocate`. After the memory is given back, the pool reuses it only when everything
+ * on the stream now is complete. `memory` is any address in the allocation, and stands for all of
+ * it. Call it after that work is enqueued. For a `cudaStream_t`, borrow it once with
+ * `pinlane_stream_borrow`. Does not block.
+ *
+ * The host may access the memory meanwhile: the caller must know when that is safe.
+ *
+ * Statuses: `INVALID_HANDLE`, also for memory that is not allocated from this pool; `BUSY` while
+ * another thread makes the same call; `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_pool_record_use(const struct pinlane_pool *pool,
+                                       const void *memory,
+                                       const struct pinlane_stream *stream);
+
+/**
+ * Frees the handle; NULL is a no-op. When the last handle of the pool and its last buffer are
+ * freed, the memory goes back to the system; the call that frees last waits until the devices are
+ * done with it. Memory from `pinlane_pool_allocate` that was not given back stays allocated for
+ * ever: somebody may still use it.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
+ */
+pinlane_status pinlane_pool_free(struct pinlane_pool *pool);
+
+/**
+ * Writes the pool's statistics to `stats`, whose `size` member must be set. Takes a short lock.
+ * While other threads allocate or free, the parts need not add up.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stats` is NULL or its size is unknown.
+ *
+ * # Safety
+ *
+ * - `stats` is NULL or points to a struct whose `size` member is set and right.
+ */
+pinlane_status pinlane_pool_get_stats(const struct pinlane_pool *pool,
+                                      struct pinlane_pool_stats *stats);
+
+/**
+ * Writes the statistics of each block size, the smallest first, to `classes[0 .. capacity]`, and
+ * the number of block sizes to `count`. If that is more than `capacity`, the rest is left out. To
+ * learn the number, call it with `classes` NULL and a `capacity` of 0. Takes a short lock.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `count` is NULL, or `classes` is while `capacity`
+ * is not 0.
+ *
+ * # Safety
+ *
+ * - `classes` is NULL or points to an array of `capacity` elements.
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_get_class_stats(const struct pinlane_pool *pool,
+                                            struct pinlane_class_stats *classes,
+                                            size_t capacity,
+                                            size_t *count);
+
+/**
+ * Writes the pool's statistics to `buffer`, as a text in `format`, one of `PINLANE_STATS_*`. At
+ * most `capacity` bytes are written, with the terminating NUL; a longer text is cut off. `needed`,
+ * which may be NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if
+ * `capacity` is 0. The next text may need more bytes. Takes a short lock.
+ *
+ * Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
+ * The other formats do not look at it. One response may describe a metric only once, so give each
+ * pool an endpoint of its own. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
+ * `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
+ * second label, `block_bytes`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
+ * `capacity` is not 0.
+ *
+ * # Safety
+ *
+ * - `name` is NULL or points to a string.
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pool_stats_text(const struct pinlane_pool *pool,
+                                       int32_t format,
+                                       const char *name,
+                                       char *buffer,
+                                       size_t capacity,
+                                       size_t *needed);
+
+/**
+ * Starts threads that pull batches from `producer` and copy them to the device of `stream`, for
+ * work on that stream. Writes the pipeline to `prefetch`. The caller frees it with
+ * `pinlane_prefetch_free`. `options` may be NULL: the defaults. Does not wait for the first batch.
+ *
+ * Batches that are filled, and those of a few KiB, go through blocks of `pool`, two for each
+ * thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
+ * `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
+ * `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
+ * of an unknown size or flag. After an error no function of the producer is called any more; some
+ * may have been called.
+ *
+ * # Safety
+ *
+ * - `producer` is NULL or points to an initialised struct whose `size` member is right. Its
+ *   functions may be called as it says, on any thread, until `pinlane_prefetch_free` returns `OK`.
+ *   They do not unwind. What they write is as it says.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `prefetch` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_create(const struct pinlane_pool *pool,
+                                       const struct pinlane_stream *stream,
+                                       const struct pinlane_producer *producer,
+                                       const struct pinlane_prefetch_options *options,
+                                       struct pinlane_prefetch **prefetch);
+
+/**
+ * Writes the next batch to `batch`: a buffer in the memory of the device. The caller frees it with
+ * `pinlane_device_buffer_free`, and asks for its slices with `pinlane_device_batch_slice`. Blocks
+ * until the batch is on its way, and makes the stream wait, on the device, until it is there.
+ *
+ * Work on the stream is ordered after the copy, also work that pinlane does not know of. Work on
+ * other streams is ordered if it uses the buffer, as with any buffer. Freeing the buffer does not
+ * wait: its memory serves a later batch, behind all that the stream has been given by then.
+ *
+ * What went wrong with a batch takes its place, and the next call gives the next batch. Status
+ * `PRODUCER` if the producer failed, `END` if there are no more batches, `CANCELLED` if another
+ * thread frees the prefetch meanwhile.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY` while another call asks for a batch, `FORKED_PROCESS`,
+ * `OUT_OF_DEVICE_MEMORY`, `BUDGET_EXHAUSTED`, `OUT_OF_HOST_MEMORY`, `DEVICE_LOST`, `CUDA`;
+ * `INVALID_VALUE` if `batch` is NULL, or two slices of a batch have one name. `STREAM_CAPTURING`,
+ * `WRONG_THREAD`, `UNSUPPORTED` inside a host function: the batch is kept for the next call.
+ *
+ * # Safety
+ *
+ * - `batch` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_next(const struct pinlane_prefetch *prefetch,
+                                     struct pinlane_device_buffer **batch);
+
+/**
+ * As `pinlane_prefetch_next`, but blocks for at most `microseconds`. Status `TIMED_OUT` if no
+ * batch is ready then; it is left for a later call.
+ *
+ * # Safety
+ *
+ * - `batch` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_next_timeout(const struct pinlane_prefetch *prefetch,
+                                             uint64_t microseconds,
+                                             struct pinlane_device_buffer **batch);
+
+/**
+ * As `pinlane_prefetch_next`, but gives the batch to `prefetched`, with `user`, when it is on its
+ * way. Does not block. Until then other calls that ask for a batch get `BUSY`. `request`, with
+ * which the call can be withdrawn, may be NULL; the batch is then left for a later call.
+ *
+ * If this call succeeds, `prefetched` is called exactly once, perhaps before this call returns. If
+ * it fails, `prefetched` is never called. `prefetched` gets the statuses of
+ * `pinlane_prefetch_next`, and `CANCELLED`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL.
+ *
+ * # Safety
+ *
+ * - `prefetched` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_prefetch_next_async(const struct pinlane_prefetch *prefetch,
+                                           pinlane_prefetched prefetched,
+                                           void *user,
+                                           struct pinlane_request **request);
+
+/**
+ * Writes the pipeline's counters to `progress`, whose `size` member must be set. Any thread may
+ * ask at any time. The counters are read one by one: while the pipeline runs they may be of
+ * different moments. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `progress` is NULL or its size is unknown.
+ *
+ * # Safety
+ *
+ * - `progress` is NULL or points to a struct whose `size` member is set and right.
+ */
+pinlane_status pinlane_prefetch_get_progress(const struct pinlane_prefetch *prefetch,
+                                             struct pinlane_prefetch_progress *progress);
+
+/**
+ * Ends the pipeline and frees the handle; NULL is a no-op. Blocks until the producer's functions
+ * that are being called have returned, and every batch that was begun is released: then none is
+ * called any more. Copies that the threads are making are finished first; these may wait for what
+ * the stream has been given. Batches that the consumer has live on. A call on another thread that
+ * waits for a batch returns `CANCELLED`.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a prefetch; `UNSUPPORTED` inside
+ * a function of the prefetch's own producer, or inside a host function: nothing has happened.
+ */
+pinlane_status pinlane_prefetch_free(struct pinlane_prefetch *prefetch);
+
+/**
+ * Writes the batch's place in the order in which the producer began them, from 0, to `index`.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `batch` is a buffer
+ * that no prefetch gave, or `index` is NULL.
+ *
+ * # Safety
+ *
+ * - `index` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_index(const struct pinlane_device_buffer *batch,
+                                          uint64_t *index);
+
+/**
+ * Writes a ticket that tells when the batch is on the device to `ticket`. The caller frees it with
+ * `pinlane_ticket_free`. The stream of the prefetch waits for the batch anyway.
+ *
+ * Statuses: as for `pinlane_device_batch_index`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_ticket(const struct pinlane_device_buffer *batch,
+                                           struct pinlane_ticket **ticket);
+
+/**
+ * Writes the number of the batch's slices to `count`.
+ *
+ * Statuses: as for `pinlane_device_batch_index`.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_count(const struct pinlane_device_buffer *batch,
+                                          size_t *count);
+
+/**
+ * Writes the name of slice `number` to `buffer`: at most `capacity` bytes with the terminating
+ * NUL. A longer name is cut off. Writes how many bytes the whole name needs, with the NUL, to
+ * `needed`, which may be NULL. `buffer` may be NULL if `capacity` is 0. Slices have the order in
+ * which the producer described them.
+ *
+ * Statuses: as for `pinlane_device_batch_index`; `OUT_OF_RANGE` if there are not so many slices;
+ * `INVALID_VALUE` also if `buffer` is NULL, or `needed` is misaligned.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_batch_name(const struct pinlane_device_buffer *batch,
+                                         size_t number,
+                                         char *buffer,
+                                         size_t capacity,
+                                         size_t *needed);
+
+/**
+ * Writes to `offset` where in the buffer the slice of that name begins, a multiple of 256 and of
+ * its element's size, and to `bytes` how large it is. An unnamed slice has its number as name.
+ *
+ * Statuses: as for `pinlane_device_batch_index`; `INVALID_VALUE` also if the batch has no slice of
+ * that name, or a pointer is NULL.
+ *
+ * # Safety
+ *
+ * - `name` is NULL or points to a string.
+ * - `offset` and `bytes` are each NULL or point to a variable.
+ */
+pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *batch,
+                                          const char *name,
+                                          size_t *offset,
+                                          size_t *bytes);
+
+/**
+ * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
+ * callback has been called already, or is being called, nothing happens. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
+ */
+pinlane_status pinlane_request_cancel(const struct pinlane_request *request);
+
+/**
+ * Frees the handle; NULL is a no-op. The request goes on, and its callback is called.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
+ */
+pinlane_status pinlane_request_free(struct pinlane_request *request);
+
+/**
+ * Copies `bytes` of pageable memory, from `src` on, to the caller's own device memory. Returns
+ * when `src` may be reused; the ticket tells when the data has arrived. Ordered on `stream`; the
+ * caller orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes`
+ * is 0; `ticket` may be NULL.
+ *
+ * A small copy, of at most 64 KiB unless `pinlane_device_set_staging` says otherwise, does not
+ * block. A larger one goes through page-locked slots, which several threads fill while the device
+ * copies. The call first waits until the stream has reached it, and returns when nearly all of the
+ * data is on the device. Memory of a pool (`pinlane_pool_allocate`, or that of a buffer) goes
+ * through no slots: the device copies it as it is, and the call returns when that is done.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`,
+ * `OUT_OF_HOST_MEMORY` if no memory can be page-locked; `INVALID_VALUE` if a pointer is NULL or
+ * the size overflows: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of the destination
+ * are unspecified.
+ *
+ * # Safety
+ *
+ * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_slice(const struct pinlane_stream *stream,
+                                    const void *src,
+                                    void *device_pointer,
+                                    size_t bytes,
+                                    struct pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from the caller's own device memory to pageable memory, from `dst` on. Returns
+ * when they have arrived. Ordered on `stream`. Both pointers may be NULL if `bytes` is 0. Memory
+ * of a pool is written as `pinlane_upload_slice` reads it. If the device is lost while it writes
+ * such memory, and every way to wait for it fails, the process aborts.
+ *
+ * Statuses: as for `pinlane_upload_slice`.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least.
+ * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+ *   returns.
+ */
+pinlane_status pinlane_download_slice(const struct pinlane_stream *stream,
+                                      const void *device_pointer,
+                                      void *dst,
+                                      size_t bytes);
+
+/**
+ * As `pinlane_upload_slice`, to `destination` from `destination_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_upload_slice`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was
+ * enqueued.
+ *
+ * # Safety
+ *
+ * - `src` is NULL or points to `bytes` readable bytes, which nobody writes until the call returns.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload_slice(const struct pinlane_stream *stream,
+                                                  const void *src,
+                                                  struct pinlane_device_buffer *destination,
+                                                  size_t destination_offset,
+                                                  size_t bytes,
+                                                  struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_download_slice`, from `source` from `source_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_device_buffer_upload_slice`.
+ *
+ * # Safety
+ *
+ * - `dst` is NULL or points to `bytes` writable bytes, which nobody else accesses until the call
+ *   returns.
+ */
+pinlane_status pinlane_device_buffer_download_slice(const struct pinlane_stream *stream,
+                                                    const struct pinlane_device_buffer *source,
+                                                    size_t source_offset,
+                                                    void *dst,
+                                                    size_t bytes);
+
+/**
+ * Copies `bytes` of memory of a pool, from `src` on, to the caller's own device memory. Does not
+ * block. It is for memory that is known by its address only: of `pinlane_pool_allocate`, which is
+ * that of containers too, or of a buffer of a pool. The pool may be of any device. Ordered on
+ * `stream`, and after the copies to that memory that pinlane has enqueued before; the caller
+ * orders other work on the device memory. `src` and `device_pointer` may be NULL if `bytes` is 0;
+ * `ticket` may be NULL.
+ *
+ * The memory may be freed right after the call: the pool reuses it only when the copy is complete.
+ * It must not be written before that, which the ticket tells.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`;
+ * `INVALID_VALUE` if a pointer is NULL, the size overflows, or the bytes do not lie in one
+ * allocation of a pool: nothing was enqueued. `CUDA`, `DEVICE_LOST`: the contents of the
+ * destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
+ * - Nobody writes to them until the copy is complete.
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_pinned(const struct pinlane_stream *stream,
+                                     const void *src,
+                                     void *device_pointer,
+                                     size_t bytes,
+                                     struct pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from the caller's own device memory to memory of a pool, from `dst` on. Does not
+ * block. The memory must not be read or written before the copy is complete, which the ticket
+ * tells. Otherwise as `pinlane_upload_pinned`; ordered after all copies from and to that memory
+ * that pinlane has enqueued before.
+ *
+ * Statuses: as for `pinlane_upload_pinned`.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
+ * - Nobody accesses them until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_pinned(const struct pinlane_stream *stream,
+                                       const void *device_pointer,
+                                       void *dst,
+                                       size_t bytes,
+                                       struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_pinned`, to `destination` from `destination_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_upload_pinned`; `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`: nothing was
+ * enqueued.
+ *
+ * # Safety
+ *
+ * - `src` is NULL, or `bytes` from `src` on are not freed before the call returns.
+ * - Nobody writes to them until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload_pinned(const struct pinlane_stream *stream,
+                                                   const void *src,
+                                                   struct pinlane_device_buffer *destination,
+                                                   size_t destination_offset,
+                                                   size_t bytes,
+                                                   struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_download_pinned`, from `source` from `source_offset` on. Also ordered after
+ * conflicting uses of the buffer on other streams.
+ *
+ * Statuses: as for `pinlane_device_buffer_upload_pinned`.
+ *
+ * # Safety
+ *
+ * - `dst` is NULL, or `bytes` from `dst` on are not freed before the call returns.
+ * - Nobody accesses them until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_download_pinned(const struct pinlane_stream *stream,
+                                                     const struct pinlane_device_buffer *source,
+                                                     size_t source_offset,
+                                                     void *dst,
+                                                     size_t bytes,
+                                                     struct pinlane_ticket **ticket);
+
+/**
+ * Sets how copies of pageable memory are staged on `device`, for all its handles. Call it right
+ * after the device is opened: after the first such copy it fails. Allocates nothing.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` after the first copy, if `options`
+ * is NULL or has an unknown size or flag, or if the sizes are out of range: a slot has at least
+ * 4096 bytes, the ring has 2 to 4096 slots, the first portion and a unit have at least 1024 bytes,
+ * and the first portion fits in a slot.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ */
+pinlane_status pinlane_device_set_staging(const struct pinlane_device *device,
+                                          const struct pinlane_staging_options *options);
+
+/**
+ * Makes this the copy team of the process, which all devices share. Running copies end with the
+ * former team. `options` may be NULL: the defaults. Threads start when the first large copy needs
+ * them.
+ *
+ * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for more than 256 threads, for cores that do not
+ * exist, for spinning longer than a second, or for options of an unknown size or flag.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   `cores` is NULL or points to an array of `core_count` elements.
+ */
+pinlane_status pinlane_copy_team_install(const struct pinlane_copy_team_options *options);
+
+/**
+ * The message of this thread's last pinlane call that failed: which call, what was found, what to
+ * do. Empty if none has failed. Never NULL. Valid until the thread's next pinlane call. While the
+ * thread ends (in destructors of thread-local variables, or after `main`) it only says what the
+ * status means.
+ */
+const char *pinlane_last_error(void);
+
+/**
+ * Makes `message` this thread's last message, as if a call had failed with `status`, and returns
+ * `status`. It is for wrappers in other languages that check something themselves. The text is
+ * copied. NULL stands for what the status means.
+ *
+ * # Safety
+ *
+ * - `message` is NULL or points to a string.
+ */
+pinlane_status pinlane_set_last_error(pinlane_status status,
+                                      const char *message);
+
+/**
+ * The `cudaError_t` behind this thread's last pinlane call that failed; 0 if the CUDA runtime was
+ * not the cause. The runtime's own last-error slot is never touched.
+ */
+int32_t pinlane_last_cuda_error(void);
+
+/**
+ * What the program's own producer returned, behind this thread's last pinlane call that failed; 0
+ * if no function of a `pinlane_producer` was the cause.
+ */
+int32_t pinlane_last_producer_error(void);
+
+/**
+ * The name of a status, such as "PINLANE_STATUS_BUSY", or "PINLANE_STATUS_UNKNOWN" for a number
+ * that is no status. A constant string, never NULL.
+ */
+const char *pinlane_status_name(pinlane_status status);
+
+/**
+ * The version of the library, as 1000000 * major + 1000 * minor + patch. Compare it with
+ * `PINLANE_VERSION`, the version of the header.
+ */
+uint32_t pinlane_version(void);
+
+/**
+ * Creates a stream on `device` and writes it to `stream`. The caller frees it with
+ * `pinlane_stream_free`. `options` may be NULL: a non-blocking stream of default priority.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `CUDA`; `INVALID_VALUE` if `stream` is NULL, or
+ * for options of an unknown size or flag.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_create(const struct pinlane_device *device,
+                                     const struct pinlane_stream_options *options,
+                                     struct pinlane_stream **stream);
+
+/**
+ * Borrows a `cudaStream_t` of the caller, of `device`, and writes it to `stream`. The caller frees
+ * it with `pinlane_stream_free`, which does not destroy the CUDA stream. The values 0 and 1 are
+ * the legacy default stream. 2 is the per-thread default stream of the calling thread; another
+ * thread that uses it gets `WRONG_THREAD`.
+ *
+ * The CUDA stream must outlive the handle and the work that is enqueued through it.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `stream` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_stream` is a stream of this device and of the CUDA runtime that pinlane is linked with.
+ * - `stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_borrow(const struct pinlane_device *device,
+                                     void *cuda_stream,
+                                     struct pinlane_stream **stream);
+
+/**
+ * Writes the `cudaStream_t` to `cuda_stream`. It is valid until the handle is freed.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `cuda_stream` is NULL.
+ *
+ * # Safety
+ *
+ * - `cuda_stream` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_native(const struct pinlane_stream *stream, void **cuda_stream);
+
+/**
+ * Writes the number of the device that the stream belongs to to `ordinal`.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `ordinal` is NULL.
+ *
+ * # Safety
+ *
+ * - `ordinal` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_device_ordinal(const struct pinlane_stream *stream,
+                                             int32_t *ordinal);
+
+/**
+ * Blocks until everything that was enqueued on the stream before the call is complete.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
+ * device.
+ */
+pinlane_status pinlane_stream_synchronize(const struct pinlane_stream *stream);
+
+/**
+ * Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
+ * with `pinlane_ticket_free`. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_record(const struct pinlane_stream *stream,
+                                     struct pinlane_ticket **ticket);
+
+/**
+ * Makes later work of `stream` wait, on the device, for the operation of `ticket`. Does not block.
+ * Uses of buffers are ordered without it.
+ *
+ * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ */
+pinlane_status pinlane_stream_wait(const struct pinlane_stream *stream,
+                                   const struct pinlane_ticket *ticket);
+
+/**
+ * Keeps the stream busy for about `nanoseconds` of device time, at most 10 s, for tests and
+ * benchmarks of overlap. Does not block. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `INVALID_VALUE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`, `CUDA`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_busy(const struct pinlane_stream *stream,
+                                   uint64_t nanoseconds,
+                                   struct pinlane_ticket **ticket);
+
+/**
+ * Frees the handle; NULL is a no-op. Returns at once: work that is enqueued already is executed,
+ * and the buffers that it uses stay alive until then.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
+ */
+pinlane_status pinlane_stream_free(struct pinlane_stream *stream);
+
+/**
+ * Blocks until the operation is complete. Its effects are then visible to the calling thread.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, or the error of the operation or the device.
+ */
+pinlane_status pinlane_ticket_wait(const struct pinlane_ticket *ticket);
+
+/**
+ * As `pinlane_ticket_wait`, but blocks for at most `microseconds`. Status `TIMED_OUT` if the
+ * operation is still pending then.
+ */
+pinlane_status pinlane_ticket_wait_timeout(const struct pinlane_ticket *ticket,
+                                           uint64_t microseconds);
+
+/**
+ * Writes 1 to `done` if the operation is complete, 0 if it is pending. Does not block.
+ *
+ * Statuses: as for `pinlane_ticket_wait`; `INVALID_VALUE` if `done` is NULL.
+ *
+ * # Safety
+ *
+ * - `done` is NULL or points to a variable.
+ */
+pinlane_status pinlane_ticket_is_done(const struct pinlane_ticket *ticket, int32_t *done);
+
+/**
+ * Calls `completed` with `user` once the operation of `ticket` is complete, or has failed. Does
+ * not block. The ticket may be freed meanwhile. `request`, with which the call can be withdrawn,
+ * may be NULL.
+ *
+ * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
+ * it fails, `completed` is never called.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL.
+ *
+ * # Safety
+ *
+ * - `completed` may be called with `user`, on any thread, and does not unwind.
+ * - `request` is NULL or points to a variable.
+ */
+pinlane_status pinlane_ticket_on_complete(const struct pinlane_ticket *ticket,
+                                          pinlane_completed completed,
+                                          void *user,
+                                          struct pinlane_request **request);
+
+/**
+ * Frees the handle; NULL is a no-op. The operation continues.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a ticket.
+ */
+pinlane_status pinlane_ticket_free(struct pinlane_ticket *ticket);
+
+/**
+ * Copies `bytes` from `buffer`, from `offset` on, to the caller's own device memory. Does not
+ * block. Ordered on `stream`, and after device writes to the buffer on other streams; the caller
+ * orders other work on the device memory. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
+ * `FORKED_PROCESS`, `WRONG_THREAD`: nothing was enqueued; `INVALID_VALUE` if `device_pointer` is
+ * NULL; `CUDA`, `DEVICE_LOST`: the contents of the destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload(const struct pinlane_stream *stream,
+                              const struct pinlane_buffer *buffer,
+                              size_t offset,
+                              void *device_pointer,
+                              size_t bytes,
+                              struct pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from the caller's own device memory to `buffer`, from `offset` on. Does not
+ * block. Ordered on `stream`, and after every use of the buffer on other streams. `ticket` may be
+ * NULL.
+ *
+ * Statuses: as for `pinlane_upload`.
+ *
+ * # Safety
+ *
+ * - `device_pointer` is device memory of the stream's device, of `bytes` at least, and stays
+ *   allocated until the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download(const struct pinlane_stream *stream,
+                                const void *device_pointer,
+                                struct pinlane_buffer *buffer,
+                                size_t offset,
+                                size_t bytes,
+                                struct pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
+ * `destination_offset` on. Does not block. Ordered on `stream`, and after conflicting uses of both
+ * buffers on any stream. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_upload(const struct pinlane_stream *stream,
+                                            const struct pinlane_buffer *source,
+                                            size_t source_offset,
+                                            struct pinlane_device_buffer *destination,
+                                            size_t destination_offset,
+                                            size_t bytes,
+                                            struct pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` from `source`, from `source_offset` on, to `destination`, from
+ * `destination_offset` on. Does not block. Ordered as `pinlane_device_buffer_upload`.
+ * `pinlane_buffer_read` of the destination waits for the copy. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_download(const struct pinlane_stream *stream,
+                                              const struct pinlane_device_buffer *source,
+                                              size_t source_offset,
+                                              struct pinlane_buffer *destination,
+                                              size_t destination_offset,
+                                              size_t bytes,
+                                              struct pinlane_ticket **ticket);
+
+/**
+ * Copies `bytes` between two device buffers, of one device or of two; `stream` belongs to one of
+ * them. Does not block. Ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if both are the same buffer.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_copy(const struct pinlane_stream *stream,
+                                          const struct pinlane_device_buffer *source,
+                                          size_t source_offset,
+                                          struct pinlane_device_buffer *destination,
+                                          size_t destination_offset,
+                                          size_t bytes,
+                                          struct pinlane_ticket **ticket);
+
+/**
+ * Repeats the `pattern_bytes` bytes at `pattern`, 1 to 64, over `bytes` of the buffer from
+ * `offset` on; `bytes` must be a multiple of `pattern_bytes`. The pattern may be reused when the
+ * call returns. Does not block. Ordered as `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`; `LENGTH_MISMATCH`; `INVALID_VALUE` if `pattern` is NULL;
+ * `UNSUPPORTED` for patterns of more than 64 bytes.
+ *
+ * # Safety
+ *
+ * - `pattern` is NULL or points to `pattern_bytes` bytes.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_fill(const struct pinlane_stream *stream,
+                                          struct pinlane_device_buffer *buffer,
+                                          size_t offset,
+                                          size_t bytes,
+                                          const void *pattern,
+                                          size_t pattern_bytes,
+                                          struct pinlane_ticket **ticket);
+
+/**
+ * Writes the 64-bit checksum of `bytes` of `buffer`, from `offset` on, to the 8 bytes of `sum`
+ * from `sum_offset` on, a multiple of 8. Both buffers are on the stream's device. The result
+ * equals `pinlane_checksum` of the same bytes. Does not block. Ordered as
+ * `pinlane_device_buffer_upload`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is not a multiple of 8, or
+ * both are the same buffer.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_device_buffer_checksum(const struct pinlane_stream *stream,
+                                              const struct pinlane_device_buffer *buffer,
+                                              size_t offset,
+                                              size_t bytes,
+                                              struct pinlane_device_buffer *sum,
+                                              size_t sum_offset,
+                                              struct pinlane_ticket **ticket);
+
+/**
+ * Writes the 64-bit checksum of the `bytes` bytes at `data`, in host memory, to `sum`. Runs on the
+ * calling thread. `data` may be NULL if `bytes` is 0.
+ *
+ * Statuses: `INVALID_VALUE` if `data` or `sum` is NULL.
+ *
+ * # Safety
+ *
+ * - `data` is NULL or points to `bytes` readable bytes.
+ * - `sum` is NULL or points to a variable.
+ */
+pinlane_status pinlane_checksum(const void *data,
+                                size_t bytes,
+                                uint64_t *sum);
+
+/**
+ * Each writes what the `_INIT` macro of its struct holds, for languages that have no macros. `size`
+ * is the size of the struct in the caller's header: `sizeof *pointer`. No more bytes are written.
+ *
+ * Statuses: `INVALID_VALUE` if `pointer` is NULL or misaligned, or for a size that no header of
+ * this library or an older one had.
+ *
+ * # Safety
+ *
+ * - `pointer` is NULL or points to `size` bytes.
+ */
+pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
+pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
+pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
+pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
+pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
+pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
+pinlane_status pinlane_batch_options_init(pinlane_batch_options *pointer, size_t size);
+pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
+pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
+pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);
+pinlane_status pinlane_prefetch_options_init(pinlane_prefetch_options *pointer, size_t size);
+pinlane_status pinlane_prefetch_progress_init(pinlane_prefetch_progress *pointer, size_t size);
+
+#ifdef __cplusplus
+} // extern "C"
+#endif
+
+#endif /* PINLANE_PINLANE_H */
