@@ -1229,10 +1229,11 @@ pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
  * `pinlane_upload_slice`.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
- * `FORKED_PROCESS`, `WRONG_THREAD`, `OUT_OF_HOST_MEMORY`; `INVALID_VALUE` if destinations overlap,
- * a pointer is NULL, or a side is named twice, or for options of an unknown size, route or flag;
- * `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued. `CUDA`,
- * `DEVICE_LOST`: the contents of all destinations are unspecified.
+ * `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or
+ * a side is named twice, or for options of an unknown size, route or flag; `UNSUPPORTED` if that
+ * route is not possible for these copies: nothing was enqueued. `CUDA`, `DEVICE_LOST`, and
+ * `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable copies: the contents of
+ * all destinations are unspecified.
  *
  * # Safety
  *
@@ -2082,8 +2083,8 @@ pinlane_status pinlane_emulator_release(const struct pinlane_stream *stream);
  * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
  * ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
  *
- * Statuses: as for `pinlane_emulator_stall`; `CUDA` for the legacy default stream, and if the
- * stream is being captured.
+ * Statuses: as for `pinlane_emulator_stall`; `STREAM_CAPTURING` for the legacy default stream,
+ * which cannot be captured; `CUDA` if the stream is being captured.
  */
 pinlane_status pinlane_emulator_begin_capture(const struct pinlane_stream *stream);
 
@@ -2091,9 +2092,9 @@ pinlane_status pinlane_emulator_begin_capture(const struct pinlane_stream *strea
  * Ends a graph capture, on the thread that began it, and writes to `operations` how many it has
  * recorded. The graph is not kept.
  *
- * Statuses: as for `pinlane_emulator_stall`; `CUDA` if the stream is not being captured, if the
- * capture began elsewhere, or if a forbidden call has invalidated it, which ends it;
- * `INVALID_VALUE` if `operations` is NULL.
+ * Statuses: as for `pinlane_emulator_stall`; `STREAM_CAPTURING` if a forbidden call has
+ * invalidated the capture, which has ended now; `CUDA` if the stream is not being captured, or if
+ * the capture began on another stream or thread; `INVALID_VALUE` if `operations` is NULL.
  *
  * # Safety
  *
