@@ -107,7 +107,7 @@ fn the_examples_in_cpp_run() {
         assert!(text.contains("bit for bit"), "{text}");
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/pipeline.cpp", &[]);
         assert!(text.contains("24 batches"), "{text}");
-        let text = run(Language::Cpp, standard, "ffi-examples/cpp/prefetch.cpp", &[]);
+        let text = run(Language::Cpp, standard, "ffi-examples/cpp/data_loader.cpp", &[]);
         assert!(text.starts_with("32 of 32 batches are right"), "{text}");
         let text = run(Language::Cpp, standard, "ffi-examples/cpp/pmr.cpp", &[]);
         assert!(text.starts_with("300000 samples"), "{text}");
