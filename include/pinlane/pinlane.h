@@ -5,7 +5,8 @@
  *
  * - A function returns a status; PINLANE_STATUS_OK is 0. After "Statuses", names stand without
  *   their prefix PINLANE_STATUS_. pinlane_last_error() gives the message of this thread's last
- *   failed call.
+ *   failed call. A call that reaches the CUDA runtime may also give DEVICE_LOST, CUDA, or the
+ *   status of another error of the runtime.
  * - Arguments: first what the function acts on, then inputs, then outputs. Outputs are written
  *   only on success. A NULL, stale or foreign handle gives a status; so does a misaligned pointer.
  * - Handles are opaque. They are not pointers: do not dereference them. Each type has one function
@@ -3043,14 +3044,14 @@ pinlane_status pinlane_stream_device_ordinal(const struct pinlane_stream *stream
 /**
  * Blocks until everything that was enqueued on the stream before the call is complete.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
- * device.
+ * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error
+ * of the work or the device.
  */
 pinlane_status pinlane_stream_synchronize(const struct pinlane_stream *stream);
 
 /**
  * Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
- * with `pinlane_ticket_free`. Does not block.
+ * with `pinlane_ticket_free`. Does not block. If `ticket` is NULL nothing is written.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
  *

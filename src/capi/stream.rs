@@ -128,15 +128,15 @@ pub unsafe extern "C" fn pinlane_stream_device_ordinal(
 
 /// Blocks until everything that was enqueued on the stream before the call is complete.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error of the work or the
-/// device.
+/// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error
+/// of the work or the device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_synchronize(stream: *const pinlane_stream) -> pinlane_status {
     boundary("pinlane_stream_synchronize", || handle::get(stream)?.synchronize())
 }
 
 /// Writes a ticket for everything enqueued on the stream so far to `ticket`. The caller frees it
-/// with `pinlane_ticket_free`. Does not block.
+/// with `pinlane_ticket_free`. Does not block. If `ticket` is NULL nothing is written.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, `CUDA`.
 ///

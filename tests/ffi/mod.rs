@@ -257,6 +257,38 @@ fn random_programs(mode: &str) {
     assert!(text.starts_with(&format!("{count} programs")), "{text}");
 }
 
+#[test]
+fn adversarial_programs_find_nothing_wrong() {
+    let source = project("tests/ffi/fuzz/fuzz.cpp");
+    let program = Compiler::of(Language::Cpp).link("c++17", &source, library::get());
+    let corpus = project("tests/ffi/fuzz/corpus");
+    let corpus = corpus.to_str().expect("UTF-8");
+    for arguments in
+        [&[corpus][..], &["--random", "50000"], &["--calm", "--random", "20000", "1000"]]
+    {
+        let output = program.run(arguments);
+        let text = String::from_utf8_lossy(&output.stdout);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{arguments:?}: {}\n{text}{errors}", output.status);
+        assert!(text.ends_with("calls: nothing wrong\n"), "{text}");
+    }
+}
+
+/// Each function has an entry in the table of calls, or stands in the list of those to come.
+#[test]
+fn adversarial_programs_know_every_call_of_the_header() {
+    let read = |path| fs::read_to_string(project(path)).expect("a file of the project");
+    let (table, not_yet) = (read("tests/ffi/fuzz/table.hpp"), read("tests/ffi/fuzz/not_yet.txt"));
+    let made = table.split("{\"").skip(1).filter_map(|rest| Some(rest.split_once('"')?.0));
+    let made = made.filter(|name| name.starts_with("pinlane_")); // others are sequences of calls
+    // The entry of pinlane_set_last_error calls these, which have no status.
+    let texts = ["last_error", "last_cuda_error", "status_name", "version"];
+    let texts = texts.map(|name| format!("pinlane_{name}"));
+    let known: BTreeSet<&str> =
+        made.chain(not_yet.lines()).chain(texts.iter().map(String::as_str)).collect();
+    assert_eq!(known, declared_functions(&c_header()));
+}
+
 /// In any Python that has NumPy; `PYTHON` names another one.
 #[test]
 fn arrays_of_numpy_and_buffers_share_their_memory() {

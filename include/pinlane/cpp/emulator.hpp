@@ -56,8 +56,8 @@ public:
   /// on; 1 is the next. `pinlane_emulator_inject` lists the names.
   void inject(const char* call, int cuda_error, std::uint64_t nth = 1,
               fault repeat = fault::once) const {
-    detail::check(pinlane_emulator_inject(get(), call, nth, cuda_error,
-                                          static_cast<std::int32_t>(repeat)));
+    detail::check(
+        pinlane_emulator_inject(get(), call, nth, cuda_error, static_cast<std::int32_t>(repeat)));
   }
 
   /// Forgets all faults that have not struck, and ends those that last.

@@ -6,9 +6,8 @@
 // and frees buffers, on streams of every kind and two devices. It never orders anything itself.
 // Each operation is also done at once on plain vectors, and whatever the program reads must equal
 // them. Memory that it registered must be its own again after the buffer is freed. Nothing fails in
-// these programs: the C interface cannot lose a device, stall a stream or make a call fail. The
-// programs of tests/random_programs do that. A mismatch is reported with the seed of its
-// program: `random_programs 1 SEED MODE` runs that program again.
+// these programs; in those of tests/random_programs and of tests/ffi/fuzz calls do. A mismatch is
+// reported with the seed of its program: `random_programs 1 SEED MODE` runs that program again.
 
 #include <pinlane/pinlane.hpp>
 

@@ -1,0 +1,240 @@
+// Calls on pools and files, and on what the process shares.
+
+#pragma once
+
+#include "machines.hpp"
+
+#include <string>
+
+// -- Pools ---------------------------------------------------------------------------------------
+
+inline pinlane_status pool_create(frame& f) {
+  const argument device = f.any(kind::device);
+  pinlane_pool_options options = PINLANE_POOL_OPTIONS_INIT;
+  const std::size_t budgets[] = {65536, 1 << 20, 8192, 4096, 0, 4095, SIZE_MAX};
+  options.max_bytes = budgets[f.in.below(7)];
+  options.thread_cache_bytes = f.in.byte() % 3 * 4096;
+  options.low_watermark_bytes = f.in.byte() % 3 * 8192;
+  options.high_watermark_bytes = f.in.byte() % 4 * 8192;
+  options.idle_age_us = f.in.rarely(16) ? 100 : 0;
+  options.page_locking = f.in.byte() % 2;
+  options.growth_threads = f.in.byte() % 3;
+  options.flags = f.in.byte() % 8;
+  if (f.in.rarely(16)) {
+    options.page_locking = 2;
+  } else if (f.in.rarely(16)) {
+    options.flags |= 8;
+  } else if (f.in.rarely(16)) {
+    options.reserved = 1;
+  }
+  const auto* const given = f.options(options);
+  f.must_fail |= given != nullptr && (options.page_locking > 1 || options.flags > 7 ||
+                                      options.reserved != 0 || options.max_bytes == 4095);
+  f.may_refuse = true; // the watermarks
+  return pinlane_pool_create(device, given, f.made<pinlane_pool>(kind::pool));
+}
+
+inline pinlane_status pool_clone(frame& f) {
+  const argument pool = f.any(kind::pool);
+  return pinlane_pool_clone(pool, f.made<pinlane_pool>(kind::pool));
+}
+
+inline pinlane_status pool_is_same(frame& f) {
+  const argument pool = f.any(kind::pool), other = f.any(kind::pool);
+  auto* const same = f.out<std::int32_t>();
+  const pinlane_status status = pinlane_pool_is_same(pool, other, same);
+  const bool one = pool.value == other.value;
+  require(status != PINLANE_STATUS_OK || !one || *same == 1, "a pool is not the same as itself");
+  return status;
+}
+
+inline pinlane_status pool_trim(frame& f) {
+  const argument pool = f.any(kind::pool);
+  const std::size_t keep = f.size();
+  return pinlane_pool_trim(pool, keep, f.optional_out<std::size_t>());
+}
+
+inline pinlane_status pool_get_stats(frame& f) {
+  const argument pool = f.any(kind::pool);
+  auto* const stats = f.sized_out<pinlane_pool_stats>();
+  const pinlane_status status = pinlane_pool_get_stats(pool, stats);
+  if (status == PINLANE_STATUS_OK) {
+    require(stats->committed_bytes <= stats->max_bytes, "more is page-locked than the budget");
+    const std::size_t parts =
+        stats->live_bytes + stats->cached_bytes + stats->in_flight_bytes + stats->quarantined_bytes;
+    require(f.w.threaded || parts <= stats->committed_bytes, "the parts are more than the whole");
+  }
+  return status;
+}
+
+inline pinlane_status pool_get_class_stats(frame& f) {
+  const argument pool = f.any(kind::pool);
+  const std::size_t capacity = f.in.below(3);
+  struct two {
+    pinlane_class_stats classes[2];
+  };
+  const bool failed = f.must_fail;
+  two* const classes = f.optional_out<two>();
+  f.must_fail = failed || (capacity > 0 && (f.must_fail || classes == nullptr));
+  auto* const count = f.out<std::size_t>();
+  return pinlane_pool_get_class_stats(pool, classes == nullptr ? nullptr : classes->classes,
+                                      capacity, count);
+}
+
+inline pinlane_status pool_stats_text(frame& f) {
+  const argument pool = f.any(kind::pool);
+  const std::int32_t format = static_cast<std::int32_t>(f.in.byte() % 5) - 1;
+  f.must_fail |= format < 0 || format > 2;
+  const char* const names[] = {"uploads", nullptr, "", "\"\\\n", "\xff\xfe"};
+  const char* const name = names[f.in.below(5)];
+  std::size_t capacity = 0;
+  char* const text = f.text_out(capacity);
+  auto* const needed = f.optional_out<std::size_t>();
+  const pinlane_status status = pinlane_pool_stats_text(pool, format, name, text, capacity, needed);
+  if (status == PINLANE_STATUS_OK && capacity > 0) {
+    const std::size_t length = strnlen(text, capacity);
+    require(length < capacity, "a text does not end");
+    require(needed == nullptr || length + 1 == std::min(capacity, *needed), "a text is too short");
+  }
+  return status;
+}
+
+/// Of memory that a pool is to give.
+inline std::size_t some_alignment(frame& f) {
+  const std::size_t right[] = {1, 256, 4096, 65536, 2 << 20}, wrong[] = {0, 3, 4 << 20, SIZE_MAX};
+  if (f.in.rarely(24)) {
+    f.must_fail = true;
+    return wrong[f.in.below(4)];
+  }
+  return right[f.in.below(5)];
+}
+
+/// Memory by its address: with a handle of the pool, to give it back by.
+inline pinlane_status pool_allocate(frame& f) {
+  const argument pool = f.any(kind::pool);
+  const std::size_t bytes = f.size();
+  const std::size_t alignment = some_alignment(f);
+  f.may_refuse |= bytes > std::size_t{1} << 47; // such a size overflows
+  auto** const out = f.out<void*>();
+  pinlane_pool* clone = nullptr;
+  const bool cloned = pinlane_pool_clone(pool, &clone) == PINLANE_STATUS_OK;
+  f.may_refuse |= !cloned;
+  const pinlane_status status = pinlane_pool_allocate(cloned ? clone : pool, bytes, alignment, out);
+  if (status == PINLANE_STATUS_OK) {
+    require(reinterpret_cast<std::uintptr_t>(*out) % alignment == 0, "memory is misaligned");
+    const std::lock_guard<std::mutex> guard(f.w.lock);
+    f.w.allocated.push_back({*out, clone});
+  } else if (cloned) {
+    require_ok(pinlane_pool_free(clone), "a handle of a pool cannot be freed");
+  }
+  return status;
+}
+
+/// Memory that was allocated, or is none of a pool.
+inline void* some_raw_memory(frame& f, bool& is_right) {
+  is_right = false;
+  const std::lock_guard<std::mutex> guard(f.w.lock);
+  const std::uint8_t choice = f.in.byte();
+  if (f.w.allocated.empty() || choice >= 240) {
+    f.must_fail = true;
+    return choice % 2 == 0 ? static_cast<void*>(f.pageable.data()) : reinterpret_cast<void*>(64);
+  }
+  is_right = true;
+  return f.w.allocated[choice % f.w.allocated.size()].address;
+}
+
+inline pinlane_status pool_deallocate(frame& f) {
+  const argument pool = f.any(kind::pool);
+  bool is_right = false;
+  void* const memory = f.in.rarely(8) ? nullptr : some_raw_memory(f, is_right);
+  // NULL is freed by any pool, and nobody looks at its handle.
+  f.must_fail &= memory != nullptr;
+  f.may_refuse = true; // it may be of another pool
+  const pinlane_status status = pinlane_pool_deallocate(pool, memory);
+  if (status == PINLANE_STATUS_OK && memory != nullptr) {
+    const std::lock_guard<std::mutex> guard(f.w.lock);
+    std::vector<raw_memory>& all = f.w.allocated;
+    const auto is_it = [&](const raw_memory& each) { return each.address == memory; };
+    const auto found = std::find_if(all.begin(), all.end(), is_it);
+    if (found != all.end()) {
+      require_ok(pinlane_pool_free(found->pool), "a handle of a pool cannot be freed");
+      all.erase(found);
+    }
+  }
+  return status;
+}
+
+inline pinlane_status pool_record_use(frame& f) {
+  const argument pool = f.any(kind::pool), stream = f.any(kind::stream);
+  bool is_right = false;
+  void* const memory = some_raw_memory(f, is_right);
+  f.may_refuse = true; // it may be of another pool
+  return pinlane_pool_record_use(pool, memory, stream);
+}
+
+// -- Files, and the process ----------------------------------------------------------------------
+
+/// A file that the program's process has made.
+constexpr std::size_t file_bytes = 100000;
+inline std::uint8_t byte_of_file(std::size_t at) {
+  return static_cast<std::uint8_t>(at * 7 + at / 251);
+}
+inline std::string file_path;
+
+inline pinlane_status file_open(frame& f) {
+  const char* const paths[] = {
+      file_path.c_str(), file_path.c_str(), "/dev/null", "/", "/nonexistent/file", "", nullptr};
+  const std::size_t chosen = f.in.below(7);
+  f.must_fail |= chosen > 1;
+  const std::uint32_t flags = f.in.rarely(16) ? 2 : f.in.byte() % 2;
+  f.must_fail |= flags == 2;
+  return pinlane_file_open(paths[chosen], flags, f.made<pinlane_file>(kind::file));
+}
+
+inline pinlane_status file_size(frame& f) {
+  const argument file = f.any(kind::file);
+  auto* const bytes = f.out<std::uint64_t>();
+  const pinlane_status status = pinlane_file_size(file, bytes);
+  require(status != PINLANE_STATUS_OK || *bytes == file_bytes, "a file has the wrong size");
+  return status;
+}
+
+inline pinlane_status copy_team_install(frame& f) {
+  static std::atomic<int> installed{0};
+  pinlane_copy_team_options options = PINLANE_COPY_TEAM_OPTIONS_INIT;
+  options.threads = f.in.byte() % 4;
+  options.copying = f.in.byte() % 3;
+  options.spin_us = f.in.byte() % 3;
+  options.flags = f.in.byte() % 4;
+  // Teams that were dismissed stay, so only some are right.
+  const bool refused = f.in.rarely(128);
+  const std::uint8_t wrong = f.in.byte() % 4;
+  if (refused || installed > 3) {
+    options.threads = wrong == 0 ? 257 : options.threads;
+    options.spin_us = wrong == 1 ? 1000001 : options.spin_us;
+    options.flags = wrong == 2 ? 4 : wrong == 3 ? options.flags : 0;
+    options.reserved = wrong == 3 ? 1 : 0;
+    f.must_fail = true;
+  }
+  const auto* const given = f.options(options);
+  if (given == nullptr) { // a team like any other
+    f.must_fail = false;
+    return PINLANE_STATUS_OK;
+  }
+  const pinlane_status status = pinlane_copy_team_install(given);
+  installed += status == PINLANE_STATUS_OK;
+  return status;
+}
+
+/// What cannot fail.
+inline pinlane_status texts(frame& f) {
+  require(pinlane_version() == PINLANE_VERSION, "another version");
+  const auto status = static_cast<pinlane_status>(f.in.byte()) - 100;
+  require(std::strlen(pinlane_status_name(status)) > 0, "a status without a name");
+  const char* const text = f.in.byte() % 2 == 0 ? nullptr : "a message";
+  require(pinlane_set_last_error(status, text) == status, "another status");
+  const char* const last = pinlane_last_error();
+  require(text == nullptr || std::strcmp(last, text) == 0, "another message");
+  require(pinlane_last_cuda_error() == 0, "an error of CUDA that there was not");
+  return PINLANE_STATUS_OK;
+}
