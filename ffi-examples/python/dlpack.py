@@ -168,8 +168,8 @@ def check(holds, what):
 
 
 def live_bytes(pool):
-    """The fifth member of pinlane_pool_stats, a struct of 24 numbers."""
-    stats = (c_size_t * 24)(24 * 8)
+    """The fifth member of pinlane_pool_stats, a struct of 25 numbers."""
+    stats = (c_size_t * 25)(25 * 8)
     call("pinlane_pool_get_stats", pool, stats)
     return stats[4]
 
