@@ -55,6 +55,23 @@ fn scratch_file(name: &str) -> String {
     file.to_str().expect("UTF-8").to_owned()
 }
 
+/// A C library of today has most of them inside, so that a program would not miss one here.
+#[test]
+fn cmake_links_what_rustc_says_that_the_static_library_needs() {
+    let cmake = fs::read_to_string(project("CMakeLists.txt")).expect("a file of the project");
+    let lines = cmake.lines().filter(|line| line.trim_start().starts_with("set(needs "));
+    // Without CUDA the first line; with it, the second one adds to the first.
+    let lines: Vec<&str> = lines.take(if cfg!(pinlane_cuda) { 2 } else { 1 }).collect();
+    let words = lines.iter().flat_map(|line| line.split([' ', '(', ')']));
+    let linked: BTreeSet<&str> = words.filter(|word| word.starts_with("-l")).collect();
+
+    let needed = library::get().link_arguments.iter().map(String::as_str);
+    let needed = needed.filter(|word| word.starts_with("-l"));
+    // Compilers link these two by themselves.
+    let needed: BTreeSet<&str> = needed.filter(|name| !["-lc", "-lgcc_s"].contains(name)).collect();
+    assert_eq!(linked, needed);
+}
+
 #[test]
 fn the_examples_in_c_run() {
     let text = run(Language::C, "c99", "ffi-examples/c/shortest.c", &[]);
