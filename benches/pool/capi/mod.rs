@@ -2,12 +2,14 @@
 //!
 //! Each thread has its own buffers and stream. The pools are shared.
 
-use std::hint::black_box;
-use std::ptr::{null, null_mut};
-use std::thread;
-use std::time::Instant;
+mod allocations;
+mod uses;
 
-use pinlane::{DeviceBuf, PinnedBuf, PinnedPool, Result, Stream};
+use std::ptr::null;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use pinlane::{DeviceBuf, PinnedBuf, PinnedPool, Result, Stream, Ticket};
 
 use super::common::c::*;
 use super::common::figures::{Figure, Report};
@@ -16,8 +18,8 @@ use super::common::timing::{medians, operations};
 use super::{Bench, SMALL};
 
 const THREADS: [usize; 5] = [1, 2, 4, 8, 16];
-/// The most copies on their way.
-const COPIES: usize = 64;
+const SECOND: Duration = Duration::from_secs(1);
+const C_SECOND: u64 = SECOND.as_nanos() as u64;
 
 /// What all threads share, for Rust and for C. The empty pools never have memory.
 struct Both {
@@ -36,9 +38,12 @@ struct Own {
     buffer: PinnedBuf<u8>,
     gpu: DeviceBuf<u8>,
     stream: Stream,
+    /// Of work that is complete.
+    ticket: Ticket,
     c_buffer: Handle,
     c_gpu: Handle,
     c_stream: Handle,
+    c_ticket: Handle,
 }
 
 impl Both {
@@ -57,17 +62,26 @@ impl Both {
     }
 
     fn own(&self, bench: &Bench) -> Result<Own> {
-        Ok(Own {
+        let stream = bench.device.stream()?;
+        // SAFETY: `made` passes the address of a variable.
+        let c_stream = made(|out| unsafe { pinlane_stream_create(self.c_device, null(), out) });
+        let own = Own {
             buffer: self.pool.alloc_zeroed(SMALL)?,
             gpu: bench.device.alloc(SMALL)?,
-            stream: bench.device.stream()?,
+            ticket: stream.record()?,
+            stream,
             // SAFETY: `made` passes the address of a variable.
             c_buffer: made(|out| unsafe { pinlane_buffer_alloc(self.c_pool, SMALL, out) }),
             // SAFETY: as above.
             c_gpu: made(|out| unsafe { pinlane_device_buffer_alloc(self.c_device, SMALL, out) }),
             // SAFETY: as above.
-            c_stream: made(|out| unsafe { pinlane_stream_create(self.c_device, null(), out) }),
-        })
+            c_ticket: made(|out| unsafe { pinlane_stream_record(c_stream, out) }),
+            c_stream,
+        };
+        own.stream.synchronize()?;
+        // SAFETY: takes any handle.
+        assert_eq!(unsafe { pinlane_stream_synchronize(own.c_stream) }, 0);
+        Ok(own)
     }
 }
 
@@ -88,6 +102,7 @@ impl Drop for Own {
         unsafe {
             pinlane_buffer_free(self.c_buffer);
             pinlane_device_buffer_free(self.c_gpu);
+            pinlane_ticket_free(self.c_ticket);
             pinlane_stream_free(self.c_stream);
         }
     }
@@ -103,118 +118,8 @@ struct Subject {
     c: Work,
 }
 
-const SUBJECTS: [Subject; 5] = [
-    Subject {
-        name: "alloc_free",
-        method: "pinlane_buffer_alloc + pinlane_buffer_free of 4 KiB, an operation of a thread, in \
-                 turns with PinnedPool::alloc + drop; loops of 20 ms at least, mean over the \
-                 threads, median",
-        rust: |both, _, count| {
-            (0..count).try_for_each(|_| both.pool.alloc::<u8>(SMALL).map(|it| drop(black_box(it))))
-        },
-        c: |both, _, count| {
-            for _ in 0..count {
-                let mut buffer = null_mut();
-                // SAFETY: the address of a variable, and the handle that was written there.
-                let failed = unsafe {
-                    pinlane_buffer_alloc(both.c_pool, SMALL, &mut buffer)
-                        | pinlane_buffer_free(black_box(buffer))
-                };
-                assert_eq!(failed, 0);
-            }
-            Ok(())
-        },
-    },
-    Subject {
-        name: "pool_allocate",
-        method: "pinlane_pool_allocate + pinlane_pool_deallocate of 4 KiB, otherwise as \
-                 capi.alloc_free, also the reference",
-        rust: |both, _, count| {
-            (0..count).try_for_each(|_| both.pool.alloc::<u8>(SMALL).map(|it| drop(black_box(it))))
-        },
-        c: |both, _, count| {
-            for _ in 0..count {
-                let mut memory = null_mut();
-                // SAFETY: the address of a variable, and the memory that was written there.
-                let failed = unsafe {
-                    pinlane_pool_allocate(both.c_pool, SMALL, 64, &mut memory)
-                        | pinlane_pool_deallocate(both.c_pool, black_box(memory))
-                };
-                assert_eq!(failed, 0);
-            }
-            Ok(())
-        },
-    },
-    Subject {
-        name: "buffer_size",
-        method: "pinlane_buffer_size, in turns with PinnedBuf::len; otherwise as capi.alloc_free",
-        rust: |_, own, count| {
-            (0..count).for_each(|_| _ = black_box(black_box(&own.buffer).len()));
-            Ok(())
-        },
-        c: |_, own, count| {
-            let mut bytes = 0;
-            for _ in 0..count {
-                // SAFETY: the address of a variable.
-                assert_eq!(unsafe { pinlane_buffer_size(black_box(own.c_buffer), &mut bytes) }, 0);
-            }
-            assert_eq!(bytes, SMALL);
-            Ok(())
-        },
-    },
-    Subject {
-        name: "copy",
-        method: "pinlane_device_buffer_upload of 4 KiB without a ticket, and a wait every 64 \
-                 copies, in turns with Stream::upload; every thread with a stream and buffers of \
-                 its own; otherwise as capi.alloc_free",
-        rust: |_, own, count| {
-            for number in 0..count {
-                own.stream.upload(&own.buffer, &mut own.gpu)?;
-                if number % COPIES == 0 {
-                    own.stream.synchronize()?;
-                }
-            }
-            Ok(())
-        },
-        c: |_, own, count| {
-            let Own { c_stream: stream, c_buffer: buffer, c_gpu: gpu, .. } = *own;
-            for number in 0..count {
-                // SAFETY: no ticket is wanted.
-                let failed = unsafe {
-                    pinlane_device_buffer_upload(stream, buffer, 0, gpu, 0, SMALL, null_mut())
-                };
-                assert_eq!(failed, 0);
-                if number % COPIES == 0 {
-                    // SAFETY: takes any handle.
-                    assert_eq!(unsafe { pinlane_stream_synchronize(stream) }, 0);
-                }
-            }
-            Ok(())
-        },
-    },
-    Subject {
-        name: "try_alloc_fails",
-        method: "pinlane_buffer_try_alloc of a pool without memory, in turns with \
-                 PinnedPool::try_alloc; otherwise as capi.alloc_free",
-        rust: |both, _, count| {
-            (0..count).for_each(|_| assert!(black_box(both.empty.try_alloc::<u8>(SMALL)).is_err()));
-            Ok(())
-        },
-        c: |both, _, count| {
-            const NOT_READY: i32 = 4;
-            for _ in 0..count {
-                let mut none = null_mut();
-                // SAFETY: the address of a variable.
-                let status = unsafe { pinlane_buffer_try_alloc(both.c_empty, SMALL, &mut none) };
-                assert_eq!(status, NOT_READY);
-            }
-            Ok(())
-        },
-    },
-];
-
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
-    for subject in &SUBJECTS {
+    for subject in allocations::ALL.iter().chain(&uses::ALL) {
         for threads in THREADS {
             let name = format!("capi.{}.t{threads}", subject.name);
             if report.wants(&name) {
