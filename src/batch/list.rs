@@ -3,6 +3,7 @@
 use super::items::{Download, Item, Upload};
 use crate::copy::entry::Entry;
 use crate::copy::route::Route;
+use crate::copy::job::views_of_equal_length;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The uploads of a batch, as a list that can be submitted more than once:
@@ -79,7 +80,7 @@ impl<'a> List<'a> {
             ErrorKind::LengthMismatch,
             operation,
             format!("copy {number} has {host} bytes on the host and {device} on the device"),
-            "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+            views_of_equal_length(),
         ))
     }
 }

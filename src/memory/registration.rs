@@ -75,7 +75,7 @@ fn not_page_locked(
         CudaCode::HOST_MEMORY_ALREADY_REGISTERED => (
             ErrorKind::InvalidValue,
             "some of them are page-locked already: register memory only once, and use the buffer \
-             that you got until it is dropped",
+             that you got",
         ),
         CudaCode::INVALID_VALUE => (
             ErrorKind::InvalidValue,
@@ -214,7 +214,7 @@ impl<O: Send + 'static> Registration<O> {
                 Ok(())
             }
             Err(_) if !self.lent => {
-                self.context.quarantine(self.block.bytes());
+                self.context.quarantine(self.block.bytes(), "that were registered for copies");
                 Ok(())
             }
             Err(Failure::Locked(error)) => Err(error),

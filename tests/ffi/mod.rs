@@ -77,6 +77,7 @@ fn the_c_interface_keeps_its_promises() {
             "abi",
             "batches",
             "callbacks",
+            "diagnostics",
             "dlpack",
             "dlpack_imports",
             "emulator",
@@ -85,6 +86,7 @@ fn the_c_interface_keeps_its_promises() {
             "pool_memory",
             "pools",
             "prefetch",
+            "rules",
             "slices",
         ];
         for program in programs {
