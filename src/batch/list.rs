@@ -2,8 +2,8 @@
 
 use super::items::{Download, Item, Upload};
 use crate::copy::entry::Entry;
-use crate::copy::route::Route;
 use crate::copy::job::views_of_equal_length;
+use crate::copy::route::Route;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The uploads of a batch, as a list that can be submitted more than once:

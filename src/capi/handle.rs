@@ -193,7 +193,10 @@ fn missed<H: Handle>(miss: Miss, handle: *const H) -> Error {
     match miss {
         Miss::Busy => refused(
             ErrorKind::Busy,
-            Context::Numbers(|_| format!("another call uses the {} at this moment", H::NAME), [0; 2]),
+            Context::Numbers(
+                |_| format!("another call uses the {} at this moment", H::NAME),
+                [0; 2],
+            ),
             "let one thread at a time use a buffer, or hold a lock of your own",
         ),
         Miss::Invalid => refused(

@@ -205,10 +205,7 @@ pub(super) fn boundary(
 /// As [`boundary`], for a function that frees something. Destructors ignore its status, so a failure
 /// is also told to the log.
 #[inline(always)]
-pub(super) fn freeing(
-    function: &'static str,
-    body: impl FnOnce() -> Result<()>,
-) -> pinlane_status {
+pub(super) fn freeing(function: &'static str, body: impl FnOnce() -> Result<()>) -> pinlane_status {
     let status = boundary(function, body);
     if status != PINLANE_STATUS_OK {
         notice::tell(Event::FreeRefused, || last_message().unwrap_or_default());

@@ -56,12 +56,7 @@ pub(crate) fn resolve(
 }
 
 #[cold]
-fn outside(
-    operation: &'static str,
-    start: Option<usize>,
-    end: Option<usize>,
-    len: usize,
-) -> Error {
+fn outside(operation: &'static str, start: Option<usize>, end: Option<usize>, len: usize) -> Error {
     let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
     Error::new(
         ErrorKind::OutOfRange,

@@ -220,8 +220,8 @@ impl<O: Send + 'static> Registration<O> {
             Err(Failure::Locked(error)) => Err(error),
             Err(Failure::InUse(error)) => {
                 let (bytes, ptr) = (self.block.bytes(), self.block.ptr().as_ptr());
-                let remedy = "Use Device::register or a pool for memory that must survive the loss \
-                              of a device";
+                let remedy = "Register memory with its owner, or take it from a pool, if it must \
+                              survive the loss of a device";
                 borrow_cannot_end(ptr, bytes, &error, remedy)
             }
         }

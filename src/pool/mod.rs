@@ -384,3 +384,6 @@ impl fmt::Debug for PinnedPool {
         f.debug_struct("PinnedPool").field("stats", &self.stats()).finish()
     }
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

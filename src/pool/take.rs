@@ -235,6 +235,3 @@ impl Drop for Waiting {
         self.reply.abandon();
     }
 }
-
-#[cfg(all(test, feature = "emulated"))]
-mod tests;

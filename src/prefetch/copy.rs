@@ -30,7 +30,7 @@ const OPERATION: &str = "Prefetch";
 /// What to do about an error of the producer.
 const PRODUCERS_OWN: Remedy = Remedy::in_rust_and_c(
     "look at the error's source, which is the producer's own",
-    "pinlane_last_producer_error() is what the producer returned",
+    "see pinlane_last_producer_error, which is what the producer returned",
 );
 
 /// A batch whose copy has been enqueued.

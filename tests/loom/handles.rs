@@ -346,7 +346,11 @@ fn written(calls: Calls, home: bool) {
         };
         let freer = spawn(&table, move |freer| assert_eq!(freer.remove(entry), Ok(())));
         let other = spawn(&table, move |other| if home { read(other) } else { write(other) });
-        if home { write(here) } else { read(here) }
+        if home {
+            write(here)
+        } else {
+            read(here)
+        }
         other.join().unwrap();
         freer.join().unwrap();
         assert_eq!(table.dropped(), 1);

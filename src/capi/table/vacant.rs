@@ -145,12 +145,7 @@ impl Vacant {
     /// An index of table `number`. `make` is called before an index is given out for the first
     /// time, with that index or a higher one.
     #[inline(always)]
-    pub(super) fn take(
-        &'static self,
-        here: Option<&Here>,
-        number: u8,
-        make: impl Fn(u32),
-    ) -> u32 {
+    pub(super) fn take(&'static self, here: Option<&Here>, number: u8, make: impl Fn(u32)) -> u32 {
         let Some(here) = here else { return self.one(&make) };
         let pop = |stack: &mut Stack| {
             stack.len = stack.len.checked_sub(1)?;

@@ -1,8 +1,13 @@
-use super::*;
+//! What a pool does that does not show from outside.
+
+use std::sync::Arc;
+
+use super::PinnedPool;
+use super::cache::Cache;
+use super::classes::Size;
 use crate::device::Device;
 use crate::driver::emulated::Emulator;
 use crate::error::ErrorKind;
-use crate::pool::PinnedPool;
 use crate::sync::atomic::Ordering::Relaxed;
 
 /// To look at what other threads keep stops them all. A thread that is in its lane shows whether
