@@ -302,11 +302,6 @@ extern "C" {
 #define PINLANE_STREAM_BLOCKING 1
 
 /**
- * In place of a token: the slot is part of no thread's home.
- */
-#define NOBODY 0
-
-/**
  * How a call uses an object.
  */
 typedef struct Access Access;

@@ -48,7 +48,7 @@ pub const ALONE: Access = Access { conflicts: USERS, counts: EXCLUSIVE, mark: 2,
 pub const FREEING: Access = Access { mark: 3, ..ALONE };
 
 /// In place of a token: the slot is part of no thread's home.
-pub const NOBODY: u64 = 0;
+pub(super) const NOBODY: u64 = 0;
 
 /// Why a slot cannot be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
