@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::{Driver, Ordinal, RawStream};
 use crate::error::{CudaCode, Error, ErrorKind, Result};
+use crate::notice;
 use crate::process::{Process, in_host_function};
 use crate::sync::Mutex;
 
@@ -144,9 +145,11 @@ impl Context {
         first
     }
 
-    /// Counts memory that nobody can prove unused, and that is therefore never freed.
-    pub(crate) fn quarantine(&self, bytes: usize) {
+    /// Counts memory that nobody can prove unused, and that is therefore never freed, and tells of
+    /// it. `of` says whose it is. The caller holds no lock.
+    pub(crate) fn quarantine(&self, bytes: usize, of: &str) {
         self.quarantined.fetch_add(bytes, Ordering::Relaxed);
+        notice::quarantined(bytes, format_args!("{of} of device {}", self.ordinal));
     }
 
     /// Counts a stream that this crate has created.

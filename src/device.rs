@@ -8,7 +8,7 @@ use bytemuck::Pod;
 use crate::context::Context;
 use crate::copy::staged::{Engine, Staging};
 use crate::driver::{self, Attribute, DevicePtr, Driver, Ordinal, RawStream, StreamFlags};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::memory::{
     DeviceBuf, Heap, HostMemory, PinnedSliceMut, Refused, Registered, with_registered,
 };
@@ -76,7 +76,7 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
                 "this build has no CUDA: the crate's feature `cuda` was off when it was compiled"
             },
             "install the CUDA toolkit and build again with the feature `cuda` (PINLANE_CUDA=on \
-             makes its absence an error), or use Device::emulated()",
+             makes its absence an error), or use an emulated device",
         )
     })?;
     if FIRST_USE.get_or_init(Process::current).is_current() {
@@ -105,7 +105,10 @@ impl Device {
                 ErrorKind::NoDevice,
                 "Device::open",
                 format!("there is no device {ordinal}: the driver sees {count}"),
-                "choose one that Device::available() lists, and look at CUDA_VISIBLE_DEVICES",
+                Remedy::in_rust_and_c(
+                    "choose one that Device::available() lists, and look at CUDA_VISIBLE_DEVICES",
+                    "count devices with pinlane_device_count, and look at CUDA_VISIBLE_DEVICES",
+                ),
             ));
         }
         Device::on(driver, ordinal)
@@ -337,7 +340,7 @@ impl Device {
                 ErrorKind::InvalidValue,
                 "Device::set_staging",
                 "pageable memory has been copied already",
-                "set the options right after Device::open",
+                "set the options right after the device is opened",
             )
         })
     }

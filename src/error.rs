@@ -173,7 +173,7 @@ struct Inner {
     cuda: Option<CudaCode>,
     operation: &'static str,
     context: Context,
-    remedy: &'static str,
+    remedy: Remedy,
     source: Option<Arc<dyn std::error::Error + Send + Sync>>,
 }
 
@@ -185,6 +185,29 @@ pub(crate) enum Context {
     Made(String),
     Numbers(fn([usize; 2]) -> String, [usize; 2]),
     Later(Arc<dyn fmt::Display + Send + Sync>),
+}
+
+/// What to do about it. A C program must not be told to call methods of Rust, so a remedy that names
+/// functions, or how they are named in either language, has two texts. `tests/build/messages.rs`
+/// looks at all of them.
+#[derive(Clone, Copy)]
+pub(crate) struct Remedy {
+    rust: &'static str,
+    #[cfg_attr(not(feature = "capi"), allow(dead_code))]
+    c: &'static str,
+}
+
+impl Remedy {
+    /// In the words of Rust, and in those of C.
+    pub(crate) const fn in_rust_and_c(rust: &'static str, c: &'static str) -> Self {
+        Remedy { rust, c }
+    }
+}
+
+impl From<&'static str> for Remedy {
+    fn from(text: &'static str) -> Self {
+        Remedy { rust: text, c: text }
+    }
 }
 
 impl From<&'static str> for Context {
@@ -217,9 +240,9 @@ impl Error {
         kind: ErrorKind,
         operation: &'static str,
         context: impl Into<Context>,
-        remedy: &'static str,
+        remedy: impl Into<Remedy>,
     ) -> Self {
-        let context = context.into();
+        let (context, remedy) = (context.into(), remedy.into());
         Error(Box::new(Inner { kind, cuda: None, operation, context, remedy, source: None }))
     }
 
@@ -277,44 +300,65 @@ impl Error {
     /// What to do about it, in one sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
-        self.0.remedy
+        self.0.remedy.rust
+    }
+
+    /// Whether its text was made when it was.
+    #[cfg(all(test, feature = "capi", feature = "emulated"))]
+    pub(crate) fn has_text(&self) -> bool {
+        matches!(self.0.context, Context::Made(_))
+    }
+
+    /// The message for a C program that called `function`.
+    #[cfg(feature = "capi")]
+    pub(crate) fn in_c(&self, function: &str) -> String {
+        let Inner { cuda, operation, context, remedy, .. } = &*self.0;
+        // Functions of the CUDA runtime have the same names in C. Others are this crate's.
+        let below = if operation.starts_with("cuda") { &[": ", operation] } else { &["", ""] };
+        let code = cuda.map_or(String::new(), |code| format!(": {code}"));
+        format!("{function}{}: {context}{code}; {}", below.concat(), remedy.c)
     }
 }
 
-fn classify(code: CudaCode) -> (ErrorKind, &'static str) {
+fn classify(code: CudaCode) -> (ErrorKind, Remedy) {
+    let same = |kind, text: &'static str| (kind, Remedy::from(text));
     match code {
-        CudaCode::MEMORY_ALLOCATION => {
-            (ErrorKind::OutOfDeviceMemory, "free buffers on that device, or allocate fewer bytes")
-        }
+        CudaCode::MEMORY_ALLOCATION => same(
+            ErrorKind::OutOfDeviceMemory,
+            "free buffers on that device, or allocate fewer bytes",
+        ),
         CudaCode::NO_DEVICE | CudaCode::INVALID_DEVICE => (
             ErrorKind::NoDevice,
-            "list the devices with Device::available(), or use Device::emulated()",
+            Remedy::in_rust_and_c(
+                "list the devices with Device::available(), or use Device::emulated()",
+                "count the devices with pinlane_device_count, or use pinlane_emulator_create",
+            ),
         ),
-        CudaCode::INSUFFICIENT_DRIVER => (
+        CudaCode::INSUFFICIENT_DRIVER => same(
             ErrorKind::NoDevice,
             "install an NVIDIA driver at least as new as the toolkit that this binary was built \
-             with, or use Device::emulated()",
+             with, or use an emulated device",
         ),
         CudaCode::STREAM_CAPTURE_UNSUPPORTED
         | CudaCode::STREAM_CAPTURE_INVALIDATED
         | CudaCode::STREAM_CAPTURE_IMPLICIT
-        | CudaCode::CAPTURED_EVENT => (
+        | CudaCode::CAPTURED_EVENT => same(
             ErrorKind::StreamCapturing,
             "end the graph capture first, or use a stream that is not part of it",
         ),
-        CudaCode::NOT_PERMITTED => (
+        CudaCode::NOT_PERMITTED => same(
             ErrorKind::Unsupported,
             "CUDA calls are forbidden inside a host function: hand the work to another thread",
         ),
         CudaCode::NOT_SUPPORTED => {
-            (ErrorKind::Unsupported, "use a device and a driver that support this call")
+            same(ErrorKind::Unsupported, "use a device and a driver that support this call")
         }
-        code if code.is_sticky() => (
+        code if code.is_sticky() => same(
             ErrorKind::DeviceLost,
             "the CUDA context is corrupted: end the process; run it under compute-sanitizer to \
              find the faulty kernel",
         ),
-        _ => (
+        _ => same(
             ErrorKind::Cuda,
             "look the code up in the CUDA Runtime API documentation, section cudaError",
         ),
@@ -328,7 +372,7 @@ impl fmt::Display for Error {
         if let Some(code) = cuda {
             write!(f, ": {code}")?;
         }
-        write!(f, "; {remedy}")
+        write!(f, "; {}", remedy.rust)
     }
 }
 

@@ -54,6 +54,7 @@ mod error;
 pub mod file;
 #[allow(unsafe_code)]
 pub mod memory;
+mod notice;
 #[allow(unsafe_code)]
 pub mod pool;
 pub mod prefetch;

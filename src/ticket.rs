@@ -18,7 +18,7 @@ use std::task::{self, Waker};
 use std::time::{Duration, Instant};
 
 use crate::driver::Poll;
-use crate::error::{Context, Error, ErrorKind, Result};
+use crate::error::{Context, Error, ErrorKind, Remedy, Result};
 use crate::process::PerProcess;
 use crate::sync::Mutex;
 use crate::timeline::Timeline;
@@ -177,7 +177,10 @@ fn no_watcher(why: &dyn fmt::Display) -> Error {
         ErrorKind::Unsupported,
         "Ticket::poll",
         format!("the thread that watches awaited tickets could not be started: {why}"),
-        "raise the limit on threads and poll again, or use Ticket::wait",
+        Remedy::in_rust_and_c(
+            "raise the limit on threads and poll again, or use Ticket::wait",
+            "raise the limit on threads and ask again, or call pinlane_ticket_wait",
+        ),
     )
 }
 

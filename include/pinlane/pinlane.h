@@ -92,6 +92,77 @@ extern "C" {
 #define PINLANE_ROUTE_KERNEL 3
 
 /**
+ * Handles of `pinlane_device`.
+ */
+#define PINLANE_KIND_DEVICE 1
+
+/**
+ * Handles of `pinlane_ticket`.
+ */
+#define PINLANE_KIND_TICKET 2
+
+/**
+ * Handles of `pinlane_stream`.
+ */
+#define PINLANE_KIND_STREAM 3
+
+/**
+ * Handles of `pinlane_pool`.
+ */
+#define PINLANE_KIND_POOL 4
+
+/**
+ * Handles of `pinlane_buffer`.
+ */
+#define PINLANE_KIND_BUFFER 5
+
+/**
+ * Handles of `pinlane_device_buffer`.
+ */
+#define PINLANE_KIND_DEVICE_BUFFER 6
+
+/**
+ * Handles of `pinlane_file`.
+ */
+#define PINLANE_KIND_FILE 7
+
+/**
+ * Handles of `pinlane_foreign`.
+ */
+#define PINLANE_KIND_FOREIGN 8
+
+/**
+ * Handles of `pinlane_emulator`.
+ */
+#define PINLANE_KIND_EMULATOR 9
+
+/**
+ * Handles of `pinlane_prefetch`.
+ */
+#define PINLANE_KIND_PREFETCH 10
+
+/**
+ * Handles of `pinlane_request`.
+ */
+#define PINLANE_KIND_REQUEST 11
+
+/**
+ * Memory is never freed and never reused: nothing proves that the device is done with it.
+ */
+#define PINLANE_LOG_QUARANTINED 1
+
+/**
+ * Memory is lost: the system did not take it back.
+ */
+#define PINLANE_LOG_NOT_RELEASED 2
+
+/**
+ * A function that frees something returned a failure, perhaps to a destructor, which cannot pass
+ * it on. The message is that of `pinlane_last_error`.
+ */
+#define PINLANE_LOG_FREE_REFUSED 3
+
+/**
  * Consumers of the tensor must not write to it.
  */
 #define PINLANE_DLPACK_READ_ONLY 1
@@ -229,6 +300,16 @@ extern "C" {
  * The stream waits for the legacy default stream, and that stream waits for it.
  */
 #define PINLANE_STREAM_BLOCKING 1
+
+/**
+ * How a call uses an object.
+ */
+typedef struct Access Access;
+
+/**
+ * How threads use an object, a bit for each mark that was found.
+ */
+typedef struct Uses Uses;
 
 /**
  * A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
@@ -424,6 +505,16 @@ typedef struct pinlane_device_copy {
    */
   uint64_t reserved;
 } pinlane_device_copy;
+
+/**
+ * Called with `user` as it was given, what has happened (one of `PINLANE_LOG_*`; later
+ * releases may add some), and a message that is valid until the function returns.
+ *
+ * It is called with nothing locked, on any thread, also on those of pinlane, and on several at
+ * once. It must not unwind, must not call pinlane, and should return soon: somebody waits for the
+ * thread.
+ */
+typedef void (*pinlane_log_callback)(void *user, int32_t event, const char *message);
 
 /**
  * What a tensor looks like. Initialise with `PINLANE_DLPACK_OPTIONS_INIT`: one dimension of bytes,
@@ -1194,6 +1285,14 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  */
 #define PINLANE_STATUS_CANCELLED 23
 
+
+
+
+
+
+
+
+
 /**
  * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to
  * `allocated`, with `user`. Does not block. Requests are served in the order of the calls.
@@ -1768,6 +1867,39 @@ pinlane_status pinlane_device_buffer_record_use(struct pinlane_device_buffer *bu
  * Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
  */
 pinlane_status pinlane_device_buffer_free(struct pinlane_device_buffer *buffer);
+
+/**
+ * Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed to
+ * `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+ * because the library knows them all. Looks at every handle; takes a short lock. Handles that other
+ * threads make or free meanwhile may count or not.
+ *
+ * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
+ *
+ * # Safety
+ *
+ * - `count` is NULL or points to a variable.
+ */
+pinlane_status pinlane_live_count(int32_t kind,
+                                  size_t *count);
+
+/**
+ * Makes `function` what tells the process's log of losses that no call can return; NULL: nothing
+ * does, as at the beginning. There is one for the process.
+ *
+ * Blocks while the former function is running. When the call returns, the former function is not
+ * running and is not called again, so what it uses may go. Called from inside the function itself
+ * it does not block.
+ *
+ * Statuses: `FORKED_PROCESS`.
+ *
+ * # Safety
+ *
+ * - `function` may be called with `user` on any thread until another one is set, and does not
+ *   unwind.
+ */
+pinlane_status pinlane_set_log_callback(pinlane_log_callback function,
+                                        void *user);
 
 /**
  * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack

@@ -31,7 +31,8 @@
 ///   calls on it fail with `PINLANE_STATUS_INVALID_HANDLE`.
 /// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,
 ///   whose first argument is `std::nothrow`. It returns the status and never throws. With
-///   `-fno-exceptions` the throwing form prints its message and aborts.
+///   `-fno-exceptions` the throwing form prints its message and aborts. A destructor that fails
+///   tells the program's log: see `set_log`.
 /// - **Callbacks** must not throw. Producers of a `prefetch` may.
 /// - **Coroutines.** With C++20, `co_await` takes tickets, `alloc_async` and `next_async`; see
 ///   cpp/request.hpp for the thread that resumes.
@@ -51,6 +52,7 @@
 #include "cpp/batch.hpp"
 #include "cpp/buffer.hpp"
 #include "cpp/device.hpp"
+#include "cpp/diagnostics.hpp"
 #include "cpp/dlpack.hpp"
 #include "cpp/emulator.hpp"
 #include "cpp/error.hpp"

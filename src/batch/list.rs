@@ -2,6 +2,7 @@
 
 use super::items::{Download, Item, Upload};
 use crate::copy::entry::Entry;
+use crate::copy::job::views_of_equal_length;
 use crate::copy::route::Route;
 use crate::error::{Error, ErrorKind, Result};
 
@@ -79,7 +80,7 @@ impl<'a> List<'a> {
             ErrorKind::LengthMismatch,
             operation,
             format!("copy {number} has {host} bytes on the host and {device} on the device"),
-            "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+            views_of_equal_length(),
         ))
     }
 }

@@ -1,6 +1,7 @@
 //! Page-locked memory that comes when there is room, without a thread that waits.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 
 use super::buffer::{HostBuffer, pinlane_buffer};
 use super::handle;
@@ -52,7 +53,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
         let tell = move |outcome| {
             let (status, buffer) = told(FUNCTION, outcome);
             let buffer = buffer.map_or(std::ptr::null_mut(), |buffer| {
-                HostBuffer { buffer, lent: None }.into_handle()
+                HostBuffer::into_handle(ManuallyDrop::new(buffer), None)
             });
             // SAFETY: the caller's precondition on `allocated`.
             unsafe { allocated(user.get(), status, buffer) };

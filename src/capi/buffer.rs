@@ -1,6 +1,7 @@
 //! Buffers in page-locked memory.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::time::Duration;
 
 use super::device::pinlane_device;
@@ -8,7 +9,7 @@ use super::handle::{self, handle_type};
 use super::memory::check_memory;
 use super::pointer::Out;
 use super::pool::pinlane_pool;
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status};
 use super::stream::pinlane_stream;
 use crate::error::Result;
 use crate::memory::{Lent, PinnedBuf};
@@ -33,10 +34,14 @@ pub struct HostBuffer {
 impl HostBuffer {
     /// The handle's notes are the size, with a mark if the memory is the caller's, and the address.
     #[inline(always)]
-    pub(super) fn into_handle(self) -> *mut pinlane_buffer {
-        let size = self.buffer.len() | if self.lent.is_some() { LENT } else { 0 };
-        let address = self.buffer.as_ptr().expose_provenance();
-        handle::create_noted(self, [size, address])
+    pub(super) fn into_handle(
+        buffer: ManuallyDrop<PinnedBuf<u8>>,
+        lent: Option<Lent>,
+    ) -> *mut pinlane_buffer {
+        let size = buffer.len() | if lent.is_some() { LENT } else { 0 };
+        let address = buffer.as_ptr().expose_provenance();
+        let object = HostBuffer { buffer: ManuallyDrop::into_inner(buffer), lent };
+        handle::create_noted(ManuallyDrop::new(object), [size, address])
     }
 }
 
@@ -55,8 +60,9 @@ unsafe fn allocate(
 ) -> pinlane_status {
     // SAFETY: the same precondition.
     unsafe { Out::new("buffer", buffer) }.give(function, || {
-        let buffer = how(&*handle::get(pool)?)?;
-        Ok(HostBuffer { buffer, lent: None }.into_handle())
+        // It leaks if something panics: otherwise it would pass through memory.
+        let buffer = ManuallyDrop::new(how(&*handle::get(pool)?)?);
+        Ok(HostBuffer::into_handle(buffer, None))
     })
 }
 
@@ -187,7 +193,7 @@ pub unsafe extern "C" fn pinlane_buffer_register(
         // given the memory back.
         let (buffer, lent) =
             unsafe { PinnedBuf::register_raw(FUNCTION, device.context(), first, bytes) }?;
-        Ok(HostBuffer { buffer, lent: Some(lent) }.into_handle())
+        Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer), Some(lent)))
     })
 }
 
@@ -350,13 +356,9 @@ pub extern "C" fn pinlane_buffer_record_use(
 /// enqueued before may still run: keep the memory until the process ends.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_buffer_free(buffer: *mut pinlane_buffer) -> pinlane_status {
-    boundary("pinlane_buffer_free", || {
-        if buffer.is_null() || handle::check_process().is_err() {
+    freeing("pinlane_buffer_free", || {
+        if handle::free_if(buffer, |[size, _]| size & LENT == 0)? {
             return Ok(());
-        }
-        let [size, _] = handle::notes(buffer)?;
-        if size & LENT == 0 {
-            return handle::free(buffer);
         }
         let buffer = handle::get_mut(buffer)?;
         // If this fails the buffer is as it was, and can be freed again.

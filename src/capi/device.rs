@@ -4,7 +4,7 @@ use std::ffi::c_char;
 
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out};
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status};
 use crate::device::Device;
 
 /// A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
@@ -220,5 +220,5 @@ pub unsafe extern "C" fn pinlane_device_clone(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_device_free(device: *mut pinlane_device) -> pinlane_status {
-    boundary("pinlane_device_free", || handle::free(device))
+    freeing("pinlane_device_free", || handle::free(device))
 }

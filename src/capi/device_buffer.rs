@@ -1,13 +1,14 @@
 //! Buffers in device memory.
 
 use std::ffi::c_void;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
 use super::memory::check_memory;
 use super::pointer::Out;
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status};
 use super::stream::pinlane_stream;
 use crate::driver::DevicePtr;
 use crate::memory::DeviceBuf;
@@ -34,7 +35,7 @@ impl DeviceBuffer {
     /// The handle's notes are the size and the address.
     pub(super) fn into_handle(self) -> *mut pinlane_device_buffer {
         let notes = [self.len(), self.as_device_ptr() as usize];
-        handle::create_noted(self, notes)
+        handle::create_noted(ManuallyDrop::new(self), notes)
     }
 }
 
@@ -195,5 +196,5 @@ pub extern "C" fn pinlane_device_buffer_record_use(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a device buffer.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_device_buffer_free(buffer: *mut pinlane_device_buffer) -> pinlane_status {
-    boundary("pinlane_device_buffer_free", || handle::free(buffer))
+    freeing("pinlane_device_buffer_free", || handle::free(buffer))
 }

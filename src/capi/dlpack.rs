@@ -1,5 +1,6 @@
 //! Buffers as tensors of DLPack, and tensors as buffers.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use super::buffer::{HostBuffer, pinlane_buffer};
@@ -238,7 +239,7 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
         match device.register(imported) {
             Ok(registered) => {
                 let buffer = registered.into_buffer();
-                Ok(HostBuffer { buffer, lent: None }.into_handle())
+                Ok(HostBuffer::into_handle(ManuallyDrop::new(buffer), None))
             }
             Err(refused) => {
                 let _ = refused.value.into_raw(); // the caller's again

@@ -9,7 +9,7 @@ use super::device_buffer::pinlane_device_buffer;
 use super::handle::{self, handle_type};
 use super::memory::{device_memory, range};
 use super::pointer::{self, Out, check_flags, check_spare, layout};
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
 use crate::file::FileReader;
@@ -124,7 +124,7 @@ pub extern "C" fn pinlane_file_read(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a file.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_file_free(file: *mut pinlane_file) -> pinlane_status {
-    boundary("pinlane_file_free", || handle::free(file))
+    freeing("pinlane_file_free", || handle::free(file))
 }
 
 /// Copies `bytes` of the file, from `offset` on, to the caller's own device memory. Blocks until

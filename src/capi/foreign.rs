@@ -13,13 +13,13 @@
 //! * A buffer is given back when its use is recorded or known to be complete. Otherwise it stays
 //!   borrowed for ever.
 
-use super::buffer::{HostBuffer, pinlane_buffer};
-use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
+use super::buffer::pinlane_buffer;
+use super::device_buffer::pinlane_device_buffer;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, layout};
-use super::status::{boundary, pinlane_status, refused};
+use super::status::{freeing, pinlane_status, refused};
 use super::stream::pinlane_stream;
-use super::table::{Alone, Shared};
+use super::table::{Alone, Counted, Inside};
 use super::ticket::pinlane_ticket;
 use crate::error::{ErrorKind, Result};
 use crate::memory::Operand;
@@ -65,20 +65,20 @@ pub struct Foreign {
 }
 
 enum Held {
-    Reads(Shared<HostBuffer>),
-    Writes(Alone<HostBuffer>),
-    ReadsOnDevice(Shared<DeviceBuffer>),
-    WritesOnDevice(Alone<DeviceBuffer>),
+    Reads(Counted<Inside<pinlane_buffer>>),
+    Writes(Counted<Alone<pinlane_buffer>>),
+    ReadsOnDevice(Counted<Inside<pinlane_device_buffer>>),
+    WritesOnDevice(Counted<Alone<pinlane_device_buffer>>),
 }
 
 impl Held {
     fn new(named: &pinlane_use) -> Result<Self> {
         let (host, device) = (named.buffer, named.device_buffer);
         Ok(match (host.is_null(), named.access == PINLANE_ACCESS_READ) {
-            (false, true) => Held::Reads(handle::get(host)?.counted()),
-            (false, false) => Held::Writes(handle::get_mut(host)?),
-            (true, true) => Held::ReadsOnDevice(handle::get(device)?.counted()),
-            (true, false) => Held::WritesOnDevice(handle::get_mut(device)?),
+            (false, true) => Held::Reads(handle::get_counted(host)?),
+            (false, false) => Held::Writes(handle::get_mut_counted(host)?),
+            (true, true) => Held::ReadsOnDevice(handle::get_counted(device)?),
+            (true, false) => Held::WritesOnDevice(handle::get_mut_counted(device)?),
         })
     }
 
@@ -185,7 +185,7 @@ pub unsafe extern "C" fn pinlane_foreign_end(
     foreign: *mut pinlane_foreign,
     ticket: *mut *mut pinlane_ticket,
 ) -> pinlane_status {
-    boundary("pinlane_foreign_end", || {
+    freeing("pinlane_foreign_end", || {
         if foreign.is_null() {
             return Ok(());
         }

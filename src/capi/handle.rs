@@ -16,35 +16,40 @@
 //! * A freed handle stays invalid for ever: the generation of its slot has grown, and no generation
 //!   is used twice.
 
+use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 
 use super::status::refused;
-use super::table::{Alone, Entry, Inside, Miss, Table};
-use crate::error::{Error, ErrorKind, Result};
+use super::table::{Alone, Counted, Entry, Inside, Kind, Miss};
+use crate::error::{Context, Error, ErrorKind, Result};
 use crate::process::Process;
 use crate::sync::Apart;
 
 /// An opaque type of the C interface, and the Rust object that its handles stand for. The handle
 /// owns the object: it lives until the type's `pinlane_*_free` is called, and no longer than the
 /// calls that use it then.
-pub(super) trait Handle: Sized + 'static {
-    type Object: Send + Sync + 'static;
+pub(super) trait Handle: Kind {
     const NAME: &'static str;
-    fn table() -> &'static Table<Self::Object>;
 }
 
-/// Makes an opaque C type a handle of a Rust type. `shared` says how calls on other threads are
-/// known: see [`Table::new`].
+/// Makes an opaque C type a handle of a Rust type. `shared` says how many threads use it: see
+/// [`Kind::SHARED`].
 macro_rules! handle_type {
     ($handle:ty: $object:ty, $name:literal, table $number:literal, shared: $shared:literal) => {
-        impl $crate::capi::handle::Handle for $handle {
+        impl $crate::capi::table::Kind for $handle {
             type Object = $object;
-            const NAME: &'static str = $name;
-            fn table() -> &'static $crate::capi::table::Table<$object> {
-                use $crate::capi::table::Table;
-                static TABLE: Table<$object> = Table::new($number, $shared);
+            const NUMBER: u8 = $number;
+            const SHARED: bool = $shared;
+            #[inline(always)]
+            fn table() -> &'static $crate::capi::table::Table<$handle> {
+                static TABLE: $crate::capi::table::Table<$handle> =
+                    $crate::capi::table::Table::new();
                 &TABLE
             }
+        }
+
+        impl $crate::capi::handle::Handle for $handle {
+            const NAME: &'static str = $name;
         }
     };
 }
@@ -52,7 +57,7 @@ pub(super) use handle_type;
 
 #[inline(always)]
 fn encode<H: Handle>(entry: Entry) -> *mut H {
-    let tag = 0x80 | u64::from(H::table().number());
+    let tag = 0x80 | u64::from(H::NUMBER);
     let value = tag << 56 | u64::from(entry.generation) << 32 | u64::from(entry.index);
     std::ptr::without_provenance_mut(value as usize)
 }
@@ -61,7 +66,7 @@ fn encode<H: Handle>(entry: Entry) -> *mut H {
 #[inline(always)]
 fn decode<H: Handle>(handle: *const H) -> Result<Entry, Miss> {
     let value = handle.addr() as u64;
-    let tagged = value >> 56 == (0x80 | u64::from(H::table().number()));
+    let tagged = value >> 56 == (0x80 | u64::from(H::NUMBER));
     let (generation, index) = ((value >> 32) as u32 & 0x00ff_ffff, value as u32);
     if tagged { Ok(Entry { index, generation }) } else { Err(Miss::Invalid) }
 }
@@ -89,67 +94,124 @@ fn forked() -> Error {
 /// A new handle that owns `object`.
 #[inline(always)]
 pub(super) fn create<H: Handle>(object: H::Object) -> *mut H {
-    create_noted(object, [0; 2])
+    create_noted(ManuallyDrop::new(object), [0; 2])
 }
 
 /// As [`create`], with numbers that [`notes`] returns.
 #[inline(always)]
-pub(super) fn create_noted<H: Handle>(object: H::Object, notes: [usize; 2]) -> *mut H {
+pub(super) fn create_noted<H: Handle>(
+    object: ManuallyDrop<H::Object>,
+    notes: [usize; 2],
+) -> *mut H {
     encode(H::table().insert(object, notes))
 }
 
-// `get` is always inlined: to pass its result through memory costs as much as the look-up.
+// Look-ups are always inlined, and do without closures, which the compiler may leave outside: to
+// pass a result through memory costs as much as the look-up.
 
 /// The object of a handle, shared with other calls. It stays alive as long as the result does, even
 /// if another thread frees the handle meanwhile.
 #[inline(always)]
-pub(super) fn get<H: Handle>(handle: *const H) -> Result<Inside<H::Object>> {
-    check_process()?;
-    decode(handle).and_then(|entry| H::table().enter(entry)).map_err(|miss| missed(miss, handle))
+pub(super) fn get<H: Handle>(handle: *const H) -> Result<Inside<H>> {
+    let entry = entry(handle)?;
+    match H::table().enter(entry) {
+        Ok(object) => Ok(object),
+        Err(miss) => Err(missed(miss, handle)),
+    }
 }
 
 /// The object of a handle, for this call alone. Not for types that are `shared`.
-#[inline]
-pub(super) fn get_mut<H: Handle>(handle: *const H) -> Result<Alone<H::Object>> {
-    check_process()?;
-    let found = decode(handle).and_then(|entry| H::table().enter_exclusive(entry));
-    found.map_err(|miss| missed(miss, handle))
+#[inline(always)]
+pub(super) fn get_mut<H: Handle>(handle: *const H) -> Result<Alone<H>> {
+    let entry = entry(handle)?;
+    match H::table().enter_alone(entry) {
+        Ok(object) => Ok(object),
+        Err(miss) => Err(missed(miss, handle)),
+    }
+}
+
+/// As [`get`], for a call that may end on another thread. Not for types that are `shared`.
+pub(super) fn get_counted<H: Handle>(handle: *const H) -> Result<Counted<Inside<H>>> {
+    H::table().enter_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
+}
+
+/// As [`get_mut`], for a call that may end on another thread.
+pub(super) fn get_mut_counted<H: Handle>(handle: *const H) -> Result<Counted<Alone<H>>> {
+    H::table().enter_alone_counted(entry(handle)?).map_err(|miss| missed(miss, handle))
 }
 
 /// The numbers that a handle was made with, whatever other calls do with its object.
-#[inline]
+#[inline(always)]
 pub(super) fn notes<H: Handle>(handle: *const H) -> Result<[usize; 2]> {
-    check_process()?;
-    let found = decode(handle).and_then(|entry| H::table().notes(entry));
-    found.map_err(|miss| missed(miss, handle))
+    let entry = entry(handle)?;
+    match H::table().notes(entry) {
+        Ok(notes) => Ok(notes),
+        Err(miss) => Err(missed(miss, handle)),
+    }
 }
 
 /// Frees a handle; NULL is a no-op. The object drops when the last call that uses it returns. In a
 /// forked child nothing happens: the object leaks there.
-#[inline]
+#[inline(always)]
 pub(super) fn free<H: Handle>(handle: *mut H) -> Result<()> {
-    if handle.is_null() || check_process().is_err() {
-        return Ok(());
+    match free_if(handle, |_| true) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error),
     }
-    decode(handle).and_then(|entry| H::table().remove(entry)).map_err(|miss| missed(miss, handle))
+}
+
+/// As [`free`], if the [`notes`] are so. False if they are not: then nothing has happened.
+#[inline(always)]
+pub(super) fn free_if<H: Handle>(
+    handle: *mut H,
+    wanted: impl FnOnce([usize; 2]) -> bool,
+) -> Result<bool> {
+    if handle.is_null() || check_process().is_err() {
+        return Ok(true);
+    }
+    let removed = match decode(handle) {
+        Ok(entry) => H::table().remove_if(entry, wanted),
+        Err(miss) => Err(miss),
+    };
+    match removed {
+        Ok(wanted) => Ok(wanted),
+        Err(miss) => Err(missed(miss, handle)),
+    }
+}
+
+#[inline(always)]
+fn entry<H: Handle>(handle: *const H) -> Result<Entry> {
+    check_process()?;
+    match decode(handle) {
+        Ok(entry) => Ok(entry),
+        Err(miss) => Err(missed(miss, handle)),
+    }
 }
 
 #[cold]
 fn missed<H: Handle>(miss: Miss, handle: *const H) -> Error {
-    if miss == Miss::Busy {
-        return refused(
+    match miss {
+        Miss::Busy => refused(
             ErrorKind::Busy,
-            format!("another thread uses the {} at this moment", H::NAME),
+            Context::Numbers(
+                |_| format!("another call uses the {} at this moment", H::NAME),
+                [0; 2],
+            ),
             "let one thread at a time use a buffer, or hold a lock of your own",
-        );
+        ),
+        Miss::Invalid => refused(
+            ErrorKind::InvalidHandle,
+            Context::Numbers(|[handle, _]| invalid::<H>(handle), [handle.addr(), 0]),
+            "pass a handle that pinlane gave out and that has not been freed",
+        ),
     }
-    let context = if handle.is_null() {
-        format!("the {} is NULL", H::NAME)
-    } else {
-        format!("{handle:p} is not a {}: it was freed, or never was one", H::NAME)
-    };
-    let remedy = "pass a handle that pinlane gave out and that has not been freed";
-    refused(ErrorKind::InvalidHandle, context, remedy)
+}
+
+fn invalid<H: Handle>(handle: usize) -> String {
+    match handle {
+        0 => format!("the {} is NULL", H::NAME),
+        _ => format!("{handle:#x} is not a {}: it was freed, or never was one", H::NAME),
+    }
 }
 
 #[cfg(test)]

@@ -70,6 +70,7 @@ pub(super) unsafe fn device_memory(
 }
 
 /// `bytes` bytes of a buffer from `offset` on. Slicing the buffer checks that it has them.
+#[inline]
 pub(super) fn range(offset: usize, bytes: usize) -> Result<Range<usize>> {
     match offset.checked_add(bytes) {
         Some(end) => Ok(offset..end),

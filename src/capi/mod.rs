@@ -24,6 +24,7 @@ mod buffer;
 mod cuda_error;
 mod device;
 mod device_buffer;
+mod diagnostics;
 mod dlpack;
 mod emulator;
 mod event;

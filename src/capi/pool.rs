@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, check_flags, growing, layout, unknown};
-use super::status::{boundary, pinlane_status, refused};
+use super::status::{boundary, freeing, pinlane_status, refused};
 use super::stream::pinlane_stream;
 use crate::device::Device;
 use crate::error::{ErrorKind, Result};
@@ -300,7 +300,7 @@ pub unsafe extern "C" fn pinlane_pool_deallocate(
     pool: *const pinlane_pool,
     memory: *mut c_void,
 ) -> pinlane_status {
-    boundary("pinlane_pool_deallocate", || {
+    freeing("pinlane_pool_deallocate", || {
         if memory.is_null() || handle::check_process().is_err() {
             return Ok(());
         }
@@ -341,5 +341,5 @@ pub extern "C" fn pinlane_pool_record_use(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a pool.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_pool_free(pool: *mut pinlane_pool) -> pinlane_status {
-    boundary("pinlane_pool_free", || handle::free(pool))
+    freeing("pinlane_pool_free", || handle::free(pool))
 }

@@ -23,7 +23,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use super::handle::{self, handle_type};
 use super::pointer::Out;
-use super::status::{boundary, panicked, pinlane_status, refused};
+use super::status::{boundary, freeing, panicked, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::sync::Mutex;
 use crate::wakers;
@@ -233,7 +233,7 @@ pub extern "C" fn pinlane_request_cancel(request: *const pinlane_request) -> pin
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a request.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_request_free(request: *mut pinlane_request) -> pinlane_status {
-    boundary("pinlane_request_free", || handle::free(request))
+    freeing("pinlane_request_free", || handle::free(request))
 }
 
 #[cfg(test)]

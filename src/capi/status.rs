@@ -2,7 +2,10 @@
 //!
 //! A function of the C interface is named once, where it calls [`boundary`]. The errors of its body
 //! need not know it: a message begins with that name, whatever the Rust code below calls the
-//! operation, and names the functions of C.
+//! operation, and ends with what to do in C ([`Remedy`](crate::error::Remedy)).
+//!
+//! A message is made when somebody asks for it. Until then a failed call keeps what the message is
+//! made of, so polling with a call that says `NOT_READY` costs what the question costs.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -11,7 +14,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::prefetch::Failure;
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::prefetch::PRODUCERS_OWN;
+use crate::notice::{self, Event};
 use crate::process::discard_panic;
 
 /// What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
@@ -171,39 +174,13 @@ impl Last {
     fn message(&mut self) -> (&CStr, Option<Last>) {
         let mut made_of = None;
         if let Last::Failed(function, error) = self {
-            let text = message(function, error).replace('\0', "?");
+            let text = error.in_c(function).replace('\0', "?");
             let made = Last::Message(CString::new(text).unwrap_or_default());
             made_of = Some(std::mem::replace(self, made));
         }
         (if let Last::Message(message) = self { message } else { c"" }, made_of)
     }
 }
-
-/// What an error of the Rust code says to a C program.
-fn message(function: &str, error: &Error) -> String {
-    let (text, operation) = (error.to_string(), error.operation());
-    let mut text = match text.strip_prefix(operation) {
-        Some(rest) if !operation.starts_with("cuda") => format!("{function}{rest}"),
-        _ => format!("{function}: {text}"),
-    };
-    for (rust, c) in REMEDIES {
-        text = text.replace(rust, c);
-    }
-    text
-}
-
-/// What remedies of the Rust code name, and what it is called in C.
-const REMEDIES: [(&str, &str); 9] = [
-    ("Device::available()", "pinlane_device_count"),
-    ("Device::emulated()", "pinlane_emulator_create"),
-    ("Device::open", "pinlane_device_open"),
-    ("Device::per_thread_stream()", "pinlane_stream_borrow"),
-    ("FileReader::open", "pinlane_file_open without PINLANE_FILE_DIRECT"),
-    ("drop buffers", "free buffers"),
-    ("call alloc,", "call pinlane_buffer_alloc,"),
-    ("with alloc_timeout", "with pinlane_buffer_alloc_timeout"),
-    (PRODUCERS_OWN, "pinlane_last_producer_error() is what the producer returned"),
-];
 
 /// An error that the C interface finds itself. The boundary names the function.
 #[cold]
@@ -223,6 +200,17 @@ pub(super) fn boundary(
         Ok(Err(error)) => report(function, error),
         Err(payload) => report(function, panicked(payload)),
     }
+}
+
+/// As [`boundary`], for a function that frees something. Destructors ignore its status, so a failure
+/// is also told to the log.
+#[inline(always)]
+pub(super) fn freeing(function: &'static str, body: impl FnOnce() -> Result<()>) -> pinlane_status {
+    let status = boundary(function, body);
+    if status != PINLANE_STATUS_OK {
+        notice::tell(Event::FreeRefused, || last_message().unwrap_or_default());
+    }
+    status
 }
 
 /// A panic as an error. Ends it.
@@ -264,12 +252,17 @@ fn keep(last: Last) {
 pub(super) fn call_and_listen(function: impl FnOnce() -> i32) -> (i32, Option<String>) {
     keep(Last::Nothing);
     let returned = function();
+    (returned, last_message().filter(|text| !text.is_empty()))
+}
+
+/// The message of this thread's last failure; `None` while the thread ends.
+fn last_message() -> Option<String> {
     let said = LAST.try_with(|slot| {
         let mut last = slot.borrow_mut();
         let (text, made_of) = last.message();
         (text.to_string_lossy().into_owned(), made_of)
     });
-    (returned, said.ok().map(|(text, _made_of)| text).filter(|text| !text.is_empty()))
+    said.ok().map(|(text, _made_of)| text)
 }
 
 /// The message of this thread's last pinlane call that failed: which call, what was found, what to
@@ -351,29 +344,90 @@ pub extern "C" fn pinlane_version() -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::fmt;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
-    fn last_message() -> String {
+    use super::*;
+    #[cfg(feature = "emulated")]
+    use crate::capi::buffer::HostBuffer;
+    use crate::error::Remedy;
+
+    fn c_message() -> String {
         // SAFETY: the pointer is a NUL-terminated string, valid until this thread's next call.
         unsafe { CStr::from_ptr(pinlane_last_error()) }.to_str().expect("UTF-8").to_owned()
     }
 
     #[test]
-    fn a_panic_becomes_a_status_with_its_text() {
+    fn c_rule_01_a_panic_becomes_a_status_with_its_text() {
         let status = boundary("pinlane_test", || panic!("on purpose"));
         assert_eq!(status, PINLANE_STATUS_PANIC);
-        assert!(last_message().contains("on purpose"));
+        assert!(c_message().contains("on purpose"));
     }
 
     #[test]
-    fn a_message_names_the_function_and_remedies_of_c() {
+    fn c_rule_17_a_message_names_the_function_and_remedies_of_c() {
         let kind = ErrorKind::OutOfRange;
         boundary("pinlane_upload", || Err(Error::new(kind, "Stream::upload", "8 of 7", "less")));
-        assert_eq!(last_message(), "pinlane_upload: 8 of 7; less");
-        boundary("pinlane_upload", || Err(refused(kind, "8 of 7", "call Device::open")));
-        assert_eq!(last_message(), "pinlane_upload: 8 of 7; call pinlane_device_open");
+        assert_eq!(c_message(), "pinlane_upload: 8 of 7; less");
+        let remedy = Remedy::in_rust_and_c("call Device::open", "call pinlane_device_open");
+        boundary("pinlane_upload", || Err(Error::new(kind, "Stream::upload", "8 of 7", remedy)));
+        assert_eq!(c_message(), "pinlane_upload: 8 of 7; call pinlane_device_open");
         boundary("pinlane_upload", || Err(Error::new(kind, "cudaMalloc", "8 of 7", "less")));
-        assert_eq!(last_message(), "pinlane_upload: cudaMalloc: 8 of 7; less");
+        assert_eq!(c_message(), "pinlane_upload: cudaMalloc: 8 of 7; less");
+    }
+
+    #[test]
+    fn c_rule_16_the_text_of_an_answer_is_made_when_somebody_asks() {
+        struct Counting(Arc<AtomicUsize>);
+        impl fmt::Display for Counting {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                self.0.fetch_add(1, Ordering::Relaxed);
+                f.write_str("not now")
+            }
+        }
+        let made = Arc::new(AtomicUsize::new(0));
+        let context = || Context::Later(Arc::new(Counting(made.clone())));
+        for _ in 0..3 {
+            boundary("pinlane_test", || Err(refused(ErrorKind::NotReady, context(), "later")));
+        }
+        assert_eq!(made.load(Ordering::Relaxed), 0);
+        assert_eq!([c_message(), c_message()], ["pinlane_test: not now; later"; 2]);
+        assert_eq!(made.load(Ordering::Relaxed), 1);
+    }
+
+    #[cfg(feature = "emulated")]
+    #[test]
+    fn c_rule_16_answers_are_errors_without_text() {
+        use crate::capi::buffer::pinlane_buffer;
+        use crate::capi::handle;
+        use crate::driver::emulated::{Emulator, Execution};
+
+        let machine = Emulator::builder().execution(Execution::Lazy).build();
+        let device = crate::Device::of_emulator(&machine, 0).expect("no faults");
+        let pool = crate::PinnedPool::builder(&device).max_bytes(4096).build().expect("a page");
+        let stream = device.stream().expect("no faults");
+        let mut gpu = device.alloc::<u8>(64).expect("no faults");
+        let mut host = pool.alloc::<u8>(4096).expect("it fits");
+        let ticket = stream.fill(&mut gpu, 1).expect("no faults");
+        stream.download(&gpu, host.slice_mut(..64).expect("it has")).expect("no faults");
+        let now = std::time::Duration::ZERO;
+        let not_ready = [pool.try_alloc::<u8>(1).err(), host.try_read().err()];
+        let timed_out = [pool.alloc_timeout::<u8>(1, now).err(), ticket.wait_timeout(now).err()];
+        let handle = handle::create::<pinlane_buffer>(HostBuffer { buffer: host, lent: None });
+        let inside = handle::get(handle).expect("live");
+        let busy = [handle::get_mut(handle).err()];
+        drop(inside);
+        handle::free(handle).expect("live");
+        for (kind, errors) in [
+            (ErrorKind::NotReady, &not_ready[..]),
+            (ErrorKind::TimedOut, &timed_out[..]),
+            (ErrorKind::Busy, &busy[..]),
+        ] {
+            for error in errors.iter().map(|error| error.as_ref().expect("an answer")) {
+                assert!(error.kind() == kind && !error.has_text(), "{error}");
+            }
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, check_flags, growing, layout};
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status};
 use super::ticket::pinlane_ticket;
 use crate::stream::{Stream, StreamOptions};
 
@@ -196,5 +196,5 @@ pub unsafe extern "C" fn pinlane_stream_busy(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_free(stream: *mut pinlane_stream) -> pinlane_status {
-    boundary("pinlane_stream_free", || handle::free(stream))
+    freeing("pinlane_stream_free", || handle::free(stream))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out};
 use super::request::{User, pinlane_request};
-use super::status::{boundary, pinlane_status, told};
+use super::status::{boundary, freeing, pinlane_status, told};
 use crate::error::Result;
 use crate::ticket::Ticket;
 
@@ -123,5 +123,5 @@ pub unsafe extern "C" fn pinlane_ticket_on_complete(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a ticket.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_ticket_free(ticket: *mut pinlane_ticket) -> pinlane_status {
-    boundary("pinlane_ticket_free", || handle::free(ticket))
+    freeing("pinlane_ticket_free", || handle::free(ticket))
 }

@@ -26,7 +26,7 @@ use super::entry::{Direction, Entry};
 use super::order::Door;
 use super::staged::share::share;
 use super::survey::{Region, Survey, for_regions};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::memory::hazard::Access;
 use crate::memory::{DeviceBytes, Operand};
 use crate::process::borrow_cannot_end;
@@ -189,8 +189,16 @@ pub(crate) fn check_lengths(operation: &'static str, src: usize, dst: usize) -> 
         ErrorKind::LengthMismatch,
         operation,
         format!("the source has {src} elements, the destination {dst}"),
-        "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+        views_of_equal_length(),
     ))
+}
+
+/// What to do about sides of different lengths.
+pub(crate) const fn views_of_equal_length() -> Remedy {
+    Remedy::in_rust_and_c(
+        "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
+        "give both sides the same number of bytes",
+    )
 }
 
 /// Refuses destinations that overlap: each is its first address and its length in bytes.

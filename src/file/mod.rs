@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use self::read::{Blocks, Stop};
 use crate::copy::entry::Source;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A file whose ranges go to a device ([`Stream::upload_file`](crate::Stream::upload_file)) or into
 /// page-locked memory ([`read_into`](Self::read_into)), read by several threads at once.
@@ -114,7 +114,10 @@ impl FileReader {
                 ErrorKind::Unsupported,
                 OPERATION,
                 format!("{}: its file system refuses O_DIRECT: {cause}", path.display()),
-                "read the file by way of the page cache: FileReader::open",
+                Remedy::in_rust_and_c(
+                    "read the file by way of the page cache: FileReader::open",
+                    "read the file by way of the page cache: without PINLANE_FILE_DIRECT",
+                ),
             )
         };
         let reader = Self::open_with(OPERATION, path, libc::O_DIRECT).map_err(|e| refused(&e))?;

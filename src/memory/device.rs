@@ -103,7 +103,7 @@ fn give_back(context: &Context, owner: Box<dyn Send + Sync>, bytes: usize, pendi
         call_user(|| drop(owner));
     } else {
         std::mem::forget(owner);
-        context.quarantine(bytes);
+        context.quarantine(bytes, "in the memory");
     }
 }
 
@@ -127,7 +127,7 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     // is ordered before this call: it is retired, or earlier on `home`, or `home` waits for it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();
     if !freed {
-        context.quarantine(bytes);
+        context.quarantine(bytes, "in the memory");
     }
 }
 
@@ -170,7 +170,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// Counts the memory and never frees it, because somebody may still use it.
     pub(crate) fn quarantine(mut self) {
         self.region.frees = None;
-        self.region.context.quarantine(self.region.bytes);
+        self.region.context.quarantine(self.region.bytes, "in the memory");
     }
 
     /// The same memory, which `owner` keeps: it drops when the buffer has and no use is pending.
@@ -207,6 +207,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// # Errors
     ///
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
         let range = range::resolve("DeviceBuf::slice", range, self.len)?;
         Ok(DeviceSlice { region: &self.region, range, element: PhantomData })
@@ -217,6 +218,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// # Errors
     ///
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
         let range = range::resolve("DeviceBuf::slice_mut", range, self.len)?;
         Ok(DeviceSliceMut { region: &self.region, range, element: PhantomData })

@@ -91,7 +91,7 @@ impl PinnedRegion {
                     |[start, end]| format!("the device still uses bytes {start} .. {end}"),
                     [range.start, range.end],
                 ),
-                "try again later, or call the form without try_, which waits",
+                "try again later, or make the call without try_ in its name, which waits",
             )),
         }
     }
@@ -193,6 +193,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// # Errors
     ///
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
         let range = range::resolve("PinnedBuf::slice", range, self.len)?;
         Ok(PinnedSlice { region: &self.region, range, element: PhantomData })
@@ -203,6 +204,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// # Errors
     ///
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
         let range = range::resolve("PinnedBuf::slice_mut", range, self.len)?;
         Ok(PinnedSliceMut { region: &self.region, range, element: PhantomData })
@@ -392,6 +394,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// # Errors
     ///
     /// As for [`PinnedBuf::slice`].
+    #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'a, T>> {
         let range = range::within("PinnedSlice::slice", range, &self.range)?;
         Ok(PinnedSlice { region: self.region, range, element: PhantomData })
@@ -436,6 +439,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// # Errors
     ///
     /// As for [`PinnedBuf::slice`].
+    #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
         let range = range::within("PinnedSliceMut::slice_mut", range, &self.range)?;
         Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })

@@ -33,6 +33,7 @@ pub(crate) fn within(
 }
 
 /// The elements that `range` names in a buffer of `len`.
+#[inline]
 pub(crate) fn resolve(
     operation: &'static str,
     range: impl RangeBounds<usize>,
@@ -48,18 +49,23 @@ pub(crate) fn resolve(
         Bound::Excluded(&end) => Some(end),
         Bound::Unbounded => Some(len),
     };
-    let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= len => Ok(start..end),
-        _ => Err(Error::new(
-            ErrorKind::OutOfRange,
-            operation,
-            format!(
-                "the range {} .. {} does not lie in a buffer of {len} elements",
-                shown(start),
-                shown(end)
-            ),
-            "keep start <= end <= len",
-        )),
+        (start, end) => Err(outside(operation, start, end, len)),
     }
+}
+
+#[cold]
+fn outside(operation: &'static str, start: Option<usize>, end: Option<usize>, len: usize) -> Error {
+    let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
+    Error::new(
+        ErrorKind::OutOfRange,
+        operation,
+        format!(
+            "the range {} .. {} does not lie in a buffer of {len} elements",
+            shown(start),
+            shown(end)
+        ),
+        "keep start <= end <= len",
+    )
 }

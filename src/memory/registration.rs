@@ -75,7 +75,7 @@ fn not_page_locked(
         CudaCode::HOST_MEMORY_ALREADY_REGISTERED => (
             ErrorKind::InvalidValue,
             "some of them are page-locked already: register memory only once, and use the buffer \
-             that you got until it is dropped",
+             that you got",
         ),
         CudaCode::INVALID_VALUE => (
             ErrorKind::InvalidValue,
@@ -214,14 +214,14 @@ impl<O: Send + 'static> Registration<O> {
                 Ok(())
             }
             Err(_) if !self.lent => {
-                self.context.quarantine(self.block.bytes());
+                self.context.quarantine(self.block.bytes(), "that were registered for copies");
                 Ok(())
             }
             Err(Failure::Locked(error)) => Err(error),
             Err(Failure::InUse(error)) => {
                 let (bytes, ptr) = (self.block.bytes(), self.block.ptr().as_ptr());
-                let remedy = "Use Device::register or a pool for memory that must survive the loss \
-                              of a device";
+                let remedy = "Register memory with its owner, or take it from a pool, if it must \
+                              survive the loss of a device";
                 borrow_cannot_end(ptr, bytes, &error, remedy)
             }
         }

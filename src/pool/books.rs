@@ -8,7 +8,7 @@ use super::cache::{Cache, Shelf};
 use super::gate::Gate;
 use super::options::Options;
 use super::queue::{Delivery, Queue};
-use super::stats::{ClassStats, Counts, Stats};
+use super::stats::{Brief, ClassStats, Counts, Stats};
 use super::store::{Slab, Stock, Store};
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -110,6 +110,16 @@ impl Books {
         let (high, low) = options.watermarks?;
         let worth = !self.closed && free > self.kept_bytes + self.kept_bytes / 8;
         (worth && free > high).then(|| free - low)
+    }
+
+    pub(super) fn brief(&self) -> Brief {
+        Brief {
+            max_bytes: self.store.max_bytes,
+            committed_bytes: self.store.committed,
+            free_bytes: self.store.free_bytes,
+            in_flight: self.store.parked.blocks,
+            waiting: self.queue.requests.len(),
+        }
     }
 
     pub(super) fn stats(&self) -> Stats {

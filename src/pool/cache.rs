@@ -27,7 +27,7 @@
 //! * All shelves together hold at most `max_bytes`.
 //! * A counter is written only by a party that may touch what it counts. Anybody may read it.
 
-use super::classes::{KEPT_CLASSES, LARGEST_KEPT, class_bytes};
+use super::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
 use crate::memory::block::BlockRef;
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::sync::cell::UnsafeExclusive;
@@ -95,6 +95,12 @@ impl Cache {
             shelves: std::array::from_fn(shelf),
             seen_hits: AtomicU64::new(0),
         }
+    }
+
+    /// Whether a block for a request of `size` may be here: free, or in flight.
+    pub(super) fn may_have(&self, size: Size) -> bool {
+        let free = |class: usize| self.shelves[class].len.load(Relaxed) > 0;
+        self.posted.load(Relaxed) > 0 || size.class().is_some_and(free)
     }
 
     /// How many more blocks of `class` fit. The first call makes the shelf's room.

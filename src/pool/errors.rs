@@ -6,9 +6,9 @@ use std::sync::Arc;
 use super::classes::Size;
 use super::grow::Failure;
 use super::limits::Limits;
-use super::stats::{Stats, in_units};
+use super::stats::{Brief, Stats, in_units};
 use crate::context::Context;
-use crate::error::{Context as Found, CudaCode, Error, ErrorKind};
+use crate::error::{Context as Found, CudaCode, Error, ErrorKind, Remedy};
 
 #[cold]
 pub(super) fn too_large(operation: &'static str, bytes: usize) -> Error {
@@ -36,7 +36,11 @@ pub(super) fn not_ready(operation: &'static str, size: Size) -> Error {
         ErrorKind::NotReady,
         operation,
         Found::Numbers(|[bytes, _]| format!("no block of {bytes} bytes is free"), [size.bytes, 0]),
-        "try again when buffers have been dropped, or call alloc, which grows and waits",
+        Remedy::in_rust_and_c(
+            "try again when buffers have been dropped, or call alloc, which grows and waits",
+            "try again when buffers have been freed, or call pinlane_buffer_alloc, which grows and \
+             waits",
+        ),
     )
 }
 
@@ -46,14 +50,19 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> E
         ErrorKind::BudgetExhausted,
         operation,
         format!("a block of {} bytes does not fit in the budget: {stats}", size.bytes),
-        "drop buffers, wait for that with alloc_timeout, or build the pool with a larger max_bytes",
+        Remedy::in_rust_and_c(
+            "drop buffers, wait for that with alloc_timeout, or build the pool with a larger \
+             max_bytes",
+            "free buffers, wait for that with pinlane_buffer_alloc_timeout, or create the pool with \
+             a larger max_bytes",
+        ),
     )
 }
 
 #[cold]
-pub(super) fn timed_out(operation: &'static str, size: Size, stats: Stats) -> Error {
+pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Error {
     /// Formats the message when somebody reads it.
-    struct InTime(usize, Stats);
+    struct InTime(usize, Brief);
 
     impl Display for InTime {
         fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
@@ -64,8 +73,11 @@ pub(super) fn timed_out(operation: &'static str, size: Size, stats: Stats) -> Er
     Error::new(
         ErrorKind::TimedOut,
         operation,
-        Found::Later(Arc::new(InTime(size.bytes, stats))),
-        "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
+        Found::Later(Arc::new(InTime(size.bytes, pool))),
+        Remedy::in_rust_and_c(
+            "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
+            "free buffers sooner, wait longer, or create the pool with a larger max_bytes",
+        ),
     )
 }
 

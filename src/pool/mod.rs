@@ -328,7 +328,7 @@ impl PinnedPool {
         if bytes == 0 { Some(0) } else { Size::of(bytes, 1).map(|size| size.bytes) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn alloc_as<T: Pod>(
         &self,
         operation: &'static str,
@@ -384,3 +384,6 @@ impl fmt::Debug for PinnedPool {
         f.debug_struct("PinnedPool").field("stats", &self.stats()).finish()
     }
 }
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests;

@@ -17,6 +17,7 @@ use super::cache::Cache;
 use super::core::Core;
 use super::local::{self, Home};
 use super::store::Store;
+use super::trace;
 use crate::memory::block::{BlockOwner, BlockRef};
 use crate::memory::hazard::Access;
 use crate::process::on_ordinary_thread;
@@ -150,14 +151,18 @@ impl Drop for Core {
         on_ordinary_thread(move || {
             for block in store.parked.take_all() {
                 // What cannot be waited for stays out of its slab, which is then never given back.
-                if block.hazards.wait(&(0..usize::MAX), Access::Write).is_ok() {
-                    store.put(block);
+                match block.hazards.wait(&(0..usize::MAX), Access::Write) {
+                    Ok(()) => store.put(block),
+                    Err(_) => trace::quarantined(block.bytes()),
                 }
             }
             for slab in store.take_empty(usize::MAX, None) {
+                let bytes = slab.memory.bytes();
                 // SAFETY: all blocks of the slab are free and nobody can take one any more; this is
                 // an ordinary thread. A failure leaks the memory.
-                let _ = unsafe { slab.release(&context) };
+                if !unsafe { slab.release(&context) } {
+                    trace::released(0, bytes);
+                }
             }
         });
     }

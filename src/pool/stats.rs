@@ -142,6 +142,33 @@ impl GrowthFallbacks {
     }
 }
 
+/// What an error says of a pool that has no block in time: no more than is known without counting.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Brief {
+    pub(super) max_bytes: usize,
+    pub(super) committed_bytes: usize,
+    /// Free for all threads.
+    pub(super) free_bytes: usize,
+    /// Blocks that a device may still use.
+    pub(super) in_flight: usize,
+    /// Requests in the queue.
+    pub(super) waiting: usize,
+}
+
+impl fmt::Display for Brief {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} of {} page-locked, {} free, {} blocks in flight, {} requests waiting",
+            in_units(self.committed_bytes),
+            in_units(self.max_bytes),
+            in_units(self.free_bytes),
+            self.in_flight,
+            self.waiting,
+        )
+    }
+}
+
 impl fmt::Display for Stats {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
+use super::books::Books;
 use super::cache::{Cache, batch};
 use super::classes::Size;
 use super::core::Core;
@@ -23,6 +24,13 @@ pub(super) enum Patience {
     Devices,
     /// Wait for anything, until then.
     Until(Option<Instant>),
+}
+
+/// Where a block may be that is not free in the books.
+struct Elsewhere {
+    in_flight: bool,
+    /// A thread keeps it.
+    kept: bool,
 }
 
 impl Core {
@@ -44,7 +52,7 @@ impl Core {
         let gives_up = patience == Patience::Devices;
         let waiting = self.enqueue(operation, size, gives_up, Waiter::Thread)?;
         waiting.wait(deadline).unwrap_or_else(|| {
-            let error = errors::timed_out(operation, size, self.lock().stats());
+            let error = errors::timed_out(operation, size, self.lock().brief());
             trace::failed(size.bytes, &error);
             Err(error)
         })
@@ -61,14 +69,19 @@ impl Core {
         if let Some(cache) = &cache {
             self.post_all(cache);
         }
-        if let Some(block) = self.take_shared(size, cache.as_deref()) {
-            return Some(block);
+        let mut elsewhere = match self.take_shared(size, cache.as_deref()) {
+            Ok(block) => return Some(block),
+            Err(elsewhere) => elsewhere,
+        };
+        if elsewhere.in_flight {
+            self.retire();
+            elsewhere = match self.take_shared(size, cache.as_deref()) {
+                Ok(block) => return Some(block),
+                Err(elsewhere) => elsewhere,
+            };
         }
-        self.retire();
-        if let Some(block) = self.take_shared(size, cache.as_deref()) {
-            return Some(block);
-        }
-        if !others {
+        // To look there stops all threads for a moment.
+        if !others || !elsewhere.kept {
             return None;
         }
         let mut books = self.lock();
@@ -81,13 +94,17 @@ impl Core {
 
     /// A block from the books, and a batch for this thread's cache, unless an earlier request waits
     /// for it.
-    fn take_shared(&self, size: Size, cache: Option<&Cache>) -> Option<BlockRef> {
+    fn take_shared(&self, size: Size, cache: Option<&Cache>) -> Result<BlockRef, Elsewhere> {
         let mut books = self.lock();
+        let elsewhere = |books: &Books| Elsewhere {
+            in_flight: books.store.parked.blocks > 0,
+            kept: books.caches.iter().any(|cache| cache.may_have(size)),
+        };
         let queue = &books.queue;
         if queue.first_is_alone() || queue.present().any(|(_, earlier)| earlier.size == size) {
-            return None;
+            return Err(elsewhere(&books));
         }
-        let block = books.store.take(size)?;
+        let Some(block) = books.store.take(size) else { return Err(elsewhere(&books)) };
         books.queue.served += 1;
         books.counts.shared_hits += 1;
         if let (Some(cache), Some(class)) = (cache, size.class())
@@ -100,7 +117,7 @@ impl Core {
                 unsafe { cache.push(class, block) };
             });
         }
-        Some(block)
+        Ok(block)
     }
 
     /// This thread's cache, made if it has none; `None` if the thread is ending. It is then the one

@@ -1,4 +1,5 @@
-//! Events for the `tracing` crate, with that feature. All have the target `pinlane::pool`.
+//! Events for the `tracing` crate, with that feature. All have the target `pinlane::pool`. Losses
+//! are also told to the process's listener ([`notice`](crate::notice)).
 //!
 //! A subscriber is user code: it is called with nothing locked, and its panics end here. It may
 //! look at the pool, but must not wait for memory from it: it may run on the thread that provides
@@ -10,6 +11,7 @@ use std::time::Duration;
 
 use super::stats::Fallbacks;
 use crate::error::Error;
+use crate::notice;
 
 /// `tracing::event!` with the pool's target; nothing without the feature.
 macro_rules! event {
@@ -55,10 +57,12 @@ pub(super) fn released(bytes: usize, lost: usize) {
     }
     if lost > 0 {
         event!(ERROR, bytes = lost, "could not be given back, and is lost");
+        notice::not_released(lost);
     }
 }
 
 /// Nobody can say whether the device is done with a block.
 pub(super) fn quarantined(bytes: usize) {
     event!(ERROR, bytes, "quarantined: the device cannot say if it is done");
+    notice::quarantined(bytes, "of a pool's page-locked memory");
 }

@@ -19,7 +19,7 @@ use crate::copy::entry::{Direction, Entry};
 use crate::copy::job::Job;
 use crate::copy::route::Between;
 use crate::copy::staged::team::Task;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::memory::PinnedBuf;
 use crate::pool::PinnedPool;
 use crate::stream::Stream;
@@ -28,7 +28,10 @@ use crate::ticket::Ticket;
 const OPERATION: &str = "Prefetch";
 
 /// What to do about an error of the producer.
-pub(crate) const PRODUCERS_OWN: &str = "look at the error's source, which is the producer's own";
+const PRODUCERS_OWN: Remedy = Remedy::in_rust_and_c(
+    "look at the error's source, which is the producer's own",
+    "see pinlane_last_producer_error, which is what the producer returned",
+);
 
 /// A batch whose copy has been enqueued.
 pub(super) struct Copied {

@@ -46,7 +46,6 @@ pub use batches::Batches;
 #[cfg(feature = "capi")]
 pub(crate) use batches::StopSwitch;
 #[cfg(feature = "capi")]
-pub(crate) use copy::PRODUCERS_OWN;
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
 pub use progress::Progress;
 

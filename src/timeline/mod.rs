@@ -60,7 +60,7 @@ use std::thread::ThreadId;
 
 use crate::context::Context;
 use crate::driver::{Capture, Driver, RawStream};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::on_ordinary_thread;
 use crate::sync::{Mutex, MutexGuard};
 use event::Event;
@@ -233,7 +233,10 @@ impl Timeline {
                 ErrorKind::WrongThread,
                 operation,
                 "the per-thread default stream was opened by another thread",
-                "call Device::per_thread_stream() on the thread that uses it",
+                Remedy::in_rust_and_c(
+                    "call Device::per_thread_stream() on the thread that uses it",
+                    "call pinlane_stream_borrow with the value 2 on the thread that uses it",
+                ),
             )),
             _ => Ok(()),
         }

@@ -8,6 +8,7 @@
 //! | `ui` | what must not compile does not, and the compiler says why |
 //! | `ffi` | the C and C++ interfaces, from outside |
 //! | `architecture` | the layers of the crate |
+//! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
 //! | `readme` | the README's programs are those of the examples |
 
@@ -16,6 +17,7 @@ mod architecture;
 mod artifacts;
 #[cfg(feature = "cuda")]
 mod broken;
+mod c_rules;
 mod dependencies;
 #[cfg(all(feature = "capi", feature = "emulated"))]
 #[path = "../ffi/mod.rs"]

@@ -43,7 +43,7 @@ fn check(list: &str) -> Result<(), String> {
 }
 
 #[test]
-fn compatible_releases_keep_the_c_interface() {
+fn c_rule_09_compatible_releases_keep_the_c_interface() {
     let version = env!("CARGO_PKG_VERSION");
     let own = project(&format!("docs/abi/{version}.txt"));
     if std::env::var("PINLANE_ABI").is_ok_and(|wish| wish == "overwrite") {
@@ -68,7 +68,7 @@ fn compatible_releases_keep_the_c_interface() {
 /// Until 0.1.0 is released, its header may be written anew when the C interface changes. The
 /// programs use only what 0.1.0 has: put another one in the place of one that comes to use more.
 #[test]
-fn programs_compiled_with_the_header_of_a_release_run_with_this_library() {
+fn c_rule_15_programs_of_a_release_run_with_this_library() {
     let version = env!("CARGO_PKG_VERSION");
     let own = project(&format!("tests/ffi/released/{version}/pinlane/pinlane.h"));
     if std::env::var("PINLANE_ABI").is_ok_and(|wish| wish == "overwrite") {
@@ -121,7 +121,7 @@ fn the_list_has_what_the_header_has() {
 }
 
 #[test]
-fn a_change_of_the_c_interface_is_noticed() {
+fn c_rule_09_a_change_is_noticed() {
     let list = list(&c_header());
     check(&list).expect("as it is, it is kept");
     for (old, new) in [

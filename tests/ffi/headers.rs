@@ -74,7 +74,7 @@ fn c_source() -> String {
 }
 
 #[test]
-fn the_headers_compile_without_warnings_everywhere() {
+fn c_rule_10_the_headers_compile_without_warnings_everywhere() {
     let (mut compiled, mut failures) = (0, Vec::new());
     for case in cases() {
         for compiler in Compiler::all(case.language) {
@@ -111,7 +111,7 @@ fn headers_define_no_macros_of_other_names() {
 }
 
 #[test]
-fn the_libraries_export_what_the_header_declares_and_no_more() {
+fn c_rule_10_the_libraries_export_what_the_header_declares_and_no_more() {
     let header = c_header();
     let declared = declared_functions(&header);
     assert!(declared.len() > 40, "the header was understood: {declared:?}");

@@ -94,6 +94,7 @@ fn the_c_interface_keeps_its_promises() {
             "abi",
             "batches",
             "callbacks",
+            "diagnostics",
             "dlpack",
             "dlpack_imports",
             "emulator",
@@ -102,6 +103,7 @@ fn the_c_interface_keeps_its_promises() {
             "pool_memory",
             "pools",
             "prefetch",
+            "rules",
             "slices",
         ];
         for program in programs {

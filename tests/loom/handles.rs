@@ -1,10 +1,15 @@
 //! The slots of the C interface's tables of handles: calls that use an object while others free it.
 
+#[path = "../../src/capi/table/home.rs"]
+mod home;
 #[path = "../../src/capi/table/inside.rs"]
 mod inside;
+#[path = "../../src/capi/table/records.rs"]
+mod records;
 #[path = "../../src/capi/table/slot.rs"]
 mod slot;
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -12,8 +17,8 @@ use loom::cell::UnsafeCell;
 use loom::sync::Mutex;
 use loom::thread;
 
-use self::inside::{Record, Records, Way};
-use self::slot::{Freed, Miss, Slot};
+use self::records::{Name, Place, Record, Records};
+use self::slot::{ALONE, Access, Freed, Miss, NOBODY, SHARED, Slot};
 
 /// What a handle stands for: read by calls, written by its drop, so that the two must not meet.
 struct Object {
@@ -34,75 +39,56 @@ impl Drop for Object {
     }
 }
 
+/// How a table knows of calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    /// Many threads use an object at once.
+    Shared,
+    /// The thread that fills a slot is at home.
+    AtHome,
+    /// The thread that fills a slot is away.
+    Counted,
+}
+
 /// A table of one slot.
 struct Table {
     slot: Slot<Object>,
     records: Records,
-    shared: bool,
+    calls: Calls,
     /// Stands for the stacks of vacant slots.
     vacant: Mutex<bool>,
     drops: Arc<AtomicUsize>,
 }
 
-/// A call inside the object, as the crate's `Inside`.
-struct Inside<'a>(&'a Table, Way);
+/// A thread that uses the table.
+#[derive(Clone, Copy)]
+struct User<'a> {
+    table: &'a Table,
+    here: &'static Record,
+}
+
+/// A call inside the object.
+struct Inside<'a> {
+    user: User<'a>,
+    generation: u32,
+    access: Access,
+    place: Option<Place>,
+}
+
+fn name(generation: u32) -> Name {
+    Name::new(1, generation, 0)
+}
 
 impl Table {
-    fn new(shared: bool) -> Arc<Table> {
+    fn new(calls: Calls) -> Arc<Table> {
         let (slot, records) = (Slot::new(), Records::new());
         let (vacant, drops) = (Mutex::new(true), Arc::default());
-        Arc::new(Table { slot, records, shared, vacant, drops })
+        Arc::new(Table { slot, records, calls, vacant, drops })
     }
 
-    /// None if the slot is not vacant.
-    fn insert(&self, number: usize) -> Option<u32> {
-        if !std::mem::take(&mut *self.vacant.lock().unwrap()) {
-            return None;
-        }
-        let object = Object { number: UnsafeCell::new(number), drops: self.drops.clone() };
-        // SAFETY: the slot is vacant, and was taken from the stack.
-        Some(unsafe { self.slot.fill(object, [number, number]) })
-    }
-
-    fn record(&self) -> Option<&'static Record> {
-        self.shared.then(|| self.records.claim())
-    }
-
-    fn enter(&self, generation: u32, record: Option<&'static Record>) -> Result<Inside<'_>, Miss> {
-        match inside::enter(&self.slot, generation, record) {
-            Ok(way) => Ok(Inside(self, way)),
-            Err((miss, freed)) => {
-                self.finish(freed);
-                Err(miss)
-            }
-        }
-    }
-
-    fn remove(&self, generation: u32) -> Result<(), Miss> {
-        // SAFETY: records protect slots of shared tables only.
-        let idle = if self.shared { None } else { unsafe { self.slot.free_idle(generation) } };
-        match idle {
-            Some(object) => self.end(object),
-            None => {
-                self.slot.free(generation)?;
-                self.finish(self.slot.freed());
-            }
-        }
-        Ok(())
-    }
-
-    fn finish(&self, freed: Option<Freed>) {
-        let records = self.shared.then_some(&self.records);
-        // SAFETY: records protect slots of shared tables only.
-        let object = freed.and_then(|freed| unsafe { inside::take(&self.slot, freed, records) });
-        object.into_iter().for_each(|object| self.end(object));
-    }
-
-    fn end(&self, object: Object) {
-        // SAFETY: the object was taken.
-        assert!(unsafe { self.slot.vacate(1 << 24) });
-        *self.vacant.lock().unwrap() = true;
-        drop(object);
+    /// For the calling thread, which calls it once.
+    fn user(&self) -> User<'_> {
+        User { table: self, here: self.records.claim() }
     }
 
     fn dropped(&self) -> usize {
@@ -110,86 +96,213 @@ impl Table {
     }
 }
 
+impl<'a> User<'a> {
+    /// None if the slot is not vacant.
+    fn insert(self, number: usize) -> Option<u32> {
+        let table = self.table;
+        if !std::mem::take(&mut *table.vacant.lock().unwrap()) {
+            return None;
+        }
+        let home = if table.calls == Calls::AtHome { self.here.home() } else { NOBODY };
+        let object = Object { number: UnsafeCell::new(number), drops: table.drops.clone() };
+        // SAFETY: the slot is vacant, and was taken from the stack.
+        Some(unsafe { table.slot.fill(ManuallyDrop::new(object), [number, number], home) })
+    }
+
+    fn enter_as(self, generation: u32, access: Access) -> Result<Inside<'a>, Miss> {
+        let Table { slot, records, calls, .. } = self.table;
+        let (name, here) = (name(generation), Some(self.here));
+        let entered = if *calls == Calls::Shared {
+            inside::enter(slot, generation, name, here)
+        } else {
+            home::enter(slot, generation, name, access, here, || records)
+        };
+        match entered {
+            Ok(place) => Ok(Inside { user: self, generation, access, place }),
+            Err((miss, freed)) => {
+                self.finish(generation, freed);
+                Err(miss)
+            }
+        }
+    }
+
+    fn enter(self, generation: u32) -> Result<Inside<'a>, Miss> {
+        self.enter_as(generation, SHARED)
+    }
+
+    fn enter_alone(self, generation: u32) -> Result<Inside<'a>, Miss> {
+        self.enter_as(generation, ALONE)
+    }
+
+    fn remove(self, generation: u32) -> Result<(), Miss> {
+        let Table { slot, records, calls, .. } = self.table;
+        let (freed, last) = if *calls == Calls::Shared {
+            match inside::free(slot, generation, name(generation), records) {
+                Ok(last) => (Ok(()), last),
+                Err(miss) => (Err(miss), false),
+            }
+        } else {
+            home::free(slot, generation, name(generation), Some(self.here), || records)
+        };
+        if last {
+            self.end();
+        }
+        freed
+    }
+
+    fn finish(self, generation: u32, freed: Option<Freed>) {
+        let Some(freed) = freed else { return };
+        let Table { slot, records, calls, .. } = self.table;
+        let last = if *calls == Calls::Shared {
+            inside::take(slot, freed, name(generation), records)
+        } else {
+            home::take(slot, freed, name(generation), records)
+        };
+        if last {
+            self.end();
+        }
+    }
+
+    fn end(self) {
+        // SAFETY: the object was taken.
+        assert!(unsafe { self.table.slot.vacate(1 << 24) });
+        *self.table.vacant.lock().unwrap() = true;
+    }
+}
+
 impl Inside<'_> {
     fn number(&self) -> usize {
         // SAFETY: the call is inside.
-        self.0.slot.with(|object| unsafe { (*object).number.with(|number| *number) })
+        self.user.table.slot.with(|object| unsafe { (*object).number.with(|number| *number) })
+    }
+
+    fn set(&self, number: usize) {
+        // SAFETY: the call has the object alone.
+        self.user.table.slot.with_mut(|object| unsafe {
+            (*object).number.with_mut(|old| *old = number);
+        });
     }
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.finish(inside::leave(&self.0.slot, &self.1));
+        let slot = &self.user.table.slot;
+        let freed = if self.user.table.calls == Calls::Shared {
+            inside::leave(slot, &self.place)
+        } else {
+            home::leave(slot, self.access, &self.place)
+        };
+        self.user.finish(self.generation, freed);
     }
 }
 
-fn explore(model: impl Fn() + Send + Sync + 'static) {
+/// Explores with at most so many switches away from a thread that could continue.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(3);
+    builder.preemption_bound = Some(preemptions);
     builder.check(model);
 }
 
-fn spawn(table: &Arc<Table>, work: impl FnOnce(&Table) + 'static) -> thread::JoinHandle<()> {
+/// More than two threads that count their calls in places are too many for more.
+fn most(calls: Calls) -> usize {
+    if calls == Calls::AtHome { 2 } else { 3 }
+}
+
+fn spawn(table: &Arc<Table>, work: impl FnOnce(User<'_>) + 'static) -> thread::JoinHandle<()> {
     let table = table.clone();
-    thread::spawn(move || work(&table))
+    thread::spawn(move || work(table.user()))
 }
 
 /// Two calls and a free at once: whoever got in finds the object, and it drops once, after all have
 /// left.
-fn used_while_freed(shared: bool) {
-    explore(move || {
-        let table = Table::new(shared);
-        let entry = table.insert(7).unwrap();
-        let other = spawn(&table, move |table| {
-            if let Ok(inside) = table.enter(entry, table.record()) {
+fn used_while_freed(calls: Calls) {
+    explore(most(calls), move || {
+        let table = Table::new(calls);
+        let here = table.user();
+        let entry = here.insert(7).unwrap();
+        let other = spawn(&table, move |other| {
+            if let Ok(inside) = other.enter(entry) {
                 assert_eq!(inside.number(), 7);
             }
         });
-        let freer = spawn(&table, move |table| assert_eq!(table.remove(entry), Ok(())));
-        if let Ok(inside) = table.enter(entry, table.record()) {
+        let freer = spawn(&table, move |freer| assert_eq!(freer.remove(entry), Ok(())));
+        if let Ok(inside) = here.enter(entry) {
             assert_eq!((inside.number(), table.dropped()), (7, 0));
         }
         other.join().unwrap();
         freer.join().unwrap();
         assert_eq!(table.dropped(), 1);
-        assert_eq!(table.enter(entry, table.record()).err(), Some(Miss::Invalid));
+        assert_eq!(here.enter(entry).err(), Some(Miss::Invalid));
     });
 }
 
 #[test]
 fn a_recorded_object_drops_when_the_last_call_leaves() {
-    used_while_freed(true);
+    used_while_freed(Calls::Shared);
+}
+
+#[test]
+fn an_object_at_home_drops_when_the_last_call_leaves() {
+    used_while_freed(Calls::AtHome);
 }
 
 #[test]
 fn a_counted_object_drops_when_the_last_call_leaves() {
-    used_while_freed(false);
+    used_while_freed(Calls::Counted);
 }
 
 /// A stale handle is looked up while its slot is freed, filled anew, and freed again.
+fn stale(calls: Calls) {
+    explore(most(calls), move || {
+        let table = Table::new(calls);
+        let here = table.user();
+        let first = here.insert(1).unwrap();
+        let other = spawn(&table, move |other| {
+            for _ in 0..2 {
+                if let Ok(inside) = other.enter(first) {
+                    assert_eq!(inside.number(), 1);
+                }
+                assert!(other.table.slot.notes(first).is_none_or(|notes| notes == [1, 1]));
+            }
+        });
+        assert_eq!(here.remove(first), Ok(()));
+        if let Some(second) = here.insert(2) {
+            assert_eq!(here.enter(second).map(|it| it.number()), Ok(2));
+            assert_eq!(here.remove(second), Ok(()));
+        }
+        other.join().unwrap();
+        assert!(table.slot.notes(first).is_none());
+        assert_eq!(here.enter(first).err(), Some(Miss::Invalid));
+    });
+}
+
 #[test]
 fn a_stale_handle_never_reaches_the_slots_next_object() {
-    for shared in [false, true] {
-        explore(move || {
-            let table = Table::new(shared);
-            let first = table.insert(1).unwrap();
-            let other = spawn(&table, move |table| {
-                let record = table.record();
-                for _ in 0..2 {
-                    if let Ok(inside) = table.enter(first, record) {
-                        assert_eq!(inside.number(), 1);
-                    }
-                    assert!(table.slot.notes(first).is_none_or(|notes| notes == [1, 1]));
-                }
+    [Calls::Shared, Calls::AtHome, Calls::Counted].into_iter().for_each(stale);
+}
+
+/// The thread at home comes with a stale handle, and is slow: its slot has become another thread's
+/// home, whose calls it must not disturb.
+#[test]
+fn a_late_call_at_home_says_nothing_about_the_slots_next_object() {
+    for access in [SHARED, ALONE] {
+        explore(3, move || {
+            let table = Table::new(Calls::AtHome);
+            let here = table.user();
+            let first = here.insert(1).unwrap();
+            let other = spawn(&table, move |other| {
+                assert_eq!(other.remove(first), Ok(()));
+                let Some(second) = other.insert(2) else { return };
+                let inside = other.enter_alone(second).expect("nobody else knows the handle");
+                inside.set(3);
+                drop(inside);
+                assert_eq!(other.remove(second), Ok(()));
             });
-            assert_eq!(table.remove(first), Ok(()));
-            if let Some(second) = table.insert(2) {
-                assert_eq!(table.enter(second, table.record()).map(|it| it.number()), Ok(2));
-                assert_eq!(table.remove(second), Ok(()));
+            if let Ok(inside) = here.enter_as(first, access) {
+                assert_eq!(inside.number(), 1);
             }
             other.join().unwrap();
-            assert!(table.slot.notes(first).is_none());
-            assert_eq!(table.enter(first, table.record()).err(), Some(Miss::Invalid));
+            assert!(matches!(table.dropped(), 1 | 2));
         });
     }
 }
@@ -197,16 +310,17 @@ fn a_stale_handle_never_reaches_the_slots_next_object() {
 /// Of two threads that free one handle, one does.
 #[test]
 fn a_handle_is_freed_once() {
-    for shared in [false, true] {
-        explore(move || {
-            let table = Table::new(shared);
-            let entry = table.insert(1).unwrap();
+    for calls in [Calls::Shared, Calls::AtHome, Calls::Counted] {
+        explore(3, move || {
+            let table = Table::new(calls);
+            let here = table.user();
+            let entry = here.insert(1).unwrap();
             let results = Arc::new(AtomicUsize::new(0));
             let count = results.clone();
-            let other = spawn(&table, move |table| {
-                count.fetch_add(table.remove(entry).is_ok().into(), Ordering::Relaxed);
+            let other = spawn(&table, move |other| {
+                count.fetch_add(other.remove(entry).is_ok().into(), Ordering::Relaxed);
             });
-            results.fetch_add(table.remove(entry).is_ok().into(), Ordering::Relaxed);
+            results.fetch_add(here.remove(entry).is_ok().into(), Ordering::Relaxed);
             other.join().unwrap();
             assert_eq!((results.load(Ordering::Relaxed), table.dropped()), (1, 1));
         });
@@ -214,27 +328,71 @@ fn a_handle_is_freed_once() {
 }
 
 /// Who has an object alone writes to it; others are refused meanwhile, and a free waits for nobody.
-#[test]
-fn exclusive_use_meets_nobody() {
-    explore(|| {
-        let table = Table::new(false);
-        let entry = table.insert(1).unwrap();
-        let writer = spawn(&table, move |table| {
-            if table.slot.enter_exclusive(entry).is_ok() {
-                // SAFETY: this thread has it alone.
-                table.slot.with_mut(|object| unsafe {
-                    (*object).number.with_mut(|number| *number = 2);
-                });
-                let freed = table.slot.leave_exclusive().then(|| table.slot.freed()).flatten();
-                table.finish(freed);
+/// `home` says whether the writer is the thread that made the handle.
+fn written(calls: Calls, home: bool) {
+    explore(most(calls), move || {
+        let table = Table::new(calls);
+        let here = table.user();
+        let entry = here.insert(1).unwrap();
+        let write = move |user: User<'_>| {
+            if let Ok(inside) = user.enter_alone(entry) {
+                inside.set(2);
             }
-        });
-        let freer = spawn(&table, move |table| assert_eq!(table.remove(entry), Ok(())));
-        if let Ok(inside) = table.enter(entry, None) {
-            assert!(inside.number() <= 2);
+        };
+        let read = move |user: User<'_>| {
+            if let Ok(inside) = user.enter(entry) {
+                assert!(inside.number() <= 2);
+            }
+        };
+        let freer = spawn(&table, move |freer| assert_eq!(freer.remove(entry), Ok(())));
+        let other = spawn(&table, move |other| if home { read(other) } else { write(other) });
+        if home {
+            write(here)
+        } else {
+            read(here)
         }
-        writer.join().unwrap();
+        other.join().unwrap();
         freer.join().unwrap();
         assert_eq!(table.dropped(), 1);
+    });
+}
+
+#[test]
+fn exclusive_use_meets_nobody_when_counted() {
+    written(Calls::Counted, true);
+}
+
+#[test]
+fn exclusive_use_at_home_meets_nobody() {
+    written(Calls::AtHome, true);
+}
+
+#[test]
+fn exclusive_use_of_a_visitor_meets_nobody() {
+    written(Calls::AtHome, false);
+}
+
+/// Two visitors end a home at once, while its thread is inside; it comes home again meanwhile.
+#[test]
+fn two_visitors_and_the_thread_at_home_exclude_each_other() {
+    explore(2, || {
+        let table = Table::new(Calls::AtHome);
+        let here = table.user();
+        let entry = here.insert(1).unwrap();
+        let add = move |user: User<'_>| {
+            if let Ok(inside) = user.enter_alone(entry) {
+                inside.set(inside.number() + 1);
+            }
+        };
+        let visitors = [spawn(&table, add), spawn(&table, add)];
+        add(here);
+        if here.here.is_away() {
+            table.records.come_home(here.here);
+        }
+        add(here);
+        visitors.into_iter().for_each(|visitor| visitor.join().unwrap());
+        let sum = here.enter(entry).expect("live").number();
+        assert!((2..=5).contains(&sum), "the first to come gets in");
+        assert_eq!(here.remove(entry), Ok(()));
     });
 }

@@ -130,7 +130,7 @@ mod sync {
 mod error {
     #[derive(Debug, PartialEq, Eq)]
     pub struct Error(pub &'static str);
-    pub type Result<T> = std::result::Result<T, Error>;
+    pub type Result<T, E = Error> = std::result::Result<T, E>;
 }
 
 mod process {
@@ -355,7 +355,7 @@ mod pool {
 
     pub mod errors {
         use super::classes::Size;
-        use super::stats::Stats;
+        use super::stats::{Brief, Stats};
         use crate::error::Error;
 
         pub fn not_ready(_: &'static str, _: Size) -> Error {
@@ -366,7 +366,7 @@ mod pool {
             Error("exhausted")
         }
 
-        pub fn timed_out(_: &'static str, _: Size, _: Stats) -> Error {
+        pub fn timed_out(_: &'static str, _: Size, _: Brief) -> Error {
             Error("timed out")
         }
     }

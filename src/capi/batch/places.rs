@@ -90,7 +90,7 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
     }
 
     /// Borrows all buffers, and checks that the places lie in them.
-    pub(super) fn shared(&self) -> Result<Vec<Inside<T>>> {
+    pub(super) fn shared(&self) -> Result<Vec<Inside<H>>> {
         let guards = self.handles.iter().map(|&buffer| handle::get(buffer));
         let guards: Vec<_> = guards.collect::<Result<_>>()?;
         self.check_ranges(|buffer| guards[buffer].bytes())?;
@@ -98,7 +98,7 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
     }
 
     /// Borrows all buffers exclusively, and checks that the places lie in them and do not overlap.
-    pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<T>>> {
+    pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<H>>> {
         let guards = self.handles.iter().map(|&buffer| handle::get_mut(buffer));
         let guards: Vec<_> = guards.collect::<Result<_>>()?;
         self.check_ranges(|buffer| guards[buffer].bytes())?;
@@ -141,7 +141,7 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
     /// Cuts the places out of the buffers that hold them; `None` for the other places.
     pub(super) fn cut<'g, V: View>(
         &self,
-        guards: &'g mut [Alone<T>],
+        guards: &'g mut [Alone<H>],
         whole: impl Fn(&'g mut T) -> V,
     ) -> Result<Vec<Option<V>>> {
         let mut parts: Vec<Option<V>> = self.places.iter().map(|_| None).collect();
@@ -185,7 +185,7 @@ impl Places<pinlane_device_buffer> {
     /// all that is [lent](Self::lent).
     pub(in crate::capi) fn written<'g>(
         &self,
-        guards: &'g mut [Alone<DeviceBuffer>],
+        guards: &'g mut [Alone<pinlane_device_buffer>],
         lent: &'g mut [DeviceBuf<u8>],
     ) -> Result<impl Iterator<Item = DeviceSliceMut<'g, u8>>> {
         let parts = self.cut(guards, |buffer| buffer.as_slice_mut())?;
@@ -200,7 +200,7 @@ impl Places<pinlane_device_buffer> {
     /// is [lent](Self::lent).
     pub(super) fn read<'g>(
         &'g self,
-        guards: &'g [Inside<DeviceBuffer>],
+        guards: &'g [Inside<pinlane_device_buffer>],
         lent: &'g [DeviceBuf<u8>],
     ) -> impl Iterator<Item = Result<DeviceSlice<'g, u8>>> {
         let mut lent = lent.iter();

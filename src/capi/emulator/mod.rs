@@ -11,7 +11,7 @@ mod trouble;
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, check_flags, growing, layout, unknown};
-use super::status::{boundary, pinlane_status, refused};
+use super::status::{boundary, freeing, pinlane_status, refused};
 use crate::device::Device;
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::{Builder, Emulator, Execution};
@@ -205,7 +205,7 @@ pub unsafe extern "C" fn pinlane_emulator_open(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_free(emulator: *mut pinlane_emulator) -> pinlane_status {
-    boundary("pinlane_emulator_free", || handle::free(emulator))
+    freeing("pinlane_emulator_free", || handle::free(emulator))
 }
 
 #[cfg(all(test, feature = "emulated"))]

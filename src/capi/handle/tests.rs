@@ -22,14 +22,14 @@ impl Drop for Outer {
     }
 }
 
-handle_type!(Nested: Outer, "nested object", table 15, shared: false);
+handle_type!(Nested: Outer, "nested object", table 14, shared: false);
 
 #[test]
 fn handles_are_checked_and_objects_dropped_with_nothing_locked() {
     let drops = Arc::new(AtomicUsize::new(0));
     let inner = create::<Nested>(Outer { inner: None, drops: drops.clone() });
     let outer = Outer { inner: Some(inner.addr()), drops: drops.clone() };
-    let outer = create_noted::<Nested>(outer, [7, 77]);
+    let outer = create_noted::<Nested>(ManuallyDrop::new(outer), [7, 77]);
     assert_eq!(notes(outer).expect("a live handle"), [7, 77]);
     free(outer).expect("a live handle");
     assert_eq!(drops.load(Ordering::Relaxed), 2);

@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shorter_input_is_filled_up_with_defaults() {
+    fn c_rule_15_a_shorter_input_is_filled_up_with_defaults() {
         let long = Grown { size: 24, old: 2, new: 3, zero: 4 };
         // SAFETY: it has 24 bytes.
         assert_eq!(unsafe { sized("input", &raw const long) }.unwrap(), long);
@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn an_output_is_cut_off_at_the_callers_size() {
+    fn c_rule_15_an_output_is_cut_off_at_the_callers_size() {
         let now = Grown { size: 24, old: 2, new: 3, zero: 4 };
         for (size, expected) in [(16, [16, 2, 99]), (24, [24, 2, 4 << 32 | 3])] {
             let mut given: [u64; 3] = [size, 99, 99];
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_that_no_release_had_are_refused() {
+    fn c_rule_15_sizes_that_no_release_had_are_refused() {
         for size in [0, 8, 15, 17, 23, 25, 32, usize::MAX] {
             let mut given: [u64; 3] = [size as u64, 99, 99];
             let pointer = given.as_mut_ptr().cast::<Grown>();

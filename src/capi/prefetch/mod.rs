@@ -33,7 +33,7 @@ use super::handle::{self, handle_type};
 use super::pointer::{self, Growing, Out};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
-use super::status::{boundary, pinlane_status, refused, told};
+use super::status::{freeing, pinlane_status, refused, told};
 use super::stream::pinlane_stream;
 use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::{Batches, DeviceBatch, Prefetch, Progress, StopSwitch};
@@ -281,7 +281,7 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     const FUNCTION: &str = "pinlane_prefetch_next_async";
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
-        let prefetch = handle::get(prefetch)?.counted();
+        let prefetch = handle::get_counted(prefetch)?;
         let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched"))?;
         let mut taken = Taken::new(prefetch)?;
         let future = async move {
@@ -328,7 +328,7 @@ pub unsafe extern "C" fn pinlane_prefetch_get_progress(
 /// a function of the prefetch's own producer, or inside a host function: nothing has happened.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_prefetch_free(prefetch: *mut pinlane_prefetch) -> pinlane_status {
-    boundary("pinlane_prefetch_free", || {
+    freeing("pinlane_prefetch_free", || {
         if prefetch.is_null() || handle::check_process().is_err() {
             return Ok(());
         }

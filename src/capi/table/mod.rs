@@ -3,32 +3,37 @@
 //! ```text
 //!   table: chunks of 64, 128, 256, ... slots, allocated as they are needed
 //!     slot     an object, its generation, and a count of the calls that use it
-//!     inside   calls that use an object without being counted: a record for each thread
+//!     records  for each thread: the objects that it is inside
+//!     inside   calls on objects that many threads use at once
+//!     home     calls on objects that one thread at a time uses
 //!     vacant   empty slots: each thread keeps some
 //! ```
 //!
 //! # Invariants
 //!
 //! * Slots never move and are never freed. So a look-up only loads a chunk's address and a word.
-//! * A call writes to no cache line that another thread writes, except the object's own slot where
-//!   calls are counted.
+//! * A call writes to no cache line that another thread writes, except to the slot of an object
+//!   that several threads have used and that is not `SHARED`.
 //! * An object is dropped with nothing locked: by the last call that leaves it, or by the call that
 //!   frees it.
 
+mod home;
 mod inside;
+mod records;
 mod slot;
 mod vacant;
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::marker::PhantomData;
+use std::mem::ManuallyDrop;
 use std::ops::{Deref, DerefMut};
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use self::inside::Way;
+use self::records::{Name, Place, Record, Records};
 pub(super) use self::slot::Miss;
-use self::slot::{Freed, Slot};
-use self::vacant::{RECORDS, Vacant};
+use self::slot::{ALONE, Access, Freed, NOBODY, SHARED, Slot};
+use self::vacant::{RECORDS, Vacant, here};
 use crate::sync::Apart;
 
 /// How many objects a slot has one after the other. Then it is retired.
@@ -37,12 +42,20 @@ const GENERATIONS: u32 = 1 << 24;
 const FIRST: usize = 64;
 const CHUNKS: usize = 27;
 
+/// A kind of objects, which have a table.
+pub(super) trait Kind: Sized + 'static {
+    type Object: Send + Sync + 'static;
+    /// The table's own in the process, and not 0.
+    const NUMBER: u8;
+    /// Whether many threads use an object at once, and it is rarely freed. A call on it is then
+    /// never exclusive, and writes to its thread's record only.
+    const SHARED: bool;
+    fn table() -> &'static Table<Self>;
+}
+
 #[repr(align(128))]
-pub(super) struct Table<T> {
-    number: u8,
-    /// Whether calls are known by the records of their threads, instead of being counted.
-    shared: bool,
-    chunks: [AtomicPtr<Slot<T>>; CHUNKS],
+pub(super) struct Table<K: Kind> {
+    chunks: [AtomicPtr<Slot<K::Object>>; CHUNKS],
     vacant: Apart<Vacant>,
 }
 
@@ -53,22 +66,28 @@ pub(super) struct Entry {
     pub(super) generation: u32,
 }
 
-impl<T: Send + Sync> Table<T> {
-    /// `number` is the table's own in the process. `shared` is for objects that many threads use at
-    /// once and that are rarely freed: a call then writes to its thread's record only. Other tables
-    /// count the calls in the slot.
-    pub(super) const fn new(number: u8, shared: bool) -> Self {
-        assert!((number as usize) < vacant::TABLES);
+fn records() -> &'static Records {
+    &RECORDS
+}
+
+/// The calling thread's record; `None` if the thread is ending.
+#[inline(always)]
+fn record() -> Option<&'static Record> {
+    match here() {
+        Some(here) => Some(here.record),
+        None => None,
+    }
+}
+
+impl<K: Kind> Table<K> {
+    pub(super) const fn new() -> Self {
+        assert!(K::NUMBER > 0 && (K::NUMBER as usize) < vacant::TABLES);
         let chunks = [const { AtomicPtr::new(ptr::null_mut()) }; CHUNKS];
-        Table { number, shared, chunks, vacant: Apart(Vacant::new()) }
+        Table { chunks, vacant: Apart(Vacant::new()) }
     }
 
-    pub(super) fn number(&self) -> u8 {
-        self.number
-    }
-
-    #[inline]
-    fn slot(&'static self, index: u32) -> Result<&'static Slot<T>, Miss> {
+    #[inline(always)]
+    fn slot(&'static self, index: u32) -> Result<&'static Slot<K::Object>, Miss> {
         let (chunk, at) = place(index);
         let chunk = self.chunks[chunk].load(Ordering::Acquire);
         if chunk.is_null() {
@@ -87,9 +106,9 @@ impl<T: Send + Sync> Table<T> {
             if !chunk.load(Ordering::Relaxed).is_null() {
                 continue;
             }
-            let layout = Layout::array::<Slot<T>>(FIRST << number).expect("fits in memory");
+            let layout = Layout::array::<Slot<K::Object>>(FIRST << number).expect("fits in memory");
             // SAFETY: the layout is not empty.
-            let slots = unsafe { alloc_zeroed(layout) }.cast::<Slot<T>>();
+            let slots = unsafe { alloc_zeroed(layout) }.cast::<Slot<K::Object>>();
             if slots.is_null() {
                 handle_alloc_error(layout);
             }
@@ -101,196 +120,282 @@ impl<T: Send + Sync> Table<T> {
         }
     }
 
-    /// A new entry, with numbers that [`notes`](Self::notes) returns.
+    /// A new entry, with numbers that [`notes`](Self::notes) returns. The object leaks if this
+    /// panics: otherwise it would pass through memory.
     #[inline(always)]
-    pub(super) fn insert(&'static self, object: T, notes: [usize; 2]) -> Entry {
-        let index = self.vacant.take(self.number, |last| self.make(last));
+    pub(super) fn insert(
+        &'static self,
+        object: ManuallyDrop<K::Object>,
+        notes: [usize; 2],
+    ) -> Entry {
+        let here = here();
+        let index = self.vacant.take(here, K::NUMBER, |last| self.make(last));
         let slot = self.slot(index).expect("its chunk was made");
+        let home = match here {
+            Some(here) if !K::SHARED => here.home(),
+            _ => NOBODY,
+        };
         // SAFETY: the slot is vacant, and this call alone has it.
-        let generation = unsafe { slot.fill(object, notes) };
+        let generation = unsafe { slot.fill(object, notes, home) };
         Entry { index, generation }
     }
 
     /// The numbers that an entry was made with, whatever other calls do with its object.
-    #[inline]
+    #[inline(always)]
     pub(super) fn notes(&'static self, entry: Entry) -> Result<[usize; 2], Miss> {
         self.slot(entry.index)?.notes(entry.generation).ok_or(Miss::Invalid)
     }
 
     /// The object of an entry, shared with other calls.
     #[inline(always)]
-    pub(super) fn enter(&'static self, entry: Entry) -> Result<Inside<T>, Miss> {
-        let slot = self.slot(entry.index)?;
-        let record = if self.shared { vacant::record() } else { None };
-        match inside::enter(slot, entry.generation, record) {
-            Ok(way) => Ok(Inside { table: self, slot, index: entry.index, way, here: PhantomData }),
+    pub(super) fn enter(&'static self, entry: Entry) -> Result<Inside<K>, Miss> {
+        Ok(Inside(self.come(entry)?))
+    }
+
+    /// The object of an entry, for this call alone.
+    #[inline(always)]
+    pub(super) fn enter_alone(&'static self, entry: Entry) -> Result<Alone<K>, Miss> {
+        assert!(!K::SHARED, "calls on it are never exclusive");
+        Ok(Alone(self.come(entry)?))
+    }
+
+    /// As [`enter`](Self::enter), for a call that may end on another thread.
+    pub(super) fn enter_counted(&'static self, entry: Entry) -> Result<Counted<Inside<K>>, Miss> {
+        Ok(Counted(Inside(self.come_counted(entry)?)))
+    }
+
+    /// As [`enter_alone`](Self::enter_alone), for a call that may end on another thread.
+    pub(super) fn enter_alone_counted(
+        &'static self,
+        entry: Entry,
+    ) -> Result<Counted<Alone<K>>, Miss> {
+        Ok(Counted(Alone(self.come_counted(entry)?)))
+    }
+
+    #[inline(always)]
+    fn come<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
+        let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
+        let here = record();
+        let inside = if K::SHARED {
+            inside::enter(slot, entry.generation, name, here)
+        } else {
+            home::enter(slot, entry.generation, name, A::ACCESS, here, records)
+        };
+        match inside {
+            Ok(place) => Ok(Call { slot, entry, place, here: PhantomData }),
             Err((miss, freed)) => {
-                self.finish(slot, entry.index, freed);
+                self.finish(slot, entry, freed);
                 Err(miss)
             }
         }
     }
 
-    /// The object of an entry, for this call alone.
-    #[inline]
-    pub(super) fn enter_exclusive(&'static self, entry: Entry) -> Result<Alone<T>, Miss> {
-        assert!(!self.shared, "calls on it are not counted");
-        let slot = self.slot(entry.index)?;
-        slot.enter_exclusive(entry.generation)?;
-        Ok(Alone { table: self, slot, index: entry.index })
+    fn come_counted<A: How>(&'static self, entry: Entry) -> Result<Call<K, A>, Miss> {
+        assert!(!K::SHARED, "calls on it are in their threads' records");
+        let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
+        home::enter_counted(slot, entry.generation, name, A::ACCESS, record(), records)?;
+        Ok(Call { slot, entry, place: None, here: PhantomData })
     }
 
-    /// Ends an entry. Its object drops as soon as no call is inside.
-    #[inline]
-    pub(super) fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
-        let slot = self.slot(entry.index)?;
-        // SAFETY: no record protects a slot of this table: it is not shared.
-        let idle = if self.shared { None } else { unsafe { slot.free_idle(entry.generation) } };
-        match idle {
-            Some(object) => drop(self.end(slot, entry.index, object)),
-            None => {
-                slot.free(entry.generation)?;
-                self.finish(slot, entry.index, slot.freed());
-            }
+    /// How many entries there are.
+    pub(super) fn live(&'static self) -> usize {
+        let given_out = 0..self.vacant.given_out();
+        given_out.filter(|&index| self.slot(index).is_ok_and(|slot| slot.has_entry())).count()
+    }
+
+    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Gives whether they are. The object
+    /// drops as soon as no call is inside.
+    #[inline(always)]
+    pub(super) fn remove_if(
+        &'static self,
+        entry: Entry,
+        wanted: impl FnOnce([usize; 2]) -> bool,
+    ) -> Result<bool, Miss> {
+        let (slot, name) = (self.slot(entry.index)?, name::<K>(entry));
+        // They are the entry's, or the entry ended before and nothing is freed.
+        if !wanted(slot.some_notes()) {
+            return Ok(false);
         }
-        Ok(())
+        let (freed, last) = if K::SHARED {
+            match inside::free(slot, entry.generation, name, records()) {
+                Ok(last) => (Ok(()), last),
+                Err(miss) => (Err(miss), false),
+            }
+        } else {
+            home::free(slot, entry.generation, name, record(), records)
+        };
+        if last {
+            self.end(slot, entry);
+        }
+        match freed {
+            Ok(()) => Ok(true),
+            Err(miss) => Err(miss),
+        }
     }
 
     /// Drops the object of a slot that was freed, unless a call is inside: then that call drops it.
-    #[inline]
-    fn finish(&'static self, slot: &'static Slot<T>, index: u32, freed: Option<Freed>) {
+    #[inline(always)]
+    fn finish(&'static self, slot: &Slot<K::Object>, entry: Entry, freed: Option<Freed>) {
         if let Some(freed) = freed {
-            self.take(slot, index, freed);
+            self.take(slot, entry, freed);
         }
     }
 
     #[cold]
-    fn take(&'static self, slot: &'static Slot<T>, index: u32, freed: Freed) {
-        let records = self.shared.then_some(&*RECORDS);
-        // SAFETY: `enter` uses records only if the table is shared.
-        if let Some(object) = unsafe { inside::take(slot, freed, records) } {
-            drop(self.end(slot, index, object));
+    fn take(&'static self, slot: &Slot<K::Object>, entry: Entry, freed: Freed) {
+        let name = name::<K>(entry);
+        let last = if K::SHARED {
+            inside::take(slot, freed, name, records())
+        } else {
+            home::take(slot, freed, name, records())
+        };
+        if last {
+            self.end(slot, entry);
         }
     }
 
-    /// Makes the slot vacant that an object was taken from. The caller drops the object.
-    #[inline]
-    fn end(&'static self, slot: &'static Slot<T>, index: u32, object: T) -> T {
-        // SAFETY: the caller has taken the object, and no other can.
+    /// Drops an object that this call has taken. Its slot becomes vacant.
+    #[inline(always)]
+    fn end(&'static self, slot: &Slot<K::Object>, entry: Entry) {
+        // SAFETY: this call has taken the object.
         if unsafe { slot.vacate(GENERATIONS) } {
-            self.vacant.give(self.number, index);
+            self.vacant.give(K::NUMBER, entry.index);
         }
-        object
     }
+}
+
+#[inline(always)]
+fn name<K: Kind>(entry: Entry) -> Name {
+    Name::new(K::NUMBER, entry.generation, entry.index)
 }
 
 /// The chunk of a slot, and the slot's place in it.
-#[inline]
+#[inline(always)]
 fn place(index: u32) -> (usize, usize) {
     let number = index as usize + FIRST;
-    let chunk = (number.ilog2() - FIRST.ilog2()) as usize;
-    (chunk, number - (FIRST << chunk))
+    let top = number.ilog2();
+    ((top - FIRST.ilog2()) as usize, number & !(1 << top))
 }
 
 /// A call is inside an object, until this drops.
-pub(super) struct Inside<T: Send + Sync + 'static> {
-    table: &'static Table<T>,
-    slot: &'static Slot<T>,
-    index: u32,
-    way: Way,
-    /// Not `Send`: the way may be the thread's record.
-    here: PhantomData<*const ()>,
+struct Call<K: Kind, A: How> {
+    slot: &'static Slot<K::Object>,
+    entry: Entry,
+    /// Where the thread's record says so; without one, the slot counts the call.
+    place: Option<Place>,
+    /// Not `Send`, because of the place.
+    here: PhantomData<(*const (), A)>,
 }
 
-impl<T: Send + Sync> Deref for Inside<T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this call shares the object, which stays until the call leaves.
-        self.slot.with(|object| unsafe { &*object })
-    }
+/// How a call uses its object.
+trait How {
+    const ACCESS: Access;
 }
 
-impl<T: Send + Sync> Drop for Inside<T> {
-    #[inline]
+enum Sharing {}
+enum Exclusive {}
+
+impl How for Sharing {
+    const ACCESS: Access = SHARED;
+}
+
+impl How for Exclusive {
+    const ACCESS: Access = ALONE;
+}
+
+impl<K: Kind, A: How> Drop for Call<K, A> {
+    #[inline(always)]
     fn drop(&mut self) {
-        let freed = inside::leave(self.slot, &self.way);
-        self.table.finish(self.slot, self.index, freed);
+        let freed = if K::SHARED {
+            inside::leave(self.slot, &self.place)
+        } else {
+            home::leave(self.slot, A::ACCESS, &self.place)
+        };
+        K::table().finish(self.slot, self.entry, freed);
     }
 }
 
-impl<T: Send + Sync> Inside<T> {
-    /// The same, for a call that may end on another thread. Not for shared tables.
-    pub(super) fn counted(self) -> Shared<T> {
-        assert!(!self.table.shared, "the call is in its thread's record");
-        Shared(self)
+/// A call shares an object.
+pub(super) struct Inside<K: Kind>(Call<K, Sharing>);
+
+/// A call has an object alone.
+pub(super) struct Alone<K: Kind>(Call<K, Exclusive>);
+
+impl<K: Kind> Deref for Inside<K> {
+    type Target = K::Object;
+
+    #[inline(always)]
+    fn deref(&self) -> &K::Object {
+        // SAFETY: this call shares the object, which stays until the call leaves.
+        self.0.slot.with(|object| unsafe { &*object })
     }
 }
 
-/// A call is inside an object, and the slot counts it.
-pub(super) struct Shared<T: Send + Sync + 'static>(Inside<T>);
+impl<K: Kind> Deref for Alone<K> {
+    type Target = K::Object;
 
-// SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: no
-// record is used, because the table is not shared.
-unsafe impl<T: Send + Sync> Send for Shared<T> {}
-// SAFETY: as above.
-unsafe impl<T: Send + Sync> Sync for Shared<T> {}
-
-impl<T: Send + Sync> Deref for Shared<T> {
-    type Target = T;
-
-    fn deref(&self) -> &T {
-        &self.0
+    #[inline(always)]
+    fn deref(&self) -> &K::Object {
+        // SAFETY: this call has the object alone, until it leaves.
+        self.0.slot.with(|object| unsafe { &*object })
     }
 }
 
-/// A call has an object alone, until this drops.
-pub(super) struct Alone<T: Send + Sync + 'static> {
-    table: &'static Table<T>,
-    slot: &'static Slot<T>,
-    index: u32,
+impl<K: Kind> DerefMut for Alone<K> {
+    #[inline(always)]
+    fn deref_mut(&mut self) -> &mut K::Object {
+        // SAFETY: as above.
+        self.0.slot.with_mut(|object| unsafe { &mut *object })
+    }
 }
 
-impl<T: Send + Sync> Alone<T> {
+impl<K: Kind> Alone<K> {
     /// Ends the entry and drops the object.
     pub(super) fn remove(self) {
         drop(self.take());
     }
 
     /// Ends the entry and gives the object.
-    pub(super) fn take(self) -> T {
-        let this = std::mem::ManuallyDrop::new(self);
-        // SAFETY: this call has the object alone, and leaves here; no record protects the slot:
-        // `enter_exclusive` refuses shared tables.
-        let object = unsafe { this.slot.take_exclusive() };
-        this.table.end(this.slot, this.index, object)
+    pub(super) fn take(self) -> K::Object {
+        let call = ManuallyDrop::new(self.0);
+        // SAFETY: this call has the object alone, and leaves here.
+        unsafe { call.slot.take_alone() };
+        if let Some(place) = &call.place {
+            place.vacate();
+        }
+        // SAFETY: taken, as just said.
+        let (object, again) = unsafe { call.slot.empty(GENERATIONS) };
+        if again {
+            K::table().vacant.give(K::NUMBER, call.entry.index);
+        }
+        object
     }
 }
 
-impl<T: Send + Sync> Deref for Alone<T> {
-    type Target = T;
+/// A call that its slot counts.
+pub(super) struct Counted<Guard>(Guard);
 
-    #[inline]
-    fn deref(&self) -> &T {
-        // SAFETY: this call has the object alone, until it leaves.
-        self.slot.with(|object| unsafe { &*object })
+// SAFETY: the object is `Send` and `Sync`. The slot counts the call, so any thread may end it: the
+// call is in no thread's record.
+unsafe impl<K: Kind> Send for Counted<Inside<K>> {}
+// SAFETY: as above.
+unsafe impl<K: Kind> Sync for Counted<Inside<K>> {}
+// SAFETY: as above.
+unsafe impl<K: Kind> Send for Counted<Alone<K>> {}
+// SAFETY: as above; a shared `Alone` gives no more than a shared object.
+unsafe impl<K: Kind> Sync for Counted<Alone<K>> {}
+
+impl<Guard: Deref> Deref for Counted<Guard> {
+    type Target = Guard::Target;
+
+    fn deref(&self) -> &Guard::Target {
+        &self.0
     }
 }
 
-impl<T: Send + Sync> DerefMut for Alone<T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: as above.
-        self.slot.with_mut(|object| unsafe { &mut *object })
-    }
-}
-
-impl<T: Send + Sync> Drop for Alone<T> {
-    #[inline]
-    fn drop(&mut self) {
-        let freed = if self.slot.leave_exclusive() { self.slot.freed() } else { None };
-        self.table.finish(self.slot, self.index, freed);
+impl<Guard: DerefMut> DerefMut for Counted<Guard> {
+    fn deref_mut(&mut self) -> &mut Guard::Target {
+        &mut self.0
     }
 }
 

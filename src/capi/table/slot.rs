@@ -11,14 +11,14 @@
 //!
 //! # Invariants
 //!
-//! * The object is there while the slot is live or freed. A thread moves it out only after it made
-//!   the word `taken` by a compare-and-swap, from `freed` or from `live`, with no users. One thread
-//!   can.
+//! * The object is there until the slot is vacant. A thread drops it only after it made the word
+//!   `taken`, from `freed` or from `live`, with no users. One thread can: by a compare-and-swap or,
+//!   at home, because no other thread writes the word.
 //! * A call gets in only while the slot is live in the generation that the handle names.
-//! * A call that the word does not count is protected by a record (see [`inside`](super::inside)).
+//! * A call that the word does not count stands in the [record](super::records) of its thread.
 //! * A slot's generation grows each time it is vacated. Slots never move.
 
-use std::mem::MaybeUninit;
+use std::mem::{ManuallyDrop, MaybeUninit};
 
 use crate::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use crate::sync::cell::UnsafeCell;
@@ -28,6 +28,27 @@ const FREED: u64 = 1 << 30;
 const EXCLUSIVE: u64 = 1 << 29;
 /// Shared users and an exclusive one.
 const USERS: u64 = (EXCLUSIVE - 1) | EXCLUSIVE;
+
+/// How a call uses an object.
+#[derive(Clone, Copy)]
+pub struct Access {
+    /// The calls that must not be counted in the word meanwhile.
+    conflicts: u64,
+    /// What the call adds there.
+    counts: u64,
+    /// What stands for it in a [record](super::records), 1 to 3.
+    pub mark: u64,
+    /// The marks that must not stand in records meanwhile: bit numbers.
+    pub excludes: u8,
+}
+
+pub const SHARED: Access = Access { conflicts: EXCLUSIVE, counts: 1, mark: 1, excludes: 0b1100 };
+pub const ALONE: Access = Access { conflicts: USERS, counts: EXCLUSIVE, mark: 2, excludes: 0b1110 };
+/// Never counted in the word.
+pub const FREEING: Access = Access { mark: 3, ..ALONE };
+
+/// In place of a token: the slot is part of no thread's home.
+pub(super) const NOBODY: u64 = 0;
 
 /// Why a slot cannot be entered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +66,8 @@ pub struct Freed(u64);
 #[repr(align(128))]
 pub struct Slot<T> {
     word: AtomicU64,
+    /// The home that the slot is part of; see [`home`](super::home).
+    pub home: AtomicU64,
     notes: [AtomicUsize; 2],
     object: UnsafeCell<MaybeUninit<T>>,
 }
@@ -60,22 +83,26 @@ impl<T> Slot<T> {
     pub fn new() -> Self {
         Slot {
             word: AtomicU64::new(0),
+            home: AtomicU64::new(NOBODY),
             notes: [AtomicUsize::new(0), AtomicUsize::new(0)],
             object: UnsafeCell::new(MaybeUninit::uninit()),
         }
     }
 
-    /// Puts an object in, and numbers that [`notes`](Self::notes) returns. Returns the generation.
+    /// Puts an object in, and numbers that [`notes`](Self::notes) returns. `home` is the calling
+    /// thread's, or nobody's. Returns the generation.
     ///
     /// # Safety
     ///
     /// * The slot is vacant, and no other thread has its index.
     #[inline(always)]
-    pub unsafe fn fill(&self, object: T, notes: [usize; 2]) -> u32 {
+    pub unsafe fn fill(&self, object: ManuallyDrop<T>, notes: [usize; 2], home: u64) -> u32 {
         let word = self.word.load(Ordering::Relaxed);
         debug_assert_eq!(word as u32, 0, "the slot is not vacant");
+        let object = ManuallyDrop::into_inner(object);
         // SAFETY: the slot is vacant and no other thread fills it, by the precondition.
         self.object.with_mut(|place| unsafe { (*place).write(object) });
+        self.home.store(home, Ordering::Relaxed);
         for (place, note) in self.notes.iter().zip(notes) {
             // Release: a thread that sees the new note sees that the last generation is over.
             place.store(note, Ordering::Release);
@@ -90,58 +117,56 @@ impl<T> Slot<T> {
         is_live(self.word.load(Ordering::Acquire), generation)
     }
 
+    /// Whether the slot is live in any generation.
+    pub fn has_entry(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & LIVE != 0
+    }
+
+    /// Whether the slot is live in that generation, and the word counts no call.
+    #[inline(always)]
+    pub fn is_idle(&self, generation: u32) -> bool {
+        self.word.load(Ordering::Acquire) == live(generation)
+    }
+
     /// The numbers that came with the object.
-    #[inline]
+    #[inline(always)]
     pub fn notes(&self, generation: u32) -> Option<[usize; 2]> {
-        let before = self.is_live(generation);
+        let notes = self.some_notes();
+        if self.is_live(generation) { Some(notes) } else { None }
+    }
+
+    /// As [`notes`](Self::notes), of whatever generation there is.
+    #[inline(always)]
+    pub fn some_notes(&self) -> [usize; 2] {
         let [first, second] = &self.notes;
-        let notes = [first.load(Ordering::Acquire), second.load(Ordering::Acquire)];
-        (before && self.is_live(generation)).then_some(notes)
+        [first.load(Ordering::Acquire), second.load(Ordering::Acquire)]
     }
 
-    /// Lets the caller share the object until it [leaves](Self::leave).
-    #[inline]
-    pub fn enter(&self, generation: u32) -> Result<(), Miss> {
-        self.admit(generation, EXCLUSIVE, 1)
-    }
-
-    /// Lets the caller have the object alone until it [leaves](Self::leave_exclusive).
-    #[inline]
-    pub fn enter_exclusive(&self, generation: u32) -> Result<(), Miss> {
-        self.admit(generation, USERS, EXCLUSIVE)
-    }
-
-    #[inline]
-    fn admit(&self, generation: u32, conflicts: u64, add: u64) -> Result<(), Miss> {
+    /// Counts a call, until it [leaves](Self::leave).
+    #[inline(always)]
+    pub fn enter(&self, generation: u32, access: Access) -> Result<(), Miss> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
             if !is_live(word, generation) {
                 return Err(Miss::Invalid);
             }
-            if word & conflicts != 0 {
+            if word & access.conflicts != 0 {
                 return Err(Miss::Busy);
             }
             let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
-            match self.word.compare_exchange_weak(word, word + add, set, fail) {
+            match self.word.compare_exchange_weak(word, word + access.counts, set, fail) {
                 Ok(_) => return Ok(()),
                 Err(now) => word = now,
             }
         }
     }
 
-    /// Ends a shared use. True if the slot has been [freed](Self::freed): then the caller must try
-    /// to take the object.
+    /// Counts the call no more. True if the slot has been [freed](Self::freed): then the caller
+    /// must try to take the object.
     #[inline]
     #[must_use]
-    pub fn leave(&self) -> bool {
-        self.word.fetch_sub(1, Ordering::AcqRel) & FREED != 0
-    }
-
-    /// Ends an exclusive use, as [`leave`](Self::leave).
-    #[inline]
-    #[must_use]
-    pub fn leave_exclusive(&self) -> bool {
-        self.word.fetch_sub(EXCLUSIVE, Ordering::AcqRel) & FREED != 0
+    pub fn leave(&self, access: Access) -> bool {
+        self.word.fetch_sub(access.counts, Ordering::AcqRel) & FREED != 0
     }
 
     /// Ends the life of the generation. Of several threads one succeeds. When no call is inside,
@@ -169,12 +194,12 @@ impl<T> Slot<T> {
         (word & FREED != 0 && word & USERS == 0).then_some(Freed(word))
     }
 
-    /// The object of a slot that has been freed, unless another thread has taken it.
+    /// Takes the object of a slot that has been freed. False if another thread has taken it.
     ///
     /// # Safety
     ///
-    /// * After [`freed`](Self::freed), the records were read, and none protects the slot.
-    pub unsafe fn take(&self, freed: Freed) -> Option<T> {
+    /// * After [`freed`](Self::freed), no call was inside that the word does not count.
+    pub unsafe fn take(&self, freed: Freed) -> bool {
         self.take_from(freed.0)
     }
 
@@ -182,45 +207,71 @@ impl<T> Slot<T> {
     ///
     /// # Safety
     ///
-    /// * No record ever protects a slot of this table.
+    /// * No call is inside, or gets in meanwhile, that the word does not count.
     #[inline]
-    pub unsafe fn free_idle(&self, generation: u32) -> Option<T> {
-        let word = u64::from(generation) << 32 | LIVE;
-        self.take_from(word)
+    pub unsafe fn free_idle(&self, generation: u32) -> bool {
+        self.take_from(live(generation))
     }
 
-    /// Frees the slot and takes the object, for the call that has it alone.
+    /// As [`free_idle`](Self::free_idle), without asking.
     ///
     /// # Safety
     ///
-    /// * The call entered by [`enter_exclusive`](Self::enter_exclusive), and leaves here.
-    /// * No record ever protects a slot of this table.
-    pub unsafe fn take_exclusive(&self) -> T {
+    /// * The slot is live in that generation, no call is inside, and none gets in, or frees it,
+    ///   meanwhile.
+    #[inline(always)]
+    pub unsafe fn take_at_home(&self, generation: u32) {
+        self.word.store(u64::from(generation) << 32, Ordering::Release);
+    }
+
+    /// Frees the slot and takes its object, for the call that has it alone and leaves here.
+    ///
+    /// # Safety
+    ///
+    /// * The calling thread has the object alone.
+    pub unsafe fn take_alone(&self) {
         let word = self.word.load(Ordering::Relaxed);
         // No other call gets in, but one may free the slot.
-        match self.take_from(word).or_else(|| self.take_from(word & !LIVE | FREED)) {
-            Some(object) => object,
-            None => unreachable!("no other thread changes the word"),
+        if !self.take_from(word) && !self.take_from(word & !LIVE | FREED) {
+            unreachable!("no other thread changes the word");
         }
     }
 
     #[inline]
-    fn take_from(&self, word: u64) -> Option<T> {
+    fn take_from(&self, word: u64) -> bool {
         let taken = word & !(LIVE | FREED | USERS);
         let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
-        self.word.compare_exchange(word, taken, set, fail).ok()?;
-        // SAFETY: the object is there until the word says taken, and only this thread made it say
-        // that. All calls have left; the exchange acquires what they did.
-        Some(self.object.with_mut(|place| unsafe { (*place).assume_init_read() }))
+        self.word.compare_exchange(word, taken, set, fail).is_ok()
     }
 
-    /// Makes a slot vacant whose object was taken. False if its generations are used up: then it
+    /// Drops the object and makes the slot vacant. False if its generations are used up: then it
     /// must not be filled again.
     ///
     /// # Safety
     ///
     /// * The caller has taken the object.
+    #[inline(always)]
     pub unsafe fn vacate(&self, generations: u32) -> bool {
+        // SAFETY: the object is there until the slot is vacant, and it is the caller's alone: all
+        // calls have left, which the caller has acquired, and no other thread can take it. In
+        // place: to move it out would have to wait until it has arrived in the cache.
+        self.object.with_mut(|place| unsafe { (*place).assume_init_drop() });
+        self.next_generation(generations)
+    }
+
+    /// As [`vacate`](Self::vacate), but gives the object too.
+    ///
+    /// # Safety
+    ///
+    /// * The caller has taken the object.
+    pub unsafe fn empty(&self, generations: u32) -> (T, bool) {
+        // SAFETY: as in `vacate`.
+        let object = self.object.with_mut(|place| unsafe { (*place).assume_init_read() });
+        (object, self.next_generation(generations))
+    }
+
+    #[inline(always)]
+    fn next_generation(&self, generations: u32) -> bool {
         let next = (self.word.load(Ordering::Relaxed) >> 32) + 1;
         self.word.store(next << 32, Ordering::Release);
         next < u64::from(generations)
@@ -245,7 +296,13 @@ impl<T> Slot<T> {
     }
 }
 
-#[inline]
+/// The word of a slot that is live and counts no call.
+#[inline(always)]
+fn live(generation: u32) -> u64 {
+    u64::from(generation) << 32 | LIVE
+}
+
+#[inline(always)]
 fn is_live(word: u64, generation: u32) -> bool {
-    word >> 32 == u64::from(generation) && word & LIVE != 0
+    word & !(LIVE - 1) == live(generation)
 }

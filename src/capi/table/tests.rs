@@ -3,24 +3,43 @@ use std::sync::atomic::AtomicU32;
 
 use super::*;
 
-/// A table for each test: threads keep slots by the table's number.
-macro_rules! table {
+/// A kind of objects for each test: threads keep slots by the table's number.
+macro_rules! kind {
     ($number:literal, $shared:literal) => {{
-        static TABLE: Table<Arc<u32>> = Table::new($number, $shared);
-        &TABLE
+        enum Test {}
+        impl Kind for Test {
+            type Object = Arc<u32>;
+            const NUMBER: u8 = $number;
+            const SHARED: bool = $shared;
+            fn table() -> &'static Table<Self> {
+                static TABLE: Table<Test> = Table::new();
+                &TABLE
+            }
+        }
+        Test::table()
     }};
+}
+
+impl<K: Kind<Object = Arc<u32>>> Table<K> {
+    fn add(&'static self, object: Arc<u32>, note: usize) -> Entry {
+        self.insert(ManuallyDrop::new(object), [note, 0])
+    }
+
+    fn remove(&'static self, entry: Entry) -> Result<(), Miss> {
+        self.remove_if(entry, |_| true).map(|removed| assert!(removed))
+    }
 }
 
 #[test]
 fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
-    let table = table!(16, false);
-    let first = table.insert(Arc::new(1), [11, 0]);
+    let table = kind!(16, false);
+    let first = table.add(Arc::new(1), 11);
     assert_eq!((**table.enter(first).expect("live"), table.notes(first)), (1, Ok([11, 0])));
     table.remove(first).expect("live");
-    let second = table.insert(Arc::new(2), [22, 0]);
+    let second = table.add(Arc::new(2), 22);
     assert_eq!((first.index, first.generation + 1), (second.index, second.generation));
     assert_eq!(table.enter(first).err(), Some(Miss::Invalid));
-    assert_eq!(table.enter_exclusive(first).err(), Some(Miss::Invalid));
+    assert_eq!(table.enter_alone(first).err(), Some(Miss::Invalid));
     assert_eq!(table.remove(first), Err(Miss::Invalid));
     assert_eq!((table.notes(first), table.notes(second)), (Err(Miss::Invalid), Ok([22, 0])));
     let never = Entry { index: u32::MAX, generation: 0 };
@@ -29,20 +48,20 @@ fn a_freed_entry_stays_invalid_when_its_slot_is_used_again() {
 
 #[test]
 fn a_slot_whose_generations_are_used_up_is_retired() {
-    let table = table!(17, false);
-    let entry = table.insert(Arc::new(0), [0, 0]);
+    let table = kind!(17, false);
+    let entry = table.add(Arc::new(0), 0);
     table.remove(entry).expect("live");
     table.slot(entry.index).expect("made").skip_to(GENERATIONS - 1);
-    let last = table.insert(Arc::new(1), [0, 0]);
+    let last = table.add(Arc::new(1), 0);
     assert_eq!((last.index, last.generation), (entry.index, GENERATIONS - 1));
     table.remove(last).expect("live");
-    assert_ne!(table.insert(Arc::new(2), [0, 0]).index, entry.index);
+    assert_ne!(table.add(Arc::new(2), 0).index, entry.index);
     assert_eq!(table.enter(last).err(), Some(Miss::Invalid));
 }
 
-fn dropped_by_the_last_call(table: &'static Table<Arc<u32>>) {
+fn dropped_by_the_last_call<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
     let object = Arc::new(7);
-    let entry = table.insert(object.clone(), [0, 0]);
+    let entry = table.add(object.clone(), 0);
     let inside = table.enter(entry).expect("live");
     // More at once than a thread has places for.
     let others: Vec<_> = (0..9).map(|_| table.enter(entry).expect("live")).collect();
@@ -59,33 +78,75 @@ fn dropped_by_the_last_call(table: &'static Table<Arc<u32>>) {
 
 #[test]
 fn an_object_drops_when_the_last_call_leaves_it() {
-    dropped_by_the_last_call(table!(18, false));
-    dropped_by_the_last_call(table!(19, true));
+    dropped_by_the_last_call(kind!(18, false));
+    dropped_by_the_last_call(kind!(19, true));
 }
 
 #[test]
 fn exclusive_use_keeps_others_out_and_outlives_a_free() {
-    let table = table!(20, false);
+    let table = kind!(20, false);
     let object = Arc::new(7);
-    let entry = table.insert(object.clone(), [0, 0]);
-    let mut alone = table.enter_exclusive(entry).expect("nobody else");
+    let entry = table.add(object.clone(), 0);
+    let mut alone = table.enter_alone(entry).expect("nobody else");
     assert_eq!(table.enter(entry).err(), Some(Miss::Busy));
     assert_eq!(table.remove(entry), Ok(()));
     *alone = Arc::new(8);
     assert_eq!((Arc::strong_count(&object), **alone), (1, 8));
     alone.remove();
-    assert_eq!(table.enter_exclusive(entry).err(), Some(Miss::Invalid));
+    assert_eq!(table.enter_alone(entry).err(), Some(Miss::Invalid));
+}
+
+/// Calls of the thread that made a handle, before and after another thread has come; and the end of
+/// its home, of which handles that it makes later know nothing.
+#[test]
+fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
+    let table = kind!(15, false);
+    let here = || here().expect("the thread is not ending");
+    let on_another_thread = |work: &(dyn Fn() + Sync)| {
+        std::thread::scope(|scope| scope.spawn(work).join().expect("no panic"));
+    };
+    while here().record.is_away() {
+        let entry = table.add(Arc::new(0), 0);
+        table.remove(entry).expect("live");
+    }
+    let first = table.add(Arc::new(1), 0);
+    let inside = table.enter(first).expect("live");
+    assert!(inside.0.place.is_some(), "at home, nothing is counted");
+    on_another_thread(&|| {
+        assert_eq!(table.enter_alone(first).err(), Some(Miss::Busy));
+        assert!(table.enter(first).expect("both share it").0.place.is_none());
+    });
+    assert!(here().record.is_away() && table.enter(first).expect("live").0.place.is_none());
+    assert_eq!(table.enter_alone(first).err(), Some(Miss::Busy));
+    drop(inside);
+    drop(table.enter_alone(first).expect("all have left"));
+
+    let away = table.add(Arc::new(2), 0);
+    assert!(table.enter(away).expect("live").0.place.is_none());
+    while here().record.is_away() {
+        let entry = table.add(Arc::new(0), 0);
+        table.remove(entry).expect("live");
+    }
+    let second = table.add(Arc::new(3), 0);
+    assert!(table.enter_alone(second).expect("live").0.place.is_some());
+    assert!(table.enter(first).expect("of the first home").0.place.is_none());
+    on_another_thread(&|| drop(table.enter(first).expect("live")));
+    assert!(!here().record.is_away(), "nobody came to the second home");
+    for entry in [first, away, second] {
+        on_another_thread(&|| assert_eq!(table.remove(entry), Ok(())));
+        assert_eq!(table.remove(entry), Err(Miss::Invalid));
+    }
 }
 
 /// When a thread has ended, other threads get the slots that it kept.
 #[test]
 fn threads_that_end_leave_their_slots_to_others() {
-    let table = table!(21, true);
+    let table = kind!(21, true);
     let highest = AtomicU32::new(0);
     for _ in 0..50 {
         std::thread::scope(|scope| {
             let work = || {
-                let entries: Vec<_> = (0..100).map(|n| table.insert(Arc::new(n), [0, 0])).collect();
+                let entries: Vec<_> = (0..100).map(|n| table.add(Arc::new(n), 0)).collect();
                 for entry in entries {
                     highest.fetch_max(entry.index, Ordering::Relaxed);
                     drop(table.enter(entry).expect("live"));
@@ -102,7 +163,7 @@ fn threads_that_end_leave_their_slots_to_others() {
 /// 16 threads use and free `PINLANE_HANDLES` handles, eight at a time. Of each handle one free
 /// succeeds, a call that gets in finds the right object, none gets in afterwards, and the object
 /// drops once.
-fn raced(table: &'static Table<Arc<u32>>) {
+fn raced<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
     let handles = std::env::var("PINLANE_HANDLES").ok().and_then(|text| text.parse().ok());
     let handles: u32 = handles.unwrap_or(20_000);
     const THREADS: u32 = 16;
@@ -125,13 +186,13 @@ fn raced(table: &'static Table<Arc<u32>>) {
             match (random >> 8) % 8 {
                 0 => {
                     let number = made.fetch_add(1, Ordering::Relaxed);
-                    let entry = table.insert(Arc::new(number), [number as usize, 0]);
+                    let entry = table.add(Arc::new(number), number as usize);
                     at[0].store(entry.index, Ordering::Relaxed);
                     at[1].store(entry.generation, Ordering::Relaxed);
                 }
                 1 => drop(table.remove(entry).map(|()| freed.fetch_add(1, Ordering::Relaxed))),
-                2 if !table.shared => {
-                    if let Ok(alone) = table.enter_exclusive(entry) {
+                2 if !K::SHARED => {
+                    if let Ok(alone) = table.enter_alone(entry) {
                         assert_eq!(Arc::strong_count(&alone), 1);
                     }
                 }
@@ -156,12 +217,11 @@ fn raced(table: &'static Table<Arc<u32>>) {
 
 /// Soundness rule 16, from 16 threads.
 #[test]
-fn rule_16_handles_raced_by_threads_counted() {
-    raced(table!(22, false));
+fn rule_16_handles_raced_by_threads_at_home_and_counted() {
+    raced(kind!(22, false));
 }
 
 #[test]
 fn rule_16_handles_raced_by_threads_recorded() {
-    static TABLE: Table<Arc<u32>> = Table::new(23, true);
-    raced(&TABLE);
+    raced(kind!(23, true));
 }

@@ -355,7 +355,8 @@ pub(crate) fn refuse_inside(operation: &'static str) -> Result<()> {
     Err(Error::new(
         ErrorKind::Unsupported,
         operation,
-        "called from inside the function that download_batch_each calls for each item",
-        "note the item there, and copy when download_batch_each has returned, or on another thread",
+        "called from inside the function that is told of each copy that has arrived",
+        "note the copy there, and copy when the call that tells of it has returned, or on another \
+         thread",
     ))
 }

@@ -95,7 +95,10 @@ impl Staging {
         Err(Error::new(
             ErrorKind::InvalidValue,
             "Device::set_staging",
-            format!("{self:?}"),
+            format!(
+                "a ring of {ring_bytes} bytes, slots of {slot_bytes}, a first portion of \
+                 {first_bytes}, units of {unit_bytes}"
+            ),
             "make a slot at least 4096 bytes long, the ring 2 to 4096 slots and at most 1 TiB, a \
              unit at least 1024 bytes, and the first portion 1024 bytes up to a slot",
         ))

@@ -183,7 +183,7 @@ static void refuses(pinlane_device *device, pinlane_pool *pool, pinlane_stream *
   EXPECT(memcmp(&stats, &stats_before, sizeof stats) == 0 && class_stats.block_bytes == 77);
 }
 
-static void no_handles(void) {
+static void c_rule_03_handles_that_are_wrong_are_refused(void) {
   refuses(NULL, NULL, NULL, NULL, NULL, NULL);
 
   /* Of another type. */
@@ -222,7 +222,7 @@ static void no_handles(void) {
   OK(pinlane_ticket_free(NULL));
 }
 
-static void bad_outputs(void) {
+static void c_rule_02_outputs_are_checked_and_written_on_success_only(void) {
   REFUSED(INVALID_VALUE, pinlane_device_open(0, NULL));
   REFUSED(INVALID_VALUE, pinlane_device_open_or_emulated(NULL));
   REFUSED(INVALID_VALUE, pinlane_emulator_create(NULL, NULL, 1));
@@ -263,7 +263,7 @@ static void bad_outputs(void) {
   EXPECT(size == 77 && memcmp(raw, before, sizeof raw) == 0);
 }
 
-static void bad_options(void) {
+static void c_rule_06_unknown_sizes_values_and_flags_are_refused(void) {
   pinlane_device *device = NULL;
   pinlane_emulator_options machine = PINLANE_EMULATOR_OPTIONS_INIT;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 0));
@@ -311,7 +311,7 @@ static void bad_options(void) {
     EXPECT(memcmp(&made[0], &before, sizeof before) == 0);                                         \
   } while (0)
 
-static void initialisers(void) {
+static void c_rule_15_init_functions_write_what_the_macros_hold(void) {
   INITIALISES(pinlane_emulator_options, PINLANE_EMULATOR_OPTIONS_INIT);
   INITIALISES(pinlane_emulator_usage, PINLANE_EMULATOR_USAGE_INIT);
   INITIALISES(pinlane_stream_options, PINLANE_STREAM_OPTIONS_INIT);
@@ -326,7 +326,7 @@ static void initialisers(void) {
   INITIALISES(pinlane_prefetch_progress, PINLANE_PREFETCH_PROGRESS_INIT);
 }
 
-static void spare_members(void) {
+static void c_rule_15_spare_members_of_elements_are_0(void) {
   pinlane_ticket *ticket = NULL;
   const pinlane_copy copies[2] = {{.bytes = 0}, {.reserved = 1}};
   REFUSED(INVALID_VALUE, pinlane_upload_batch(rig.stream, copies, 2, NULL, &ticket));
@@ -387,11 +387,11 @@ static void limits_of_device_memory(void) {
 int main(void) {
   set_up(BYTES, BYTES);
   versions_and_names();
-  no_handles();
-  bad_outputs();
-  bad_options();
-  initialisers();
-  spare_members();
+  c_rule_03_handles_that_are_wrong_are_refused();
+  c_rule_02_outputs_are_checked_and_written_on_success_only();
+  c_rule_06_unknown_sizes_values_and_flags_are_refused();
+  c_rule_15_init_functions_write_what_the_macros_hold();
+  c_rule_15_spare_members_of_elements_are_0();
   bad_ranges();
   limits_of_device_memory();
   tear_down();

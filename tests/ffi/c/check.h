@@ -30,8 +30,12 @@ static inline void expect_status(const char *file, int line, const char *call,
     fprintf(stderr, "  gave %s: %s\n", pinlane_status_name(got), pinlane_last_error());
   } else if (got != PINLANE_STATUS_OK) {
     const char *const message = pinlane_last_error();
-    expect(file, line, "a message begins with the function", strncmp(message, "pinlane_", 8) == 0);
-    expect(file, line, "a message names nothing of Rust", strstr(message, "::") == NULL);
+    const size_t name = strcspn(call, "(");
+    const int direct = strncmp(call, "pinlane_", 8) == 0;
+    expect(file, line, "a message begins with the function",
+           strncmp(message, call, direct ? name : 8) == 0 && (!direct || message[name] == ':'));
+    expect(file, line, "a message names nothing of Rust",
+           strstr(message, "::") == NULL && strstr(message, "()") == NULL);
   }
 }
 #define OK(call) expect_status(__FILE__, __LINE__, #call, PINLANE_STATUS_OK, (call))

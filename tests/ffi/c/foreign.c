@@ -119,7 +119,7 @@ static void *read_weights(void *argument) {
   return NULL;
 }
 
-static void readers_share_weights(void) {
+static void c_rule_14_readers_share_weights(void) {
   struct reader readers[THREADS] = {{0, 0}};
   pthread_t ids[THREADS];
   for (int i = 0; i < THREADS; i++) {
@@ -136,7 +136,7 @@ static void readers_share_weights(void) {
 /* On a lazy machine a wait runs what it needs, and other streams only get ahead by chance. So the
  * first reader is still pending in some rounds when somebody has waited for the second one, unless
  * that one waits for it. */
-static void readers_overlap_and_a_writer_waits_for_both(void) {
+static void c_rule_14_readers_overlap_and_a_writer_waits_for_both(void) {
   pinlane_stream *second = NULL, *third = NULL;
   OK(pinlane_stream_create(rig.device, NULL, &second));
   OK(pinlane_stream_create(rig.device, NULL, &third));
@@ -191,8 +191,8 @@ int main(void) {
   set_up(BYTES, BYTES);
   refusals();
   borrows();
-  readers_share_weights();
-  readers_overlap_and_a_writer_waits_for_both();
+  c_rule_14_readers_share_weights();
+  c_rule_14_readers_overlap_and_a_writer_waits_for_both();
   frees();
   tear_down();
   return verdict("work of the program's own");

@@ -12,7 +12,7 @@
 
 /* Each buffer is freed right after the call that enqueued its copy. Its memory may serve the next
  * one only when the copy is done; the budget forces that for most of them. */
-static void frees_in_flight(void) {
+static void c_rule_04_memory_freed_in_flight_is_reused_when_the_device_is_done(void) {
   enum { BUFFERS = 64, EACH = 4096 };
   pinlane_pool *pool = NULL;
   pinlane_pool_options budget = PINLANE_POOL_OPTIONS_INIT;
@@ -174,7 +174,7 @@ static void *race(void *argument) {
   return NULL;
 }
 
-static void threads(void) {
+static void c_rule_05_each_thread_has_its_own_message(void) {
   enum { RACERS = 4 };
   pinlane_buffer *buffer = NULL;
   OK(pinlane_buffer_alloc(rig.pool, BYTES, &buffer));
@@ -232,11 +232,11 @@ static void forks(void) {
 
 int main(void) {
   set_up(BYTES, BYTES);
-  frees_in_flight();
+  c_rule_04_memory_freed_in_flight_is_reused_when_the_device_is_done();
   memory_of_ones_own();
   device_memory_of_ones_own();
   tickets();
-  threads();
+  c_rule_05_each_thread_has_its_own_message();
   forks();
   tear_down();
   return verdict("lifetimes");

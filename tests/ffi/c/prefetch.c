@@ -209,7 +209,7 @@ static void errors_take_their_batchs_place(void) {
       REFUSED(PRODUCER, pinlane_prefetch_next(prefetch, &batch));
       const char *const message = pinlane_last_error();
       const int32_t code = pinlane_last_producer_error();
-      EXPECT(batch == NULL && strstr(message, "pinlane_last_producer_error()") != NULL);
+      EXPECT(batch == NULL && strstr(message, "pinlane_last_producer_error") != NULL);
       if (number == 3) {
         EXPECT(code == OWN_CODE && strstr(message, "next returned 77: the disk is gone") != NULL);
       } else if (number == 5) {

@@ -60,6 +60,26 @@ void ownership(rig& rig) {
   EXPECT(pinlane_device_buffer_size(first.get(), &bytes) == PINLANE_STATUS_OK && bytes == 32);
 }
 
+/// A destructor cannot throw, so the log is told.
+void a_destructor_that_fails_tells_the_log(rig& rig) {
+  std::string said;
+  const auto note = [](void* user, std::int32_t event, const char* message) {
+    if (event == PINLANE_LOG_FREE_REFUSED) {
+      static_cast<std::string*>(user)->append(message);
+    }
+  };
+  pinlane::set_log(note, &said);
+  const std::size_t before = pinlane::live_count(PINLANE_KIND_BUFFER);
+  {
+    const auto host = rig.pool.alloc<float>(4);
+    EXPECT(pinlane::live_count(PINLANE_KIND_BUFFER) == before + 1);
+    EXPECT(pinlane_buffer_free(host.get()) == PINLANE_STATUS_OK && said.empty());
+  }
+  EXPECT(said.rfind("pinlane_buffer_free: ", 0) == 0);
+  pinlane::set_log(nullptr);
+  EXPECT(pinlane::live_count(PINLANE_KIND_BUFFER) == before);
+}
+
 void empty_objects() {
   const pinlane::stream stream;
   const pinlane::ticket ticket;
@@ -144,7 +164,7 @@ void spans(rig& rig) {
 std::string message_of(pinlane_status status) { return pinlane::error(status).what(); }
 
 /// Every form of a function sets the message, so none shows that of an older failure.
-void every_status_sets_the_message(rig& rig) {
+void c_rule_16_every_status_sets_the_message(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(4);
   auto gpu = rig.device.alloc<std::uint32_t>(8);
   std::vector<std::uint32_t> vector(4);
@@ -193,10 +213,11 @@ struct after_main {
 int main() {
   rig rig;
   ownership(rig);
+  a_destructor_that_fails_tells_the_log(rig);
   empty_objects();
   errors(rig);
   waiting(rig);
   spans(rig);
-  every_status_sets_the_message(rig);
+  c_rule_16_every_status_sets_the_message(rig);
   return verdict("the C++ types");
 }

@@ -1,0 +1,139 @@
+//! What is alive, and what went wrong where nobody looks.
+
+use std::ffi::{CString, c_char, c_void};
+
+use super::buffer::pinlane_buffer;
+use super::device::pinlane_device;
+use super::device_buffer::pinlane_device_buffer;
+use super::emulator::pinlane_emulator;
+use super::file::pinlane_file;
+use super::foreign::pinlane_foreign;
+use super::handle::{self, Handle};
+use super::pointer::{Out, unknown};
+use super::pool::pinlane_pool;
+use super::prefetch::pinlane_prefetch;
+use super::request::{User, pinlane_request};
+use super::status::{boundary, pinlane_status};
+use super::stream::pinlane_stream;
+use super::ticket::pinlane_ticket;
+use crate::error::Result;
+use crate::notice::{self, Event};
+
+/// Handles of `pinlane_device`.
+pub const PINLANE_KIND_DEVICE: i32 = 1;
+/// Handles of `pinlane_ticket`.
+pub const PINLANE_KIND_TICKET: i32 = 2;
+/// Handles of `pinlane_stream`.
+pub const PINLANE_KIND_STREAM: i32 = 3;
+/// Handles of `pinlane_pool`.
+pub const PINLANE_KIND_POOL: i32 = 4;
+/// Handles of `pinlane_buffer`.
+pub const PINLANE_KIND_BUFFER: i32 = 5;
+/// Handles of `pinlane_device_buffer`.
+pub const PINLANE_KIND_DEVICE_BUFFER: i32 = 6;
+/// Handles of `pinlane_file`.
+pub const PINLANE_KIND_FILE: i32 = 7;
+/// Handles of `pinlane_foreign`.
+pub const PINLANE_KIND_FOREIGN: i32 = 8;
+/// Handles of `pinlane_emulator`.
+pub const PINLANE_KIND_EMULATOR: i32 = 9;
+/// Handles of `pinlane_prefetch`.
+pub const PINLANE_KIND_PREFETCH: i32 = 10;
+/// Handles of `pinlane_request`.
+pub const PINLANE_KIND_REQUEST: i32 = 11;
+
+fn live(kind: i32) -> Result<usize> {
+    fn of<H: Handle>() -> usize {
+        H::table().live()
+    }
+    Ok(match kind {
+        PINLANE_KIND_DEVICE => of::<pinlane_device>(),
+        PINLANE_KIND_TICKET => of::<pinlane_ticket>(),
+        PINLANE_KIND_STREAM => of::<pinlane_stream>(),
+        PINLANE_KIND_POOL => of::<pinlane_pool>(),
+        PINLANE_KIND_BUFFER => of::<pinlane_buffer>(),
+        PINLANE_KIND_DEVICE_BUFFER => of::<pinlane_device_buffer>(),
+        PINLANE_KIND_FILE => of::<pinlane_file>(),
+        PINLANE_KIND_FOREIGN => of::<pinlane_foreign>(),
+        PINLANE_KIND_EMULATOR => of::<pinlane_emulator>(),
+        PINLANE_KIND_PREFETCH => of::<pinlane_prefetch>(),
+        PINLANE_KIND_REQUEST => of::<pinlane_request>(),
+        _ => return Err(unknown("kind", kind, "use one of PINLANE_KIND_*")),
+    })
+}
+
+/// Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed to
+/// `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+/// because the library knows them all. Looks at every handle; takes a short lock. Handles that other
+/// threads make or free meanwhile may count or not.
+///
+/// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
+///
+/// # Safety
+///
+/// - `count` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_live_count(kind: i32, count: *mut usize) -> pinlane_status {
+    // SAFETY: the caller's precondition on `count`.
+    unsafe { Out::new("count", count) }.give("pinlane_live_count", || {
+        handle::check_process()?;
+        live(kind)
+    })
+}
+
+/// Memory is never freed and never reused: nothing proves that the device is done with it.
+pub const PINLANE_LOG_QUARANTINED: i32 = 1;
+/// Memory is lost: the system did not take it back.
+pub const PINLANE_LOG_NOT_RELEASED: i32 = 2;
+/// A function that frees something returned a failure, perhaps to a destructor, which cannot pass
+/// it on. The message is that of `pinlane_last_error`.
+pub const PINLANE_LOG_FREE_REFUSED: i32 = 3;
+
+/// Called with `user` as it was given, what has happened (one of `PINLANE_LOG_*`; later
+/// releases may add some), and a message that is valid until the function returns.
+///
+/// It is called with nothing locked, on any thread, also on those of pinlane, and on several at
+/// once. It must not unwind, must not call pinlane, and should return soon: somebody waits for the
+/// thread.
+pub type pinlane_log_callback =
+    Option<unsafe extern "C" fn(user: *mut c_void, event: i32, message: *const c_char)>;
+
+/// Makes `function` what tells the process's log of losses that no call can return; NULL: nothing
+/// does, as at the beginning. There is one for the process.
+///
+/// Blocks while the former function is running. When the call returns, the former function is not
+/// running and is not called again, so what it uses may go. Called from inside the function itself
+/// it does not block.
+///
+/// Statuses: `FORKED_PROCESS`.
+///
+/// # Safety
+///
+/// - `function` may be called with `user` on any thread until another one is set, and does not
+///   unwind.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_set_log_callback(
+    function: pinlane_log_callback,
+    user: *mut c_void,
+) -> pinlane_status {
+    boundary("pinlane_set_log_callback", || {
+        handle::check_process()?;
+        let Some(function) = function else {
+            notice::listen(None);
+            return Ok(());
+        };
+        let user = User(user);
+        let tell = move |event: Event, text: &str| {
+            let event = match event {
+                Event::Quarantined => PINLANE_LOG_QUARANTINED,
+                Event::NotReleased => PINLANE_LOG_NOT_RELEASED,
+                Event::FreeRefused => PINLANE_LOG_FREE_REFUSED,
+            };
+            let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
+            // SAFETY: the caller's precondition.
+            unsafe { function(user.get(), event, text.as_ptr()) };
+        };
+        notice::listen(Some(Box::new(tell)));
+        Ok(())
+    })
+}

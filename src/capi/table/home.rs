@@ -1,0 +1,211 @@
+//! Calls on objects that one thread at a time uses, as a rule the one that made the handle:
+//! buffers, tickets.
+//!
+//! To count a call in the slot's word is an atomic read-modify-write, which takes longer than the
+//! rest of a call. So a thread is *at home* in the slots that it filled. There it says in its own
+//! [record](super::records) what it is inside, by plain stores. The first other thread that comes
+//! to one of these slots ends the home. From then on all calls in them are counted, by everybody.
+//!
+//! ```text
+//!   a call at home                          a call of another thread
+//!     place = object                          home = away
+//!     light fence                             heavy fence
+//!     still at home? go on;                   does a place name the object, and conflict?
+//!       else leave, and come as another         then it is busy; else count this call
+//!     ...                                     ...
+//!     place = vacant (release)                count it no more
+//!     light fence                             freed, and none is counted? heavy fence; does a
+//!     freed, and none is counted? then as       place name the object? then its thread takes it;
+//!       another, from the heavy fence on        else this call takes it
+//! ```
+//!
+//! A thread whose home has ended begins a new one after a while (see
+//! [`vacant`](super::vacant)). The slots that it fills from then on belong to the new home.
+//!
+//! # Invariants
+//!
+//! * Either a call at home sees that the home has ended, or the call that ended it sees the former's
+//!   place: a fence lies between the store and the load of each side. So once a home has ended, no
+//!   call begins by right of it. Those that are inside stand in places.
+//! * While a home stands, no other thread writes the words of its slots, except to leave.
+//! * A slot is nobody's home only when the home has ended and no place names the object.
+//! * Of the last calls to leave a freed object at least one takes it, for the first reason, and
+//!   [`Slot::take`] lets only one.
+//! * A place with the mark [`FREEING`] stays for a few instructions: then the thread at home writes
+//!   the word without a read-modify-write. Who sees it says that the handle is freed, and writes
+//!   nothing.
+
+use super::records::{Name, Place, Record, Records, Uses};
+use super::slot::{Access, FREEING, Freed, Miss, NOBODY, Slot};
+use crate::sync::atomic::Ordering;
+
+/// Lets a call in until it [leaves](leave). `here` is the record of the calling thread. Gives the
+/// place of a call at home; without one, the slot counts the call. If this fails with a [`Freed`],
+/// the call must try to [take](take) the object, as one that leaves.
+#[inline(always)]
+pub fn enter<'r, T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    access: Access,
+    here: Option<&'static Record>,
+    records: impl FnOnce() -> &'r Records,
+) -> Result<Option<Place>, (Miss, Option<Freed>)> {
+    if let Some(here) = here
+        && let Some(token) = at_home(slot, generation, here)
+        && let (uses, Some(vacant)) = here.look(name)
+    {
+        if uses.conflict_with(access) {
+            return Err((Miss::Busy, None));
+        }
+        let place = Some(here.announce(vacant, name, access));
+        if here.home() == token {
+            return Ok(place);
+        }
+        if let Some(freed) = leave(slot, access, &place) {
+            return Err((Miss::Invalid, Some(freed)));
+        }
+    }
+    match enter_counted(slot, generation, name, access, here, records) {
+        Ok(()) => Ok(None),
+        Err(miss) => Err((miss, None)),
+    }
+}
+
+/// The token of the calling thread's home, if the slot is part of it, live, and counts no call.
+#[inline(always)]
+fn at_home<T>(slot: &Slot<T>, generation: u32, here: &Record) -> Option<u64> {
+    let token = here.home();
+    let mine = slot.home.load(Ordering::Relaxed) == token;
+    if mine && slot.is_idle(generation) { Some(token) } else { None }
+}
+
+/// As [`enter`], for a call that may leave on another thread.
+#[inline(never)]
+pub fn enter_counted<'r, T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    access: Access,
+    here: Option<&'static Record>,
+    records: impl FnOnce() -> &'r Records,
+) -> Result<(), Miss> {
+    let uses = come(slot, generation, name, here, records)?;
+    if uses.conflict_with(access) {
+        return Err(Miss::Busy);
+    }
+    slot.enter(generation, access)
+}
+
+/// Comes to a slot in order to write its word. Gives the uses that stand in places: of another
+/// thread they can only become fewer.
+#[inline(always)]
+fn come<'r, T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    here: Option<&'static Record>,
+    records: impl FnOnce() -> &'r Records,
+) -> Result<Uses, Miss> {
+    // First, so that nobody is disturbed for a stale handle.
+    if !slot.is_live(generation) {
+        return Err(Miss::Invalid);
+    }
+    // Acquire: who sees that it is nobody's sees what `uses` saw.
+    let home = slot.home.load(Ordering::Acquire);
+    if home == NOBODY {
+        return Ok(Uses::NONE);
+    }
+    if let Some(here) = here.filter(|here| here.home() == home) {
+        return Ok(here.look(name).0);
+    }
+    let records = records();
+    records.disturb(home);
+    let uses = records.uses(name);
+    if uses == Uses::NONE {
+        let (set, fail) = (Ordering::Release, Ordering::Relaxed);
+        let _ = slot.home.compare_exchange(home, NOBODY, set, fail);
+    }
+    if uses.have(FREEING.mark) { Err(Miss::Invalid) } else { Ok(uses) }
+}
+
+/// Ends a use. If the object has been freed, the caller must try to [take](take) it.
+#[inline(always)]
+#[must_use]
+pub fn leave<T>(slot: &Slot<T>, access: Access, place: &Option<Place>) -> Option<Freed> {
+    match place {
+        Some(place) => {
+            place.vacate();
+            slot.freed()
+        }
+        None if slot.leave(access) => slot.freed(),
+        None => None,
+    }
+}
+
+/// Ends the life of an object. Of several calls one succeeds. True if the caller has an object to
+/// drop, because no call is inside it.
+#[inline(always)]
+pub fn free<'r, T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    here: Option<&'static Record>,
+    records: impl Fn() -> &'r Records,
+) -> (Result<(), Miss>, bool) {
+    if let Some(here) = here
+        && let Some(token) = at_home(slot, generation, here)
+        && let (Uses::NONE, Some(vacant)) = here.look(name)
+    {
+        let place = here.announce(vacant, name, FREEING);
+        let still = here.home() == token;
+        if still {
+            // SAFETY: no call is inside: this thread's places and the word say so. Nobody gets in
+            // or frees the slot, because who ends the home sees the place.
+            unsafe { slot.take_at_home(generation) };
+        }
+        place.vacate();
+        if still {
+            return (Ok(()), true);
+        }
+        // Another call may have freed the object, and left it to this one.
+        if let Some(freed) = slot.freed() {
+            return (Err(Miss::Invalid), take(slot, freed, name, records()));
+        }
+    }
+    free_counted(slot, generation, name, here, records)
+}
+
+#[inline(never)]
+fn free_counted<'r, T>(
+    slot: &Slot<T>,
+    generation: u32,
+    name: Name,
+    here: Option<&'static Record>,
+    records: impl Fn() -> &'r Records,
+) -> (Result<(), Miss>, bool) {
+    let uses = match come(slot, generation, name, here, &records) {
+        Ok(uses) => uses,
+        Err(miss) => return (Err(miss), false),
+    };
+    // SAFETY: no place names the object, and only this thread could begin a call at home.
+    if uses == Uses::NONE && unsafe { slot.free_idle(generation) } {
+        return (Ok(()), true);
+    }
+    match slot.free(generation) {
+        Ok(()) => {
+            let last = slot.freed();
+            (Ok(()), last.is_some_and(|last| take(slot, last, name, records())))
+        }
+        Err(miss) => (Err(miss), false),
+    }
+}
+
+/// Takes an object that was freed, unless a call is inside or has taken it.
+pub fn take<T>(slot: &Slot<T>, freed: Freed, name: Name, records: &Records) -> bool {
+    let at_home = slot.home.load(Ordering::Acquire) != NOBODY;
+    let alone = !at_home || records.settled_uses(name) == Uses::NONE;
+    // SAFETY: no place names the object: either the records said so after it was freed, or it was
+    // nobody's home.
+    alone && unsafe { slot.take(freed) }
+}

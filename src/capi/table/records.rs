@@ -1,0 +1,245 @@
+//! A record for each thread: the objects that it is inside, and whether it is at home.
+//!
+//! # Invariants
+//!
+//! * A record is never freed. A thread that ends leaves its record to one that begins.
+//! * Only the thread that has a record writes its places. A place names one generation of a slot,
+//!   so it says nothing about the objects that the slot has later.
+//! * No two homes of the process have the same token.
+//! * A record's `settled` is a token whose home has ended, for every thread to see.
+
+use std::ops::BitOr;
+use std::ptr;
+
+use super::slot::{Access, NOBODY};
+use crate::sync::asymmetric::{self, Fences};
+use crate::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+
+/// How many objects a record has room for: more than most calls name. Further ones are counted.
+const PLACES: usize = 4;
+
+/// In place of a token: the thread is not at home. No slot has this home.
+const AWAY: u64 = NOBODY + 1;
+
+/// The name of an object: its table, generation and slot. Its low bits are 0, and it is not.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Name(u64);
+
+impl Name {
+    pub const fn new(table: u8, generation: u32, index: u32) -> Self {
+        Name(((table as u64) << 56 | (generation as u64) << 32 | index as u64) << 2)
+    }
+}
+
+/// How threads use an object, a bit for each mark that was found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Uses(u8);
+
+impl Uses {
+    pub const NONE: Uses = Uses(0);
+
+    #[inline(always)]
+    fn of(place: u64, name: Name) -> Self {
+        let same = (place ^ name.0) >> 2 == 0;
+        Uses(u8::from(same) << (place & 3))
+    }
+
+    #[inline(always)]
+    pub fn have(self, mark: u64) -> bool {
+        self.0 >> mark & 1 != 0
+    }
+
+    #[inline(always)]
+    pub fn conflict_with(self, access: Access) -> bool {
+        self.0 & access.excludes != 0
+    }
+}
+
+impl BitOr for Uses {
+    type Output = Self;
+
+    #[inline(always)]
+    fn bitor(self, other: Self) -> Self {
+        Uses(self.0 | other.0)
+    }
+}
+
+/// All records of the process.
+pub struct Records {
+    newest: AtomicPtr<Record>,
+    /// The last token that was given out.
+    tokens: AtomicU64,
+    fences: Fences,
+}
+
+#[repr(align(128))]
+pub struct Record {
+    /// Names, with a mark in the low bits that says how the object is used; 0 is vacant.
+    places: [AtomicU64; PLACES],
+    fences: Fences,
+    /// The token of the thread's home, or [`AWAY`]. Others write it once for each token.
+    home: AtomicU64,
+    settled: AtomicU64,
+    /// Whether a thread has the record.
+    taken: AtomicBool,
+    older: *const Record,
+}
+
+// SAFETY: `older` never changes, and what it points to is never freed.
+unsafe impl Send for Record {}
+// SAFETY: as above; the rest is atomic.
+unsafe impl Sync for Record {}
+
+/// The part of a record that says: the thread is inside an object.
+pub struct Place {
+    place: &'static AtomicU64,
+    fences: Fences,
+}
+
+impl Records {
+    pub fn new() -> Self {
+        Records {
+            newest: AtomicPtr::new(ptr::null_mut()),
+            tokens: AtomicU64::new(AWAY),
+            fences: asymmetric::fences(),
+        }
+    }
+
+    /// A record for the calling thread, at home, until it [gives it back](Record::give_back).
+    pub fn claim(&self) -> &'static Record {
+        let unused = |record: &&Record| {
+            let (set, fail) = (Ordering::Acquire, Ordering::Relaxed);
+            !record.taken.load(Ordering::Relaxed)
+                && record.taken.compare_exchange(false, true, set, fail).is_ok()
+        };
+        let record = self.all().find(unused).unwrap_or_else(|| self.add());
+        self.come_home(record);
+        record
+    }
+
+    fn add(&self) -> &'static Record {
+        let record = Box::leak(Box::new(Record {
+            places: std::array::from_fn(|_| AtomicU64::new(0)),
+            fences: self.fences,
+            home: AtomicU64::new(AWAY),
+            settled: AtomicU64::new(AWAY),
+            taken: AtomicBool::new(true),
+            older: ptr::null(),
+        }));
+        let mut newest = self.newest.load(Ordering::Relaxed);
+        loop {
+            record.older = newest;
+            let (set, fail) = (Ordering::Release, Ordering::Relaxed);
+            match self.newest.compare_exchange_weak(newest, record, set, fail) {
+                Ok(_) => return record,
+                Err(now) => newest = now,
+            }
+        }
+    }
+
+    /// Begins a new home of the calling thread, which has this record and is away.
+    pub fn come_home(&self, record: &Record) {
+        let token = self.tokens.fetch_add(1, Ordering::Relaxed) + 1;
+        record.home.store(token, Ordering::Relaxed);
+    }
+
+    /// Ends the home of that token, if it has not ended. When this returns, the calls that are
+    /// inside by right of that home stand in its thread's places, and no other begins.
+    pub fn disturb(&self, token: u64) {
+        for record in self.all() {
+            if record.settled.load(Ordering::Acquire) == token {
+                return;
+            }
+            let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
+            if record.home.compare_exchange(token, AWAY, set, fail).is_ok() {
+                self.fences.heavy();
+                record.settled.store(token, Ordering::Release);
+                return;
+            }
+        }
+        // Another thread is doing it, or a later home has ended since.
+        self.fences.heavy();
+    }
+
+    /// The uses of an object that stand in places. What calls did that have left happens before
+    /// this returns.
+    pub fn uses(&self, name: Name) -> Uses {
+        self.all().fold(Uses::NONE, |uses, record| uses | record.uses(name))
+    }
+
+    /// As [`uses`](Self::uses), for who has written something that calls look at when they have
+    /// come or left: what this does not find has not looked yet, or has seen it.
+    pub fn settled_uses(&self, name: Name) -> Uses {
+        self.fences.heavy();
+        self.uses(name)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &'static Record> {
+        // SAFETY: the list holds records, which are never freed.
+        let newest = unsafe { self.newest.load(Ordering::Acquire).cast_const().as_ref() };
+        // SAFETY: as above.
+        std::iter::successors(newest, |record| unsafe { record.older.as_ref() })
+    }
+}
+
+impl Record {
+    /// The token of the thread's home. While it is away, a number that is no slot's home.
+    #[inline(always)]
+    pub fn home(&self) -> u64 {
+        self.home.load(Ordering::Relaxed)
+    }
+
+    pub fn is_away(&self) -> bool {
+        self.home() == AWAY
+    }
+
+    /// How the calling thread, which has this record, uses an object, and a vacant place.
+    #[inline(always)]
+    pub fn look(&'static self, name: Name) -> (Uses, Option<&'static AtomicU64>) {
+        let (mut uses, mut vacant) = (Uses::NONE, None);
+        for place in self.places.iter().rev() {
+            match place.load(Ordering::Relaxed) {
+                0 => vacant = Some(place),
+                found if (found ^ name.0) >> 2 == 0 => uses = uses | Uses::of(found, name),
+                _ => {}
+            }
+        }
+        (uses, vacant)
+    }
+
+    /// Says in that vacant place that the calling thread is about to use an object.
+    #[inline(always)]
+    pub fn announce(&self, place: &'static AtomicU64, name: Name, access: Access) -> Place {
+        place.store(name.0 | access.mark, Ordering::Relaxed);
+        self.fences.light();
+        Place { place, fences: self.fences }
+    }
+
+    #[inline(always)]
+    pub fn first_vacant(&'static self) -> Option<&'static AtomicU64> {
+        self.places.iter().find(|place| place.load(Ordering::Relaxed) == 0)
+    }
+
+    fn uses(&self, name: Name) -> Uses {
+        let of = |place: &AtomicU64| Uses::of(place.load(Ordering::Acquire), name);
+        self.places.iter().map(of).fold(Uses::NONE, |uses, one| uses | one)
+    }
+
+    /// Leaves the record to another thread. The calling thread is inside nothing.
+    pub fn give_back(&self) {
+        let token = self.home.swap(AWAY, Ordering::Relaxed);
+        if token != AWAY {
+            self.settled.store(token, Ordering::Release);
+        }
+        self.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Place {
+    /// The use is over. What the thread reads next, it reads after that.
+    #[inline(always)]
+    pub fn vacate(&self) {
+        self.place.store(0, Ordering::Release);
+        self.fences.light();
+    }
+}

@@ -1,0 +1,134 @@
+//! What no call can return: memory that is lost, and releases that failed where nobody looks.
+//!
+//! Such things are counted (`Device::quarantined_bytes`, the statistics of pools), and told to a
+//! listener of the program, if it has one.
+//!
+//! # Invariants
+//!
+//! * The listener is called with nothing of this crate locked, and on any thread. What it unwinds
+//!   with ends here.
+//! * A listener that was replaced is not running any more when [`listen`] returns, and is not called
+//!   again. The exception is a listener that replaces itself.
+//! * What happens inside the listener is not told.
+
+use std::cell::Cell;
+use std::fmt::Display;
+use std::sync::Arc;
+
+use crate::process::{call_user, is_exiting};
+use crate::sync::{Condvar, Mutex};
+
+/// What has happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Event {
+    /// Memory is never freed and never reused, because nothing proves that the device is done with
+    /// it.
+    Quarantined,
+    /// The system did not take memory back.
+    NotReleased,
+    /// A call that frees something failed, perhaps where its result is not looked at.
+    #[cfg_attr(not(feature = "capi"), allow(dead_code))]
+    FreeRefused,
+}
+
+type Function = dyn Fn(Event, &str) + Send + Sync;
+
+pub(crate) struct Listener {
+    function: Box<Function>,
+}
+
+struct State {
+    listener: Option<Arc<Listener>>,
+    /// How many calls of any listener are running.
+    running: usize,
+}
+
+static STATE: Mutex<State> = Mutex::new(State { listener: None, running: 0 });
+static ENDED: Condvar = Condvar::new();
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Makes `function` the listener of the process, in place of the one before, or of none.
+#[cfg_attr(not(feature = "capi"), allow(dead_code))]
+pub(crate) fn listen(function: Option<Box<Function>>) {
+    let mut state = STATE.lock();
+    let listener = function.map(|function| Arc::new(Listener { function }));
+    let former = std::mem::replace(&mut state.listener, listener);
+    // The new one's calls are waited for too, if there are any. A listener does not run for long.
+    while state.running > 0 && !INSIDE.get() {
+        state = ENDED.wait(state);
+    }
+    drop(state);
+    drop(former);
+}
+
+/// Tells the listener, if there is one. `text` is made only then.
+#[cold]
+pub(crate) fn tell(event: Event, text: impl FnOnce() -> String) {
+    // When the process ends, everything is lost, and nobody wants to know (soundness rule 14).
+    if INSIDE.get() || is_exiting() {
+        return;
+    }
+    let mut state = STATE.lock();
+    let Some(listener) = state.listener.clone() else { return };
+    state.running += 1;
+    drop(state);
+    INSIDE.set(true);
+    call_user(|| (listener.function)(event, &text()));
+    INSIDE.set(false);
+    STATE.lock().running -= 1;
+    ENDED.notify_all();
+}
+
+/// Memory is lost: nothing proves that the device is done with it.
+pub(crate) fn quarantined(bytes: usize, of: impl Display) {
+    tell(Event::Quarantined, || {
+        format!("{bytes} bytes {of} are lost: nothing proves that the device is done with them")
+    });
+}
+
+/// Memory is lost: the system did not take it back.
+pub(crate) fn not_released(bytes: usize) {
+    tell(Event::NotReleased, || {
+        format!("{bytes} bytes of page-locked memory are lost: the system did not take them back")
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+    use std::sync::mpsc::channel;
+    use std::time::Duration;
+
+    use super::*;
+
+    /// Other tests of the process may tell of losses at the same time.
+    const MINE: &str = "a test of notices";
+
+    #[test]
+    fn c_rule_18_a_listener_that_was_replaced_has_ended() {
+        let (entered, inside) = channel();
+        let (ended, told) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+        let (ends, counts) = (ended.clone(), told.clone());
+        let slow = move |_: Event, text: &str| {
+            if text == MINE {
+                counts.fetch_add(1, Ordering::Relaxed);
+                entered.send(()).expect("heard");
+                std::thread::sleep(Duration::from_millis(50));
+                tell(Event::FreeRefused, || unreachable!("what happens inside is not told"));
+                ends.store(true, Ordering::Relaxed);
+                std::panic::resume_unwind(Box::new("on purpose"));
+            }
+        };
+        listen(Some(Box::new(slow)));
+        let teller = std::thread::spawn(|| tell(Event::FreeRefused, || MINE.to_owned()));
+        inside.recv().expect("it is called");
+        listen(None);
+        assert!(ended.load(Ordering::Relaxed), "it is running");
+        tell(Event::FreeRefused, || unreachable!("nobody listens"));
+        teller.join().expect("its panic has ended");
+        assert_eq!(told.load(Ordering::Relaxed), 1);
+    }
+}
