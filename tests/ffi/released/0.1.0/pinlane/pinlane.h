@@ -1325,8 +1325,9 @@ pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
  * NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
  * `ticket` may be NULL.
  *
- * Does not block if all sources are page-locked. With pageable ones it blocks as
- * `pinlane_upload_slice`.
+ * Does not block if all sources are buffers. With pageable memory it blocks as
+ * `pinlane_upload_slice`. Memory of a pool that is named by its address goes as page-locked, and
+ * the call blocks until the device has read it: name the buffer instead, if there is one.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
  * `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or
@@ -1352,9 +1353,9 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
 
 /**
  * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
- * page-locked. Returns when everything for pageable memory has arrived. The ticket tells when the
- * rest has; `pinlane_buffer_read` waits for it. Does not block if all destinations are
- * page-locked. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
+ * page-locked. Returns when everything for memory that is named by its address has arrived: what
+ * is memory of a pool goes as page-locked. The ticket tells when the rest has;
+ * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
  * `ticket` may be NULL; `copies` may be NULL if `count` is 0.
  *
  * Statuses: as for `pinlane_upload_batch`.
