@@ -45,7 +45,6 @@ pub use batch::DeviceBatch;
 pub use batches::Batches;
 #[cfg(feature = "capi")]
 pub(crate) use batches::StopSwitch;
-#[cfg(feature = "capi")]
 pub use host::{Elements, FillBatch, FillBlock, HostBatch, IntoHostBatch, Reserved, Slices};
 pub use progress::Progress;
 
