@@ -1,26 +1,19 @@
-//! Locks without poisoning, which the thread sanitizer can follow, and other small tools for
-//! threads.
+//! Locks without poisoning, and other small tools for threads.
 //!
 //! Poisoning is of no use here: no user code runs under a lock of this crate, and every critical
 //! section leaves consistent data behind even if it panics.
-//!
-//! The standard library is compiled without the thread sanitizer. So the sanitizer does not see the
-//! slow paths of its locks, and reports races where there are none. With `--cfg pinlane_tsan`,
-//! which `scripts/sanitize` sets, each lock tells the sanitizer what it orders.
 
 pub(crate) mod asymmetric;
 
 pub(crate) use std::sync::atomic;
 
-use std::mem::ManuallyDrop;
-use std::ops::{Deref, DerefMut};
+use std::ops::Deref;
+pub(crate) use std::sync::MutexGuard;
 use std::sync::PoisonError;
 use std::time::Duration;
 
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
-
-pub(crate) struct MutexGuard<'a, T>(std::sync::MutexGuard<'a, T>);
 
 #[derive(Debug, Default)]
 pub(crate) struct Condvar(std::sync::Condvar);
@@ -32,44 +25,11 @@ impl<T> Mutex<T> {
 
     #[inline]
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        let guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        annotate::acquire(&*guard);
-        MutexGuard(guard)
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn get_mut(&mut self) -> &mut T {
         self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl<'a, T> MutexGuard<'a, T> {
-    #[inline]
-    fn locked(guard: std::sync::MutexGuard<'a, T>) -> Self {
-        annotate::acquire(&*guard);
-        MutexGuard(guard)
-    }
-}
-
-impl<T> Drop for MutexGuard<'_, T> {
-    #[inline]
-    fn drop(&mut self) {
-        annotate::release(&*self.0);
-    }
-}
-
-impl<T> Deref for MutexGuard<'_, T> {
-    type Target = T;
-
-    #[inline]
-    fn deref(&self) -> &T {
-        &self.0
-    }
-}
-
-impl<T> DerefMut for MutexGuard<'_, T> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut T {
-        &mut self.0
     }
 }
 
@@ -80,11 +40,7 @@ impl Condvar {
 
     /// Lets go of the lock, sleeps until notified (or wakes up without), and takes the lock again.
     pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        annotate::release(&*guard.0);
-        let guard = ManuallyDrop::new(guard);
-        // SAFETY: the guard is read once, out of a `ManuallyDrop` that is not used again.
-        let guard = unsafe { std::ptr::read(&guard.0) };
-        MutexGuard::locked(self.0.wait(guard).unwrap_or_else(PoisonError::into_inner))
+        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
     }
 
     /// As [`wait`](Self::wait), but sleeps no longer than `timeout`.
@@ -93,12 +49,7 @@ impl Condvar {
         guard: MutexGuard<'a, T>,
         timeout: Duration,
     ) -> MutexGuard<'a, T> {
-        annotate::release(&*guard.0);
-        let guard = ManuallyDrop::new(guard);
-        // SAFETY: the guard is read once, out of a `ManuallyDrop` that is not used again.
-        let guard = unsafe { std::ptr::read(&guard.0) };
-        let result = self.0.wait_timeout(guard, timeout);
-        MutexGuard::locked(result.unwrap_or_else(PoisonError::into_inner).0)
+        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
     }
 
     pub(crate) fn notify_one(&self) {
@@ -161,34 +112,5 @@ pub(crate) mod cell {
         pub(crate) fn with<R>(&self, f: impl FnOnce(*const T) -> R) -> R {
             f(self.0.get())
         }
-    }
-}
-
-#[cfg(not(pinlane_tsan))]
-mod annotate {
-    #[inline]
-    pub(super) fn acquire<T>(_: &T) {}
-    #[inline]
-    pub(super) fn release<T>(_: &T) {}
-}
-
-#[cfg(pinlane_tsan)]
-mod annotate {
-    use std::ffi::c_void;
-
-    unsafe extern "C" {
-        fn __tsan_acquire(address: *mut c_void);
-        fn __tsan_release(address: *mut c_void);
-    }
-
-    /// The caller sees what happened before the release of the same address.
-    pub(super) fn acquire<T>(of: &T) {
-        // SAFETY: the sanitizer takes any address and does not access it.
-        unsafe { __tsan_acquire(std::ptr::from_ref(of).cast_mut().cast()) }
-    }
-
-    pub(super) fn release<T>(of: &T) {
-        // SAFETY: as above.
-        unsafe { __tsan_release(std::ptr::from_ref(of).cast_mut().cast()) }
     }
 }
