@@ -307,9 +307,9 @@ impl<K: Kind, A: How> Drop for Call<K, A> {
     #[inline(always)]
     fn drop(&mut self) {
         let freed = if K::SHARED {
-            inside::leave(self.slot, &self.place)
+            inside::leave(self.slot, self.entry.generation, &self.place)
         } else {
-            home::leave(self.slot, A::ACCESS, &self.place)
+            home::leave(self.slot, self.entry.generation, A::ACCESS, &self.place)
         };
         K::table().finish(self.slot, self.entry, freed);
     }
