@@ -24,7 +24,7 @@
 //!
 //! # Invariants
 //!
-//! * Either a call at home sees that the home has ended, or the call that ended it sees the former's
+//! * Either a call at home sees that the home has ended, or the call that ended it sees that
 //!   place: a fence lies between the store and the load of each side. So once a home has ended, no
 //!   call begins by right of it. Those that are inside stand in places.
 //! * While a home stands, no other thread writes the words of its slots, except to leave.

@@ -203,8 +203,8 @@ impl<K: Kind> Table<K> {
         given_out.filter(|&index| self.slot(index).is_ok_and(|slot| slot.has_entry())).count()
     }
 
-    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Gives whether they are. The object
-    /// drops as soon as no call is inside.
+    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Gives whether they are. The
+    /// object drops as soon as no call is inside.
     #[inline(always)]
     pub(super) fn remove_if(
         &'static self,

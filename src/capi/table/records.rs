@@ -151,7 +151,7 @@ impl Records {
                 return;
             }
             let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
-            // Read first: even an exchange that fails takes the cache line from the record's thread.
+            // Read first: even an exchange that fails takes the cache line from its thread.
             if record.home() == token
                 && record.home.compare_exchange(token, AWAY, set, fail).is_ok()
             {

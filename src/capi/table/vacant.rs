@@ -1,5 +1,5 @@
-//! What each thread has: a [record](super::records), and vacant slots of every table, so that making
-//! and freeing a handle touches nothing that other threads touch.
+//! What each thread has: a [record](super::records), and vacant slots of every table. So to make
+//! and to free a handle touches nothing that other threads touch.
 //!
 //! # Invariants
 //!

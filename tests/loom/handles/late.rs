@@ -1,5 +1,5 @@
-//! Calls that are late: their handle is stale, their slot has another object, or their thread's home
-//! or record is no longer theirs.
+//! Calls that are late: their handle is stale, their slot has another object, or their thread has
+//! its home or its record no more.
 
 use super::*;
 
@@ -133,7 +133,8 @@ fn a_guessed_handle_is_at_home_only_with_its_maker() {
     });
 }
 
-/// The thread of a home ends, and makes a last call without its record, which a new thread may have.
+/// The thread of a home ends, and makes a last call without its record, which a new thread may
+/// have.
 #[test]
 fn a_record_that_changes_hands_lets_nobody_in() {
     explore(3, || {
