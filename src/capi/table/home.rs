@@ -24,20 +24,20 @@
 //!
 //! # Invariants
 //!
-//! * Either a call at home sees that the home has ended, or the call that ended it sees the former's
+//! * Either a call at home sees that the home has ended, or the call that ended it sees that
 //!   place: a fence lies between the store and the load of each side. So once a home has ended, no
 //!   call begins by right of it. Those that are inside stand in places.
 //! * While a home stands, no other thread writes the words of its slots, except to leave.
-//! * A slot is nobody's home only when the home has ended and no place names the object.
+//! * A slot is homeless only if it was filled so, or its home has ended and no place names the
+//!   object. Its word says so, with the generation: a stale handle ends no home of the next object.
 //! * Of the last calls to leave a freed object at least one takes it, for the first reason, and
 //!   [`Slot::take`] lets only one.
 //! * A place with the mark [`FREEING`] stays for a few instructions: then the thread at home writes
 //!   the word without a read-modify-write. Who sees it says that the handle is freed, and writes
-//!   nothing.
+//!   nothing. If the home has ended just then, the thread frees the object as another.
 
 use super::records::{Name, Place, Record, Records, Uses};
 use super::slot::{Access, FREEING, Freed, Miss, NOBODY, Slot};
-use crate::sync::atomic::Ordering;
 
 /// Lets a call in until it [leaves](leave). `here` is the record of the calling thread. Gives the
 /// place of a call at home; without one, the slot counts the call. If this fails with a [`Freed`],
@@ -62,7 +62,7 @@ pub fn enter<'r, T>(
         if here.home() == token {
             return Ok(place);
         }
-        if let Some(freed) = leave(slot, access, &place) {
+        if let Some(freed) = leave(slot, generation, access, &place) {
             return Err((Miss::Invalid, Some(freed)));
         }
     }
@@ -76,8 +76,7 @@ pub fn enter<'r, T>(
 #[inline(always)]
 fn at_home<T>(slot: &Slot<T>, generation: u32, here: &Record) -> Option<u64> {
     let token = here.home();
-    let mine = slot.home.load(Ordering::Relaxed) == token;
-    if mine && slot.is_idle(generation) { Some(token) } else { None }
+    if slot.is_at_home(generation, token) { Some(token) } else { None }
 }
 
 /// As [`enter`], for a call that may leave on another thread.
@@ -98,7 +97,7 @@ pub fn enter_counted<'r, T>(
 }
 
 /// Comes to a slot in order to write its word. Gives the uses that stand in places: of another
-/// thread they can only become fewer.
+/// thread they can only become fewer, but for a call that is about to find its home ended.
 #[inline(always)]
 fn come<'r, T>(
     slot: &Slot<T>,
@@ -108,11 +107,7 @@ fn come<'r, T>(
     records: impl FnOnce() -> &'r Records,
 ) -> Result<Uses, Miss> {
     // First, so that nobody is disturbed for a stale handle.
-    if !slot.is_live(generation) {
-        return Err(Miss::Invalid);
-    }
-    // Acquire: who sees that it is nobody's sees what `uses` saw.
-    let home = slot.home.load(Ordering::Acquire);
+    let Some(home) = slot.home(generation) else { return Err(Miss::Invalid) };
     if home == NOBODY {
         return Ok(Uses::NONE);
     }
@@ -123,8 +118,7 @@ fn come<'r, T>(
     records.disturb(home);
     let uses = records.uses(name);
     if uses == Uses::NONE {
-        let (set, fail) = (Ordering::Release, Ordering::Relaxed);
-        let _ = slot.home.compare_exchange(home, NOBODY, set, fail);
+        slot.end_home(generation);
     }
     if uses.have(FREEING.mark) { Err(Miss::Invalid) } else { Ok(uses) }
 }
@@ -132,13 +126,18 @@ fn come<'r, T>(
 /// Ends a use. If the object has been freed, the caller must try to [take](take) it.
 #[inline(always)]
 #[must_use]
-pub fn leave<T>(slot: &Slot<T>, access: Access, place: &Option<Place>) -> Option<Freed> {
+pub fn leave<T>(
+    slot: &Slot<T>,
+    generation: u32,
+    access: Access,
+    place: &Option<Place>,
+) -> Option<Freed> {
     match place {
         Some(place) => {
             place.vacate();
-            slot.freed()
+            slot.freed(generation)
         }
-        None if slot.leave(access) => slot.freed(),
+        None if slot.leave(access) => slot.freed(generation),
         None => None,
     }
 }
@@ -169,7 +168,7 @@ pub fn free<'r, T>(
             return (Ok(()), true);
         }
         // Another call may have freed the object, and left it to this one.
-        if let Some(freed) = slot.freed() {
+        if let Some(freed) = slot.freed(generation) {
             return (Err(Miss::Invalid), take(slot, freed, name, records()));
         }
     }
@@ -194,7 +193,7 @@ fn free_counted<'r, T>(
     }
     match slot.free(generation) {
         Ok(()) => {
-            let last = slot.freed();
+            let last = slot.freed(generation);
             (Ok(()), last.is_some_and(|last| take(slot, last, name, records())))
         }
         Err(miss) => (Err(miss), false),
@@ -203,9 +202,8 @@ fn free_counted<'r, T>(
 
 /// Takes an object that was freed, unless a call is inside or has taken it.
 pub fn take<T>(slot: &Slot<T>, freed: Freed, name: Name, records: &Records) -> bool {
-    let at_home = slot.home.load(Ordering::Acquire) != NOBODY;
-    let alone = !at_home || records.settled_uses(name) == Uses::NONE;
-    // SAFETY: no place names the object: either the records said so after it was freed, or it was
-    // nobody's home.
+    let alone = freed.homeless() || records.settled_uses(name) == Uses::NONE;
+    // SAFETY: no place names the object: the records said so, after it was freed or before it was
+    // homeless.
     alone && unsafe { slot.take(freed) }
 }

@@ -42,7 +42,7 @@ pub fn enter<T>(
         if slot.is_live(generation) {
             return Ok(place);
         }
-        return Err((Miss::Invalid, leave(slot, &place)));
+        return Err((Miss::Invalid, leave(slot, generation, &place)));
     }
     match slot.enter(generation, SHARED) {
         Ok(()) => Ok(None),
@@ -53,13 +53,13 @@ pub fn enter<T>(
 /// Ends a use. If the object has been freed, the caller must try to [take](take) it.
 #[inline(always)]
 #[must_use]
-pub fn leave<T>(slot: &Slot<T>, place: &Option<Place>) -> Option<Freed> {
+pub fn leave<T>(slot: &Slot<T>, generation: u32, place: &Option<Place>) -> Option<Freed> {
     match place {
         Some(place) => {
             place.vacate();
-            slot.freed()
+            slot.freed(generation)
         }
-        None if slot.leave(SHARED) => slot.freed(),
+        None if slot.leave(SHARED) => slot.freed(generation),
         None => None,
     }
 }
@@ -73,7 +73,7 @@ pub fn free<T>(
     records: &Records,
 ) -> Result<bool, Miss> {
     slot.free(generation)?;
-    Ok(slot.freed().is_some_and(|freed| take(slot, freed, name, records)))
+    Ok(slot.freed(generation).is_some_and(|freed| take(slot, freed, name, records)))
 }
 
 /// Takes an object that was freed, unless a call is inside or has taken it.

@@ -203,8 +203,8 @@ impl<K: Kind> Table<K> {
         given_out.filter(|&index| self.slot(index).is_ok_and(|slot| slot.has_entry())).count()
     }
 
-    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Gives whether they are. The object
-    /// drops as soon as no call is inside.
+    /// Ends an entry, if its [`notes`](Self::notes) are `wanted`. Gives whether they are. The
+    /// object drops as soon as no call is inside.
     #[inline(always)]
     pub(super) fn remove_if(
         &'static self,
@@ -307,9 +307,9 @@ impl<K: Kind, A: How> Drop for Call<K, A> {
     #[inline(always)]
     fn drop(&mut self) {
         let freed = if K::SHARED {
-            inside::leave(self.slot, &self.place)
+            inside::leave(self.slot, self.entry.generation, &self.place)
         } else {
-            home::leave(self.slot, A::ACCESS, &self.place)
+            home::leave(self.slot, self.entry.generation, A::ACCESS, &self.place)
         };
         K::table().finish(self.slot, self.entry, freed);
     }

@@ -151,7 +151,10 @@ impl Records {
                 return;
             }
             let (set, fail) = (Ordering::Relaxed, Ordering::Relaxed);
-            if record.home.compare_exchange(token, AWAY, set, fail).is_ok() {
+            // Read first: even an exchange that fails takes the cache line from its thread.
+            if record.home() == token
+                && record.home.compare_exchange(token, AWAY, set, fail).is_ok()
+            {
                 self.fences.heavy();
                 record.settled.store(token, Ordering::Release);
                 return;
@@ -189,6 +192,17 @@ impl Record {
         self.home.load(Ordering::Relaxed)
     }
 
+    /// The home of a slot that the thread fills now; [`NOBODY`] while it is away. One load: another
+    /// thread may end the home at any time, and no slot may ever have [`AWAY`] for a home.
+    #[inline(always)]
+    pub fn home_of_new(&self) -> u64 {
+        match self.home() {
+            AWAY => NOBODY,
+            token => token,
+        }
+    }
+
+    #[cfg(test)]
     pub fn is_away(&self) -> bool {
         self.home() == AWAY
     }

@@ -1,8 +1,8 @@
 //! One slot of a table of handles: an object, and the calls that use it.
 //!
 //! ```text
-//!   bit 63        32  31     30        29      28     0
-//!      [ generation | live | freed | exclusive | users ]
+//!   bit 63        32  31     30        29          28      27     0
+//!      [ generation | live | freed | exclusive | homeless | users ]
 //!
 //!   vacant --fill--> live --free, no call inside--> taken --vacate--> vacant, next generation
 //!                      |                              ^
@@ -12,8 +12,8 @@
 //! # Invariants
 //!
 //! * The object is there until the slot is vacant. A thread drops it only after it made the word
-//!   `taken`, from `freed` or from `live`, with no users. One thread can: by a compare-and-swap or,
-//!   at home, because no other thread writes the word.
+//!   `taken`, from `freed` or from `live`, with no other users. One thread can: by a
+//!   compare-and-swap; or at home, or with the object alone, because no other thread may.
 //! * A call gets in only while the slot is live in the generation that the handle names.
 //! * A call that the word does not count stands in the [record](super::records) of its thread.
 //! * A slot's generation grows each time it is vacated. Slots never move.
@@ -26,8 +26,11 @@ use crate::sync::cell::UnsafeCell;
 const LIVE: u64 = 1 << 31;
 const FREED: u64 = 1 << 30;
 const EXCLUSIVE: u64 = 1 << 29;
+/// The slot is part of no [home](super::home), or no longer.
+const HOMELESS: u64 = 1 << 28;
 /// Shared users and an exclusive one.
-const USERS: u64 = (EXCLUSIVE - 1) | EXCLUSIVE;
+const USERS: u64 = (HOMELESS - 1) | EXCLUSIVE;
+const GENERATION: u64 = !0 << 32;
 
 /// How a call uses an object.
 #[derive(Clone, Copy)]
@@ -62,12 +65,19 @@ pub enum Miss {
 /// The word of a slot that was freed.
 pub struct Freed(u64);
 
+impl Freed {
+    /// Whether the slot was part of no home, at the end.
+    pub fn homeless(&self) -> bool {
+        self.0 & HOMELESS != 0
+    }
+}
+
 // Two slots share no cache line, and no pair of lines that is fetched together.
 #[repr(align(128))]
 pub struct Slot<T> {
     word: AtomicU64,
-    /// The home that the slot is part of; see [`home`](super::home).
-    pub home: AtomicU64,
+    /// The home that the slot is part of, unless it is homeless. Written by who fills the slot.
+    home: AtomicU64,
     notes: [AtomicUsize; 2],
     object: UnsafeCell<MaybeUninit<T>>,
 }
@@ -102,12 +112,15 @@ impl<T> Slot<T> {
         let object = ManuallyDrop::into_inner(object);
         // SAFETY: the slot is vacant and no other thread fills it, by the precondition.
         self.object.with_mut(|place| unsafe { (*place).write(object) });
-        self.home.store(home, Ordering::Relaxed);
+        // Release: a thread that sees the new home sees that the last generation is over, and finds
+        // the record of that home.
+        self.home.store(home, Ordering::Release);
         for (place, note) in self.notes.iter().zip(notes) {
             // Release: a thread that sees the new note sees that the last generation is over.
             place.store(note, Ordering::Release);
         }
-        self.word.store(word | LIVE, Ordering::Release);
+        let homeless = if home == NOBODY { HOMELESS } else { 0 };
+        self.word.store(word | LIVE | homeless, Ordering::Release);
         (word >> 32) as u32
     }
 
@@ -122,10 +135,36 @@ impl<T> Slot<T> {
         self.word.load(Ordering::Relaxed) & LIVE != 0
     }
 
-    /// Whether the slot is live in that generation, and the word counts no call.
+    /// Whether the slot is live in that generation, part of that home, and counts no call.
     #[inline(always)]
-    pub fn is_idle(&self, generation: u32) -> bool {
+    pub fn is_at_home(&self, generation: u32, home: u64) -> bool {
+        // The word first: a home that was read before might be one that the slot had earlier.
         self.word.load(Ordering::Acquire) == live(generation)
+            && self.home.load(Ordering::Relaxed) == home
+    }
+
+    /// The home that the slot is part of, or nobody's. `None` if it is not live in that generation.
+    #[inline(always)]
+    pub fn home(&self, generation: u32) -> Option<u64> {
+        let word = self.word.load(Ordering::Acquire);
+        if !is_live(word, generation) {
+            return None;
+        }
+        // If the generation has ended since, this may be the next one's home.
+        Some(if word & HOMELESS != 0 { NOBODY } else { self.home.load(Ordering::Acquire) })
+    }
+
+    /// The slot is homeless from now on, if it is live in that generation. Who sees that sees what
+    /// the caller has seen.
+    pub fn end_home(&self, generation: u32) {
+        let mut word = self.word.load(Ordering::Relaxed);
+        while is_live(word, generation) && word & HOMELESS == 0 {
+            let (set, fail) = (Ordering::Release, Ordering::Relaxed);
+            match self.word.compare_exchange_weak(word, word | HOMELESS, set, fail) {
+                Ok(_) => return,
+                Err(now) => word = now,
+            }
+        }
     }
 
     /// The numbers that came with the object.
@@ -187,11 +226,13 @@ impl<T> Slot<T> {
         }
     }
 
-    /// What [`take`](Self::take) needs, if the slot has been freed and the word counts no user.
+    /// What [`take`](Self::take) needs, if that generation has been freed and the word counts no
+    /// user. A later one is none of the caller's business, who has not looked for its calls.
     #[inline]
-    pub fn freed(&self) -> Option<Freed> {
+    pub fn freed(&self, generation: u32) -> Option<Freed> {
         let word = self.word.load(Ordering::Acquire);
-        (word & FREED != 0 && word & USERS == 0).then_some(Freed(word))
+        let freed = u64::from(generation) << 32 | FREED;
+        (word & !HOMELESS == freed).then_some(Freed(word))
     }
 
     /// Takes the object of a slot that has been freed. False if another thread has taken it.
@@ -210,7 +251,8 @@ impl<T> Slot<T> {
     /// * No call is inside, or gets in meanwhile, that the word does not count.
     #[inline]
     pub unsafe fn free_idle(&self, generation: u32) -> bool {
-        self.take_from(live(generation))
+        let word = self.word.load(Ordering::Relaxed);
+        word & !HOMELESS == live(generation) && self.take_from(word)
     }
 
     /// As [`free_idle`](Self::free_idle), without asking.
@@ -230,18 +272,14 @@ impl<T> Slot<T> {
     ///
     /// * The calling thread has the object alone.
     pub unsafe fn take_alone(&self) {
-        let word = self.word.load(Ordering::Relaxed);
-        // No other call gets in, but one may free the slot.
-        if !self.take_from(word) && !self.take_from(word & !LIVE | FREED) {
-            unreachable!("no other thread changes the word");
-        }
+        // No other call gets in or takes the object, but one may free the slot or end its home.
+        self.word.fetch_and(GENERATION, Ordering::AcqRel);
     }
 
     #[inline]
     fn take_from(&self, word: u64) -> bool {
-        let taken = word & !(LIVE | FREED | USERS);
         let (set, fail) = (Ordering::AcqRel, Ordering::Relaxed);
-        self.word.compare_exchange(word, taken, set, fail).is_ok()
+        self.word.compare_exchange(word, word & GENERATION, set, fail).is_ok()
     }
 
     /// Drops the object and makes the slot vacant. False if its generations are used up: then it
@@ -296,7 +334,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// The word of a slot that is live and counts no call.
+/// The word of a slot that is live, has a home, and counts no call.
 #[inline(always)]
 fn live(generation: u32) -> u64 {
     u64::from(generation) << 32 | LIVE

@@ -1,3 +1,4 @@
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -82,6 +83,31 @@ fn an_object_drops_when_the_last_call_leaves_it() {
     dropped_by_the_last_call(kind!(19, true));
 }
 
+/// An object that was freed while a call is inside stays, whatever stale handles of its slot are
+/// used meanwhile.
+fn kept_from_stale_handles<K: Kind<Object = Arc<u32>>>(table: &'static Table<K>) {
+    let stale = table.add(Arc::new(1), 0);
+    table.remove(stale).expect("live");
+    let object = Arc::new(2);
+    let entry = table.add(object.clone(), 0);
+    assert_eq!(stale.index, entry.index);
+    let inside = table.enter(entry).expect("live");
+    table.remove(entry).expect("live");
+    assert_eq!(table.enter(stale).err(), Some(Miss::Invalid));
+    assert_eq!(table.remove(stale), Err(Miss::Invalid));
+    let elsewhere = std::thread::spawn(move || table.enter(stale).err());
+    assert_eq!(elsewhere.join().expect("no panic"), Some(Miss::Invalid));
+    assert_eq!((Arc::strong_count(&object), table.live()), (2, 0));
+    drop(inside);
+    assert_eq!(Arc::strong_count(&object), 1);
+}
+
+#[test]
+fn a_stale_handle_ends_no_object_that_a_call_is_inside() {
+    kept_from_stale_handles(kind!(12, false));
+    kept_from_stale_handles(kind!(13, true));
+}
+
 #[test]
 fn exclusive_use_keeps_others_out_and_outlives_a_free() {
     let table = kind!(20, false);
@@ -136,6 +162,42 @@ fn c_rule_13_a_thread_is_at_home_until_another_comes_and_again_later() {
         on_another_thread(&|| assert_eq!(table.remove(entry), Ok(())));
         assert_eq!(table.remove(entry), Err(Miss::Invalid));
     }
+}
+
+/// Destructors of thread-local variables may run after the thread has given its record back.
+#[test]
+fn a_thread_that_is_ending_makes_calls_without_its_record() {
+    struct Last(Cell<Option<Box<dyn FnOnce()>>>);
+    impl Drop for Last {
+        fn drop(&mut self) {
+            self.0.take().expect("set")();
+        }
+    }
+    thread_local!(static LAST: Last = const { Last(Cell::new(None)) });
+    let table = kind!(24, false);
+    let ended = Arc::new(AtomicU32::new(0));
+    let end = ended.clone();
+    let thread = std::thread::spawn(move || {
+        // Registers its destructor before the record's, so it runs after that.
+        LAST.with(|last| last.0.set(None));
+        let entry = table.add(Arc::new(1), 0);
+        drop(table.enter(entry).expect("live"));
+        let calls = move || {
+            assert!(record().is_none(), "the record was given back before");
+            let mut alone = table.enter_alone(entry).expect("nobody else");
+            *alone = Arc::new(2);
+            assert_eq!(table.enter(entry).err(), Some(Miss::Busy));
+            drop(alone);
+            let another = table.add(Arc::new(3), 0);
+            assert_eq!(**table.enter(another).expect("live"), 3);
+            assert_eq!((table.remove(another), table.remove(entry)), (Ok(()), Ok(())));
+            assert_eq!(table.enter(entry).err(), Some(Miss::Invalid));
+            end.fetch_add(1, Ordering::Relaxed);
+        };
+        LAST.with(|last| last.0.set(Some(Box::new(calls))));
+    });
+    thread.join().expect("no panic");
+    assert_eq!((ended.load(Ordering::Relaxed), table.live()), (1, 0));
 }
 
 /// When a thread has ended, other threads get the slots that it kept.

@@ -1,5 +1,5 @@
-//! What each thread has: a [record](super::records), and vacant slots of every table, so that making
-//! and freeing a handle touches nothing that other threads touch.
+//! What each thread has: a [record](super::records), and vacant slots of every table. So to make
+//! and to free a handle touches nothing that other threads touch.
 //!
 //! # Invariants
 //!
@@ -21,7 +21,7 @@ use crate::process::Process;
 use crate::sync::Mutex;
 
 /// How many tables there may be. Tests have their own.
-pub(super) const TABLES: usize = if cfg!(test) { 24 } else { 12 };
+pub(super) const TABLES: usize = if cfg!(test) { 25 } else { 12 };
 /// The most indexes of a table that a thread keeps, and how many it takes or gives back at once.
 const KEPT: usize = 64;
 const BATCH: usize = 32;
@@ -100,7 +100,10 @@ impl Here {
     /// The home of a handle that the thread makes now, or nobody's.
     #[inline(always)]
     pub(super) fn home(&self) -> u64 {
-        if self.record.is_away() { self.home_again() } else { self.record.home() }
+        match self.record.home_of_new() {
+            NOBODY => self.home_again(),
+            token => token,
+        }
     }
 
     #[cold]
@@ -111,7 +114,7 @@ impl Here {
         }
         self.away.set(0);
         RECORDS.come_home(self.record);
-        self.record.home()
+        self.record.home_of_new()
     }
 
     #[inline(always)]
