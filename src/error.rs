@@ -187,9 +187,9 @@ pub(crate) enum Context {
     Later(Arc<dyn fmt::Display + Send + Sync>),
 }
 
-/// What to do about it. A C program must not be told to call methods of Rust, so a remedy that names
-/// functions, or how they are named in either language, has two texts. `tests/build/messages.rs`
-/// looks at all of them.
+/// What to do about it. A C program must not be told to call methods of Rust, so a remedy that
+/// names functions, or how they are named in either language, has two texts.
+/// `tests/build/c_rules.rs` looks at all of them.
 #[derive(Clone, Copy)]
 pub(crate) struct Remedy {
     rust: &'static str,

@@ -7,8 +7,8 @@
 //!
 //! * The listener is called with nothing of this crate locked, and on any thread. What it unwinds
 //!   with ends here.
-//! * A listener that was replaced is not running any more when [`listen`] returns, and is not called
-//!   again. The exception is a listener that replaces itself.
+//! * A listener that was replaced is not running any more when [`listen`] returns, and is not
+//!   called again. The exception is a listener that replaces itself.
 //! * What happens inside the listener is not told.
 
 use std::cell::Cell;

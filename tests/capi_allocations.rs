@@ -1,5 +1,5 @@
-//! The usual calls of the C interface allocate nothing. In a program of its own: the count is for the
-//! whole process, so only one thing runs.
+//! The usual calls of the C interface allocate nothing. In a program of its own: the count is for
+//! the whole process, so only one thing runs.
 #![cfg(all(feature = "capi", feature = "emulated"))]
 
 use std::alloc::{GlobalAlloc, Layout, System};

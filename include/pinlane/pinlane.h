@@ -1355,8 +1355,9 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
  * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
  * page-locked. Returns when everything for memory that is named by its address has arrived: what
  * is memory of a pool goes as page-locked. The ticket tells when the rest has;
- * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
- * `ticket` may be NULL; `copies` may be NULL if `count` is 0.
+ * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as
+ * `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be NULL;
+ * `copies` may be NULL if `count` is 0.
  *
  * Statuses: as for `pinlane_upload_batch`.
  *
@@ -1870,10 +1871,10 @@ pinlane_status pinlane_device_buffer_record_use(struct pinlane_device_buffer *bu
 pinlane_status pinlane_device_buffer_free(struct pinlane_device_buffer *buffer);
 
 /**
- * Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed to
- * `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
- * because the library knows them all. Looks at every handle; takes a short lock. Handles that other
- * threads make or free meanwhile may count or not.
+ * Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed
+ * to `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+ * because the library knows them all. Looks at every handle; takes a short lock. Handles that
+ * other threads make or free meanwhile may count or not.
  *
  * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
  *

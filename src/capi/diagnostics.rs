@@ -62,10 +62,10 @@ fn live(kind: i32) -> Result<usize> {
     })
 }
 
-/// Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed to
-/// `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
-/// because the library knows them all. Looks at every handle; takes a short lock. Handles that other
-/// threads make or free meanwhile may count or not.
+/// Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed
+/// to `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+/// because the library knows them all. Looks at every handle; takes a short lock. Handles that
+/// other threads make or free meanwhile may count or not.
 ///
 /// Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
 ///

@@ -202,8 +202,8 @@ pub(super) fn boundary(
     }
 }
 
-/// As [`boundary`], for a function that frees something. Destructors ignore its status, so a failure
-/// is also told to the log.
+/// As [`boundary`], for a function that frees something. Destructors ignore its status, so a
+/// failure is also told to the log.
 #[inline(always)]
 pub(super) fn freeing(function: &'static str, body: impl FnOnce() -> Result<()>) -> pinlane_status {
     let status = boundary(function, body);

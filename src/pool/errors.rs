@@ -53,8 +53,8 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> E
         Remedy::in_rust_and_c(
             "drop buffers, wait for that with alloc_timeout, or build the pool with a larger \
              max_bytes",
-            "free buffers, wait for that with pinlane_buffer_alloc_timeout, or create the pool with \
-             a larger max_bytes",
+            "free buffers, wait for that with pinlane_buffer_alloc_timeout, or create the pool \
+             with a larger max_bytes",
         ),
     )
 }

@@ -11,8 +11,8 @@
 
 namespace pinlane {
 
-/// The number of objects of a kind, one of `PINLANE_KIND_*`, that exist, whoever owns them. A program
-/// that has destroyed everything finds 0.
+/// The number of objects of a kind, one of `PINLANE_KIND_*`, that exist, whoever owns them. A
+/// program that has destroyed everything finds 0.
 [[nodiscard]] inline std::size_t live_count(std::int32_t kind) {
   std::size_t count = 0;
   detail::check(pinlane_live_count(kind, &count));

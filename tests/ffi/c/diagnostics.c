@@ -1,5 +1,5 @@
-/* What a program learns about what is alive and what is lost: counts of handles, and the log. C11, on
- * a lazy emulated device. */
+/* What a program learns about what is alive and what is lost: counts of handles, and the log. C11,
+ * on a lazy emulated device. */
 
 #include "rig.h"
 

@@ -1355,8 +1355,9 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
  * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
  * page-locked. Returns when everything for memory that is named by its address has arrived: what
  * is memory of a pool goes as page-locked. The ticket tells when the rest has;
- * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and
- * `ticket` may be NULL; `copies` may be NULL if `count` is 0.
+ * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as
+ * `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be NULL;
+ * `copies` may be NULL if `count` is 0.
  *
  * Statuses: as for `pinlane_upload_batch`.
  *
