@@ -89,6 +89,8 @@ fn readers_are_right_while_others_write() {
         }
         done.store(true, Ordering::Relaxed);
         // Joined here: the thread sanitizer sees that, but not how the scope's end waits.
-        readers.map(|reader| reader.join().expect("it found what is there"));
+        for reader in readers {
+            reader.join().expect("it found what is there");
+        }
     });
 }
