@@ -450,7 +450,11 @@ static void consumed(void *user, pinlane_status status, pinlane_device_buffer *b
   consumer->wrong += pinlane_device_batch_index(batch, &index) != PINLANE_STATUS_OK;
   consumer->wrong += index != consumer->next++;
   consumer->wrong += pinlane_device_buffer_free(batch) != PINLANE_STATUS_OK;
-  consumer->wrong += pinlane_prefetch_next_async(consumer->prefetch, consumed, user, NULL);
+  /* If it succeeds, another thread may be in here already. */
+  if (pinlane_prefetch_next_async(consumer->prefetch, consumed, user, NULL)) {
+    consumer->wrong++;
+    sem_post(&consumer->end);
+  }
 }
 
 static void batches_come_by_callback(void) {

@@ -4,11 +4,13 @@
 
 #include <pinlane/pinlane.hpp>
 
+#include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <utility>
 
-inline int checks = 0, failures = 0;
+/// Callbacks check, too.
+inline std::atomic<int> checks{0}, failures{0};
 
 inline void expect(bool condition, const char* text, const char* file, int line) {
   ++checks;
@@ -21,7 +23,7 @@ inline void expect(bool condition, const char* text, const char* file, int line)
 
 /// What main returns.
 inline int verdict(const char* of_what) {
-  std::printf("%d checks of %s, %d failed\n", checks, of_what, failures);
+  std::printf("%d checks of %s, %d failed\n", checks.load(), of_what, failures.load());
   return failures == 0 ? 0 : 1;
 }
 

@@ -74,11 +74,11 @@ inline pinlane_status pool_get_class_stats(frame& f) {
     pinlane_class_stats classes[2];
   };
   const bool failed = f.must_fail;
-  two* const classes = f.optional_out<two>();
+  void* const classes = f.optional_out<two>(); // perhaps misaligned
   f.must_fail = failed || (capacity > 0 && (f.must_fail || classes == nullptr));
   auto* const count = f.out<std::size_t>();
-  return pinlane_pool_get_class_stats(pool, classes == nullptr ? nullptr : classes->classes,
-                                      capacity, count);
+  return pinlane_pool_get_class_stats(pool, static_cast<pinlane_class_stats*>(classes), capacity,
+                                      count);
 }
 
 inline pinlane_status pool_stats_text(frame& f) {
