@@ -139,7 +139,8 @@ fn a_budget_that_is_all_alive_is_exhausted_at_once() {
         assert_eq!(error.kind(), ErrorKind::NotReady);
         let error = rig.pool.alloc_timeout::<u32>(LEN, Duration::from_millis(2)).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::TimedOut);
-        assert!(error.to_string().contains(&rig.pool.stats().to_string()), "{error}");
+        let pool = "8 KiB of 8 KiB page-locked, 0 bytes free, 0 blocks in flight";
+        assert!(error.to_string().contains(pool), "{error}");
         drop(held);
         rig.host(3);
         assert_adds_up(&rig.pool, &rig.emulator);
