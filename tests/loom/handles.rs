@@ -377,6 +377,27 @@ fn exclusive_use_of_a_visitor_meets_nobody() {
     written(Calls::AtHome, false);
 }
 
+/// A call that has an object alone meets no other call of its thread either.
+#[test]
+fn exclusive_use_meets_nobody_on_its_own_thread() {
+    for calls in [Calls::AtHome, Calls::Counted] {
+        explore(1, move || {
+            let table = Table::new(calls);
+            let here = table.user();
+            let entry = here.insert(1).unwrap();
+            let alone = here.enter_alone(entry).expect("nobody is inside");
+            assert_eq!(here.enter(entry).err(), Some(Miss::Busy));
+            assert_eq!(here.enter_alone(entry).err(), Some(Miss::Busy));
+            drop(alone);
+            let shared = here.enter(entry).expect("nobody is inside");
+            assert_eq!(here.enter(entry).map(|it| it.number()), Ok(1));
+            assert_eq!(here.enter_alone(entry).err(), Some(Miss::Busy));
+            drop(shared);
+            assert_eq!(here.remove(entry), Ok(()));
+        });
+    }
+}
+
 /// Two visitors end a home at once, while its thread is inside; it comes home again meanwhile.
 #[test]
 fn two_visitors_and_the_thread_at_home_exclude_each_other() {
