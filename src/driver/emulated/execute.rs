@@ -138,9 +138,14 @@ impl Machine {
         Ok(())
     }
 
-    /// Reports a change of what an operation reads that was made while it was pending.
+    /// Reports a change of what an operation reads that was made while it was pending. Not on a
+    /// lost device: nobody can see what arrives there, and no call can say that it has been read.
     fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
         let Some(earlier) = host.fingerprint.get() else { return };
+        let device = self.streams.get(key).expect("runs an operation").device;
+        if self.devices[device as usize].lost.is_some() {
+            return;
+        }
         // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
         if earlier != rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) }) {
             let message = format!(

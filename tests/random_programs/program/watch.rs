@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::last_resort;
-use crate::common::support::PATIENCE;
+use crate::common::support::patience;
 
 /// How often a program is asked whether it has given up.
 const GLANCE: Duration = Duration::from_millis(5);
@@ -52,7 +52,7 @@ impl Watch {
             run();
             let _ = done.send(());
         });
-        let end = Instant::now() + shrinks.unwrap_or(PATIENCE);
+        let end = Instant::now() + shrinks.unwrap_or_else(patience);
         let outcome = loop {
             match finished.recv_timeout(GLANCE) {
                 Err(RecvTimeoutError::Timeout) if gave_up.load(Ordering::SeqCst) => return,
