@@ -113,3 +113,19 @@ pub(super) unsafe fn bytes_of(
     }
     Ok((data.cast::<u8>().wrapping_add(byte_offset as usize), bytes))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last element of the largest strides and elements lies further away than any integer
+    /// counts.
+    #[test]
+    fn a_tensor_that_no_integer_can_measure_does_not_fit() {
+        let dtype = DataType { code: 255, bits: 255, lanes: u16::MAX };
+        for stride in [i64::MIN, i64::MAX] {
+            let fits = fits("test", dtype, &[i64::MAX], &[stride], 0, usize::MAX);
+            assert_eq!(fits.map_err(|error| error.kind()), Err(ErrorKind::OutOfRange));
+        }
+    }
+}

@@ -486,6 +486,7 @@ inline pinlane_status device_buffer_from_dlpack(frame& f) {
                            : nullptr;
   object about;
   about.device = number;
+  about.was_tensor = true;
   auto** const out = f.made<pinlane_device_buffer>(kind::gpu);
   if (taken != nullptr) {
     f.must_fail |= taken->is_read_only || taken->has_gaps || taken->device != number;

@@ -4,8 +4,10 @@
 
 #include "copies.hpp"
 
-/// Memory of a pool, or what is none: the call must refuse that, unless there are 0 bytes.
-inline std::uint8_t* some_pinned(frame& f, std::size_t bytes) {
+/// Memory of a pool, or what is none: the call must refuse that, unless there are 0 bytes. What is
+/// page-locked on another machine is not on that of the stream.
+inline std::uint8_t* some_pinned(frame& f, const void* stream, std::size_t bytes) {
+  const int device = f.w.device_of(kind::stream, stream);
   const std::lock_guard<std::mutex> guard(f.w.lock);
   const std::uint8_t choice = f.in.byte();
   const std::size_t count = f.w.allocated.size();
@@ -17,6 +19,8 @@ inline std::uint8_t* some_pinned(frame& f, std::size_t bytes) {
   const raw_memory& chosen = f.w.allocated[choice % count];
   // A block may be larger than what was asked for.
   const bool fits = bytes <= chosen.bytes;
+  f.must_fail |= bytes > 0 && device >= 0 && chosen.device >= 0 &&
+                 machine_of(device) != machine_of(chosen.device);
   f.may_refuse |= !fits;
   f.must_fail |= bytes > std::size_t{1} << 40;
   return static_cast<std::uint8_t*>(chosen.address) +
@@ -31,7 +35,7 @@ inline std::size_t some_length(frame& f, std::size_t most) {
 inline pinlane_status upload_pinned(frame& f) {
   const argument stream = f.any(kind::stream);
   const std::size_t bytes = some_length(f, 600);
-  std::uint8_t* const from = some_pinned(f, bytes);
+  std::uint8_t* const from = some_pinned(f, stream, bytes);
   void* const address = some_address(f, stream, bytes);
   auto** const ticket = f.ticket();
   return used_address(f, stream, pinlane_upload_pinned(stream, from, address, bytes, ticket));
@@ -40,7 +44,7 @@ inline pinlane_status upload_pinned(frame& f) {
 inline pinlane_status download_pinned(frame& f) {
   const argument stream = f.any(kind::stream);
   const std::size_t bytes = some_length(f, 600);
-  std::uint8_t* const to = some_pinned(f, bytes);
+  std::uint8_t* const to = some_pinned(f, stream, bytes);
   void* const address = some_address(f, stream, bytes);
   auto** const ticket = f.ticket();
   return used_address(f, stream, pinlane_download_pinned(stream, address, to, bytes, ticket));
@@ -50,7 +54,7 @@ inline pinlane_status device_buffer_upload_pinned(frame& f) {
   const argument stream = f.any(kind::stream), to = f.any(kind::gpu);
   const part p = f.some_part(f.w.size_of(kind::gpu, to));
   f.on_one_device(stream, to);
-  std::uint8_t* const from = some_pinned(f, p.bytes);
+  std::uint8_t* const from = some_pinned(f, stream, p.bytes);
   auto** const ticket = f.ticket();
   const pinlane_status status =
       pinlane_device_buffer_upload_pinned(stream, from, to, p.to, p.bytes, ticket);
@@ -63,7 +67,7 @@ inline pinlane_status device_buffer_download_pinned(frame& f) {
   const argument stream = f.any(kind::stream), from = f.any(kind::gpu);
   const part p = f.some_part(f.w.size_of(kind::gpu, from));
   f.on_one_device(stream, from);
-  std::uint8_t* const to = some_pinned(f, p.bytes);
+  std::uint8_t* const to = some_pinned(f, stream, p.bytes);
   auto** const ticket = f.ticket();
   return pinlane_device_buffer_download_pinned(stream, from, p.to, to, p.bytes, ticket);
 }

@@ -134,11 +134,12 @@ pinlane_status allocate_raw(frame& f, Call call) {
   pinlane_pool* clone = nullptr;
   const bool cloned = pinlane_pool_clone(pool, &clone) == PINLANE_STATUS_OK;
   f.may_refuse |= !cloned;
+  const int device = f.w.device_of(kind::pool, pool);
   const pinlane_status status = call(cloned ? clone : pool, bytes, alignment, out);
   if (status == PINLANE_STATUS_OK) {
     require(reinterpret_cast<std::uintptr_t>(*out) % alignment == 0, "memory is misaligned");
     const std::lock_guard<std::mutex> guard(f.w.lock);
-    f.w.allocated.push_back({*out, clone, bytes});
+    f.w.allocated.push_back({*out, clone, bytes, device});
   } else if (cloned) {
     require_ok(pinlane_pool_free(clone), "a handle of a pool cannot be freed");
   }

@@ -67,8 +67,8 @@ struct object {
   std::shared_ptr<promise> told;
   /// Of a buffer: the tensor that it was made of.
   std::shared_ptr<own_tensor> made_of;
-  /// Of a device buffer: it is borrowed memory.
-  bool is_borrowed = false;
+  /// Of a device buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
+  bool is_borrowed = false, was_tensor = false;
 };
 
 /// Memory of `pinlane_pool_allocate`, with a handle of its pool.
@@ -76,6 +76,8 @@ struct raw_memory {
   void* address;
   pinlane_pool* pool;
   std::size_t bytes;
+  /// That of the pool.
+  int device;
 };
 
 /// The call that the thread makes, for messages.
@@ -243,13 +245,18 @@ public:
   /// that memory must wait for what uses the buffer. The memory of a batch is kept for ever if the
   /// stream of its pipeline is being captured.
   void before_free(kind which, void* handle) {
-    const auto is_lent = [&] {
+    bool is_lent = false, waits = false;
+    {
       const std::lock_guard<std::mutex> guard(lock);
       const object* const found = which == kind::gpu ? find(which, handle) : nullptr;
       may_keep = may_keep || (captured && found != nullptr && found->source != nullptr);
-      return found != nullptr && found->is_borrowed;
-    };
-    if (is_lent()) {
+      is_lent = found != nullptr && found->is_borrowed;
+      waits = found != nullptr && found->was_tensor;
+    }
+    if (waits && !threaded) {
+      release_streams();
+    }
+    if (is_lent) {
       const bool ordered =
           !threaded &&
           pinlane_device_buffer_acquire(static_cast<pinlane_device_buffer*>(handle), lender) == 0 &&
