@@ -46,6 +46,9 @@ struct own_tensor;
 /// A tensor that the program owns; see dlpack.hpp.
 struct tensor;
 
+/// From this number on, the program has no handle of a machine, only devices.
+constexpr int first_unknown_machine = 1000;
+
 /// A live handle.
 struct object {
   void* handle = nullptr;
@@ -167,7 +170,7 @@ public:
   pinlane_stream* lender = nullptr;
   void* lender_native = nullptr;
   /// The number of the next machine of which the program has no handle.
-  std::atomic<int> next_unknown_machine{1000};
+  std::atomic<int> next_unknown_machine{first_unknown_machine};
   /// All other machines.
   std::vector<pinlane_emulator*> machines;
   /// Streams that are held up.
