@@ -69,6 +69,12 @@ struct tensor {
   int device = -1;
   /// What the buffer was made of.
   std::shared_ptr<own_tensor> made_of;
+  /// When device memory is there on the consumer's stream.
+  pinlane_ticket* ready = nullptr;
+
+  tensor() = default;
+  tensor(const tensor&) = delete;
+  ~tensor() { static_cast<void>(pinlane_ticket_free(ready)); }
 
   [[nodiscard]] const dl_tensor& view() const {
     return versioned != nullptr ? versioned->tensor : legacy->tensor;
@@ -206,6 +212,9 @@ inline void exported(frame& f, kind which, argument buffer, const some_layout& l
                      DLManagedTensorVersioned* made) {
   object gone = f.w.remove(which, buffer);
   const auto result = std::make_shared<tensor>();
+  if (which == kind::gpu) {
+    static_cast<void>(pinlane_stream_record(layout.options->stream, &result->ready));
+  }
   result->versioned = made;
   result->has_gaps = layout.has_gaps;
   result->is_read_only = layout.is_read_only;
@@ -447,6 +456,7 @@ inline pinlane_status buffer_from_dlpack(frame& f) {
   })
                            : nullptr;
   object about;
+  about.was_tensor = true;
   if (taken != nullptr) {
     const bool is_locked = taken->view().place.type == dl_cuda_host;
     f.must_fail |= taken->is_read_only || taken->has_gaps;
@@ -489,6 +499,13 @@ inline pinlane_status device_buffer_from_dlpack(frame& f) {
   about.was_tensor = true;
   auto** const out = f.made<pinlane_device_buffer>(kind::gpu);
   if (taken != nullptr) {
+    // The stream must come behind the one that the tensor was made for.
+    if (taken->ready == nullptr || pinlane_stream_wait(stream, taken->ready) != 0) {
+      put_tensor(f, taken);
+      f.must_fail = false;
+      f.made_nothing();
+      return PINLANE_STATUS_OK;
+    }
     f.must_fail |= taken->is_read_only || taken->has_gaps || taken->device != number;
     about.bytes = taken->bytes;
     about.made_of = taken->made_of;

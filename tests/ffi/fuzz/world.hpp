@@ -70,7 +70,7 @@ struct object {
   std::shared_ptr<promise> told;
   /// Of a buffer: the tensor that it was made of.
   std::shared_ptr<own_tensor> made_of;
-  /// Of a device buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
+  /// Of a buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
   bool is_borrowed = false, was_tensor = false;
 };
 
@@ -245,14 +245,16 @@ public:
   }
 
   /// Called before a handle is freed. If it is a device buffer whose memory is lent, the owner of
-  /// that memory must wait for what uses the buffer. The memory of a batch is kept for ever if the
-  /// stream of its pipeline is being captured.
+  /// that memory must wait for what uses the buffer. The memory of a batch, or of a tensor of
+  /// pinlane's, is kept for ever if its stream is being captured.
   void before_free(kind which, void* handle) {
     bool is_lent = false, waits = false;
     {
       const std::lock_guard<std::mutex> guard(lock);
-      const object* const found = which == kind::gpu ? find(which, handle) : nullptr;
-      may_keep = may_keep || (captured && found != nullptr && found->source != nullptr);
+      const bool is_buffer = which == kind::gpu || which == kind::buffer;
+      const object* const found = is_buffer ? find(which, handle) : nullptr;
+      const bool of_others = found != nullptr && (found->source != nullptr || found->was_tensor);
+      may_keep = may_keep || (captured && of_others);
       is_lent = found != nullptr && found->is_borrowed;
       waits = found != nullptr && found->was_tensor;
     }
