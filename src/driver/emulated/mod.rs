@@ -56,6 +56,7 @@ mod kernels;
 mod loss;
 mod machine;
 mod operation;
+mod order;
 mod per_thread;
 mod rng;
 mod runtime;
@@ -63,10 +64,11 @@ mod schedule;
 mod slots;
 mod thread;
 
-pub use emulator::{Builder, Emulator};
+pub use emulator::{Builder, Emulator, HandOver};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{Execution, Usage};
+pub use order::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 
 #[cfg(test)]
 mod tests;
