@@ -251,7 +251,7 @@ impl Emulator {
     fn host_access(&self, ptr: *const u8, bytes: usize, access: RacingAccess) {
         let site = self.runtime.site();
         self.with(|machine| {
-            machine.order.set_site(site);
+            machine.order.begin_call(site);
             machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
             machine.report_races();
         });

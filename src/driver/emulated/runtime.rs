@@ -161,7 +161,7 @@ impl Runtime {
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
         let site = self.site();
         self.shared.with(|machine| {
-            machine.order.set_site(site);
+            machine.order.begin_call(site);
             work(machine)
         })
     }

@@ -81,6 +81,11 @@ impl Agents {
         }
     }
 
+    #[inline]
+    pub(super) fn are_apart(&self) -> bool {
+        self.apart
+    }
+
     pub(super) fn set_apart(&mut self, apart: bool) {
         self.apart = apart;
     }

@@ -123,9 +123,14 @@ impl Order {
         self.agents.set_apart(apart);
     }
 
-    /// The site of the call that is being made.
-    pub(super) fn set_site(&mut self, site: Option<Site>) {
+    /// A call is being made.
+    #[inline]
+    pub(super) fn begin_call(&mut self, site: Option<Site>) {
         self.sites.set(site);
+        if self.agents.are_apart() {
+            // From its first call on, a thread is told nothing by itself.
+            self.host();
+        }
     }
 
     pub(super) fn take_found(&mut self) -> Vec<Race> {
@@ -321,6 +326,9 @@ impl Order {
     #[cold]
     fn report(&mut self, second: Use, origin: Origin) {
         let mut conflicts = std::mem::take(&mut self.conflicts);
+        // What a use meets that is known late may have been enqueued behind it meanwhile.
+        let after = |first: &Use| self.agents.knowledge(first.at.agent).knows(second.at);
+        conflicts.retain(|conflict| !after(&conflict.first));
         if self.agents.bury() {
             let host = self.host();
             self.agents.learn_of(second.at.agent, host);
