@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 
 mod copies;
 mod loss;
+mod order;
 mod per_thread;
 mod rig;
 

@@ -55,7 +55,7 @@ fn losing_a_device_ends_every_wait_for_its_work() {
             assert!(left >= 3, "none of them ever runs");
         }
         let elsewhere = rig.stream(1);
-        rig.fill(elsewhere, b, 8).unwrap();
+        rig.fill(elsewhere, rig.memory(1), 8).unwrap();
         rig.synchronize(elsewhere).unwrap();
         seen.insert(released.is_ok());
     }
