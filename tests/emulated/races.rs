@@ -216,7 +216,11 @@ fn rule_12_an_event_and_a_wait_outlive_their_stream() {
             rig.driver.event_destroy(event).unwrap();
         }
         // Streams that come and go do not take the place of the one that is gone.
-        (0..100).for_each(|_| unsafe { rig.driver.stream_destroy(rig.stream(true)) }.unwrap());
+        for _ in 0..100 {
+            let short = rig.stream(true);
+            #[allow(clippy::undocumented_unsafe_blocks)]
+            unsafe { rig.driver.stream_destroy(short) }.unwrap();
+        }
         rig.fill(second, a, 2);
     });
 }
@@ -589,7 +593,7 @@ fn rule_22_host_memory_is_freed_when_the_host_knows_that_its_uses_are_complete()
         let race = only_race(&found);
         let call = if registered { "HostUnregister" } else { "HostFree" };
         assert_eq!(in_short(&race), format!("{call} on host after CopyH2D on stream B"));
-        let kind = if registered { MemoryKind::Registered } else { MemoryKind::PageLocked };
+        let kind = if registered { MemoryKind::HostRegistered } else { MemoryKind::PageLocked };
         assert_eq!((race.memory.kind, race.second.access), (kind, RacingAccess::Free));
     }
 }

@@ -129,7 +129,7 @@ unsafe impl Driver for Runtime {
             }
             machine.host.check_call(bytes)?;
             if machine.host.register(device, ptr, bytes) {
-                machine.order.allocated(MemoryKind::Registered, address(ptr), bytes);
+                machine.order.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
                 Ok(())
             } else {
                 Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)
@@ -153,7 +153,7 @@ unsafe impl Driver for Runtime {
                 return Err(CudaCode::INVALID_VALUE);
             }
             let ptr = machine.memory.reserve(stream.device, bytes)?;
-            machine.order.allocated(MemoryKind::Device(stream.device), ptr, bytes);
+            machine.order.allocated(MemoryKind::OnDevice(stream.device), ptr, bytes);
             machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
             Ok(ptr)
         })

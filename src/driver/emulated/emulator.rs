@@ -118,16 +118,16 @@ impl Builder {
     ///
     /// It is off unless said. Then work that any thread has waited for counts as known to all
     /// threads from then on: the machine cannot see locks and channels, and whoever has waited may
-    /// have said so. With it on, a thread learns of what others have waited for when it starts, when
-    /// they end, and by [`Emulator::hand_over`]. That finds a thread that uses results which
-    /// another waits for, without being told.
+    /// have said so. With it on, a thread learns of what others have waited for at its first call,
+    /// when they have ended, and by [`Emulator::hand_over`]. That finds a thread that uses what
+    /// another has waited for, without being told.
     pub fn threads_apart(mut self, apart: bool) -> Self {
         self.threads_apart = apart;
         self
     }
 
-    /// Whether findings of races name the lines of the program that made the calls; off unless said,
-    /// because it makes a call a thousand times slower. Needs debug information.
+    /// Whether findings of races name the lines of the program that made the calls. It is off unless
+    /// said, because it makes a call a thousand times slower. It needs debug information.
     pub fn sites(mut self, sites: bool) -> Self {
         self.sites = sites;
         self

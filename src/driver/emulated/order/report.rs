@@ -35,11 +35,11 @@ impl fmt::Display for RacingAccess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MemoryKind {
     /// Memory of this device.
-    Device(Ordinal),
+    OnDevice(Ordinal),
     /// A block of page-locked memory.
     PageLocked,
     /// Memory of the program's own that is registered.
-    Registered,
+    HostRegistered,
     /// Memory that is not page-locked. Nobody knows its allocations.
     Pageable,
 }
@@ -47,9 +47,9 @@ pub enum MemoryKind {
 impl fmt::Display for MemoryKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            MemoryKind::Device(device) => write!(f, "device {device}"),
+            MemoryKind::OnDevice(device) => write!(f, "device {device}"),
             MemoryKind::PageLocked => f.write_str("page-locked memory"),
-            MemoryKind::Registered => f.write_str("registered memory"),
+            MemoryKind::HostRegistered => f.write_str("registered memory"),
             MemoryKind::Pageable => f.write_str("pageable memory"),
         }
     }
