@@ -7,11 +7,11 @@
 
 use std::ptr::NonNull;
 
-use pinlane::CudaCode;
 use pinlane::driver::{BatchCopy, BatchKind, DevicePtr, Item, Mover, Poll, RawStream};
 use pinlane::emulated::{
     Builder, Emulator, FindingKind, MemoryKind, Race, RacingAccess, RacingUse,
 };
+use pinlane::{CudaCode, Device, PinnedPool};
 
 use crate::rig::{BYTES, Rig};
 
@@ -413,6 +413,32 @@ fn rule_16_a_query_that_says_not_ready_tells_nothing() {
         in_short(&only_race(&emulator)),
         "Fill(0x02) on stream C after Fill(0x01) on stream B"
     );
+}
+
+/// A buffer waits for the uses that it knows of. What goes around it, the machine knows.
+#[test]
+fn a_buffer_tells_what_the_host_reads_and_writes() {
+    for writes in [false, true] {
+        let name = if writes { "write" } else { "read" };
+        let expected = format!("host {name} on host after CopyD2H on stream ");
+        let (rig, emulator) = machine(Emulator::builder());
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let pool = PinnedPool::builder(&device).build().unwrap();
+        let mut buffer = pool.alloc_zeroed::<u8>(2 * BYTES).unwrap();
+        let (a, stream) = (rig.memory(), rig.stream(false));
+        let upper = NonNull::new(buffer.as_ptr().cast_mut().wrapping_add(BYTES)).unwrap();
+        rig.download(stream, upper, a);
+        buffer.slice(..BYTES).unwrap().read().unwrap();
+        assert_eq!(emulator.findings(), [], "other bytes");
+        if writes {
+            buffer.write().unwrap();
+        } else {
+            buffer.slice(BYTES..).unwrap().try_read().unwrap();
+        }
+        let race = in_short(&only_race(&emulator));
+        assert!(race.starts_with(&expected), "{race}");
+        rig.synchronize(stream);
+    }
 }
 
 /// What the host did before a call is ordered before the operation, and what it does next is not.

@@ -10,7 +10,7 @@ use super::host_memory::{Access, HostPtr, HostUse, Refusal, Removal};
 use super::host_thread;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Transfer};
-use super::order::MemoryKind;
+use super::order::{MemoryKind, RacingAccess};
 use super::runtime::{Runtime, refuse_in_host_function};
 use crate::driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
@@ -426,6 +426,18 @@ unsafe impl Driver for Runtime {
             machine.device(peer)?;
             if device == peer { Err(CudaCode::INVALID_DEVICE) } else { Ok(()) }
         })
+    }
+
+    fn sees_host_accesses(&self) -> bool {
+        true
+    }
+
+    fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
+        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        self.with(|machine| {
+            machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
+            machine.report_races();
+        });
     }
 
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {

@@ -8,7 +8,7 @@ use super::device_memory::MAX_DEVICES;
 use super::fault::Fault;
 use super::finding::Finding;
 use super::machine::{Execution, Machine, Usage};
-use super::order::{Knowledge, RacingAccess};
+use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
@@ -239,22 +239,13 @@ impl Emulator {
     /// machine cannot see that by itself. It looks for [races](super::FindingKind::Race), and does
     /// not touch the memory.
     pub fn host_reads(&self, ptr: *const u8, bytes: usize) {
-        self.host_access(ptr, bytes, RacingAccess::Read);
+        self.runtime.host_access(ptr, bytes, false);
     }
 
     /// Says that the calling thread, or the host function that it is in, writes to host memory now;
     /// otherwise as [`host_reads`](Self::host_reads).
     pub fn host_writes(&self, ptr: *const u8, bytes: usize) {
-        self.host_access(ptr, bytes, RacingAccess::Write);
-    }
-
-    fn host_access(&self, ptr: *const u8, bytes: usize, access: RacingAccess) {
-        let site = self.runtime.site();
-        self.with(|machine| {
-            machine.order.begin_call(site);
-            machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
-            machine.report_races();
-        });
+        self.runtime.host_access(ptr, bytes, true);
     }
 
     /// What the calling thread knows to be complete, to be told to another thread. For machines
