@@ -110,11 +110,15 @@ impl Agents {
         let agent = self.gone.remove(known.or(crowded)?);
         if known.is_none() {
             let told = self.knowledge(agent).clone();
-            for at in 0..self.threads.len() {
-                self.tell_host(self.threads[at].agent, &told);
-            }
+            self.tell_all_hosts(&told);
         }
         Some(agent)
+    }
+
+    fn tell_all_hosts(&mut self, told: &Knowledge) {
+        for at in 0..self.threads.len() {
+            self.tell_host(self.threads[at].agent, told);
+        }
     }
 
     pub(super) fn add_stream(&mut self, device: Ordinal, kind: Kind) -> Agent {
@@ -147,7 +151,8 @@ impl Agents {
             if ordered.gone.len() > FEW {
                 let mut gone = std::mem::take(&mut ordered.gone);
                 gone.retain(|told| !self.is_settled(told.at()));
-                gone.drain(..gone.len().saturating_sub(MOST_GONE));
+                let excess = gone.len().saturating_sub(MOST_GONE);
+                gone.drain(..excess).for_each(|told| self.tell_all_hosts(&told));
                 self.devices[device as usize].gone = gone;
             }
         }
@@ -280,9 +285,7 @@ impl Agents {
         self.threads.retain(|thread| !is_over(thread));
         for &agent in &ended {
             let told = self.knowledge(agent).clone();
-            for at in 0..self.threads.len() {
-                self.tell_host(self.threads[at].agent, &told);
-            }
+            self.tell_all_hosts(&told);
             self.gone.push(agent);
         }
         !ended.is_empty()
@@ -376,5 +379,18 @@ mod tests {
             agents.remove_stream(stream);
         }
         assert!(agents.members.len() < MOST_GONE + 10);
+    }
+
+    #[test]
+    fn the_legacy_stream_follows_however_many_blocking_streams_are_gone() {
+        let mut agents = Agents::new();
+        let legacy = agents.add_stream(0, Kind::Legacy);
+        let host = agents.host(7, Weak::new);
+        let streams = [(); 2 * MOST_GONE].map(|()| agents.add_stream(0, Kind::Blocking));
+        let last = streams.map(|stream| agents.enqueue(stream, host));
+        streams.iter().for_each(|&stream| agents.remove_stream(stream));
+        assert!(agents.devices[0].gone.len() <= MOST_GONE);
+        agents.enqueue(legacy, host);
+        assert!(last.iter().all(|&epoch| agents.knowledge(legacy).knows(epoch)));
     }
 }
