@@ -803,11 +803,19 @@ fn one_operation_is_reported_once_for_each_stream_that_it_races_with() {
     assert_eq!(emulator.findings().len(), 2);
 }
 
+/// Whether this program was compiled with the lines of its code.
+fn knows_its_lines() -> bool {
+    std::backtrace::Backtrace::force_capture().to_string().contains("races.rs:")
+}
+
 #[test]
 fn a_report_says_who_where_what_and_what_would_help() {
+    if !knows_its_lines() {
+        return;
+    }
     let (rig, emulator) = machine(Emulator::builder().sites(true));
     let line = line!();
-    let (a, b) = (rig.memory(), rig.memory());
+    let a = rig.memory();
     let [first, second, third] = [(); 3].map(|()| rig.stream(false));
     let never = rig.event();
     #[allow(clippy::undocumented_unsafe_blocks)]
@@ -818,7 +826,6 @@ fn a_report_says_who_where_what_and_what_would_help() {
         rig.driver.stream_wait_event(third, never).unwrap();
         rig.driver.fill(third, a + 16, 32, &[0xcc]).unwrap();
     }
-    let _ = b;
     let race = only_race(&emulator);
     let here = |site: &Option<pinlane::emulated::Site>| {
         let site = site.as_ref().expect("there is debug information");
@@ -832,16 +839,16 @@ fn a_report_says_who_where_what_and_what_would_help() {
     let header = "pinlane: RACE write after write, device 0, ";
     assert_eq!(lines[0], format!("{header}{:#018x}..+32", a + 16));
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
-    assert_eq!(words(lines[1]), format!("second: Fill(0xcc) {} stream E #1", at(10)));
-    assert_eq!(words(lines[2]), format!("first: Fill(0xaa) {} stream C #1", at(6)));
+    assert_eq!(words(lines[1]), format!("second: Fill(0xcc) {} stream D #1", at(10)));
+    assert_eq!(words(lines[2]), format!("first: Fill(0xaa) {} stream B #1", at(6)));
     assert!(lines[3].starts_with("  memory: 4096 bytes at 0xdea"), "{text}");
     assert!(lines[3].contains("generation 1, allocated at rig.rs:"), "{text}");
     let seen = lines[4];
-    assert!(seen.starts_with("  order seen: C#2 -> record e2 (rig.rs:"), "{text}");
-    assert!(seen.contains(&format!("-> wait by stream D ({})", at(8))), "{text}");
+    assert!(seen.starts_with("  order seen: B#2 -> record e2 (rig.rs:"), "{text}");
+    assert!(seen.contains(&format!("-> wait by stream C ({})", at(8))), "{text}");
     assert!(seen.ends_with(&format!("waits for e1 ({}), never recorded", at(9))), "{text}");
-    assert!(lines[5].starts_with("  missing:    C#1 -> E#1; "), "{text}");
-    let help = format!("recording e1 on stream D before {} would add it", at(9));
+    assert!(lines[5].starts_with("  missing:    B#1 -> D#1; "), "{text}");
+    let help = format!("recording e1 on stream C before {} would add it", at(9));
     assert!(lines[5].ends_with(&help), "{text}");
     let finding = emulator.findings().remove(0).to_string();
     assert!(finding.starts_with("Race: write after write, device 0, "), "{finding}");
