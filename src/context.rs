@@ -75,8 +75,8 @@ impl Context {
         self.process.is_current().then_some(&*self.driver)
     }
 
-    /// The host reads, or also writes, page-locked memory now, and takes it to be free for that. The
-    /// emulated device checks that it is.
+    /// The host reads, or also writes, page-locked memory now, and takes it to be free for that.
+    /// The emulated device checks that it is.
     #[inline]
     pub(crate) fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
         if self.tells_host_accesses && self.process.is_current() {

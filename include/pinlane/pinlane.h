@@ -210,8 +210,8 @@ extern "C" {
 #define PINLANE_EMULATOR_SITES 8
 
 /**
- * Each thread knows only of work that it has waited for itself, for the search for races. Otherwise
- * work that any thread has waited for counts as known to all threads from then on.
+ * Each thread knows only of work that it has waited for itself, for the search for races.
+ * Otherwise work that any thread has waited for counts as known to all threads from then on.
  */
 #define PINLANE_EMULATOR_THREADS_APART 16
 

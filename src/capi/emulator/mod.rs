@@ -44,8 +44,8 @@ pub const PINLANE_EMULATOR_NO_RACES: u32 = 4;
 /// Findings of races name the lines of the program that made the calls, as far as its debug
 /// information tells. It makes a call a thousand times slower.
 pub const PINLANE_EMULATOR_SITES: u32 = 8;
-/// Each thread knows only of work that it has waited for itself, for the search for races. Otherwise
-/// work that any thread has waited for counts as known to all threads from then on.
+/// Each thread knows only of work that it has waited for itself, for the search for races.
+/// Otherwise work that any thread has waited for counts as known to all threads from then on.
 pub const PINLANE_EMULATOR_THREADS_APART: u32 = 16;
 
 /// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.

@@ -126,8 +126,8 @@ impl Builder {
         self
     }
 
-    /// Whether findings of races name the lines of the program that made the calls. It is off unless
-    /// said, because it makes a call a thousand times slower. It needs debug information.
+    /// Whether findings of races name the lines of the program that made the calls. It is off
+    /// unless said, because it makes a call a thousand times slower. It needs debug information.
     pub fn sites(mut self, sites: bool) -> Self {
         self.sites = sites;
         self
