@@ -18,6 +18,8 @@ pub(crate) struct Context {
     ordinal: Ordinal,
     name: String,
     process: Process,
+    /// Whether the driver wants to be told what the host does to memory.
+    tells_host_accesses: bool,
     quarantined: AtomicUsize,
     live_streams: AtomicUsize,
     /// The devices that this one has met in a copy.
@@ -31,6 +33,7 @@ impl Context {
             Error::cuda(code, "cudaGetDeviceProperties", format!("device {ordinal}"))
         })?;
         Ok(Arc::new(Context {
+            tells_host_accesses: driver.sees_host_accesses(),
             driver,
             ordinal,
             name,
@@ -70,6 +73,15 @@ impl Context {
     /// [`on_ordinary_thread`](crate::process::on_ordinary_thread).
     pub(crate) fn releaser(&self) -> Option<&dyn Driver> {
         self.process.is_current().then_some(&*self.driver)
+    }
+
+    /// The host reads, or also writes, page-locked memory now, and takes it to be free for that.
+    /// The emulated device checks that it is.
+    #[inline]
+    pub(crate) fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
+        if self.tells_host_accesses && self.process.is_current() {
+            self.driver.host_access(ptr, bytes, writes);
+        }
     }
 
     /// The mark of the process that opened the device.

@@ -339,4 +339,14 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
     /// [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between the
     /// two work without it, too, by a detour. `cudaMemPoolSetAccess`
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()>;
+
+    /// Whether [`host_access`](Driver::host_access) does anything.
+    fn sees_host_accesses(&self) -> bool {
+        false
+    }
+
+    /// Tells the driver that the calling thread reads, or also writes, page-locked memory now: it
+    /// takes all work on these bytes that conflicts to be complete. This is no CUDA call. A driver
+    /// that looks for races compares it with what it was asked to do.
+    fn host_access(&self, _ptr: *const u8, _bytes: usize, _writes: bool) {}
 }

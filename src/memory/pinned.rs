@@ -72,7 +72,16 @@ impl PinnedRegion {
         access: Access,
     ) -> Result<()> {
         self.context().check_process(operation)?;
-        self.block.hazards().wait(&range, access)
+        self.block.hazards().wait(&range, access)?;
+        self.is_accessed(range, access);
+        Ok(())
+    }
+
+    /// The host accesses the bytes now.
+    #[inline]
+    pub(crate) fn is_accessed(&self, range: Range<usize>, access: Access) {
+        let start = self.ptr().as_ptr().wrapping_add(range.start);
+        self.context().host_access(start, range.len(), access == Access::Write);
     }
 
     fn try_settle(
@@ -83,7 +92,10 @@ impl PinnedRegion {
     ) -> Result<()> {
         self.context().check_process(operation)?;
         match self.block.hazards().poll(&range, access)? {
-            Poll::Done => Ok(()),
+            Poll::Done => {
+                self.is_accessed(range, access);
+                Ok(())
+            }
             Poll::NotReady => Err(Error::new(
                 ErrorKind::NotReady,
                 operation,
@@ -130,6 +142,11 @@ impl<T: Pod> PinnedBuf<T> {
     #[inline]
     pub(crate) fn new(region: PinnedRegion, len: usize) -> Self {
         PinnedBuf { region, len, element: PhantomData }
+    }
+
+    /// The host accesses all elements now, by their address.
+    pub(crate) fn is_accessed(&self, access: Access) {
+        self.region.is_accessed(0..self.len * size_of::<T>(), access);
     }
 
     /// The number of elements.

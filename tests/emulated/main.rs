@@ -14,6 +14,7 @@ mod common;
 mod copies;
 mod device;
 mod kernels;
+mod races;
 mod rig;
 
 use pinlane::driver::{HostFlags, Item, Mover, Poll, RawStream, reference};

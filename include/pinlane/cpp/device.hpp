@@ -40,6 +40,12 @@ struct emulator_options {
   bool batches = true;
   /// Whether kernels can use page-locked memory at the addresses that the host uses.
   bool host_addresses = true;
+  /// Whether the machine looks for races: operations on the same bytes that nothing orders.
+  bool races = true;
+  /// Whether findings of races name the program's lines; it makes calls a thousand times slower.
+  bool sites = false;
+  /// Whether each thread knows only of work that it has waited for itself, in that search.
+  bool threads_apart = false;
   /// The most that one CUDA call page-locks; 0: no limit.
   std::size_t page_lock_limit_bytes = 0;
 };
@@ -78,7 +84,10 @@ public:
     raw.memory_bytes = options.memory_bytes;
     raw.execution = static_cast<std::int32_t>(options.mode);
     raw.flags = (options.batches ? 0u : PINLANE_EMULATOR_NO_BATCHES) |
-                (options.host_addresses ? 0u : PINLANE_EMULATOR_NO_HOST_ADDRESSES);
+                (options.host_addresses ? 0u : PINLANE_EMULATOR_NO_HOST_ADDRESSES) |
+                (options.races ? 0u : PINLANE_EMULATOR_NO_RACES) |
+                (options.sites ? PINLANE_EMULATOR_SITES : 0u) |
+                (options.threads_apart ? PINLANE_EMULATOR_THREADS_APART : 0u);
     raw.page_lock_limit_bytes = options.page_lock_limit_bytes;
     // Allocate before there are handles: nothing may throw while they have no owner.
     std::vector<pinlane_device*> handles(count > 0 ? static_cast<std::size_t>(count) : 1);

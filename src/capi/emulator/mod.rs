@@ -38,6 +38,15 @@ pub const PINLANE_EXECUTION_LAZY: i32 = 1;
 pub const PINLANE_EMULATOR_NO_BATCHES: u32 = 1;
 /// Emulated kernels cannot use page-locked memory at the addresses that the host uses.
 pub const PINLANE_EMULATOR_NO_HOST_ADDRESSES: u32 = 2;
+/// The machine does not look for races: two operations that use the same bytes, one of them to
+/// write, and that nothing orders. It looks for them otherwise, and reports them as findings.
+pub const PINLANE_EMULATOR_NO_RACES: u32 = 4;
+/// Findings of races name the lines of the program that made the calls, as far as its debug
+/// information tells. It makes a call a thousand times slower.
+pub const PINLANE_EMULATOR_SITES: u32 = 8;
+/// Each thread knows only of work that it has waited for itself, for the search for races.
+/// Otherwise work that any thread has waited for counts as known to all threads from then on.
+pub const PINLANE_EMULATOR_THREADS_APART: u32 = 16;
 
 /// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
 #[repr(C)]
@@ -96,7 +105,12 @@ fn not_emulated() -> Error {
 #[cfg(feature = "emulated")]
 impl pinlane_emulator_options {
     fn builder(&self) -> Result<Builder> {
-        check_flags(self.flags, PINLANE_EMULATOR_NO_BATCHES | PINLANE_EMULATOR_NO_HOST_ADDRESSES)?;
+        const KNOWN: u32 = PINLANE_EMULATOR_NO_BATCHES
+            | PINLANE_EMULATOR_NO_HOST_ADDRESSES
+            | PINLANE_EMULATOR_NO_RACES
+            | PINLANE_EMULATOR_SITES
+            | PINLANE_EMULATOR_THREADS_APART;
+        check_flags(self.flags, KNOWN)?;
         let has = |flag| self.flags & flag != 0;
         let execution = match self.execution {
             PINLANE_EXECUTION_EAGER => Execution::Eager,
@@ -108,7 +122,10 @@ impl pinlane_emulator_options {
             .memory_bytes(self.memory_bytes)
             .execution(execution)
             .batches(!has(PINLANE_EMULATOR_NO_BATCHES))
-            .host_addresses(!has(PINLANE_EMULATOR_NO_HOST_ADDRESSES));
+            .host_addresses(!has(PINLANE_EMULATOR_NO_HOST_ADDRESSES))
+            .races(!has(PINLANE_EMULATOR_NO_RACES))
+            .sites(has(PINLANE_EMULATOR_SITES))
+            .threads_apart(has(PINLANE_EMULATOR_THREADS_APART));
         Ok(match self.page_lock_limit_bytes {
             0 => builder,
             bytes => builder.page_lock_limit(bytes, CudaCode::MEMORY_ALLOCATION),

@@ -97,7 +97,8 @@ pub unsafe extern "C" fn pinlane_emulator_finding_count(
 }
 
 /// Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
-/// `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. At most `capacity`
+/// `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. For a `Race` there are
+/// more lines: both operations, the memory, and what would have ordered them. At most `capacity`
 /// bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
 /// NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
 /// 0.

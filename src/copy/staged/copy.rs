@@ -28,6 +28,7 @@ use crate::copy::job::Job;
 use crate::copy::route::Route;
 use crate::driver::Item;
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::hazard::Access;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 
@@ -140,6 +141,7 @@ impl Engine {
 impl<'e> Transit<'e, '_> {
     /// Lays out the next portion, of at most `piece` bytes of the slot.
     fn lay_out(&self, progress: &mut Progress<'e>, taken: &Taken<'e>, piece: usize) {
+        taken.slot().host().is_accessed(Access::Write);
         let items = self.route == Route::Kernel;
         let unit = self.engine.options.unit(piece, self.threads);
         // One warp moves an item.
@@ -267,6 +269,7 @@ impl<'e> Work<'e> for Transit<'e, '_> {
                 Some((taken, ticket)) => {
                     drop(progress);
                     ticket.wait()?;
+                    taken.slot().host().is_accessed(Access::Read);
                     Some(taken)
                 }
                 None => None,

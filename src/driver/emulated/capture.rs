@@ -104,6 +104,7 @@ impl Machine {
         {
             event.captured = Some(capture);
             event.snapshot = None;
+            event.order.knowledge = None;
         }
         Ok(true)
     }

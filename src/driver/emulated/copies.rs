@@ -125,14 +125,15 @@ impl Runtime {
             let transfer = if way == Way::Stage {
                 // SAFETY: valid as the caller says, who does not write to it during the call.
                 let taken = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
-                Transfer::In { dst: device, src: Source::Taken(taken.into()) }
+                let src = Source::Taken { bytes: taken.into(), from: host.ptr.address() };
+                Transfer::In { dst: device, src }
             } else {
                 transfer(host, device)
             };
             machine.submit(key, Vec::new(), Action::Copy(call, transfer))?;
             Ok((way == Way::Block).then(|| machine.tail(key)))
         })?;
-        target.map_or(Ok(()), |target| self.shared.wait(stream.device, target))
+        target.map_or(Ok(()), |target| self.shared.wait(stream.device, target, None))
     }
 }
 

@@ -30,6 +30,11 @@ pub(super) const MAX_DEVICES: usize = 256;
 /// As `cudaMalloc` documents.
 const ALIGNMENT: u64 = 256;
 
+/// Whether an address can only be one of device memory.
+pub(super) fn is_device_address(address: u64) -> bool {
+    address >> 52 == TAG >> 52
+}
+
 /// The memory of all devices.
 #[derive(Debug)]
 pub(super) struct DeviceMemory {

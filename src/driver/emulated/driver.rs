@@ -10,6 +10,7 @@ use super::host_memory::{Access, HostPtr, HostUse, Refusal, Removal};
 use super::host_thread;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Transfer};
+use super::order::{MemoryKind, RacingAccess};
 use super::runtime::{Runtime, refuse_in_host_function};
 use crate::driver::{
     Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
@@ -25,11 +26,19 @@ fn removed(
     outcome: Result<Removal, Refusal>,
 ) -> DriverResult<()> {
     match outcome {
-        Ok(Removal::Clean) => Ok(()),
-        Ok(Removal::InFlight(operations)) => {
-            let message =
-                format!("{call:?} of {ptr:p}, which {operations} pending operations name");
-            machine.findings.report(FindingKind::FreedInFlight, message);
+        Ok(removal) => {
+            let races = machine.order.host_freed(call, address(ptr));
+            if let Removal::InFlight(operations) = removal
+                && races.is_empty()
+            {
+                let message =
+                    format!("{call:?} of {ptr:p}, which {operations} pending operations name");
+                machine.findings.report(FindingKind::FreedInFlight, message);
+            }
+            // One finding, though several operations may still use it.
+            if let Some(race) = races.into_iter().next_back() {
+                machine.findings.report_race(FindingKind::FreedInFlight, race);
+            }
             Ok(())
         }
         // An answer that programs ask for: is it registered?
@@ -41,6 +50,10 @@ fn removed(
             Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
         }
     }
+}
+
+fn address(ptr: NonNull<u8>) -> u64 {
+    ptr.as_ptr().addr() as u64
 }
 
 // SAFETY: operations run in stream order under one lock and touch the ranges in their arguments
@@ -87,12 +100,14 @@ unsafe impl Driver for Runtime {
                 return Err(CudaCode::INVALID_VALUE);
             }
             machine.host.check_call(bytes)?;
-            machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)
+            let ptr = machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+            machine.order.allocated(MemoryKind::PageLocked, address(ptr), bytes);
+            Ok(ptr)
         })
     }
 
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        self.shared.with(|machine| {
+        self.with(|machine| {
             refuse_in_host_function(machine, Call::HostFree)?;
             machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0))?;
             // SAFETY: the caller promises that no reference into the block is used afterwards.
@@ -114,6 +129,7 @@ unsafe impl Driver for Runtime {
             }
             machine.host.check_call(bytes)?;
             if machine.host.register(device, ptr, bytes) {
+                machine.order.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
                 Ok(())
             } else {
                 Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)
@@ -122,7 +138,7 @@ unsafe impl Driver for Runtime {
     }
 
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
-        self.shared.with(|machine| {
+        self.with(|machine| {
             refuse_in_host_function(machine, Call::HostUnregister)?;
             machine.enter(Call::HostUnregister, machine.host.device_of(ptr).unwrap_or(0))?;
             let outcome = machine.host.unregister(ptr);
@@ -137,6 +153,7 @@ unsafe impl Driver for Runtime {
                 return Err(CudaCode::INVALID_VALUE);
             }
             let ptr = machine.memory.reserve(stream.device, bytes)?;
+            machine.order.allocated(MemoryKind::OnDevice(stream.device), ptr, bytes);
             machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
             Ok(ptr)
         })
@@ -242,9 +259,13 @@ unsafe impl Driver for Runtime {
             }
             let mut waits = Vec::new();
             others.clone().for_each(|device| machine.device_waits(device, &mut waits));
+            let agent = machine.streams.get(key).expect("just resolved").agent;
+            others.clone().for_each(|device| machine.order.follows_device(agent, device));
             machine.submit(key, waits, action)?;
             for device in others {
                 let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
+                let follower = machine.streams.get(legacy).expect("lives for ever").agent;
+                machine.order.follows(follower, agent);
                 machine.submit(legacy, vec![tail], Action::Join)?;
             }
             Ok(())
@@ -272,7 +293,9 @@ unsafe impl Driver for Runtime {
             machine.refuse_capturing(key)?;
             let found = machine.streams.get(key).expect("just resolved");
             let mut patience = found.patience;
-            let answer = machine.poll(machine.tail(key), &mut patience);
+            let (tail, knowledge) = (machine.tail(key), machine.knowledge(key));
+            let answer = machine.poll(tail, &mut patience);
+            machine.learn_from(answer, knowledge);
             if let Some(stream) = machine.streams.get_mut(key) {
                 stream.patience = patience;
             }
@@ -283,9 +306,9 @@ unsafe impl Driver for Runtime {
     unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
         let target = self.on_stream(Call::StreamSynchronize, stream, |machine, key| {
             machine.refuse_capturing(key)?;
-            Ok(machine.tail(key))
+            Ok((machine.tail(key), machine.knowledge(key)))
         })?;
-        self.shared.wait(stream.device, target)
+        self.shared.wait(stream.device, target.0, target.1)
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
@@ -294,7 +317,10 @@ unsafe impl Driver for Runtime {
             if machine.capture_wait(key, event)? {
                 return Ok(());
             }
-            let snapshot = machine.events.get(event).expect("just resolved").snapshot;
+            let event = machine.events.get(event).expect("just resolved");
+            let agent = machine.streams.get(key).expect("just resolved").agent;
+            machine.order.waits(agent, &event.order);
+            let snapshot = event.snapshot;
             snapshot.map_or(Ok(()), |snapshot| machine.submit(key, vec![snapshot], Action::Join))
         })
     }
@@ -329,17 +355,25 @@ unsafe impl Driver for Runtime {
     unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll> {
         self.on_event(Call::EventQuery, event, |machine, key| {
             let Some(target) = machine.event_target(key)? else { return Ok(Poll::Done) };
-            let mut patience = machine.events.get(key).expect("just resolved").patience;
+            let event = machine.events.get(key).expect("just resolved");
+            let (mut patience, knowledge) = (event.patience, event.order.knowledge.clone());
             let answer = machine.poll(target, &mut patience);
+            machine.learn_from(answer, knowledge);
             machine.events.get_mut(key).expect("just resolved").patience = patience;
             answer
         })
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
-        let target =
-            self.on_event(Call::EventSynchronize, event, |machine, key| machine.event_target(key))?;
-        target.map_or(Ok(()), |target| self.shared.wait(event.device, target))
+        let (target, knowledge) =
+            self.on_event(Call::EventSynchronize, event, |machine, key| {
+                let target = machine.event_target(key)?;
+                Ok((
+                    target,
+                    machine.events.get(key).expect("just resolved").order.knowledge.clone(),
+                ))
+            })?;
+        target.map_or(Ok(()), |target| self.shared.wait(event.device, target, knowledge))
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
@@ -357,6 +391,11 @@ unsafe impl Driver for Runtime {
                     Some(stamp) if machine.is_complete(target) => stamp,
                     _ => return Err(CudaCode::NOT_READY),
                 };
+            }
+            for key in [first, second] {
+                let event = machine.events.get(key).expect("just resolved");
+                let knowledge = event.order.knowledge.clone();
+                machine.learn_from(Ok(Poll::Done), knowledge);
             }
             Ok((stamps[1] as f64 - stamps[0] as f64) as f32 / 1e6)
         })
@@ -387,6 +426,18 @@ unsafe impl Driver for Runtime {
             machine.device(peer)?;
             if device == peer { Err(CudaCode::INVALID_DEVICE) } else { Ok(()) }
         })
+    }
+
+    fn sees_host_accesses(&self) -> bool {
+        true
+    }
+
+    fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
+        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        self.with(|machine| {
+            machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
+            machine.report_races();
+        });
     }
 
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {

@@ -8,6 +8,7 @@ use super::device_memory::MAX_DEVICES;
 use super::fault::Fault;
 use super::finding::Finding;
 use super::machine::{Execution, Machine, Usage};
+use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
@@ -20,6 +21,10 @@ pub struct Emulator {
     seed: u64,
 }
 
+/// What a thread knew to be complete when it called [`Emulator::hand_over`].
+#[derive(Clone, Debug)]
+pub struct HandOver(Knowledge);
+
 /// How an [`Emulator`] is to be.
 #[derive(Clone, Debug)]
 #[must_use = "nothing is built before `build`"]
@@ -31,6 +36,9 @@ pub struct Builder {
     batches: bool,
     host_addresses: bool,
     page_lock_limit: Option<(usize, CudaCode)>,
+    races: bool,
+    threads_apart: bool,
+    sites: bool,
     faults: Vec<Fault>,
 }
 
@@ -44,6 +52,9 @@ impl Default for Builder {
             batches: true,
             host_addresses: true,
             page_lock_limit: None,
+            races: true,
+            threads_apart: false,
+            sites: false,
             faults: Vec::new(),
         }
     }
@@ -97,6 +108,31 @@ impl Builder {
         self
     }
 
+    /// Whether the machine looks for [races](super::FindingKind::Race); it does unless said.
+    pub fn races(mut self, races: bool) -> Self {
+        self.races = races;
+        self
+    }
+
+    /// Whether a thread knows only of work that it has waited for itself, for the search for races.
+    ///
+    /// It is off unless said. Then work that any thread has waited for counts as known to all
+    /// threads from then on: the machine cannot see locks and channels, and whoever has waited may
+    /// have said so. With it on, a thread learns of what others have waited for at its first call,
+    /// when they have ended, and by [`Emulator::hand_over`]. That finds a thread that uses what
+    /// another has waited for, without being told.
+    pub fn threads_apart(mut self, apart: bool) -> Self {
+        self.threads_apart = apart;
+        self
+    }
+
+    /// Whether findings of races name the lines of the program that made the calls. It is off
+    /// unless said, because it makes a call a thousand times slower. It needs debug information.
+    pub fn sites(mut self, sites: bool) -> Self {
+        self.sites = sites;
+        self
+    }
+
     /// Adds a fault, as [`Emulator::inject`] does.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
@@ -110,9 +146,13 @@ impl Builder {
         machine.batches = self.batches;
         machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
+        machine.order.configure(self.races, self.threads_apart);
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
         Emulator {
-            runtime: Arc::new(Runtime { shared: Arc::new(Shared::new(machine)) }),
+            runtime: Arc::new(Runtime {
+                shared: Arc::new(Shared::new(machine)),
+                sites: self.sites,
+            }),
             execution: self.execution,
             seed: self.seed,
         }
@@ -193,6 +233,31 @@ impl Emulator {
     #[must_use]
     pub fn findings(&self) -> Vec<Finding> {
         self.with(|machine| machine.findings.list())
+    }
+
+    /// Says that the calling thread, or the host function that it is in, reads host memory now. The
+    /// machine cannot see that by itself. It looks for [races](super::FindingKind::Race), and does
+    /// not touch the memory.
+    pub fn host_reads(&self, ptr: *const u8, bytes: usize) {
+        self.runtime.host_access(ptr, bytes, false);
+    }
+
+    /// Says that the calling thread, or the host function that it is in, writes to host memory now;
+    /// otherwise as [`host_reads`](Self::host_reads).
+    pub fn host_writes(&self, ptr: *const u8, bytes: usize) {
+        self.runtime.host_access(ptr, bytes, true);
+    }
+
+    /// What the calling thread knows to be complete, to be told to another thread. For machines
+    /// whose [threads are apart](Builder::threads_apart); beside others it says nothing new.
+    #[must_use]
+    pub fn hand_over(&self) -> HandOver {
+        HandOver(self.with(|machine| machine.order.hand_over()))
+    }
+
+    /// Tells the calling thread what another knew.
+    pub fn take_over(&self, told: &HandOver) {
+        self.with(|machine| machine.order.take_over(&told.0));
     }
 
     /// What is allocated and pending now.

@@ -6,6 +6,7 @@ use super::finding::FindingKind;
 use super::host_memory::{Access, HostMemory, HostUse};
 use super::machine::{EVENT_TAG, Event, Execution, Machine, STREAM_TAG, Stream};
 use super::operation::{Action, Operation, Position};
+use super::order::{Agent, Kind};
 use super::rng;
 use super::slots::Key;
 use crate::driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
@@ -29,7 +30,9 @@ impl Machine {
     }
 
     pub(super) fn stream_create(&mut self, device: Ordinal, blocking: bool) -> RawStream {
-        let key = self.streams.insert(Stream::new(device, blocking));
+        let kind = if blocking { Kind::Blocking } else { Kind::NonBlocking };
+        let agent = self.order.stream_created(device, kind);
+        let key = self.streams.insert(Stream::new(device, blocking, agent));
         RawStream { device, handle: key.to_handle(STREAM_TAG) }
     }
 
@@ -70,7 +73,8 @@ impl Machine {
             let orphans = per_thread.take_orphans(busy);
             orphans.into_iter().for_each(|stream| self.stream_destroy(stream));
         }
-        let stream = self.streams.insert(Stream::new(device, true));
+        let agent = self.order.stream_created(device, Kind::PerThread);
+        let stream = self.streams.insert(Stream::new(device, true, agent));
         self.devices[device as usize].per_thread.insert(stream);
         stream
     }
@@ -82,6 +86,7 @@ impl Machine {
         }
         if let Some(stream) = self.streams.get_mut(key) {
             stream.destroyed = true;
+            self.order.stream_removed(stream.agent);
             if stream.queue.is_empty() {
                 self.streams.remove(key);
             }
@@ -89,8 +94,10 @@ impl Machine {
     }
 
     pub(super) fn event_create(&mut self, device: Ordinal, timing: bool) -> RawEvent {
+        let order = self.order.event_created();
         let key = self.events.insert(Event {
             device,
+            order,
             timing,
             snapshot: None,
             stamp: None,
@@ -128,20 +135,24 @@ impl Machine {
         let id = self.next_operation();
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
+        let (agent, knowledge) = (stream.agent, self.order.enqueued(stream.agent, &action));
         let idle = stream.queue.is_empty() && !stream.stalled && waits.is_empty();
         let position = Position { stream: key, count: stream.enqueued };
         if let Action::Mark { event } = action {
-            self.snapshot(event, position);
+            self.snapshot(event, position, agent);
+        }
+        if self.order.has_found() {
+            self.report_races();
         }
         if idle && self.execution == Execution::Eager && !matches!(action, Action::HostFunction(_))
         {
             // Nobody can wait for this position yet, so that no other stream becomes ready by it.
-            if self.execute(key, action) {
+            if self.execute(key, action, knowledge) {
                 self.streams.get_mut(key).expect("still there").completed += 1;
             }
             return Ok(());
         }
-        self.push(key, Operation { id, waits, action });
+        self.push(key, Operation { id, waits, action, knowledge });
         Ok(())
     }
 
@@ -230,8 +241,9 @@ impl Machine {
         }
     }
 
-    fn snapshot(&mut self, event: Key, position: Position) {
+    fn snapshot(&mut self, event: Key, position: Position, agent: Agent) {
         if let Some(event) = self.events.get_mut(event) {
+            self.order.recorded(agent, &mut event.order);
             event.snapshot = Some(position);
             event.stamp = None;
             event.captured = None;

@@ -8,6 +8,7 @@ use super::finding::FindingKind;
 use super::host_memory::{HostMemory, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
+use super::order::Knowledge;
 use super::rng;
 use super::slots::Key;
 use crate::driver::{Call, Item, Ordinal, reference};
@@ -29,8 +30,14 @@ impl Machine {
         false
     }
 
-    /// Runs an operation. False if it lost the device.
-    pub(super) fn execute(&mut self, key: Key, action: Action) -> bool {
+    /// Runs an operation. False if it lost the device. `knowledge` is what the race checker kept of
+    /// the call.
+    pub(super) fn execute(
+        &mut self,
+        key: Key,
+        action: Action,
+        knowledge: Option<Knowledge>,
+    ) -> bool {
         let device = self.streams.get(key).expect("runs an operation").device;
         if let Action::Checksum { out: words, .. } | Action::Move { items: words, .. } = action
             && words % 8 != 0
@@ -40,7 +47,7 @@ impl Machine {
             self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);
             return false;
         }
-        match self.apply(key, device, &action) {
+        match self.apply(key, device, &action, knowledge.as_ref()) {
             Ok(()) => true,
             Err(violation) => {
                 let code = CudaCode::ILLEGAL_ADDRESS;
@@ -58,7 +65,13 @@ impl Machine {
         self.lose(device, code);
     }
 
-    fn apply(&mut self, key: Key, device: Ordinal, action: &Action) -> Result<(), Violation> {
+    fn apply(
+        &mut self,
+        key: Key,
+        device: Ordinal,
+        action: &Action,
+        knowledge: Option<&Knowledge>,
+    ) -> Result<(), Violation> {
         match *action {
             Action::Copy(call, ref transfer) => self.transfer(key, call, transfer)?,
             Action::Batch(ref transfers) => {
@@ -83,9 +96,13 @@ impl Machine {
                 };
                 self.memory.write(out, 8)?.copy_from_slice(&sum.to_le_bytes());
             }
-            Action::Move { mover, items, count, ref uses } => {
+            Action::Move { mover, items, count, ref uses, .. } => {
                 uses.iter().for_each(|host| self.check_source(key, Call::MoveItems, host));
                 let items = self.items(device, items, count, uses)?;
+                if let Some(knowledge) = knowledge {
+                    self.order.moved(knowledge, &items);
+                    self.report_races();
+                }
                 reference::move_items(&items, |dst, src, bytes| {
                     self.move_item(device, mover, Item { src, dst, bytes }, uses)
                 })?;
@@ -123,7 +140,7 @@ impl Machine {
                 target.copy_from_slice(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
                 self.check_source(key, call, host);
             }
-            Transfer::In { dst, src: Source::Taken(ref bytes) } => {
+            Transfer::In { dst, src: Source::Taken { ref bytes, .. } } => {
                 self.memory.write(dst, bytes.len())?.copy_from_slice(bytes);
             }
             Transfer::Out { ref dst, src } => {

@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use super::order::Race;
+
 /// What kind of misuse a [`Finding`] reports.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,7 +18,8 @@ pub enum FindingKind {
     /// A copy named host memory outside any one page-locked block; or, where that is allowed,
     /// memory that is page-locked in part.
     NotPageLocked,
-    /// Page-locked memory was freed or unregistered while a pending operation names it.
+    /// Page-locked memory was freed or unregistered while an operation names it that is pending, or
+    /// of which the caller does not know that it is complete.
     FreedInFlight,
     /// The host wrote to what a copy or kernel was to read before it had done so.
     SourceChanged,
@@ -31,6 +34,10 @@ pub enum FindingKind {
     CallInHostFunction,
     /// Memory was allocated or freed, or pageable memory copied, on a capturing stream.
     Capture,
+    /// Two operations use the same bytes, at least one of them writes, and nothing orders them.
+    /// [`Finding::race`] names both. It is found in any mode and with any seed, though the run
+    /// itself may have gone well.
+    Race,
 }
 
 /// One observed misuse.
@@ -42,11 +49,24 @@ pub struct Finding {
     pub message: String,
     /// The seed of the emulator that saw it.
     pub seed: u64,
+    race: Option<Box<Race>>,
+}
+
+impl Finding {
+    /// The two operations that nothing orders: for [`FindingKind::Race`], and for
+    /// [`FindingKind::FreedInFlight`] where the memory was in use by a known operation.
+    #[must_use]
+    pub fn race(&self) -> Option<&Race> {
+        self.race.as_deref()
+    }
 }
 
 impl fmt::Display for Finding {
+    /// The kind, what happened, and the seed; more lines about a race.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:?}: {} (seed {})", self.kind, self.message, self.seed)
+        let (first, rest) =
+            self.message.split_at(self.message.find('\n').unwrap_or(self.message.len()));
+        write!(f, "{:?}: {first} (seed {}){rest}", self.kind, self.seed)
     }
 }
 
@@ -66,8 +86,17 @@ impl Findings {
 
     #[cold]
     pub(super) fn report(&mut self, kind: FindingKind, message: impl Into<String>) {
+        self.push(kind, message.into(), None);
+    }
+
+    #[cold]
+    pub(super) fn report_race(&mut self, kind: FindingKind, race: Race) {
+        self.push(kind, race.text(), Some(Box::new(race)));
+    }
+
+    fn push(&mut self, kind: FindingKind, message: String, race: Option<Box<Race>>) {
         if self.list.len() < Self::KEPT {
-            self.list.push(Finding { kind, message: message.into(), seed: self.seed });
+            self.list.push(Finding { kind, message, seed: self.seed, race });
         }
     }
 

@@ -50,7 +50,9 @@ impl Machine {
     pub(super) fn next_host_call(&mut self) -> Option<(Key, HostCall)> {
         loop {
             while let Some((key, call)) = self.host_ready.pop_front() {
-                if self.streams.get(key).is_some_and(|stream| stream.dispatched) {
+                if let Some(stream) = self.streams.get_mut(key).filter(|s| s.dispatched) {
+                    let knowledge = stream.queue.front_mut().and_then(|o| o.knowledge.take());
+                    self.order.function_begins(knowledge);
                     return Some((key, call));
                 }
                 // The device was lost meanwhile.

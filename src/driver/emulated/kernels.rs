@@ -48,8 +48,8 @@ unsafe impl Kernels for Runtime {
             }
             // SAFETY: items in host memory are complete, and left alone until the kernel is
             // retired.
-            let uses = unsafe { machine.uses_of_move(mover, items, count) };
-            machine.submit(key, Vec::new(), Action::Move { mover, items, count, uses })
+            let (uses, known) = unsafe { machine.uses_of_move(mover, items, count) };
+            machine.submit(key, Vec::new(), Action::Move { mover, items, count, uses, known })
         })
     }
 
@@ -60,17 +60,24 @@ unsafe impl Kernels for Runtime {
 
 impl Machine {
     /// The host memory that a move uses, as far as that is known before it runs: its items, if they
-    /// are in page-locked memory, and what those name. What is in none is found when it runs.
+    /// are in page-locked memory, and what those name; and the items. What is in none is found when
+    /// it runs.
     ///
     /// # Safety
     ///
     /// * If the items are in page-locked memory, nobody writes to them meanwhile.
-    unsafe fn uses_of_move(&self, mover: Mover, items: u64, count: usize) -> Box<[HostUse]> {
+    unsafe fn uses_of_move(
+        &self,
+        mover: Mover,
+        items: u64,
+        count: usize,
+    ) -> (Box<[HostUse]>, Box<[Item]>) {
         let bytes = count.saturating_mul(ITEM_BYTES);
-        let Some(list) = self.host.locate(items, bytes) else { return Box::default() };
+        let Some(list) = self.host.locate(items, bytes) else { return Default::default() };
         let mut uses = vec![HostUse::new(list, bytes, Access::Read)];
         // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
-        for item in items_in(unsafe { HostMemory::bytes(list, bytes) }) {
+        let items = items_in(unsafe { HostMemory::bytes(list, bytes) });
+        for item in &items {
             let (at, access) = match mover {
                 Mover::Up => (item.src, Access::Read),
                 Mover::Down => (item.dst, Access::Write),
@@ -80,7 +87,7 @@ impl Machine {
             let found = self.host.locate(at, bytes).filter(|_| bytes != 0);
             uses.extend(found.map(|ptr| HostUse::new(ptr, bytes, access)));
         }
-        uses.into()
+        (uses.into(), items.into())
     }
 
     /// The items of a move, of which `uses` are claimed.

@@ -25,10 +25,11 @@ use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::host_memory::{HostMemory, HostUse};
 use super::operation::{HostCall, Operation, Position};
+use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
 use super::rng::Rng;
 use super::slots::{Key, Slots};
-use crate::driver::{DriverResult, Ordinal};
+use crate::driver::{DriverResult, Ordinal, Poll};
 use crate::error::CudaCode;
 
 pub(super) const STREAM_TAG: u8 = 0x5;
@@ -76,6 +77,7 @@ pub(super) struct Machine {
     pub(super) rng: Rng,
     pub(super) faults: Faults,
     pub(super) findings: Findings,
+    pub(super) order: Order,
     pub(super) devices: Vec<Device>,
     pub(super) memory: DeviceMemory,
     pub(super) host: HostMemory,
@@ -130,6 +132,8 @@ pub(super) struct Stream {
     /// How many more queries say NotReady, lazy mode; 0: not drawn yet.
     pub(super) patience: u8,
     pub(super) capture: Option<Key>,
+    /// What the race checker calls it.
+    pub(super) agent: Agent,
 }
 
 #[derive(Debug)]
@@ -141,10 +145,11 @@ pub(super) struct Event {
     pub(super) stamp: Option<u64>,
     pub(super) captured: Option<Key>,
     pub(super) patience: u8,
+    pub(super) order: Snapshot,
 }
 
 impl Stream {
-    pub(super) fn new(device: Ordinal, blocking: bool) -> Self {
+    pub(super) fn new(device: Ordinal, blocking: bool, agent: Agent) -> Self {
         Stream {
             device,
             blocking,
@@ -156,6 +161,7 @@ impl Stream {
             dispatched: false,
             patience: 0,
             capture: None,
+            agent,
         }
     }
 }
@@ -172,10 +178,14 @@ pub(super) struct Capturing {
 
 impl Machine {
     pub(super) fn new(devices: usize, capacity: usize, execution: Execution, seed: u64) -> Self {
-        let mut streams = Slots::new();
+        let (mut streams, mut order) = (Slots::new(), Order::new());
+        let mut legacy = |device| {
+            let agent = order.stream_created(device, Kind::Legacy);
+            streams.insert(Stream::new(device, true, agent))
+        };
         let device = |ordinal| Device {
             lost: None,
-            legacy: streams.insert(Stream::new(ordinal as Ordinal, true)),
+            legacy: legacy(ordinal as Ordinal),
             per_thread: PerThread::default(),
             peers: Vec::new(),
             busy_nanoseconds: 0,
@@ -186,6 +196,7 @@ impl Machine {
             faults: Faults::new(),
             findings: Findings::new(seed),
             devices: (0..devices).map(device).collect(),
+            order,
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),
             streams,
@@ -233,6 +244,26 @@ impl Machine {
     ) -> CudaCode {
         self.findings.report(kind, message);
         code
+    }
+
+    /// All that a stream has been given so far, for the race checker.
+    pub(super) fn knowledge(&self, key: Key) -> Option<Knowledge> {
+        self.order.tail(self.streams.get(key)?.agent)
+    }
+
+    /// The calling thread was told that something is complete, or not (rule 16).
+    pub(super) fn learn_from(&mut self, answer: DriverResult<Poll>, knowledge: Option<Knowledge>) {
+        if let (Ok(Poll::Done), Some(knowledge)) = (answer, knowledge) {
+            self.order.synchronized(&knowledge);
+        }
+    }
+
+    /// Reports what the race checker has found.
+    #[cold]
+    pub(super) fn report_races(&mut self) {
+        for race in self.order.take_found() {
+            self.findings.report_race(FindingKind::Race, race);
+        }
     }
 
     /// The stream as a finding names it.

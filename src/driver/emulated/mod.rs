@@ -7,7 +7,7 @@
 //! * it runs operations when a seed says so, within what CUDA's documents allow;
 //! * it makes calls fail on request;
 //! * it reports misuse as [`Finding`]s: what a correct program never does, and a real GPU answers
-//!   with torn data or a crash.
+//!   with torn data or a crash. [Races](FindingKind::Race) are found from one run.
 //!
 //! ```text
 //!  emulator::Emulator --+
@@ -20,6 +20,7 @@
 //!    enqueue    what a call does        capture   graph captures, and what they forbid
 //!    schedule   when operations run     copies    pageable copies and batches
 //!    execute    what they do            loss      devices that are lost
+//!    order      what orders them: races
 //! ```
 //!
 //! # Invariants
@@ -56,6 +57,7 @@ mod kernels;
 mod loss;
 mod machine;
 mod operation;
+mod order;
 mod per_thread;
 mod rng;
 mod runtime;
@@ -63,10 +65,11 @@ mod schedule;
 mod slots;
 mod thread;
 
-pub use emulator::{Builder, Emulator};
+pub use emulator::{Builder, Emulator, HandOver};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{Execution, Usage};
+pub use order::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,9 @@
 use std::ffi::c_void;
 
 use super::host_memory::HostUse;
+use super::order::Knowledge;
 use super::slots::Key;
-use crate::driver::{Call, DevicePtr, HostFunction, MAX_PATTERN, Mover};
+use crate::driver::{Call, DevicePtr, HostFunction, Item, MAX_PATTERN, Mover};
 
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
 /// these.
@@ -22,6 +23,8 @@ pub(super) struct Operation {
     /// What must be complete first, besides the operations ahead in the queue.
     pub(super) waits: Vec<Position>,
     pub(super) action: Action,
+    /// What the race checker has to know when it runs.
+    pub(super) knowledge: Option<Knowledge>,
 }
 
 /// What an operation does. Ranges are never empty.
@@ -42,11 +45,13 @@ pub(super) enum Action {
         out: DevicePtr,
     },
     /// `uses` are the ranges of host memory that it is known to use: the items, and what they name.
+    /// `known` are the items themselves, if they were in page-locked memory at the call.
     Move {
         mover: Mover,
         items: u64,
         count: usize,
         uses: Box<[HostUse]>,
+        known: Box<[Item]>,
     },
     Busy {
         nanoseconds: u64,
@@ -91,8 +96,8 @@ pub(super) enum Transfer {
 pub(super) enum Source {
     /// From host memory, when the copy runs.
     Host(HostUse),
-    /// The bytes as they were at the call.
-    Taken(Box<[u8]>),
+    /// The bytes as they were at the call, and the address that they were taken from.
+    Taken { bytes: Box<[u8]>, from: usize },
 }
 
 /// A host function and its argument.

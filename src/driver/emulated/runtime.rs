@@ -14,10 +14,11 @@ use std::sync::Arc;
 use super::finding::FindingKind;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Position};
+use super::order::{Knowledge, Site};
 use super::schedule::Progress;
 use super::slots::Key;
 use super::thread::in_host_function;
-use crate::driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
+use crate::driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
 use crate::error::CudaCode;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
@@ -67,8 +68,14 @@ impl Shared {
         }
     }
 
-    /// Blocks until `target` is complete. `device` is that of the stream or event waited for.
-    pub(super) fn wait(&self, device: Ordinal, target: Position) -> DriverResult<()> {
+    /// Blocks until `target` is complete. `device` is that of the stream or event waited for. The
+    /// race checker is told that the caller then knows of `knowledge`.
+    pub(super) fn wait(
+        &self,
+        device: Ordinal,
+        target: Position,
+        knowledge: Option<Knowledge>,
+    ) -> DriverResult<()> {
         let mut machine = self.lock();
         loop {
             if let Some(code) = machine.devices[device as usize].lost {
@@ -77,7 +84,10 @@ impl Shared {
             let progress = machine.wait_step(target);
             self.wake(&mut machine);
             match progress {
-                Progress::Done => return Ok(()),
+                Progress::Done => {
+                    machine.learn_from(Ok(Poll::Done), knowledge);
+                    return Ok(());
+                }
                 Progress::Lost(code) => return Err(code),
                 Progress::Blocked => {
                     machine.waiters += 1;
@@ -115,6 +125,8 @@ impl Shared {
 #[derive(Debug)]
 pub(super) struct Runtime {
     pub(super) shared: Arc<Shared>,
+    /// Whether calls find out where they were made.
+    pub(super) sites: bool,
 }
 
 impl Drop for Runtime {
@@ -138,6 +150,22 @@ pub(super) fn refuse_in_host_function(machine: &mut Machine, call: Call) -> Driv
 }
 
 impl Runtime {
+    /// Where the call is made, if that is asked for.
+    #[inline]
+    pub(super) fn site(&self) -> Option<Site> {
+        if self.sites { Site::capture() } else { None }
+    }
+
+    /// Runs a call on the machine, which names no stream and perhaps no device.
+    #[inline]
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
+        let site = self.site();
+        self.shared.with(|machine| {
+            machine.order.begin_call(site);
+            work(machine)
+        })
+    }
+
     #[inline]
     pub(super) fn call<R>(
         &self,
@@ -145,7 +173,7 @@ impl Runtime {
         device: Ordinal,
         work: impl FnOnce(&mut Machine) -> DriverResult<R>,
     ) -> DriverResult<R> {
-        self.shared.with(|machine| {
+        self.with(|machine| {
             refuse_in_host_function(machine, call)?;
             machine.enter(call, device)?;
             work(machine)

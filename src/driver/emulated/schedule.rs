@@ -174,7 +174,8 @@ impl Machine {
         }
         // It keeps its place until it is complete; what stays behind does nothing.
         let (id, action) = (operation.id, std::mem::replace(&mut operation.action, Action::Join));
-        if self.claim(key, id, &action) && self.execute(key, action) {
+        let knowledge = operation.knowledge.take();
+        if self.claim(key, id, &action) && self.execute(key, action, knowledge) {
             self.complete_first(key);
         }
     }
@@ -182,6 +183,7 @@ impl Machine {
     /// The host thread is back from a function of this stream.
     pub(super) fn host_function_returned(&mut self, key: Key) {
         self.host_functions -= 1;
+        self.order.function_ends();
         if self.streams.get_mut(key).is_some_and(|s| std::mem::take(&mut s.dispatched)) {
             self.complete_first(key);
             if self.execution == Execution::Eager {

@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 
 mod copies;
 mod loss;
+mod order;
 mod per_thread;
 mod rig;
 
@@ -95,8 +96,9 @@ fn using_memory_of_another_stream_before_its_allocation_is_reached_loses_the_dev
     rig.emulator.stall(owner).unwrap();
     let a = rig.alloc(owner, BYTES).unwrap();
     rig.fill(other, a, 1).unwrap();
+    assert_eq!(rig.found(), [FindingKind::Race], "whenever it is reached");
     assert_eq!(rig.synchronize(other), Err(CudaCode::ILLEGAL_ADDRESS));
-    assert_eq!(rig.found(), [FindingKind::IllegalAddress]);
+    assert_eq!(rig.found(), [FindingKind::Race, FindingKind::IllegalAddress]);
 }
 
 #[test]

@@ -103,7 +103,9 @@ fn no_copy_spans_two_device_buffers() {
     let pool = PinnedPool::builder(&device).build().unwrap();
     let source = bytes(1000, 1);
     let host = pinned(&pool, &source);
-    let gpu = device.alloc::<u8>(1000).unwrap();
+    let mut gpu = device.alloc::<u8>(1000).unwrap();
+    // Until then the memory is not there for everybody.
+    stream.fill(&mut gpu, 0).unwrap().wait().unwrap();
     for locked in [false, true] {
         // SAFETY: `gpu` outlives both, and nobody else uses it meanwhile.
         let [mut first, mut second] = [0, 500]

@@ -223,6 +223,44 @@ static void nothing_is_alive_in_the_end(pinlane_emulator *machine) {
   OK(pinlane_device_free(again));
 }
 
+/* Two buffers that borrow the same memory do not know of each other, nor do their streams. */
+static void races_are_found(uint32_t flags, size_t expected) {
+  enum { EACH = 64 };
+  pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
+  options.flags = flags;
+  pinlane_device *device = NULL;
+  OK(pinlane_emulator_create(&options, &device, 1));
+  pinlane_emulator *machine = machine_of(device);
+  pinlane_stream *streams[2] = {NULL, NULL};
+  pinlane_device_buffer *memory = NULL, *borrowed[2] = {NULL, NULL};
+  void *address = NULL;
+  OK(pinlane_stream_create(device, NULL, &streams[0]));
+  OK(pinlane_stream_create(device, NULL, &streams[1]));
+  OK(pinlane_device_buffer_alloc(device, EACH, &memory));
+  OK(pinlane_device_buffer_fill(streams[0], memory, 0, EACH, "m", 1, NULL));
+  OK(pinlane_stream_synchronize(streams[0]));
+  OK(pinlane_device_buffer_address(memory, &address));
+  for (size_t i = 0; i < 2; i++) {
+    OK(pinlane_device_buffer_borrow(device, address, EACH, &borrowed[i]));
+    OK(pinlane_device_buffer_fill(streams[i], borrowed[i], 0, EACH, "b", 1, NULL));
+  }
+  EXPECT(findings(machine) == expected);
+  char text[2048] = "";
+  if (expected == 1) {
+    OK(pinlane_emulator_finding(machine, 0, text, sizeof text, NULL));
+    EXPECT(strncmp(text, "Race: write after write, device 0, ", 35) == 0);
+    EXPECT(strstr(text, "\n  second: Fill(0x62)") && strstr(text, "\n  missing: "));
+  }
+  for (size_t i = 0; i < 2; i++) {
+    OK(pinlane_stream_synchronize(streams[i]));
+    OK(pinlane_device_buffer_free(borrowed[i]));
+    OK(pinlane_stream_free(streams[i]));
+  }
+  OK(pinlane_device_buffer_free(memory));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine));
+}
+
 static void usage_shows_what_is_alive(const pinlane_emulator *machine) {
   pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
   OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "u", 1, NULL));
@@ -282,6 +320,9 @@ int main(void) {
   nothing_is_alive_in_the_end(machine);
   OK(pinlane_emulator_free(machine));
   misuse_is_found();
+  races_are_found(0, 1);
+  races_are_found(PINLANE_EMULATOR_SITES | PINLANE_EMULATOR_THREADS_APART, 1);
+  races_are_found(PINLANE_EMULATOR_NO_RACES, 0);
   devices_are_lost();
   machines_have_options();
   return verdict("emulated machines in C");

@@ -67,6 +67,30 @@ void lost_devices_and_findings() {
   EXPECT(thrown_by([&] { machine.lose_device(2, 700); }) == PINLANE_STATUS_NO_DEVICE);
 }
 
+void races() {
+  for (const bool races : {true, false}) {
+    pinlane::emulator_options options;
+    options.races = races;
+    options.sites = options.threads_apart = true;
+    auto devices = pinlane::device::emulated(1, options);
+    const pinlane::emulator machine(devices[0]);
+    const pinlane::stream first(devices[0]);
+    const pinlane::stream second(devices[0]);
+    auto memory = devices[0].alloc<int>(8);
+    first.fill(memory, 1);
+    first.synchronize();
+    auto one = devices[0].borrow_memory(memory.address(), 8);
+    auto other = devices[0].borrow_memory(memory.address(), 8);
+    first.fill(one, 2);
+    second.fill(other, 3);
+    const std::vector<std::string> findings = machine.findings();
+    EXPECT(findings.size() == (races ? 1u : 0u));
+    EXPECT(!races || findings[0].rfind("Race: write after write, device 0, ", 0) == 0);
+    first.synchronize();
+    second.synchronize();
+  }
+}
+
 void usage() {
   pinlane::emulator machine;
   EXPECT(thrown_by([&] { (void)machine.usage(); }) == PINLANE_STATUS_INVALID_HANDLE);
@@ -108,6 +132,7 @@ int main() {
   reports_of_a_pool(rig);
   EXPECT(pinlane::emulator(rig.device).findings().empty());
   lost_devices_and_findings();
+  races();
   usage();
   return verdict("emulated machines in C++");
 }

@@ -65,16 +65,31 @@ inline pinlane_status device_buffer_download_slice(frame& f) {
 
 constexpr std::size_t raw_bytes = 8192;
 
-/// The part of the program's own device memory that a call on `stream` may use, or NULL.
-inline void* some_address(frame& f, const void* stream, std::size_t bytes) {
+/// A part of the program's own device memory that a call may use, and nobody else meanwhile.
+struct raw_part {
+  void* address;
+  std::unique_lock<std::mutex> alone;
+};
+
+/// The part that a call on `stream` may use, or NULL. The program orders its own memory: the stream
+/// waits for all that has used it.
+inline raw_part some_address(frame& f, argument stream, std::size_t bytes) {
+  raw_part part{nullptr, std::unique_lock<std::mutex>(f.w.raw_lock, std::try_to_lock)};
   if (f.w.device_of(kind::stream, stream) != 0 || bytes > raw_bytes || f.in.rarely(8)) {
     f.must_fail |= bytes > 0;
-    return nullptr;
+    return part;
   }
-  return static_cast<std::uint8_t*>(f.w.raw_address) + f.in.below(raw_bytes - bytes + 1);
+  const std::size_t at = f.in.below(raw_bytes - bytes + 1);
+  if (!part.alone || f.w.raw_is_used_for_ever ||
+      pinlane_device_buffer_acquire(f.w.raw, stream) != PINLANE_STATUS_OK) {
+    f.must_fail |= bytes > 0;
+    return part;
+  }
+  part.address = static_cast<std::uint8_t*>(f.w.raw_address) + at;
+  return part;
 }
 
-/// The program orders its own memory: the stream uses it up to here.
+/// The stream uses the program's own memory up to here.
 inline pinlane_status used_address(frame& f, argument stream, pinlane_status status) {
   if (!f.must_fail && (status == PINLANE_STATUS_OK || f.w.faulty)) {
     const pinlane_status recorded = pinlane_device_buffer_record_use(f.w.raw, stream);
@@ -92,9 +107,10 @@ inline pinlane_status upload(frame& f) {
   const std::size_t size = f.w.size_of(kind::buffer, from);
   const part p = f.any_part(size, raw_bytes);
   f.must_fail |= !lies_within(p.from, p.bytes, size);
-  void* const address = some_address(f, stream, p.bytes);
+  const raw_part raw = some_address(f, stream, p.bytes);
   auto** const ticket = f.ticket();
-  return used_address(f, stream, pinlane_upload(stream, from, p.from, address, p.bytes, ticket));
+  return used_address(f, stream,
+                      pinlane_upload(stream, from, p.from, raw.address, p.bytes, ticket));
 }
 
 inline pinlane_status download(frame& f) {
@@ -102,9 +118,9 @@ inline pinlane_status download(frame& f) {
   const std::size_t size = f.w.size_of(kind::buffer, to);
   const part p = f.any_part(raw_bytes, size);
   f.must_fail |= !lies_within(p.to, p.bytes, size);
-  void* const address = some_address(f, stream, p.bytes);
+  const raw_part raw = some_address(f, stream, p.bytes);
   auto** const ticket = f.ticket();
-  const pinlane_status status = pinlane_download(stream, address, to, p.to, p.bytes, ticket);
+  const pinlane_status status = pinlane_download(stream, raw.address, to, p.to, p.bytes, ticket);
   if (lies_within(0, p.bytes, raw_bytes)) {
     f.wrote(status, kind::buffer, to, p.to, contents(p.bytes, unknown));
   }
@@ -114,27 +130,30 @@ inline pinlane_status download(frame& f) {
 inline pinlane_status upload_slice(frame& f) {
   const argument stream = f.any(kind::stream);
   const std::size_t bytes = f.in.below(raw_bytes);
-  void* const address = some_address(f, stream, bytes);
+  const raw_part raw = some_address(f, stream, bytes);
   auto* const source = pageable_at(f, bytes);
   auto** const ticket = f.ticket();
-  return used_address(f, stream, pinlane_upload_slice(stream, source, address, bytes, ticket));
+  return used_address(f, stream,
+                      pinlane_upload_slice(stream, source, raw.address, bytes, ticket));
 }
 
 inline pinlane_status download_slice(frame& f) {
   const argument stream = f.any(kind::stream);
   const std::size_t bytes = f.in.below(raw_bytes);
-  void* const address = some_address(f, stream, bytes);
+  const raw_part raw = some_address(f, stream, bytes);
   auto* const destination = pageable_at(f, bytes);
-  return used_address(f, stream, pinlane_download_slice(stream, address, destination, bytes));
+  return used_address(f, stream,
+                      pinlane_download_slice(stream, raw.address, destination, bytes));
 }
 
 inline pinlane_status upload_file(frame& f) {
   const argument stream = f.any(kind::stream), file = f.any(kind::file);
   const std::size_t bytes = f.in.below(raw_bytes), at = f.in.below(2 * file_bytes);
   f.must_fail |= !lies_within(at, bytes, file_bytes);
-  void* const address = some_address(f, stream, bytes);
+  const raw_part raw = some_address(f, stream, bytes);
   auto** const ticket = f.ticket();
-  return used_address(f, stream, pinlane_upload_file(stream, file, at, address, bytes, ticket));
+  return used_address(f, stream,
+                      pinlane_upload_file(stream, file, at, raw.address, bytes, ticket));
 }
 
 // -- Files ---------------------------------------------------------------------------------------

@@ -67,6 +67,8 @@ struct tensor {
   contents bytes;
   bool has_gaps = false, is_read_only = false, is_on_host = true;
   int device = -1;
+  /// The stream that the library was told: it alone is ordered behind what was done before.
+  const void* consumer = nullptr;
   /// What the buffer was made of.
   std::shared_ptr<own_tensor> made_of;
   /// When device memory is there on the consumer's stream.
@@ -220,6 +222,7 @@ inline void exported(frame& f, kind which, argument buffer, const some_layout& l
   result->is_read_only = layout.is_read_only;
   result->is_on_host = which == kind::buffer;
   result->device = gone.device;
+  result->consumer = layout.options == nullptr ? nullptr : layout.options->stream;
   result->made_of = gone.made_of;
   const dl_tensor& view = made->tensor;
   require(made->version.major == 1 && (made->flags & 1) == (layout.is_read_only ? 1 : 0),
@@ -485,15 +488,20 @@ inline pinlane_status buffer_from_dlpack(frame& f) {
 }
 
 inline pinlane_status device_buffer_from_dlpack(frame& f) {
-  const argument stream = f.any(kind::stream);
-  const int number = f.w.device_of(kind::stream, stream);
+  argument stream = f.any(kind::stream);
+  int number = f.w.device_of(kind::stream, stream);
   const bool again = f.in.byte() % 2 == 0;
   // A place says the number of a device, and not its machine.
   const auto taken = again ? take_tensor(f, [&](const tensor& each) {
     return each.versioned != nullptr && !each.is_on_host && number >= 0 && each.device >= 0 &&
-           machine_of(each.device) == machine_of(number);
+           machine_of(each.device) == machine_of(number) &&
+           f.w.find(kind::stream, each.consumer) != nullptr;
   })
                            : nullptr;
+  if (taken != nullptr) {
+    stream = argument{const_cast<void*>(taken->consumer)};
+    number = f.w.device_of(kind::stream, stream);
+  }
   object about;
   about.device = number;
   about.was_tensor = true;

@@ -36,18 +36,20 @@ inline pinlane_status upload_pinned(frame& f) {
   const argument stream = f.any(kind::stream);
   const std::size_t bytes = some_length(f, 600);
   std::uint8_t* const from = some_pinned(f, stream, bytes);
-  void* const address = some_address(f, stream, bytes);
+  const raw_part raw = some_address(f, stream, bytes);
   auto** const ticket = f.ticket();
-  return used_address(f, stream, pinlane_upload_pinned(stream, from, address, bytes, ticket));
+  return used_address(f, stream,
+                      pinlane_upload_pinned(stream, from, raw.address, bytes, ticket));
 }
 
 inline pinlane_status download_pinned(frame& f) {
   const argument stream = f.any(kind::stream);
   const std::size_t bytes = some_length(f, 600);
   std::uint8_t* const to = some_pinned(f, stream, bytes);
-  void* const address = some_address(f, stream, bytes);
+  const raw_part raw = some_address(f, stream, bytes);
   auto** const ticket = f.ticket();
-  return used_address(f, stream, pinlane_download_pinned(stream, address, to, bytes, ticket));
+  return used_address(f, stream,
+                      pinlane_download_pinned(stream, raw.address, to, bytes, ticket));
 }
 
 inline pinlane_status device_buffer_upload_pinned(frame& f) {

@@ -157,6 +157,8 @@ public:
   /// Device memory that is named by its address only, and its device.
   pinlane_device_buffer* raw = nullptr;
   void* raw_address = nullptr;
+  /// Held from before such memory is used until its use is recorded.
+  std::mutex raw_lock;
   /// A copy may use that memory, nobody knows how long.
   bool raw_is_used_for_ever = false;
   /// Device memory that is lent in parts, each once, and how many parts have been lent.

@@ -31,7 +31,7 @@ fn rule_11_the_streams_of_ended_threads_go() {
 #[test]
 fn rule_12_what_an_ended_thread_enqueued_still_runs() {
     let rig = Rig::eager();
-    let (a, b, host) = (rig.memory(0), rig.memory(0), rig.host());
+    let (a, host) = (rig.memory(0), rig.host());
     let run = |work: &(dyn Fn() + Sync)| std::thread::scope(|scope| drop(scope.spawn(work).join()));
     let address = host.as_ptr().expose_provenance();
     run(&|| {
@@ -41,7 +41,8 @@ fn rule_12_what_an_ended_thread_enqueued_still_runs() {
         rig.download(PER_THREAD, host, a).unwrap();
     });
     for _ in 0..200 {
-        run(&|| rig.fill(PER_THREAD, b, 1).unwrap());
+        let own = rig.memory(0);
+        run(&|| rig.fill(PER_THREAD, own, 1).unwrap());
     }
     // Nobody has its name any more, so the machine itself lets it go on.
     let stalled = |machine: &mut Machine| {

@@ -131,6 +131,24 @@ impl Rig {
         unsafe { self.driver.fill(stream, dst, BYTES, &[value]) }
     }
 
+    pub(super) fn fill_part(&self, stream: RawStream, dst: DevicePtr, bytes: usize) {
+        unsafe { self.driver.fill(stream, dst, bytes, &[1]) }.unwrap();
+    }
+
+    pub(super) fn copy_part(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) {
+        unsafe { self.driver.copy_d2d(stream, dst, src, bytes) }.unwrap();
+    }
+
+    pub(super) fn synchronize_event(&self, event: RawEvent) -> DriverResult<()> {
+        unsafe { self.driver.event_synchronize(event) }
+    }
+
     pub(super) fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
         unsafe { self.driver.busy(stream, nanoseconds) }
     }

@@ -198,6 +198,24 @@ extern "C" {
 #define PINLANE_EMULATOR_NO_HOST_ADDRESSES 2
 
 /**
+ * The machine does not look for races: two operations that use the same bytes, one of them to
+ * write, and that nothing orders. It looks for them otherwise, and reports them as findings.
+ */
+#define PINLANE_EMULATOR_NO_RACES 4
+
+/**
+ * Findings of races name the lines of the program that made the calls, as far as its debug
+ * information tells. It makes a call a thousand times slower.
+ */
+#define PINLANE_EMULATOR_SITES 8
+
+/**
+ * Each thread knows only of work that it has waited for itself, for the search for races.
+ * Otherwise work that any thread has waited for counts as known to all threads from then on.
+ */
+#define PINLANE_EMULATOR_THREADS_APART 16
+
+/**
  * One call fails.
  */
 #define PINLANE_FAULT_ONCE 0
@@ -1871,10 +1889,10 @@ pinlane_status pinlane_device_buffer_record_use(struct pinlane_device_buffer *bu
 pinlane_status pinlane_device_buffer_free(struct pinlane_device_buffer *buffer);
 
 /**
- * Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed to
- * `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
- * because the library knows them all. Looks at every handle; takes a short lock. Handles that other
- * threads make or free meanwhile may count or not.
+ * Writes the number of handles of that `kind`, one of `PINLANE_KIND_*`, that have not been freed
+ * to `count`: a program that has freed everything finds 0. Leak checkers cannot find such handles,
+ * because the library knows them all. Looks at every handle; takes a short lock. Handles that
+ * other threads make or free meanwhile may count or not.
  *
  * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` for another `kind`, or if `count` is NULL.
  *
@@ -2112,7 +2130,8 @@ pinlane_status pinlane_emulator_finding_count(const struct pinlane_emulator *emu
 
 /**
  * Writes misuse number `index`, counted from 0, to `buffer`, as a text: its kind, such as
- * `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. At most `capacity`
+ * `FreedInFlight`, the call, the bytes, the stream, and the machine's seed. For a `Race` there are
+ * more lines: both operations, the memory, and what would have ordered them. At most `capacity`
  * bytes are written, with the terminating NUL; a longer text is cut off. `needed`, which may be
  * NULL, gets the number of bytes that the whole text needs. `buffer` may be NULL if `capacity` is
  * 0.

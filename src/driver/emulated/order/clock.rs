@@ -1,0 +1,150 @@
+//! Who knows of what: vector clocks, kept as small as they can be.
+//!
+//! An *agent* is a stream or a host thread. Whatever it does has an [`Epoch`]: the agent and a
+//! position that only grows. What an agent has been told of others is a [`Clock`]: for each agent
+//! the last position that happened before. An agent's [`Knowledge`] is its own epoch and its clock.
+//!
+//! # Invariant
+//!
+//! Who knows of an epoch knows all that happened before that epoch. An agent takes on knowledge
+//! first, and moves to its next position then. So "has it been told?" is one comparison, and clocks
+//! are only joined when it has not.
+
+use std::sync::Arc;
+
+/// A stream or a host thread, as an index into clocks.
+pub(in super::super) type Agent = u32;
+
+/// Something that an agent did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Epoch {
+    pub(super) agent: Agent,
+    pub(super) position: u64,
+}
+
+/// For each agent, up to which position it is known. Shared until somebody changes it.
+#[derive(Clone, Debug, Default)]
+struct Clock(Arc<Vec<u64>>);
+
+impl Clock {
+    #[inline]
+    fn get(&self, agent: Agent) -> u64 {
+        self.0.get(agent as usize).copied().unwrap_or(0)
+    }
+
+    fn raise(&mut self, to: Epoch) {
+        let at = to.agent as usize;
+        if self.get(to.agent) < to.position {
+            let positions = Arc::make_mut(&mut self.0);
+            if positions.len() <= at {
+                positions.resize(at + 1, 0);
+            }
+            positions[at] = to.position;
+        }
+    }
+
+    fn join(&mut self, other: &Clock) {
+        if Arc::ptr_eq(&self.0, &other.0) {
+            return;
+        }
+        let ahead = |a: &Clock, b: &Clock| {
+            a.0.iter().enumerate().any(|(agent, &position)| position > b.get(agent as Agent))
+        };
+        if !ahead(other, self) {
+            return;
+        }
+        if !ahead(self, other) {
+            self.0 = Arc::clone(&other.0);
+            return;
+        }
+        let positions = Arc::make_mut(&mut self.0);
+        positions.resize(positions.len().max(other.0.len()), 0);
+        for (mine, &theirs) in positions.iter_mut().zip(other.0.iter()) {
+            *mine = theirs.max(*mine);
+        }
+    }
+}
+
+/// What happened before some moment of an agent, and that moment.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Knowledge {
+    at: Epoch,
+    past: Clock,
+}
+
+impl Knowledge {
+    pub(super) fn new(at: Epoch) -> Self {
+        Knowledge { at, past: Clock::default() }
+    }
+
+    #[inline]
+    pub(super) fn at(&self) -> Epoch {
+        self.at
+    }
+
+    /// Whether it happened before this moment, or is it.
+    #[inline]
+    pub(super) fn knows(&self, epoch: Epoch) -> bool {
+        if epoch.agent == self.at.agent {
+            epoch.position <= self.at.position
+        } else {
+            epoch.position <= self.past.get(epoch.agent)
+        }
+    }
+
+    /// Takes on what another knows. The position stands until [`step`](Self::step).
+    pub(super) fn learn(&mut self, other: &Knowledge) {
+        if !self.knows(other.at) {
+            self.past.join(&other.past);
+            self.past.raise(other.at);
+        }
+    }
+
+    /// The agent does one thing more.
+    #[inline]
+    pub(super) fn step(&mut self) {
+        self.at.position += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agents<const N: usize>() -> [Knowledge; N] {
+        std::array::from_fn(|agent| Knowledge::new(Epoch { agent: agent as Agent, position: 0 }))
+    }
+
+    #[test]
+    fn knowledge_is_passed_on_and_is_a_copy() {
+        let [mut a, mut b, mut c] = agents();
+        a.step();
+        b.learn(&a);
+        b.step();
+        let told = b.clone();
+        a.step();
+        b.learn(&a);
+        b.step();
+        c.learn(&told);
+        c.step();
+        let at = |agent, position| Epoch { agent, position };
+        assert!(c.knows(at(0, 1)) && c.knows(at(1, 1)) && c.knows(at(2, 1)));
+        assert!(!c.knows(at(0, 2)) && !c.knows(at(1, 2)) && !c.knows(at(2, 2)));
+        assert!(b.knows(at(0, 2)) && !a.knows(at(1, 1)));
+    }
+
+    #[test]
+    fn two_pasts_are_joined_agent_by_agent() {
+        let [mut a, mut b, mut c, mut d] = agents();
+        a.step();
+        b.step();
+        c.learn(&a);
+        c.step();
+        d.learn(&b);
+        d.step();
+        c.learn(&d);
+        let known = |k: &Knowledge| [0, 1, 2, 3].map(|agent| k.knows(Epoch { agent, position: 1 }));
+        assert_eq!(known(&c), [true; 4]);
+        assert_eq!(known(&d), [false, true, false, true], "d's own past was shared, not changed");
+    }
+}

@@ -1,0 +1,386 @@
+//! The race checker: which operations are ordered, whatever a device may do.
+//!
+//! It looks at the calls of a program, not at when operations run. So one run finds a race, in any
+//! mode, though the run itself went well; and it finds the same ones with every seed.
+//!
+//! ```text
+//!   mod.rs    what the machine tells the checker
+//!   agents    streams and host threads, and what each knows      clock   vector clocks
+//!   memory    the allocations                                    shadow  who used which bytes
+//!   uses      what an operation reads and writes                 site    where calls are made
+//!   report    races as values and texts                          trail   the steps that led there
+//! ```
+//!
+//! # Invariants
+//!
+//! * Only what CUDA documents as order is an edge (docs/semantics.md, "Races"). What it permits
+//!   without promising, such as implicit synchronization, is none.
+//! * Where the checker cannot know, it takes the order that a correct program may have: threads
+//!   may hand anything to each other, and a host function may tell anybody that it was called.
+//! * Its memory is bounded. What is forgotten counts as ordered.
+
+mod agents;
+mod clock;
+mod memory;
+mod report;
+mod shadow;
+mod site;
+mod trail;
+mod uses;
+
+use std::collections::HashSet;
+
+use self::agents::Agents;
+use self::clock::Epoch;
+use self::memory::{Memory, Origin};
+use self::shadow::{Conflict, Use, View};
+use self::site::Sites;
+use self::trail::{Step, Trail, What};
+use self::uses::Touch;
+use super::operation::Action;
+use super::thread::{alive, this_thread};
+use crate::driver::{Call, Item, Ordinal};
+
+pub(super) use self::agents::Kind;
+pub(super) use self::clock::{Agent, Knowledge};
+pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
+pub use self::site::Site;
+
+/// An event as the checker knows it.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    number: u32,
+    /// What was known where it was last recorded.
+    pub(super) knowledge: Option<Knowledge>,
+}
+
+/// A host function that is being called.
+#[derive(Debug)]
+struct Running {
+    thread: u64,
+    knowledge: Knowledge,
+}
+
+#[derive(Debug)]
+pub(super) struct Order {
+    on: bool,
+    agents: Agents,
+    memory: Memory,
+    sites: Sites,
+    trail: Trail,
+    events: u32,
+    running: Option<Running>,
+    /// Which operations were reported with which agents.
+    told: HashSet<(Epoch, Agent)>,
+    /// Races that nobody has taken yet.
+    found: Vec<Race>,
+    conflicts: Vec<Conflict>,
+}
+
+/// What an operation knows, and what everybody does.
+struct Eyes<'a> {
+    knowledge: &'a Knowledge,
+    agents: &'a Agents,
+}
+
+impl View for Eyes<'_> {
+    #[inline]
+    fn knows(&self, epoch: Epoch) -> bool {
+        self.knowledge.knows(epoch)
+    }
+
+    fn is_settled(&self, epoch: Epoch) -> bool {
+        self.agents.is_settled(epoch)
+    }
+}
+
+/// The operation that uses memory now.
+#[derive(Clone, Copy)]
+struct User {
+    at: Epoch,
+    call: Option<Call>,
+    value: Option<u8>,
+}
+
+impl Order {
+    pub(super) fn new() -> Self {
+        Order {
+            on: true,
+            agents: Agents::new(),
+            memory: Memory::default(),
+            sites: Sites::default(),
+            trail: Trail::default(),
+            events: 0,
+            running: None,
+            told: HashSet::new(),
+            found: Vec::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    pub(super) fn configure(&mut self, on: bool, apart: bool) {
+        self.on = on;
+        self.agents.set_apart(apart);
+    }
+
+    /// A call is being made.
+    #[inline]
+    pub(super) fn begin_call(&mut self, site: Option<Site>) {
+        self.sites.set(site);
+        if self.agents.are_apart() {
+            // From its first call on, a thread is told nothing by itself.
+            self.host();
+        }
+    }
+
+    pub(super) fn take_found(&mut self) -> Vec<Race> {
+        std::mem::take(&mut self.found)
+    }
+
+    #[inline]
+    pub(super) fn has_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    #[inline]
+    fn host(&mut self) -> Agent {
+        self.agents.host(this_thread(), alive)
+    }
+
+    // ---- streams --------------------------------------------------------------------------------
+
+    pub(super) fn stream_created(&mut self, device: Ordinal, kind: Kind) -> Agent {
+        self.agents.add_stream(device, kind)
+    }
+
+    pub(super) fn stream_removed(&mut self, agent: Agent) {
+        self.agents.remove_stream(agent);
+    }
+
+    /// An operation is enqueued on a stream. Gives what it knows, if that is needed when it runs.
+    #[inline]
+    pub(super) fn enqueued(&mut self, stream: Agent, action: &Action) -> Option<Knowledge> {
+        if !self.on {
+            return None;
+        }
+        let host = self.host();
+        let at = self.agents.enqueue(stream, host);
+        let user = User { at, call: Some(action.call()), value: uses::value_of(action) };
+        uses::touches(action, |touch| self.touch(user, touch, None));
+        let is_late = uses::is_known_late(action) || matches!(action, Action::HostFunction(_));
+        is_late.then(|| self.agents.knowledge(stream).clone())
+    }
+
+    /// What a move uses whose items were in device memory: known when it runs.
+    pub(super) fn moved(&mut self, knowledge: &Knowledge, items: &[Item]) {
+        let user = User { at: knowledge.at(), call: Some(Call::MoveItems), value: None };
+        uses::of_items(items, |touch| self.touch(user, touch, Some(knowledge)));
+    }
+
+    /// A stream will wait for the latest operation of another.
+    pub(super) fn follows(&mut self, stream: Agent, other: Agent) {
+        if self.on {
+            self.agents.learn_of(stream, other);
+        }
+    }
+
+    /// A stream will wait for all that the blocking streams of a device have been given.
+    pub(super) fn follows_device(&mut self, stream: Agent, device: Ordinal) {
+        if self.on {
+            self.agents.learn_of_device(stream, device);
+        }
+    }
+
+    // ---- events ---------------------------------------------------------------------------------
+
+    pub(super) fn event_created(&mut self) -> Snapshot {
+        self.events = self.events.wrapping_add(1);
+        Snapshot { number: self.events, knowledge: None }
+    }
+
+    /// The event gets a copy of what the stream knows.
+    pub(super) fn recorded(&mut self, stream: Agent, event: &mut Snapshot) {
+        if self.on {
+            let knowledge = self.agents.knowledge(stream).clone();
+            let (by, what) = (knowledge.at(), What::Record(event.number));
+            self.trail.push(Step { by, what, site: self.sites.current() });
+            event.knowledge = Some(knowledge);
+        }
+    }
+
+    /// The stream's next operation waits for what the event was recorded behind, as of now.
+    pub(super) fn waits(&mut self, stream: Agent, event: &Snapshot) {
+        if self.on {
+            let told = event.knowledge.as_ref();
+            let now = self.agents.at(stream);
+            let by = Epoch { position: now.position + 1, ..now };
+            let what = What::Wait(event.number, told.map(Knowledge::at));
+            self.trail.push(Step { by, what, site: self.sites.current() });
+            if let Some(told) = told {
+                self.agents.learn(stream, told);
+            }
+        }
+    }
+
+    // ---- the host -------------------------------------------------------------------------------
+
+    /// All that a stream has been given so far.
+    pub(super) fn tail(&self, stream: Agent) -> Option<Knowledge> {
+        self.on.then(|| self.agents.knowledge(stream).clone())
+    }
+
+    /// The calling thread has learned that this is complete.
+    pub(super) fn synchronized(&mut self, told: &Knowledge) {
+        if self.on {
+            let host = self.host();
+            self.agents.tell_host(host, told);
+            let (by, what) = (self.agents.at(host), What::Synchronize(told.at()));
+            self.trail.push(Step { by, what, site: self.sites.current() });
+        }
+    }
+
+    /// A host function is about to be called, on this thread.
+    pub(super) fn function_begins(&mut self, knowledge: Option<Knowledge>) {
+        if let Some(knowledge) = knowledge {
+            self.agents.tell_any_host(&knowledge);
+            self.running = Some(Running { thread: this_thread(), knowledge });
+        }
+    }
+
+    pub(super) fn function_ends(&mut self) {
+        self.running = None;
+    }
+
+    /// What the calling thread knows, as a token for another thread.
+    pub(super) fn hand_over(&mut self) -> Knowledge {
+        let host = self.host();
+        self.agents.step_host(host);
+        self.agents.knowledge(host).clone()
+    }
+
+    pub(super) fn take_over(&mut self, told: &Knowledge) {
+        let host = self.host();
+        self.agents.tell_host(host, told);
+    }
+
+    /// The host reads or writes memory, now.
+    pub(super) fn host_access(&mut self, start: u64, bytes: u64, access: RacingAccess) {
+        if !self.on || bytes == 0 {
+            return;
+        }
+        let touch = Touch { start, bytes, access };
+        if let Some(running) = self.running.as_ref().filter(|r| r.thread == this_thread()) {
+            let knowledge = running.knowledge.clone();
+            let user = User { at: knowledge.at(), call: None, value: None };
+            return self.touch(user, touch, Some(&knowledge));
+        }
+        let host = self.host();
+        let at = self.agents.step_host(host);
+        self.touch(User { at, call: None, value: None }, touch, None);
+    }
+
+    // ---- memory ---------------------------------------------------------------------------------
+
+    pub(super) fn allocated(&mut self, kind: MemoryKind, start: u64, bytes: usize) {
+        if self.on {
+            self.memory.add(kind, start, bytes as u64, self.sites.current());
+        }
+    }
+
+    /// Host memory is freed or unregistered: what uses it that the calling thread does not know to
+    /// be complete.
+    pub(super) fn host_freed(&mut self, call: Call, start: u64) -> Vec<Race> {
+        let Some(bytes) = self.memory.bytes_at(start).filter(|_| self.on) else { return vec![] };
+        let host = self.host();
+        let at = self.agents.step_host(host);
+        let touch = Touch { start, bytes, access: RacingAccess::Free };
+        let earlier = std::mem::take(&mut self.found);
+        self.touch(User { at, call: Some(call), value: None }, touch, None);
+        self.memory.remove(start);
+        std::mem::replace(&mut self.found, earlier)
+    }
+
+    // ---- races ----------------------------------------------------------------------------------
+
+    /// Notes a use of memory, by its agent's latest operation unless `knowledge` says otherwise.
+    #[inline]
+    fn touch(&mut self, user: User, touch: Touch, knowledge: Option<&Knowledge>) {
+        let Touch { start, bytes, access } = touch;
+        let new = Use {
+            at: user.at,
+            start,
+            bytes,
+            call: user.call,
+            access,
+            value: user.value,
+            site: self.sites.current(),
+        };
+        let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
+        let eyes = Eyes { knowledge, agents: &self.agents };
+        let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
+        if !self.conflicts.is_empty() {
+            self.report(new, origin.expect("there are conflicts in it"));
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, second: Use, origin: Origin) {
+        let mut conflicts = std::mem::take(&mut self.conflicts);
+        // What a use meets that is known late may have been enqueued behind it meanwhile.
+        let after = |first: &Use| self.agents.knowledge(first.at.agent).knows(second.at);
+        conflicts.retain(|conflict| !after(&conflict.first));
+        if self.agents.bury() {
+            let host = self.host();
+            self.agents.learn_of(second.at.agent, host);
+            let knowledge = self.agents.knowledge(second.at.agent);
+            conflicts.retain(|conflict| !knowledge.knows(conflict.first.at));
+        }
+        for Conflict { first, start, end } in conflicts.drain(..) {
+            let is_new =
+                self.told.len() < Self::KEPT && self.told.insert((first.at, second.at.agent));
+            if !is_new {
+                continue;
+            }
+            let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
+            let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
+            let memory = RacingMemory {
+                kind: origin.kind,
+                start: origin.start,
+                bytes: origin.bytes,
+                generation: origin.generation,
+                site: self.sites.get(origin.site),
+            };
+            self.found.push(Race {
+                first: self.racing(&first),
+                second: self.racing(&second),
+                memory,
+                start,
+                bytes: end - start,
+                seen: explanation.seen,
+                missing: explanation.missing,
+            });
+        }
+        self.conflicts = conflicts;
+    }
+
+    /// As many as there are findings.
+    const KEPT: usize = 1000;
+
+    fn racing(&self, used: &Use) -> RacingUse {
+        let operation = match (used.call, used.value) {
+            (Some(call), Some(value)) => format!("{call:?}({value:#04x})"),
+            (Some(call), None) => format!("{call:?}"),
+            (None, _) => format!("host {}", used.access),
+        };
+        RacingUse {
+            call: used.call,
+            operation,
+            access: used.access,
+            agent: self.agents.name(used.at.agent),
+            position: self.agents.position(used.at),
+            site: self.sites.get(used.site),
+            start: used.start,
+            bytes: used.bytes,
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! Where a call was made: the first line outside of this crate.
+//!
+//! A backtrace costs as much as thousands of operations. So nothing is asked unless the builder
+//! says so.
+
+use std::backtrace::Backtrace;
+use std::collections::HashMap;
+use std::fmt;
+
+/// A line of the program that made a call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Site {
+    /// The file, as the debug information names it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+}
+
+impl fmt::Display for Site {
+    /// The last part of the path, and the line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.file.rsplit(['/', '\\']).next().unwrap_or_default();
+        write!(f, "{name}:{}", self.line)
+    }
+}
+
+impl Site {
+    /// Where the caller of this crate is, as far as its debug information tells.
+    #[cold]
+    pub(in super::super) fn capture() -> Option<Site> {
+        first_outside(&Backtrace::force_capture().to_string())
+    }
+}
+
+/// Finds the first frame with a line that is not of this crate and not of the standard library, in
+/// a backtrace as the standard library prints it.
+fn first_outside(backtrace: &str) -> Option<Site> {
+    let mut function = "";
+    for line in backtrace.lines().map(str::trim_start) {
+        if let Some(place) = line.strip_prefix("at ") {
+            if is_outside(function)
+                && let Some(site) = site_of(place)
+            {
+                return Some(site);
+            }
+        } else {
+            let number_and_name = line.split_once(": ");
+            function = number_and_name.map_or("", |(_, name)| name.trim());
+        }
+    }
+    None
+}
+
+fn is_outside(function: &str) -> bool {
+    let name = function.trim_start_matches(['<', '&', '(', '*']);
+    let name = name.strip_prefix("dyn ").or(name.strip_prefix("impl ")).unwrap_or(name);
+    const INSIDE: [&str; 10] = [
+        "std::",
+        "core::",
+        "alloc::",
+        "test::",
+        "__rust",
+        "rust_",
+        "pinlane::",
+        "pinlane_",
+        // The C++ wrapper, whose names are not demangled.
+        "_ZN7pinlane",
+        "_ZNK7pinlane",
+    ];
+    let inside = INSIDE.iter().any(|prefix| name.starts_with(prefix));
+    !function.is_empty() && (!inside || name.contains("::tests::"))
+}
+
+/// Takes `path:line:column` or `path:line` apart.
+fn site_of(place: &str) -> Option<Site> {
+    let mut parts = place.rsplitn(3, ':');
+    let (last, middle, rest) = (parts.next()?, parts.next()?, parts.next());
+    let (file, line) = match (middle.parse::<u32>(), rest) {
+        (Ok(line), Some(file)) => (file.to_owned(), line),
+        _ => (place.strip_suffix(last)?.strip_suffix(':')?.to_owned(), last.parse().ok()?),
+    };
+    Some(Site { file, line })
+}
+
+/// The sites of a machine, by numbers that fit into the record of a use. Number 0 is no site.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    list: Vec<Site>,
+    numbers: HashMap<Site, u32>,
+    /// That of the call which is being made.
+    current: u32,
+}
+
+impl Sites {
+    /// The most sites that are told apart.
+    const MOST: usize = 1 << 20;
+
+    pub(super) fn set(&mut self, site: Option<Site>) {
+        self.current = site.map_or(0, |site| self.number(site));
+    }
+
+    fn number(&mut self, site: Site) -> u32 {
+        if let Some(&number) = self.numbers.get(&site) {
+            return number;
+        }
+        if self.list.len() == Self::MOST {
+            return 0;
+        }
+        self.list.push(site.clone());
+        let number = self.list.len() as u32;
+        self.numbers.insert(site, number);
+        number
+    }
+
+    #[inline]
+    pub(super) fn current(&self) -> u32 {
+        self.current
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<Site> {
+        self.list.get((number as usize).checked_sub(1)?).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_outside_of_the_crate_is_the_site() {
+        let backtrace = "   0: std::backtrace::Backtrace::create
+             at /rustc/abc/library/std/src/backtrace.rs:331:13
+   1: <pinlane::driver::emulated::runtime::Runtime as pinlane::driver::Kernels>::fill
+             at ./src/driver/emulated/kernels.rs:22:9
+   2: pinlane_stream_fill
+             at ./src/capi/kernels.rs:10:1
+   3: _ZN7pinlane6stream4fillEv
+             at ./include/pinlane/cpp/stream.hpp:40
+   4: app::without_a_line
+   5: app::work
+             at /home/me/app/src/main.rs:41:5
+   6: main";
+        let site = first_outside(backtrace).unwrap();
+        assert_eq!((site.line, site.to_string()), (41, "main.rs:41".to_owned()));
+        assert_eq!(first_outside("   0: std::x\n             at a.rs:1:1"), None);
+    }
+
+    #[test]
+    fn places_with_and_without_a_column_are_understood() {
+        let site = |place| site_of(place).map(|site| (site.file, site.line));
+        assert_eq!(site("a/b.cpp:41"), Some(("a/b.cpp".into(), 41)));
+        assert_eq!(site("C:\\b.rs:41:7"), Some(("C:\\b.rs".into(), 41)));
+        assert_eq!(site("C:\\b.rs:41"), Some(("C:\\b.rs".into(), 41)));
+        assert_eq!(site("nowhere"), None);
+    }
+
+    #[test]
+    fn a_site_keeps_its_number() {
+        let (mut sites, a) = (Sites::default(), Site { file: "a".into(), line: 1 });
+        sites.set(Some(a.clone()));
+        let number = sites.current();
+        sites.set(Some(Site { line: 2, ..a.clone() }));
+        assert_ne!(sites.current(), number);
+        sites.set(Some(a.clone()));
+        assert_eq!((sites.current(), sites.get(number)), (number, Some(a)));
+        sites.set(None);
+        assert_eq!(sites.get(sites.current()), None);
+    }
+}

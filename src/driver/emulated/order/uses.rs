@@ -1,0 +1,94 @@
+//! Which bytes an operation reads and writes, as far as that is known at the call.
+//!
+//! A move whose items lie in device memory says so only when it runs.
+
+use super::super::operation::{Action, Source, Transfer};
+use super::report::RacingAccess;
+use crate::driver::Item;
+
+/// Bytes that an operation uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Touch {
+    pub(super) start: u64,
+    pub(super) bytes: u64,
+    pub(super) access: RacingAccess,
+}
+
+fn read(start: u64, bytes: usize) -> Touch {
+    Touch { start, bytes: bytes as u64, access: RacingAccess::Read }
+}
+
+fn write(start: u64, bytes: usize) -> Touch {
+    Touch { start, bytes: bytes as u64, access: RacingAccess::Write }
+}
+
+/// Calls `each` with what an operation uses. The range of an allocation or a free is its first
+/// byte: the allocation itself knows the rest.
+#[inline]
+pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
+    match action {
+        Action::Copy(_, transfer) => of_transfer(transfer, each),
+        Action::Batch(transfers) => transfers.iter().for_each(|t| of_transfer(t, &mut each)),
+        &Action::Fill { dst, bytes, .. } => each(write(dst, bytes)),
+        &Action::Checksum { src, bytes, out } => {
+            if bytes != 0 {
+                each(read(src, bytes));
+            }
+            each(write(out, 8));
+        }
+        Action::Move { items, count, known, .. } => {
+            each(read(*items, count.saturating_mul(size_of::<Item>())));
+            of_items(known, each);
+        }
+        &Action::Alloc { ptr } => {
+            each(Touch { start: ptr, bytes: 1, access: RacingAccess::Allocation });
+        }
+        &Action::Free { ptr } => each(Touch { start: ptr, bytes: 1, access: RacingAccess::Free }),
+        Action::Busy { .. } | Action::Mark { .. } | Action::Join | Action::HostFunction(_) => {}
+    }
+}
+
+fn of_transfer(transfer: &Transfer, mut each: impl FnMut(Touch)) {
+    match transfer {
+        Transfer::In { dst, src } => {
+            let (from, bytes) = match src {
+                Source::Host(host) => (host.ptr.address(), host.bytes),
+                // CUDA may have read it as late as any other source.
+                Source::Taken { bytes, from } => (*from, bytes.len()),
+            };
+            each(read(from as u64, bytes));
+            each(write(*dst, bytes));
+        }
+        Transfer::Out { dst, src } => {
+            each(read(*src, dst.bytes));
+            each(write(dst.ptr.address() as u64, dst.bytes));
+        }
+        &Transfer::Across { dst, src, bytes } => {
+            each(read(src, bytes));
+            each(write(dst, bytes));
+        }
+    }
+}
+
+pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
+    for item in items.iter().filter(|item| item.bytes != 0) {
+        each(Touch { start: item.src, bytes: item.bytes, access: RacingAccess::Read });
+        each(Touch { start: item.dst, bytes: item.bytes, access: RacingAccess::Write });
+    }
+}
+
+/// Whether the operation says only when it runs what it uses.
+pub(super) fn is_known_late(action: &Action) -> bool {
+    matches!(action, Action::Move { known, count, .. } if known.is_empty() && *count != 0)
+}
+
+/// The byte that a fill writes, if it writes one and the same everywhere.
+pub(super) fn value_of(action: &Action) -> Option<u8> {
+    match action {
+        Action::Fill { pattern, .. } => {
+            let (&first, rest) = pattern.as_slice().split_first()?;
+            rest.iter().all(|&byte| byte == first).then_some(first)
+        }
+        _ => None,
+    }
+}
