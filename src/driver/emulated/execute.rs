@@ -93,6 +93,11 @@ impl Machine {
             Action::Busy { nanoseconds } => {
                 self.devices[device as usize].busy_nanoseconds += nanoseconds;
             }
+            Action::Kernel(ref launch) => {
+                if let Some(stand_in) = &launch.0 {
+                    self.memory.opened(stand_in);
+                }
+            }
             Action::Alloc { ptr } => self.memory.commit(ptr),
             Action::Free { ptr } => self.memory.release(ptr),
             Action::Mark { event } => {

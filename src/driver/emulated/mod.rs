@@ -41,6 +41,7 @@
 //! last handle goes is leaked, because somebody may hold a pointer into it. There is no last-error
 //! slot.
 
+mod arena;
 mod capture;
 mod copies;
 mod device_memory;
@@ -48,6 +49,7 @@ mod driver;
 mod emulator;
 mod enqueue;
 mod execute;
+mod face;
 mod fault;
 mod finding;
 mod host_memory;
@@ -61,9 +63,11 @@ mod rng;
 mod runtime;
 mod schedule;
 mod slots;
+mod storage;
 mod thread;
 
 pub use emulator::{Builder, Emulator};
+pub use face::{Face, Held, Kind, Plane, Pool, PoolFigure, Side, Target};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{Execution, Usage};
