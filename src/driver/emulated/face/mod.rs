@@ -25,6 +25,7 @@ mod copies;
 mod fills;
 mod handles;
 mod kernels;
+mod look;
 mod memory;
 mod pageable;
 mod pools;
