@@ -8,6 +8,7 @@ use super::finding::FindingKind;
 use super::host_memory::{HostMemory, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
+use super::pageable;
 use super::rng;
 use super::slots::Key;
 use crate::driver::{Call, Item, Ordinal, reference};
@@ -121,10 +122,17 @@ impl Machine {
         match *transfer {
             Transfer::In { dst, src: Source::Host(ref host) } => {
                 let target = self.memory.write(dst, host.bytes)?;
+                if host.pageable {
+                    if !pageable::read(host, target) {
+                        self.report_gone(key, call, host);
+                        return Ok(());
+                    }
+                    self.check_source(key, call, host);
+                    return Ok(());
+                }
                 // SAFETY: the range was found page-locked when the copy was enqueued, and, if time
-                // has passed since, again by `claim`; or it is pageable, and the caller keeps it
-                // valid. The host does not write to it until the copy is retired, and all device
-                // work is under the machine's lock.
+                // has passed since, again by `claim`. The host does not write to it until the copy
+                // is retired, and all device work is under the machine's lock.
                 target.copy_from_slice(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
                 self.check_source(key, call, host);
             }
@@ -141,6 +149,17 @@ impl Machine {
             Transfer::Across { dst, src, bytes } => self.memory.copy(dst, src, bytes)?,
         }
         Ok(())
+    }
+
+    /// Reports pageable memory that was not there any more when a copy got to it.
+    #[cold]
+    fn report_gone(&mut self, key: Key, call: Call, host: &HostUse) {
+        let (stream, bytes, at) = (self.describe(key), host.bytes, host.ptr.address());
+        let message = format!(
+            "the source of {call:?} on {stream}, {bytes} bytes at {at:#x}, was unmapped before the \
+             copy was done"
+        );
+        self.findings.report(FindingKind::SourceChanged, message);
     }
 
     /// Reports a change of what an operation reads that was made while it was pending.

@@ -58,6 +58,7 @@ mod kernels;
 mod loss;
 mod machine;
 mod operation;
+mod pageable;
 mod per_thread;
 mod rng;
 mod runtime;

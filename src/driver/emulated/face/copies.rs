@@ -3,22 +3,22 @@
 //!
 //! | | synchronous | asynchronous |
 //! |---|---|---|
-//! | H2D, pageable | waits for the stream, takes the bytes, enqueues (rule 1) | `pageable.rs` |
+//! | H2D, pageable | waits for the stream, takes the bytes, enqueues (rule 1) | `../pageable.rs` |
 //! | H2D, page-locked | enqueues and waits (rule 2) | enqueues (rule 5) |
-//! | D2H | enqueues and waits (rule 2) | enqueues; `pageable.rs` |
+//! | D2H | enqueues and waits (rule 2) | page-locked: enqueues; pageable: waits |
 //! | D2D | enqueues (rule 2) | enqueues |
 //! | H2H | waits for the stream, copies (rule 2) | the same |
 
 use std::ffi::c_void;
 
 use super::memory::Side;
-use super::pageable::Way;
 use super::{Face, Held};
 use crate::driver::emulated::copies::bad_copy;
 use crate::driver::emulated::finding::FindingKind;
 use crate::driver::emulated::host_memory::{Access, Cover, HostMemory, HostPtr, HostUse};
 use crate::driver::emulated::machine::Machine;
 use crate::driver::emulated::operation::{Action, Source, Transfer};
+use crate::driver::emulated::pageable::Way;
 use crate::driver::emulated::runtime::refuse_in_host_function;
 use crate::driver::emulated::slots::Key;
 use crate::driver::{Call, DriverResult, RawStream};
@@ -226,9 +226,11 @@ impl Face {
             let way = match (pageable, synchronous) {
                 (false, true) => Way::Block,
                 (false, false) => Way::Late,
-                (true, true) if access == Access::Read => Way::Stage,
-                (true, true) => Way::Block,
-                (true, false) => machine.way_of_pageable(key, access, &plane),
+                // To the host, the call was only ever seen to block. A write that comes later might
+                // hit memory which the program has freed.
+                (true, _) if access == Access::Write => Way::Block,
+                (true, true) => Way::Stage,
+                (true, false) => machine.pick_way(access, plane.width),
             };
             let parts = match way {
                 Way::Torn => plane.torn(),

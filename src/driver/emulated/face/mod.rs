@@ -11,7 +11,6 @@
 //! | `thread.rs` | current device, last error | 18, 26 to 29 |
 //! | `handles.rs` | streams and events by their handles alone; waiting for a device | 10 to 12 |
 //! | `copies.rs` | copies of lines and planes, synchronous or not | 1 to 7 |
-//! | `pageable.rs` | what an asynchronous copy does with pageable memory | 4 |
 //! | `fills.rs` | memset | 9 |
 //! | `memory.rs` | allocating and freeing; what a pointer is | 13, 20 to 23 |
 //! | `pools.rs` | pools of device memory | |
@@ -27,7 +26,6 @@ mod handles;
 mod kernels;
 mod look;
 mod memory;
-mod pageable;
 mod pools;
 mod thread;
 
