@@ -57,8 +57,13 @@ fn errors() -> String {
     let mut text = String::from("&[\n");
     for line in read("exports/errors.txt").lines() {
         let (code, name) = line.split_once(' ').expect("a code and a name");
-        let said = words(name.trim_start_matches("cudaError"));
-        let said = if code == "0" { "no error".to_owned() } else { said };
+        let said = match code {
+            // Words that programs look for.
+            "0" => "no error".to_owned(),
+            "1" => "invalid argument".to_owned(),
+            "2" => "out of memory".to_owned(),
+            _ => words(name.trim_start_matches("cudaError")),
+        };
         writeln!(text, "({code}, c\"{name}\", c\"{said}\"),").expect("a string grows");
     }
     text + "]"

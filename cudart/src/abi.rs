@@ -107,7 +107,12 @@ pub struct Dim3 {
 }
 
 /// The stream that a call names.
-pub fn stream(face: &Face, call: &str, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
+pub fn stream(
+    face: &Face,
+    call: &str,
+    handle: Handle,
+    per_thread: bool,
+) -> DriverResult<RawStream> {
     face.stream(call, Target { handle, per_thread })
 }
 

@@ -13,6 +13,8 @@ const TAG: usize = 0x9001_0000_0000;
 
 /// `cudaMemAllocationTypePinned`, `cudaMemLocationTypeDevice`
 const PINNED: c_int = 1;
+/// `cudaMemAllocationTypeManaged`
+const MANAGED: c_int = 2;
 const ON_DEVICE: c_int = 1;
 
 #[repr(C)]
@@ -68,6 +70,16 @@ cuda! {
         out.check()?;
         face.device_pool(device)?;
         out.put(handle(Pool(device as usize)))
+    }
+
+    fn cudaMemGetDefaultMemPool(out: Out<Handle>, location: In<Location>, kind: c_int) |face| {
+        out.check()?;
+        let location = location.get()?;
+        match (location.kind, kind) {
+            (ON_DEVICE, PINNED) => out.put(handle(Pool(location.id as usize))),
+            (ON_DEVICE, MANAGED) => out.put(handle(face.managed_pool(location.id)?)),
+            _ => Err(CudaCode::NOT_SUPPORTED),
+        }
     }
 
     fn cudaDeviceGetMemPool(out: Out<Handle>, device: c_int) |face| {

@@ -147,7 +147,8 @@ impl DeviceMemory {
         let next = (bytes as u64).checked_next_multiple_of(ALIGNMENT);
         // The gap keeps an overrun of one allocation from landing in the next.
         let next = next.and_then(|bytes| bytes.checked_add(bank.next + ALIGNMENT));
-        let next = next.filter(|&next| next <= 1 << self.shift).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let next =
+            next.filter(|&next| next <= 1 << self.shift).ok_or(CudaCode::MEMORY_ALLOCATION)?;
         if bytes > bank.capacity - bank.used {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }

@@ -74,9 +74,7 @@ impl Storage {
         match self {
             Storage::Owned(words) => &mut bytemuck::cast_slice_mut(words)[..bytes],
             // SAFETY: as in `contents`; `self` is borrowed mutably.
-            &mut Storage::Mapped { at, .. } => unsafe {
-                std::slice::from_raw_parts_mut(at, bytes)
-            },
+            &mut Storage::Mapped { at, .. } => unsafe { std::slice::from_raw_parts_mut(at, bytes) },
         }
     }
 }

@@ -250,13 +250,7 @@ impl Face {
     }
 
     /// Within a device, or between two.
-    fn within(
-        &self,
-        stream: RawStream,
-        plane: Plane,
-        dst: Held,
-        src: Held,
-    ) -> DriverResult<()> {
+    fn within(&self, stream: RawStream, plane: Plane, dst: Held, src: Held) -> DriverResult<()> {
         if plane.height == 1 && dst.device != src.device {
             let (to, from) = (plane.dst.addr() as u64, plane.src.addr() as u64);
             let driver = self.emulator.driver();
@@ -317,9 +311,7 @@ impl Plane {
                     let bytes = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
                     Transfer::In { dst: to.addr() as u64, src: Source::Taken(bytes.into()) }
                 }
-                Access::Read => {
-                    Transfer::In { dst: to.addr() as u64, src: Source::Host(host) }
-                }
+                Access::Read => Transfer::In { dst: to.addr() as u64, src: Source::Host(host) },
                 Access::Write => Transfer::Out { dst: host, src: from.addr() as u64 },
             }
         };
@@ -343,10 +335,8 @@ fn check_device_sides(
     key: Key,
     plane: &Plane,
 ) -> DriverResult<()> {
-    let sides = [
-        (plane.dst.addr() as u64, plane.dst_pitch),
-        (plane.src.addr() as u64, plane.src_pitch),
-    ];
+    let sides =
+        [(plane.dst.addr() as u64, plane.dst_pitch), (plane.src.addr() as u64, plane.src_pitch)];
     for (address, pitch) in sides {
         if machine.memory.device_of(address).is_some() {
             let bytes = plane.span(pitch).expect("checked");

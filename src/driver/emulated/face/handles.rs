@@ -104,9 +104,10 @@ impl Face {
                 machine.streams.get(**key).is_some_and(|stream| stream.device == device)
             };
             let busy: Vec<Key> = machine.backlog.iter().filter(of_device).copied().collect();
-            let capturing = machine.streams.values().any(|stream| {
-                stream.device == device && stream.capture.is_some()
-            });
+            let capturing = machine
+                .streams
+                .values()
+                .any(|stream| stream.device == device && stream.capture.is_some());
             if capturing {
                 return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
             }

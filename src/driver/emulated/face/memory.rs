@@ -185,12 +185,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::MEMORY_ALLOCATION`] if there is not so much.
-    pub fn host_alloc(
-        &self,
-        bytes: usize,
-        flags: u32,
-        managed: bool,
-    ) -> DriverResult<*mut c_void> {
+    pub fn host_alloc(&self, bytes: usize, flags: u32, managed: bool) -> DriverResult<*mut c_void> {
         let device = self.current_device();
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
@@ -267,6 +262,11 @@ impl Face {
     pub fn free_async(&self, stream: RawStream, ptr: *mut c_void) -> DriverResult<()> {
         if ptr.is_null() {
             return Ok(());
+        }
+        if self.held(ptr).side == Side::Managed {
+            // Later than CUDA would let it go on, and not earlier.
+            self.drain(stream)?;
+            return self.free_host(ptr, true);
         }
         let address = ptr.addr() as u64;
         // SAFETY: the machine checks that it is a live allocation, and finds what still uses it.

@@ -67,9 +67,8 @@ impl Face {
     #[must_use]
     pub fn new(emulator: Emulator) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        let (mapped, devices) = emulator.with(|machine| {
-            (machine.memory.use_host_addresses(), machine.devices.len())
-        });
+        let (mapped, devices) =
+            emulator.with(|machine| (machine.memory.use_host_addresses(), machine.devices.len()));
         let books = Books { pools: pools::Pools::new(devices), ..Books::default() };
         mapped.then(|| Face {
             emulator,

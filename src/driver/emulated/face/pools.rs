@@ -40,6 +40,8 @@ struct State {
     used_high: u64,
     /// The three switches for the reuse of freed memory.
     reuse: [i32; 3],
+    /// Its memory is managed, and so the host's.
+    managed: bool,
     gone: bool,
 }
 
@@ -51,9 +53,12 @@ pub(super) struct Pools {
 }
 
 impl Pools {
-    /// With the default pools, which have the numbers of their devices.
+    /// With the default pools, which have the numbers of their devices; behind them those of
+    /// managed memory.
     pub(super) fn new(devices: usize) -> Self {
-        let all = (0..devices).map(|device| State::new(device as Ordinal, 0)).collect();
+        let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
+        let managed = pools.clone().map(|pool| State { managed: true, ..pool });
+        let all = pools.chain(managed).collect();
         Pools { all, current: (0..devices).map(Pool).collect() }
     }
 
@@ -80,6 +85,7 @@ impl State {
             used: 0,
             used_high: 0,
             reuse: [1; 3],
+            managed: false,
             gone: false,
         }
     }
@@ -105,7 +111,7 @@ impl Face {
     /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
     pub fn pool_destroy(&self, pool: Pool) -> DriverResult<()> {
         let pools = &mut self.books.lock().pools;
-        if pool.0 < pools.current.len() {
+        if pool.0 < 2 * pools.current.len() {
             return Err(CudaCode::INVALID_VALUE);
         }
         pools.find(pool)?.gone = true;
@@ -127,6 +133,16 @@ impl Face {
         let books = self.books.lock();
         let pool = pool.and_then(|device| books.pools.current.get(device).copied());
         pool.ok_or(CudaCode::INVALID_DEVICE)
+    }
+
+    /// The default pool of managed memory of a device. `cudaMemGetDefaultMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn managed_pool(&self, device: Ordinal) -> DriverResult<Pool> {
+        self.device_pool(device)?;
+        Ok(Pool(self.books.lock().pools.current.len() + device as usize))
     }
 
     /// Makes `cudaMallocAsync` use a pool of that device. `cudaDeviceSetMemPool`
@@ -216,9 +232,12 @@ impl Face {
         pool: Pool,
         bytes: usize,
     ) -> DriverResult<*mut c_void> {
-        let State { device, limit, used, .. } = *self.books.lock().pools.find(pool)?;
+        let State { device, limit, used, managed, .. } = *self.books.lock().pools.find(pool)?;
         if limit != 0 && used + bytes as u64 > limit as u64 {
             return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        if managed {
+            return self.host_alloc(bytes, 1, true);
         }
         let runtime = &self.emulator.runtime;
         let address = runtime.on_stream(Call::DeviceAlloc, stream, |machine, key| {
