@@ -26,6 +26,7 @@ mod events;
 mod host;
 mod kernels;
 mod machine;
+mod managed;
 mod mangled;
 mod memory;
 mod pointers;

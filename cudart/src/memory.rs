@@ -1,6 +1,6 @@
 //! Memory of devices, and memory of the host that is managed.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_uint, c_void};
 
 use pinlane::CudaCode;
 
@@ -58,38 +58,4 @@ cuda! {
     ) |face, per_thread| {
         face.free_async(stream(face, "cudaFreeAsync", handle, per_thread)?, ptr)
     }
-
-    /// Managed memory is the host's here, so that there is nothing to move.
-    fn cudaMemPrefetchAsync / cudaMemPrefetchAsync_ptsz(
-        ptr: *const c_void, bytes: usize,
-    ) |face, _per_thread| {
-        advised(face, ptr, bytes)
-    }
-
-    fn cudaMemPrefetchAsync_v2 / cudaMemPrefetchAsync_v2_ptsz(
-        ptr: *const c_void, bytes: usize,
-    ) |face, _per_thread| {
-        advised(face, ptr, bytes)
-    }
-
-    fn cudaMemAdvise(ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
-        advised(face, ptr, bytes)
-    }
-
-    fn cudaMemAdvise_v2(ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
-        advised(face, ptr, bytes)
-    }
-}
-
-/// Advice and prefetching are for managed memory.
-fn advised(
-    face: &pinlane::driver::emulated::Face,
-    ptr: *const c_void,
-    bytes: usize,
-) -> pinlane::driver::DriverResult<()> {
-    use pinlane::driver::emulated::Side;
-    let held = face.held(ptr);
-    let offset = ptr.addr() - held.base.addr();
-    let inside = held.side == Side::Managed && bytes <= held.bytes - offset;
-    if inside { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
 }
