@@ -1,5 +1,5 @@
-//! Writes what is too dull to write by hand: a stub for every name that NVIDIA's runtime exports and
-//! this library does not have, and the names of the errors.
+//! Writes what is too dull to write by hand: a stub for every name that NVIDIA's runtime exports
+//! and this library does not have, and the names of the errors.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

@@ -1,5 +1,5 @@
-//! Kernels. Their code is for GPUs and is not run. A program may have a stand-in for one, a function
-//! of the host that is found by its name:
+//! Kernels. Their code is for GPUs and is not run. A program may have a stand-in for one, a
+//! function of the host that is found by its name:
 //!
 //! ```c++
 //! extern "C" void pinlane_kernel_add(dim3 grid, dim3 block, void** args, size_t shared);
@@ -67,7 +67,7 @@ fn stand_in(name: &str) -> Option<Known> {
     for name_of in [Some(name), plain].into_iter().flatten() {
         let symbol = format!("pinlane_kernel_{name_of}");
         let Some(found) = find(&symbol) else { continue };
-        // SAFETY: a program that has a function of this name has one of this type (docs/drop-in.md).
+        // SAFETY: a function of this name is of this type (docs/drop-in.md).
         let function = unsafe { std::mem::transmute::<*mut c_void, StandIn>(found) };
         let sizes = find(&format!("{symbol}_sizes"));
         let sizes = sizes.map(|list| sizes_in(list.cast())).or_else(|| mangled::sizes(name));

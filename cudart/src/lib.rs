@@ -1,7 +1,8 @@
 //! A CUDA runtime library over pinlane's emulated device: `libcudart.so.13` and `libcudart.so.12`
 //! for programs that nobody changed. docs/drop-in.md says how to use it.
 //!
-//! What CUDA does is in [`pinlane::driver::emulated::Face`]. Here is C: names, structs, NULL checks.
+//! What CUDA does is in [`pinlane::driver::emulated::Face`]. Here is C: names, structs and checks
+//! of pointers.
 //!
 //! | file | what |
 //! |---|---|

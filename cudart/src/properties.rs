@@ -1,5 +1,5 @@
-//! What a device says of itself. The values are those of no real device; they are such that programs
-//! for GPUs of today go on.
+//! What a device says of itself. The values are those of no real device; they are such that
+//! programs for GPUs of today go on.
 
 use std::ffi::c_int;
 

@@ -39,8 +39,8 @@
 //! the legacy stream waits for that stream only, and allocation and free synchronize nothing.
 //! Device addresses are never given out twice. A busy kernel takes no real time, but counts in
 //! [`event_elapsed`](super::Driver::event_elapsed). Host memory that is still allocated when the
-//! last handle goes is leaked, because somebody may hold a pointer into it. [`Face`] has a last-error
-//! slot, synchronous copies, and a free that synchronizes; a driver has none of these.
+//! last handle goes is leaked, because somebody may hold a pointer into it. [`Face`] has a
+//! last-error slot, synchronous copies, and a free that synchronizes; a driver has none of these.
 
 mod arena;
 mod capture;

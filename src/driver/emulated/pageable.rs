@@ -2,8 +2,8 @@
 //!
 //! The documents leave it open. GPUs were seen to read up to 1 MiB at the call, ahead of what the
 //! stream has to do first; to take 16 MiB partly then and partly later; and to block on the way to
-//! the host. So the order of the stream promises nothing for the bytes of the host. The seed picks a
-//! [`Way`]:
+//! the host. So the order of the stream promises nothing for the bytes of the host. The seed
+//! picks a [`Way`]:
 //!
 //! | way | to the device | to the host |
 //! |---|---|---|

@@ -41,6 +41,8 @@ use super::emulator::Emulator;
 use crate::sync::Mutex;
 
 /// The machine as the CUDA runtime shows it to a program.
+///
+/// Like [`driver`](crate::driver), it is not covered by the crate's semantic versioning.
 #[derive(Debug)]
 pub struct Face {
     emulator: Emulator,
