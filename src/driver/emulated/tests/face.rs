@@ -189,6 +189,56 @@ fn rule_23_what_an_address_names() {
 }
 
 #[test]
+fn rules_21_and_22_registered_memory_and_memory_freed_in_flight() {
+    let face = lazy(3);
+    let mut owned = vec![1_u8; LONG];
+    let start = owned.as_mut_ptr().cast::<c_void>();
+    let inside = owned.as_mut_ptr().wrapping_add(8).cast::<c_void>();
+    // SAFETY: the test's own memory, which outlives its registration.
+    let register = |ptr, bytes| unsafe { face.register(ptr, bytes, 0) };
+    register(start, LONG).unwrap();
+    let again = Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED);
+    assert_eq!((register(start, LONG), register(inside, 8)), (again, again));
+    assert_eq!(face.held(inside).side, Side::PageLocked);
+    face.unregister(start).unwrap();
+    assert_eq!(face.unregister(start), Err(CudaCode::HOST_MEMORY_NOT_REGISTERED));
+    assert_eq!(face.held(inside).side, Side::Pageable);
+
+    let host = face.host_alloc(LONG, 0, false).unwrap();
+    let a = face.malloc(LONG).unwrap();
+    let plane = Plane::line(a, host, LONG);
+    // SAFETY: the machine keeps what is freed in flight.
+    unsafe { face.copy(legacy(&face), plane, Kind::H2D, false) }.unwrap();
+    face.free_host(host, false).unwrap();
+    assert_eq!(found(&face), [FindingKind::FreedInFlight]);
+    face.synchronize(0).unwrap();
+    assert_eq!(face.host_alloc(0, 0, false), Ok(std::ptr::null_mut()), "nothing is enough");
+}
+
+#[test]
+fn a_use_that_races_with_a_free_on_another_stream_is_found() {
+    let lost = |seed| {
+        let face = lazy(seed);
+        let (first, second) = (face.stream_create(1, 0), face.stream_create(1, 0));
+        let (first, second) = (first.unwrap(), second.unwrap());
+        let pool = face.device_pool(0).unwrap();
+        let a = face.malloc_async(first, pool, LONG).unwrap();
+        face.synchronize(0).unwrap();
+        fill(&face, second, a, 1);
+        face.free_async(first, a).unwrap();
+        let lost = face.synchronize(0) == Err(CudaCode::ILLEGAL_ADDRESS);
+        assert_eq!(found(&face) == [FindingKind::IllegalAddress], lost);
+        // From the call of the free on, every use is one too many.
+        // SAFETY: refused.
+        let refused = unsafe { face.fill(second, a, 1, 1, (1, 1)) };
+        assert!(refused.is_err());
+        lost
+    };
+    let lost: HashSet<bool> = (0..40).map(lost).collect();
+    assert_eq!(lost.len(), 2, "either comes first");
+}
+
+#[test]
 fn a_plane_is_copied_line_by_line_and_what_is_between_the_lines_stays() {
     let face = eager();
     let a = face.malloc(LONG).unwrap();
