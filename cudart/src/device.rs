@@ -63,9 +63,9 @@ cuda! {
         face.synchronize(face.current_device())
     }
 
-    /// Waits for the work; memory, streams and events of the device stay usable.
     fn cudaDeviceReset() |face| {
-        face.synchronize(face.current_device())
+        // SAFETY: the program gives up what the reset destroys.
+        unsafe { face.reset(face.current_device()) }
     }
 
     fn cudaDeviceGetAttribute(out: Out<c_int>, attribute: c_int, device: c_int) |face| {

@@ -25,7 +25,7 @@ cuda! {
         let held = face.held(ptr);
         let (here, none) = (ptr.cast_mut(), std::ptr::null_mut());
         let attributes = match held.side {
-            Side::Device if held.bytes > 0 => {
+            Side::OnDevice if held.bytes > 0 => {
                 Attributes { kind: 2, device: held.device, on_device: here, on_host: none }
             }
             Side::PageLocked => {
@@ -35,7 +35,7 @@ cuda! {
                 Attributes { kind: 3, device: held.device, on_device: here, on_host: here }
             }
             // Plain memory of the host (rule 23), and addresses that were freed.
-            Side::Pageable | Side::Device => {
+            Side::Pageable | Side::OnDevice => {
                 Attributes { kind: 0, device: -2, on_device: none, on_host: here }
             }
         };

@@ -4,7 +4,7 @@ use std::ffi::{c_int, c_void};
 
 use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{Pool, PoolFigure};
+use pinlane::driver::emulated::{PoolFigure, PoolId};
 
 use crate::abi::{Handle, In, Out, stream};
 
@@ -45,13 +45,13 @@ struct Access {
     flags: c_int,
 }
 
-fn handle(pool: Pool) -> Handle {
+fn handle(pool: PoolId) -> Handle {
     TAG | pool.0
 }
 
-fn pool(handle: Handle) -> DriverResult<Pool> {
+fn pool(handle: Handle) -> DriverResult<PoolId> {
     let index = handle.checked_sub(TAG).filter(|&index| index < 1 << 32);
-    index.map(Pool).ok_or(CudaCode::INVALID_VALUE)
+    index.map(PoolId).ok_or(CudaCode::INVALID_VALUE)
 }
 
 fn figure(attribute: c_int) -> Option<PoolFigure> {
@@ -69,14 +69,14 @@ cuda! {
     fn cudaDeviceGetDefaultMemPool(out: Out<Handle>, device: c_int) |face| {
         out.check()?;
         face.device_pool(device)?;
-        out.put(handle(Pool(device as usize)))
+        out.put(handle(PoolId(device as usize)))
     }
 
     fn cudaMemGetDefaultMemPool(out: Out<Handle>, location: In<Location>, kind: c_int) |face| {
         out.check()?;
         let location = location.get()?;
         match (location.kind, kind) {
-            (ON_DEVICE, PINNED) => out.put(handle(Pool(location.id as usize))),
+            (ON_DEVICE, PINNED) => out.put(handle(PoolId(location.id as usize))),
             (ON_DEVICE, MANAGED) => out.put(handle(face.managed_pool(location.id)?)),
             _ => Err(CudaCode::NOT_SUPPORTED),
         }

@@ -69,7 +69,7 @@ mod storage;
 mod thread;
 
 pub use emulator::{Builder, Emulator};
-pub use face::{Face, Held, Kind, Plane, Pool, PoolFigure, Side, Target};
+pub use face::{Face, Held, Kind, Plane, PoolFigure, PoolId, Side, Target};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{Execution, Usage};

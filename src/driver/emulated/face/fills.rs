@@ -38,7 +38,7 @@ impl Face {
         let held = self.held(dst);
         match held.side {
             Side::Pageable => return Err(CudaCode::INVALID_VALUE),
-            Side::Device => {}
+            Side::OnDevice => {}
             Side::PageLocked | Side::Managed => {
                 if span > held.bytes - (dst.addr() - held.base.addr()) {
                     return Err(CudaCode::INVALID_VALUE);

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::{Face, Pool};
+use super::{Face, PoolId};
 use crate::driver::emulated::finding::FindingKind;
 use crate::driver::{Call, DriverResult, HostFlags, Ordinal, RawStream};
 use crate::error::CudaCode;
@@ -13,7 +13,7 @@ use crate::error::CudaCode;
 pub(super) struct DeviceNote {
     pub(super) bytes: usize,
     /// The pool that it came from, unless it came from `cudaMalloc`.
-    pub(super) pool: Option<Pool>,
+    pub(super) pool: Option<PoolId>,
 }
 
 /// Page-locked memory, as its program made it.
@@ -40,7 +40,7 @@ pub enum Side {
     /// Of the host, allocated or registered.
     PageLocked,
     /// Of a device.
-    Device,
+    OnDevice,
     /// Of both: `cudaMallocManaged`.
     Managed,
 }
@@ -59,17 +59,17 @@ pub struct Held {
     /// The flags that it was made with.
     pub flags: u32,
     /// The pool that it came from.
-    pub pool: Option<Pool>,
+    pub pool: Option<PoolId>,
 }
 
 impl Held {
     pub(super) fn is_device(&self) -> bool {
-        self.side == Side::Device
+        self.side == Side::OnDevice
     }
 }
 
 impl Face {
-    /// What an address names (rule 23). An address of a device that no allocation has is `Device`
+    /// What an address names (rule 23). An address of a device that no allocation has is `OnDevice`
     /// with no bytes.
     #[must_use]
     pub fn held(&self, ptr: *const c_void) -> Held {
@@ -83,7 +83,7 @@ impl Face {
             let (start, bytes) = found.unwrap_or((address as u64, 0));
             let note = books.device.get(&start);
             return Held {
-                side: Side::Device,
+                side: Side::OnDevice,
                 device,
                 base: std::ptr::without_provenance_mut(start as usize),
                 bytes,
@@ -149,7 +149,7 @@ impl Face {
             self.synchronize_all()?;
             return self.free_host(ptr, true);
         }
-        if held.side == Side::Device && held.pool.is_none() {
+        if held.side == Side::OnDevice && held.pool.is_none() {
             self.synchronize(held.device)?;
         }
         let address = ptr.addr() as u64;

@@ -14,6 +14,7 @@
 //! | `fills.rs` | memset | 9 |
 //! | `memory.rs` | allocating and freeing; what a pointer is | 13, 20 to 23 |
 //! | `pools.rs` | pools of device memory | |
+//! | `reset.rs` | what a reset of a device destroys | 23 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
 //!
 //! Device memory lies at addresses of the process (`arena.rs`), so that stand-ins for kernels can
@@ -27,6 +28,7 @@ mod kernels;
 mod look;
 mod memory;
 mod pools;
+mod reset;
 mod thread;
 
 use std::collections::{BTreeMap, HashMap};
@@ -34,7 +36,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 pub use copies::{Kind, Plane};
 pub use memory::{Held, Side};
-pub use pools::{Pool, PoolFigure};
+pub use pools::{PoolFigure, PoolId};
 pub use thread::Target;
 
 use super::emulator::Emulator;

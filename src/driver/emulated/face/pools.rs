@@ -11,7 +11,7 @@ use crate::error::CudaCode;
 
 /// Names a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Pool(pub usize);
+pub struct PoolId(pub usize);
 
 /// A figure of a pool that can be asked for (`cudaMemPoolAttr`, from 4 on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,7 @@ struct State {
 pub(super) struct Pools {
     all: Vec<State>,
     /// The pool that `cudaMallocAsync` uses on each device.
-    current: Vec<Pool>,
+    current: Vec<PoolId>,
 }
 
 impl Pools {
@@ -59,15 +59,15 @@ impl Pools {
         let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
         let managed = pools.clone().map(|pool| State { managed: true, ..pool });
         let all = pools.chain(managed).collect();
-        Pools { all, current: (0..devices).map(Pool).collect() }
+        Pools { all, current: (0..devices).map(PoolId).collect() }
     }
 
-    fn find(&mut self, pool: Pool) -> DriverResult<&mut State> {
+    fn find(&mut self, pool: PoolId) -> DriverResult<&mut State> {
         let found = self.all.get_mut(pool.0).filter(|state| !state.gone);
         found.ok_or(CudaCode::INVALID_VALUE)
     }
 
-    pub(super) fn give_back(&mut self, pool: Pool, bytes: usize) {
+    pub(super) fn give_back(&mut self, pool: PoolId, bytes: usize) {
         if let Some(state) = self.all.get_mut(pool.0) {
             state.used -= bytes as u64;
         }
@@ -97,11 +97,11 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
-    pub fn pool_create(&self, device: Ordinal, limit: usize) -> DriverResult<Pool> {
+    pub fn pool_create(&self, device: Ordinal, limit: usize) -> DriverResult<PoolId> {
         self.emulator.with(|machine| machine.device(device).map(drop))?;
         let mut books = self.books.lock();
         books.pools.all.push(State::new(device, limit));
-        Ok(Pool(books.pools.all.len() - 1))
+        Ok(PoolId(books.pools.all.len() - 1))
     }
 
     /// Destroys a pool; what was taken from it stays. `cudaMemPoolDestroy`
@@ -109,7 +109,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
-    pub fn pool_destroy(&self, pool: Pool) -> DriverResult<()> {
+    pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
         let pools = &mut self.books.lock().pools;
         if pool.0 < 2 * pools.current.len() {
             return Err(CudaCode::INVALID_VALUE);
@@ -117,7 +117,7 @@ impl Face {
         pools.find(pool)?.gone = true;
         for (device, current) in pools.current.iter_mut().enumerate() {
             if *current == pool {
-                *current = Pool(device);
+                *current = PoolId(device);
             }
         }
         Ok(())
@@ -128,7 +128,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
-    pub fn device_pool(&self, device: Ordinal) -> DriverResult<Pool> {
+    pub fn device_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
         let pool = usize::try_from(device).ok();
         let books = self.books.lock();
         let pool = pool.and_then(|device| books.pools.current.get(device).copied());
@@ -140,9 +140,9 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
-    pub fn managed_pool(&self, device: Ordinal) -> DriverResult<Pool> {
+    pub fn managed_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
         self.device_pool(device)?;
-        Ok(Pool(self.books.lock().pools.current.len() + device as usize))
+        Ok(PoolId(self.books.lock().pools.current.len() + device as usize))
     }
 
     /// Makes `cudaMallocAsync` use a pool of that device. `cudaDeviceSetMemPool`
@@ -150,7 +150,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or it is another device's.
-    pub fn set_device_pool(&self, device: Ordinal, pool: Pool) -> DriverResult<()> {
+    pub fn set_device_pool(&self, device: Ordinal, pool: PoolId) -> DriverResult<()> {
         let pools = &mut self.books.lock().pools;
         if pools.find(pool)?.device != device {
             return Err(CudaCode::INVALID_VALUE);
@@ -164,7 +164,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
-    pub fn pool_device(&self, pool: Pool) -> DriverResult<Ordinal> {
+    pub fn pool_device(&self, pool: PoolId) -> DriverResult<Ordinal> {
         self.books.lock().pools.find(pool).map(|state| state.device)
     }
 
@@ -173,7 +173,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
-    pub fn pool_trim(&self, pool: Pool, keep: usize) -> DriverResult<()> {
+    pub fn pool_trim(&self, pool: PoolId, keep: usize) -> DriverResult<()> {
         let pools = &mut self.books.lock().pools;
         let state = pools.find(pool)?;
         state.reserved = state.reserved.min(state.used.max(keep as u64));
@@ -185,7 +185,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool or switch.
-    pub fn pool_switch(&self, pool: Pool, switch: usize, set: Option<i32>) -> DriverResult<i32> {
+    pub fn pool_switch(&self, pool: PoolId, switch: usize, set: Option<i32>) -> DriverResult<i32> {
         let pools = &mut self.books.lock().pools;
         let switch = pools.find(pool)?.reuse.get_mut(switch).ok_or(CudaCode::INVALID_VALUE)?;
         *switch = set.unwrap_or(*switch);
@@ -199,7 +199,7 @@ impl Face {
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or the figure cannot be set so.
     pub fn pool_figure(
         &self,
-        pool: Pool,
+        pool: PoolId,
         figure: PoolFigure,
         set: Option<u64>,
     ) -> DriverResult<u64> {
@@ -229,7 +229,7 @@ impl Face {
     pub fn malloc_async(
         &self,
         stream: RawStream,
-        pool: Pool,
+        pool: PoolId,
         bytes: usize,
     ) -> DriverResult<*mut c_void> {
         let State { device, limit, used, managed, .. } = *self.books.lock().pools.find(pool)?;

@@ -174,7 +174,7 @@ fn rule_23_what_an_address_names() {
     let host = face.host_alloc(LONG, 4, false).unwrap();
     let managed = face.host_alloc(LONG, 1, true).unwrap();
     let inside = |ptr: *mut c_void| ptr.cast::<u8>().wrapping_add(LONG - 1).cast::<c_void>();
-    for (ptr, side) in [(a, Side::Device), (host, Side::PageLocked), (managed, Side::Managed)] {
+    for (ptr, side) in [(a, Side::OnDevice), (host, Side::PageLocked), (managed, Side::Managed)] {
         let held = face.held(inside(ptr));
         assert_eq!((held.side, held.base, held.bytes), (side, ptr, LONG));
     }
@@ -185,7 +185,7 @@ fn rule_23_what_an_address_names() {
     assert_eq!(face.free_host(managed, false), Err(CudaCode::INVALID_VALUE));
     face.free(managed).unwrap();
     face.free_async(stream, a).unwrap();
-    assert_eq!((face.held(a).side, face.held(a).bytes), (Side::Device, 0));
+    assert_eq!((face.held(a).side, face.held(a).bytes), (Side::OnDevice, 0));
 }
 
 #[test]
@@ -236,6 +236,33 @@ fn a_use_that_races_with_a_free_on_another_stream_is_found() {
     };
     let lost: HashSet<bool> = (0..40).map(lost).collect();
     assert_eq!(lost.len(), 2, "either comes first");
+}
+
+#[test]
+fn rule_23_a_reset_destroys_what_the_device_has_and_nothing_of_others() {
+    let face = eager();
+    let make = |device| {
+        face.set_device(device).unwrap();
+        let event = face.emulator().driver().event_create(device, false).unwrap();
+        let host = face.host_alloc(LONG, 0, false).unwrap();
+        (face.stream_create(0, 0).unwrap(), event, host, face.malloc(LONG).unwrap())
+    };
+    let (stream, event, host, memory) = make(0);
+    let (other, other_event, other_host, other_memory) = make(1);
+    // SAFETY: nobody uses the memory.
+    unsafe { face.reset(0) }.unwrap();
+    let target = |stream: RawStream| Target { handle: stream.handle, per_thread: false };
+    assert!(face.stream("test", target(stream)).is_err());
+    assert!(face.event("test", event.handle).is_err());
+    assert_eq!((face.held(host).side, face.held(memory).bytes), (Side::Pageable, 0));
+    assert_eq!(found(&face), [FindingKind::BadHandle; 2]);
+    assert_eq!(face.stream("test", target(other)), Ok(other));
+    assert_eq!(face.event("test", other_event.handle), Ok(other_event));
+    assert_eq!(face.held(other_host).bytes + face.held(other_memory).bytes, 2 * LONG);
+    face.set_device(0).unwrap();
+    let again = face.malloc(LONG).unwrap();
+    fill(&face, legacy(&face), again, 1);
+    assert_eq!(download(&face, legacy(&face), again), [1; LONG], "and the device goes on");
 }
 
 #[test]
