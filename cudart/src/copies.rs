@@ -11,7 +11,7 @@ use crate::abi::{Handle, stream};
 /// `cudaErrorInvalidMemcpyDirection`
 const INVALID_DIRECTION: CudaCode = CudaCode(21);
 
-/// Copies; `name` and `handle` are those of a call that takes a stream.
+/// Copies, in the direction that C's number says.
 pub fn copy(
     face: &Face,
     stream: RawStream,
@@ -24,7 +24,7 @@ pub fn copy(
     unsafe { face.copy(stream, plane, kind, synchronous) }
 }
 
-fn fill(
+pub fn fill(
     face: &Face,
     stream: RawStream,
     (dst, pitch): (*mut c_void, usize),

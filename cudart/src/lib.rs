@@ -37,3 +37,4 @@ mod report;
 mod streams;
 mod stubs;
 mod symbols;
+mod volumes;

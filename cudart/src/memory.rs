@@ -7,7 +7,7 @@ use pinlane::CudaCode;
 use crate::abi::{Handle, Out, stream};
 
 /// What rows of a pitched allocation are aligned to.
-const PITCH: usize = 512;
+pub const PITCH: usize = 512;
 
 cuda! {
     fn cudaMalloc(out: Out<*mut c_void>, bytes: usize) |face| {

@@ -63,5 +63,33 @@ int main() {
   EXPECT(used == 1 << 20);
   OK(cudaFreeAsync(some, nullptr));
   OK(cudaMemPoolDestroy(pool));
+
+  // Two planes of three lines of four bytes, in the middle of larger ones.
+  cudaPitchedPtr volume;
+  OK(cudaMalloc3D(&volume, {8, 5, 3}));
+  OK(cudaMemset3D(volume, 1, {8, 5, 3}));
+  char there[24], back[8 * 5 * 3];
+  std::memset(there, 7, sizeof there);
+  cudaMemcpy3DParms up = {};
+  up.srcPtr = {there, 4, 4, 3};
+  up.dstPtr = volume;
+  up.dstPos = {2, 1, 1};
+  up.extent = {4, 3, 2};
+  up.kind = cudaMemcpyHostToDevice;
+  OK(cudaMemcpy3D(&up));
+  cudaMemcpy3DParms down = {};
+  down.srcPtr = volume;
+  down.dstPtr = {back, 8, 8, 5};
+  down.extent = {8, 5, 3};
+  down.kind = cudaMemcpyDeviceToHost;
+  OK(cudaMemcpy3DAsync(&down, nullptr));
+  OK(cudaDeviceSynchronize());
+  for (int at = 0; at < 120; ++at) {
+    const int x = at % 8, y = at / 8 % 5, z = at / 40;
+    const bool inside = x >= 2 && x < 6 && y >= 1 && y < 4 && z >= 1;
+    EXPECT(back[at] == (inside ? 7 : 1));
+  }
+  EXPECT(cudaMemcpy3D(nullptr) == cudaErrorInvalidValue);
+  OK(cudaFree(volume.ptr));
   std::puts("as declared");
 }
