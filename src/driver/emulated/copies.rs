@@ -1,35 +1,18 @@
 //! Copies between host and device, and batches of copies.
 //!
 //! This crate copies page-locked memory only. For programs that hand pageable memory to CUDA
-//! themselves, [`Emulator`] makes such copies too. Rule 4 leaves CUDA a choice there; the seed
-//! picks a [`Way`]:
-//!
-//! | way | to the device | to the host |
-//! |---|---|---|
-//! | block | the call returns when the stream is done with it | the same |
-//! | stage | the bytes are taken at the call | - |
-//! | late | as from page-locked memory | as to page-locked memory |
-//!
-//! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
-//! that blocks.
+//! themselves, [`Emulator`] makes such copies too; the seed picks their [`Way`] (rule 4).
 
 use super::emulator::Emulator;
 use super::finding::FindingKind;
 use super::host_memory::{Access, Cover, HostMemory, HostPtr, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
+use super::pageable::Way;
 use super::runtime::Runtime;
 use super::slots::Key;
 use crate::driver::{BatchCopy, BatchKind, Call, DevicePtr, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
-
-/// What becomes of a copy of pageable memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Block,
-    Stage,
-    Late,
-}
 
 impl Emulator {
     /// Copies from pageable host memory to the device, as `cudaMemcpyAsync` does.
@@ -44,8 +27,8 @@ impl Emulator {
     ///
     /// # Safety
     ///
-    /// * `src .. src + bytes` is readable host memory, and nobody writes to it, until the copy is
-    ///   complete.
+    /// * `src .. src + bytes` is readable host memory, and nobody writes to it, from the call until
+    ///   the copy is complete; operations that are ahead of it in the stream may.
     pub unsafe fn copy_pageable_h2d(
         &self,
         stream: RawStream,
@@ -121,16 +104,28 @@ impl Runtime {
             }
             let pageable = machine.is_pageable(call, key, &host)?;
             let host = HostUse { pageable, ..host };
-            let way = machine.way(&host);
-            let transfer = if way == Way::Stage {
-                // SAFETY: valid as the caller says, who does not write to it during the call.
-                let taken = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
-                let src = Source::Taken { bytes: taken.into(), from: host.ptr.address() };
-                Transfer::In { dst: device, src }
-            } else {
-                transfer(host, device)
+            let way = match pageable {
+                true => machine.pick_way(host.access, host.bytes),
+                false => Way::Late,
             };
-            machine.submit(key, Vec::new(), Action::Copy(call, transfer))?;
+            let taken = match way {
+                Way::Stage => host.bytes,
+                Way::Torn => host.bytes / 2,
+                Way::Block | Way::Late => 0,
+            };
+            if taken > 0 {
+                // SAFETY: valid as the caller says, who does not write to it during the call.
+                let bytes = unsafe { HostMemory::bytes(host.ptr, taken) };
+                let src = Source::Taken { bytes: bytes.into(), from: host.ptr.address() };
+                let first = Transfer::In { dst: device, src };
+                machine.submit(key, Vec::new(), Action::Copy(call, first))?;
+            }
+            if taken < host.bytes {
+                let rest = HostPtr(host.ptr.0.wrapping_add(taken));
+                let host = HostUse { ptr: rest, bytes: host.bytes - taken, ..host };
+                let rest = transfer(host, device + taken as u64);
+                machine.submit(key, Vec::new(), Action::Copy(call, rest))?;
+            }
             Ok((way == Way::Block).then(|| machine.tail(key)))
         })?;
         target.map_or(Ok(()), |target| self.shared.wait(stream.device, target, None))
@@ -222,20 +217,6 @@ impl Machine {
         let (stream, bytes, at) = (self.describe(key), host.bytes, host.ptr.address());
         let message = format!("{call:?} on {stream}: {bytes} bytes at {at:#x} {what}");
         self.misuse(FindingKind::NotPageLocked, message, CudaCode::INVALID_VALUE)
-    }
-
-    /// How a copy of this range is made.
-    fn way(&mut self, host: &HostUse) -> Way {
-        if !host.pageable {
-            return Way::Late;
-        }
-        let settled = host.access == Access::Read && self.is_settled(host);
-        match self.rng.below(3) {
-            0 => Way::Late,
-            // Taken ahead of earlier work only where that leaves the source alone.
-            1 if settled => Way::Stage,
-            _ => Way::Block,
-        }
     }
 }
 

@@ -15,18 +15,24 @@
 //!   when the allocation is reached in stream order, and stops being so when the free is. Its bytes
 //!   count as free from the call of `cudaFreeAsync`, as under
 //!   `cudaMemPoolReuseAllowInternalDependencies`.
+//!
+//! For programs that call CUDA directly, addresses lie in an [`Arena`] instead: the numbers above
+//! the offset are then those of the arena's view.
 
 use std::collections::BTreeMap;
 
+use super::arena::Arena;
 use super::rng;
+use super::storage::Storage;
 use crate::driver::{DevicePtr, DriverResult, Ordinal};
 use crate::error::CudaCode;
 
 const TAG: u64 = 0xdea << 52;
 const DEVICE_SHIFT: u32 = 44;
-const OFFSETS: u64 = 1 << DEVICE_SHIFT;
 /// The most devices that addresses have room for.
 pub(super) const MAX_DEVICES: usize = 256;
+/// How much address space an arena takes, twice: 16 TiB, for all devices together.
+const ARENA_SHIFT: u32 = 44;
 /// As `cudaMalloc` documents.
 const ALIGNMENT: u64 = 256;
 
@@ -39,6 +45,10 @@ pub(super) fn is_device_address(address: u64) -> bool {
 #[derive(Debug)]
 pub(super) struct DeviceMemory {
     seed: u64,
+    /// What the addresses of device 0 begin with, and how many each device has.
+    base: u64,
+    shift: u32,
+    arena: Option<Arena>,
     banks: Vec<Bank>,
 }
 
@@ -55,20 +65,18 @@ struct Bank {
 #[derive(Debug)]
 struct Allocation {
     bytes: usize,
-    /// Empty until the allocation is reached in stream order. Words, so that an address and the
-    /// host address of its byte are equal modulo 8.
-    words: Vec<u64>,
+    storage: Storage,
     /// Free has been called, but not yet reached.
     freeing: bool,
 }
 
 impl Allocation {
     fn contents(&self) -> &[u8] {
-        &bytemuck::cast_slice(&self.words)[..self.bytes]
+        self.storage.contents(self.bytes)
     }
 
     fn contents_mut(&mut self) -> &mut [u8] {
-        &mut bytemuck::cast_slice_mut(&mut self.words)[..self.bytes]
+        self.storage.contents_mut(self.bytes)
     }
 }
 
@@ -87,12 +95,45 @@ impl DeviceMemory {
     pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
         let bank =
             || Bank { capacity, used: 0, blocks: 0, next: 4096, allocations: BTreeMap::new() };
-        DeviceMemory { seed, banks: (0..devices).map(|_| bank()).collect() }
+        DeviceMemory {
+            seed,
+            base: TAG,
+            shift: DEVICE_SHIFT,
+            arena: None,
+            banks: (0..devices).map(|_| bank()).collect(),
+        }
+    }
+
+    /// From now on addresses are those of the process. False if there is no room for so many.
+    pub(super) fn use_host_addresses(&mut self) -> bool {
+        let devices = self.banks.len().next_power_of_two().trailing_zeros();
+        let shift = ARENA_SHIFT - devices;
+        let Ok(arena) = Arena::new(1 << ARENA_SHIFT) else { return false };
+        (self.base, self.shift) = (arena.base(), shift);
+        self.arena = Some(arena);
+        true
+    }
+
+    /// Runs what dereferences addresses of devices.
+    pub(super) fn opened(&self, work: impl FnOnce()) {
+        match &self.arena {
+            Some(arena) => arena.opened(work),
+            None => work(),
+        }
+    }
+
+    /// The allocation that an address lies in, from the call that makes it to the one that frees
+    /// it: its start and length.
+    pub(super) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, usize)> {
+        let bank = &self.banks[self.device_of(address)? as usize];
+        let (&start, found) = bank.allocations.range(..=address).next_back()?;
+        let inside = address - start < found.bytes as u64 && !found.freeing;
+        inside.then_some((start, found.bytes))
     }
 
     /// The device that an address belongs to.
     pub(super) fn device_of(&self, address: DevicePtr) -> Option<Ordinal> {
-        let device = ((address ^ TAG) >> DEVICE_SHIFT) as usize;
+        let device = (address.checked_sub(self.base)? >> self.shift) as usize;
         (device < self.banks.len()).then_some(device as Ordinal)
     }
 
@@ -108,21 +149,20 @@ impl DeviceMemory {
 
     pub(super) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
         let bank = &mut self.banks[device as usize];
-        let words = bytes.div_ceil(8);
         let next = (bytes as u64).checked_next_multiple_of(ALIGNMENT);
         // The gap keeps an overrun of one allocation from landing in the next.
         let next = next.and_then(|bytes| bytes.checked_add(bank.next + ALIGNMENT));
-        let next = next.filter(|&next| next <= OFFSETS).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let next =
+            next.filter(|&next| next <= 1 << self.shift).ok_or(CudaCode::MEMORY_ALLOCATION)?;
         if bytes > bank.capacity - bank.used {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
-        let mut storage = Vec::new();
-        storage.try_reserve_exact(words).map_err(|_| CudaCode::MEMORY_ALLOCATION)?;
-        let address = TAG | (device as u64) << DEVICE_SHIFT | bank.next;
+        let address = self.base + ((device as u64) << self.shift) + bank.next;
+        let storage = Storage::new(self.arena.as_ref(), address, bytes)?;
         bank.next = next;
         bank.used += bytes;
         bank.blocks += 1;
-        let allocation = Allocation { bytes, words: storage, freeing: false };
+        let allocation = Allocation { bytes, storage, freeing: false };
         bank.allocations.insert(address, allocation);
         Ok(address)
     }
@@ -131,7 +171,7 @@ impl DeviceMemory {
     pub(super) fn commit(&mut self, address: DevicePtr) {
         let poison = rng::poison(self.seed, address);
         if let Some(allocation) = self.allocation(address) {
-            allocation.words.resize(allocation.bytes.div_ceil(8), poison);
+            allocation.storage.commit(allocation.bytes, poison);
         }
     }
 
@@ -155,7 +195,10 @@ impl DeviceMemory {
     /// The free is reached in stream order.
     pub(super) fn release(&mut self, address: DevicePtr) {
         if let Some(device) = self.device_of(address) {
-            self.banks[device as usize].allocations.remove(&address);
+            let gone = self.banks[device as usize].allocations.remove(&address);
+            if let (Some(arena), Some(gone)) = (&self.arena, gone) {
+                arena.discard(address, gone.bytes);
+            }
         }
     }
 
@@ -190,11 +233,11 @@ impl DeviceMemory {
         }
         // The target's storage is taken out for the time of the copy: two allocations of one map
         // cannot be borrowed at once.
-        let mut words = std::mem::take(&mut target.words);
+        let (mut storage, all) = (std::mem::take(&mut target.storage), target.bytes);
         let source = &self.banks[from.device].allocations[&from.start];
-        bytemuck::cast_slice_mut(&mut words)[to.offset..][..bytes]
+        storage.contents_mut(all)[to.offset..][..bytes]
             .copy_from_slice(&source.contents()[from.offset..][..bytes]);
-        self.at(to).words = words;
+        self.at(to).storage = storage;
         Ok(())
     }
 
@@ -214,13 +257,13 @@ impl DeviceMemory {
         };
         let bank = &self.banks[device as usize];
         let Some((&start, found)) = bank.allocations.range(..=address).next_back() else {
-            return Err(absent(bank, address));
+            return Err(self.absent(bank, address));
         };
         let offset = (address - start) as usize;
         if offset >= found.bytes {
-            return Err(absent(bank, address));
+            return Err(self.absent(bank, address));
         }
-        if found.words.is_empty() {
+        if !found.storage.is_present() {
             return Err(format!("{address:#x} is used before its allocation is reached"));
         }
         if bytes > found.bytes - offset {
@@ -232,14 +275,14 @@ impl DeviceMemory {
         }
         Ok(Place { device: device as usize, start, offset })
     }
-}
 
-#[cold]
-fn absent(bank: &Bank, address: DevicePtr) -> Violation {
-    if address & (OFFSETS - 1) < bank.next {
-        format!("{address:#x} is freed, or outside every allocation")
-    } else {
-        format!("{address:#x} was never allocated")
+    #[cold]
+    fn absent(&self, bank: &Bank, address: DevicePtr) -> Violation {
+        if (address - self.base) & ((1 << self.shift) - 1) < bank.next {
+            format!("{address:#x} is freed, or outside every allocation")
+        } else {
+            format!("{address:#x} was never allocated")
+        }
     }
 }
 

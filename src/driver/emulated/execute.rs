@@ -9,6 +9,7 @@ use super::host_memory::{HostMemory, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
 use super::order::Knowledge;
+use super::pageable;
 use super::rng;
 use super::slots::Key;
 use crate::driver::{Call, Item, Ordinal, reference};
@@ -110,6 +111,11 @@ impl Machine {
             Action::Busy { nanoseconds } => {
                 self.devices[device as usize].busy_nanoseconds += nanoseconds;
             }
+            Action::Kernel(ref launch) => {
+                if let Some(stand_in) = &launch.0 {
+                    self.memory.opened(stand_in);
+                }
+            }
             Action::Alloc { ptr } => self.memory.commit(ptr),
             Action::Free { ptr } => self.memory.release(ptr),
             Action::Mark { event } => {
@@ -133,10 +139,17 @@ impl Machine {
         match *transfer {
             Transfer::In { dst, src: Source::Host(ref host) } => {
                 let target = self.memory.write(dst, host.bytes)?;
+                if host.pageable {
+                    if !pageable::read(host, target) {
+                        self.report_gone(key, call, host);
+                        return Ok(());
+                    }
+                    self.check_source(key, call, host);
+                    return Ok(());
+                }
                 // SAFETY: the range was found page-locked when the copy was enqueued, and, if time
-                // has passed since, again by `claim`; or it is pageable, and the caller keeps it
-                // valid. The host does not write to it until the copy is retired, and all device
-                // work is under the machine's lock.
+                // has passed since, again by `claim`. The host does not write to it until the copy
+                // is retired, and all device work is under the machine's lock.
                 target.copy_from_slice(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
                 self.check_source(key, call, host);
             }
@@ -153,6 +166,17 @@ impl Machine {
             Transfer::Across { dst, src, bytes } => self.memory.copy(dst, src, bytes)?,
         }
         Ok(())
+    }
+
+    /// Reports pageable memory that was not there any more when a copy got to it.
+    #[cold]
+    fn report_gone(&mut self, key: Key, call: Call, host: &HostUse) {
+        let (stream, bytes, at) = (self.describe(key), host.bytes, host.ptr.address());
+        let message = format!(
+            "the source of {call:?} on {stream}, {bytes} bytes at {at:#x}, was unmapped before the \
+             copy was done"
+        );
+        self.findings.report(FindingKind::SourceChanged, message);
     }
 
     /// Reports a change of what an operation reads that was made while it was pending. Not on a

@@ -100,6 +100,10 @@ impl Findings {
         }
     }
 
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
     pub(super) fn list(&self) -> Vec<Finding> {
         self.list.clone()
     }

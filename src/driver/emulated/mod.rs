@@ -12,6 +12,7 @@
 //! ```text
 //!  emulator::Emulator --+
 //!                       +--> runtime::Runtime --> Shared: one lock --> machine::Machine
+//!  face::Face ----------+
 //!  driver::Driver ------+                           ^               streams, events, backlog,
 //!                                                   |               device_memory, host_memory,
 //!                                       host_thread: host functions     fault, finding, rng
@@ -25,8 +26,8 @@
 //!
 //! # Invariants
 //!
-//! * All state is under one lock. Host functions, the only code of the user's, run on a thread of
-//!   their own with nothing locked.
+//! * All state is under one lock. Host functions run on a thread of their own with nothing locked.
+//!   Other code of the user's, stand-ins for kernels, runs under the lock and makes no call.
 //! * Every access to memory is checked first. A bad device address loses the device, a bad host
 //!   range fails the call, and host memory freed in flight is kept for ever. So a program that
 //!   breaks CUDA's rules is told, and its behaviour stays defined as long as it keeps the safety
@@ -39,9 +40,10 @@
 //! the legacy stream waits for that stream only, and allocation and free synchronize nothing.
 //! Device addresses are never given out twice. A busy kernel takes no real time, but counts in
 //! [`event_elapsed`](super::Driver::event_elapsed). Host memory that is still allocated when the
-//! last handle goes is leaked, because somebody may hold a pointer into it. There is no last-error
-//! slot.
+//! last handle goes is leaked, because somebody may hold a pointer into it. [`Face`] has a
+//! last-error slot, synchronous copies, and a free that synchronizes; a driver has none of these.
 
+mod arena;
 mod capture;
 mod copies;
 mod device_memory;
@@ -49,6 +51,7 @@ mod driver;
 mod emulator;
 mod enqueue;
 mod execute;
+mod face;
 mod fault;
 mod finding;
 mod host_memory;
@@ -58,14 +61,17 @@ mod loss;
 mod machine;
 mod operation;
 mod order;
+mod pageable;
 mod per_thread;
 mod rng;
 mod runtime;
 mod schedule;
 mod slots;
+mod storage;
 mod thread;
 
 pub use emulator::{Builder, Emulator, HandOver};
+pub use face::{Face, Held, Kind, Plane, PoolFigure, PoolId, Side, Target};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{Execution, Usage};

@@ -1,6 +1,7 @@
 //! What a stream's queue holds.
 
 use std::ffi::c_void;
+use std::fmt;
 
 use super::host_memory::HostUse;
 use super::order::Knowledge;
@@ -70,6 +71,8 @@ pub(super) enum Action {
     /// Nothing but its waits.
     Join,
     HostFunction(HostCall),
+    /// A kernel of the program's own.
+    Kernel(Launch),
 }
 
 /// The copy of one range.
@@ -110,6 +113,16 @@ pub(super) struct HostCall {
 // SAFETY: `Driver::launch_host` is told that `function` may be called with `data` on any thread.
 unsafe impl Send for HostCall {}
 
+/// What a kernel does, if that is known: a function of the host. It is called under the machine's
+/// lock, and so must make no call.
+pub(super) struct Launch(pub(super) Option<Box<dyn Fn() + Send>>);
+
+impl fmt::Debug for Launch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Launch").field(&self.0.is_some()).finish()
+    }
+}
+
 /// The pattern of a fill, in the operation itself as in the parameters of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pattern {
@@ -139,7 +152,7 @@ impl Action {
             Action::Fill { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
             Action::Move { .. } => Call::MoveItems,
-            Action::Busy { .. } => Call::Busy,
+            Action::Busy { .. } | Action::Kernel(_) => Call::Busy,
             Action::Alloc { .. } => Call::DeviceAlloc,
             Action::Free { .. } => Call::DeviceFree,
             Action::Mark { .. } => Call::EventRecord,

@@ -84,6 +84,15 @@ impl<T> Slots<T> {
         self.vacant.len() == self.slots.len()
     }
 
+    /// The keys of the tenants that are like that.
+    pub(super) fn keys_of(&self, like: impl Fn(&T) -> bool) -> Vec<Key> {
+        let key = |(index, slot): (usize, &Slot<T>)| {
+            let key = Key { index: index as u32, generation: slot.generation };
+            slot.tenant.as_ref().filter(|tenant| like(tenant)).map(|_| key)
+        };
+        self.slots.iter().enumerate().filter_map(key).collect()
+    }
+
     pub(super) fn values(&self) -> impl Iterator<Item = &T> {
         self.slots.iter().filter_map(|slot| slot.tenant.as_ref())
     }

@@ -1,0 +1,77 @@
+//! What every call does: it finds the machine, keeps panics on this side, notes the error for
+//! `cudaGetLastError`, and reports what was found.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::Face;
+
+use crate::{machine, report};
+
+/// Declares functions of the CUDA runtime.
+///
+/// `fn name(arguments) |face| { ... }` is one function. `fn name / other(arguments)
+/// |face, per_thread| { ... }` is two: what programs call that were compiled for per-thread default
+/// streams has the second name. The block gives a `DriverResult<()>`.
+macro_rules! cuda {
+    () => {};
+    (
+        $(#[$doc:meta])*
+        fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$face:ident| $body:block
+        $($rest:tt)*
+    ) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
+            $crate::boundary::call(|$face| $body)
+        }
+        cuda! { $($rest)* }
+    };
+    (
+        $(#[$doc:meta])*
+        fn $name:ident / $other:ident($($arg:ident: $ty:ty),* $(,)?) |$face:ident, $per:ident|
+        $body:block
+        $($rest:tt)*
+    ) => {
+        $(#[$doc])*
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
+            $crate::boundary::call(|$face| { let $per = false; $body })
+        }
+        #[unsafe(no_mangle)]
+        unsafe extern "C" fn $other($($arg: $ty),*) -> std::ffi::c_int {
+            $crate::boundary::call(|$face| { let $per = true; $body })
+        }
+        cuda! { $($rest)* }
+    };
+}
+
+thread_local! {
+    static IN_KERNEL: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Runs a stand-in for a kernel; every call from inside it is refused.
+pub fn as_kernel(work: impl FnOnce()) {
+    IN_KERNEL.set(true);
+    work();
+    IN_KERNEL.set(false);
+}
+
+/// What a call gives back to C.
+pub fn call(work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
+    if IN_KERNEL.try_with(Cell::get).unwrap_or(false) {
+        return CudaCode::NOT_PERMITTED.0;
+    }
+    let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };
+    let code = match catch_unwind(AssertUnwindSafe(|| work(face))) {
+        Ok(Ok(())) => CudaCode::SUCCESS,
+        Ok(Err(code)) => code,
+        Err(_) => CudaCode::UNKNOWN,
+    };
+    face.note_error(code);
+    report::flush(face);
+    code.0
+}

@@ -1,0 +1,186 @@
+//! Devices: how many, which one is current, what they can do, peers; and versions.
+
+use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+
+use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::Face;
+
+use crate::abi::{Handle, In, Out};
+use crate::{machine, properties};
+
+/// `cudaErrorPeerAccessNotEnabled` and its opposite are kept for each pair of devices.
+static PEERS: std::sync::Mutex<Vec<(c_int, c_int)>> = std::sync::Mutex::new(Vec::new());
+
+fn count(face: &Face) -> DriverResult<c_int> {
+    face.emulator().driver().device_count()
+}
+
+pub fn check(face: &Face, device: c_int) -> DriverResult<()> {
+    let there = (0..count(face)?).contains(&device);
+    if there { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
+}
+
+cuda! {
+    fn cudaGetDeviceCount(out: Out<c_int>) |face| {
+        out.put(count(face)?)
+    }
+
+    fn cudaGetDevice(out: Out<c_int>) |face| {
+        out.put(face.current_device())
+    }
+
+    fn cudaSetDevice(device: c_int) |face| {
+        face.set_device(device)
+    }
+
+    fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) |face| {
+        check(face, device)
+    }
+
+    fn cudaSetDeviceFlags(_flags: c_uint) |_face| {
+        Ok(())
+    }
+
+    fn cudaGetDeviceFlags(out: Out<c_uint>) |_face| {
+        // cudaDeviceMapHost, as always under unified addressing.
+        out.put(8)
+    }
+
+    fn cudaSetValidDevices(_devices: In<c_int>, _count: c_int) |_face| {
+        Ok(())
+    }
+
+    fn cudaChooseDevice(out: Out<c_int>, _properties: *const c_void) |_face| {
+        out.put(0)
+    }
+
+    fn cudaDeviceSynchronize() |face| {
+        face.synchronize(face.current_device())
+    }
+
+    fn cudaThreadSynchronize() |face| {
+        face.synchronize(face.current_device())
+    }
+
+    fn cudaDeviceReset() |face| {
+        // SAFETY: the program gives up what the reset destroys.
+        unsafe { face.reset(face.current_device()) }
+    }
+
+    fn cudaDeviceGetAttribute(out: Out<c_int>, attribute: c_int, device: c_int) |face| {
+        out.check()?;
+        check(face, device)?;
+        out.put(properties::attribute(attribute, device).ok_or(CudaCode::INVALID_VALUE)?)
+    }
+
+    fn cudaDeviceGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) |_face| {
+        least.put_if_any(0);
+        greatest.put_if_any(-5);
+        Ok(())
+    }
+
+    fn cudaDeviceGetLimit(out: Out<usize>, limit: c_uint) |_face| {
+        out.put(match limit {
+            0 => 1024,
+            1 => 1 << 20,
+            2 => 8 << 20,
+            _ => 0,
+        })
+    }
+
+    fn cudaDeviceSetLimit(_limit: c_uint, _value: usize) |_face| {
+        Ok(())
+    }
+
+    fn cudaDeviceGetCacheConfig(out: Out<c_int>) |_face| {
+        out.put(0)
+    }
+
+    fn cudaDeviceSetCacheConfig(_config: c_int) |_face| {
+        Ok(())
+    }
+
+    fn cudaDeviceGetPCIBusId(out: Out<c_char>, length: c_int, device: c_int) |face| {
+        check(face, device)?;
+        let text = format!("0000:{:02X}:00.0\0", device + 1);
+        if length < text.len() as c_int {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        text.bytes().enumerate().try_for_each(|(at, byte)| out.at(at).put(byte))
+    }
+
+    fn cudaDeviceCanAccessPeer(out: Out<c_int>, device: c_int, peer: c_int) |face| {
+        out.check()?;
+        out.put(c_int::from(face.emulator().driver().can_access_peer(device, peer)?))
+    }
+
+    fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) |face| {
+        let device = face.current_device();
+        if flags != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        face.emulator().driver().enable_peer_access(device, peer)?;
+        let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if peers.contains(&(device, peer)) {
+            return Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED);
+        }
+        peers.push((device, peer));
+        Ok(())
+    }
+
+    fn cudaDeviceDisablePeerAccess(peer: c_int) |face| {
+        check(face, peer)?;
+        let pair = (face.current_device(), peer);
+        let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let at = peers.iter().position(|&enabled| enabled == pair);
+        peers.swap_remove(at.ok_or(CudaCode::PEER_ACCESS_NOT_ENABLED)?);
+        Ok(())
+    }
+
+    fn cudaDeviceGetP2PAttribute(
+        out: Out<c_int>, attribute: c_int, device: c_int, peer: c_int,
+    ) |face| {
+        check(face, device)?;
+        check(face, peer)?;
+        out.put(c_int::from(attribute == 2 && device != peer))
+    }
+
+    fn cudaDriverGetVersion(out: Out<c_int>) |_face| {
+        out.put(machine::version())
+    }
+
+    fn cudaRuntimeGetVersion(out: Out<c_int>) |_face| {
+        out.put(machine::version())
+    }
+
+    /// There is no driver behind this library.
+    fn cudaGetDriverEntryPoint / cudaGetDriverEntryPoint_ptsz(
+        name: In<c_char>, out: Out<Handle>, _flags: c_ulonglong, found: Out<c_int>,
+    ) |_face, _per_thread| {
+        no_entry_point(name, out, found)
+    }
+
+    fn cudaGetDriverEntryPointByVersion / cudaGetDriverEntryPointByVersion_ptsz(
+        name: In<c_char>, out: Out<Handle>, _version: c_uint, _flags: c_ulonglong,
+        found: Out<c_int>,
+    ) |_face, _per_thread| {
+        no_entry_point(name, out, found)
+    }
+
+    fn cudaProfilerStart() |_face| {
+        Ok(())
+    }
+
+    fn cudaProfilerStop() |_face| {
+        Ok(())
+    }
+}
+
+fn no_entry_point(name: In<c_char>, out: Out<Handle>, found: Out<c_int>) -> DriverResult<()> {
+    name.get()?;
+    out.put(0)?;
+    // cudaDriverEntryPointSymbolNotFound
+    found.put_if_any(1);
+    Ok(())
+}

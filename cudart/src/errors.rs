@@ -1,0 +1,34 @@
+//! The names of errors, and the last one of each thread.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use pinlane::CudaCode;
+
+use crate::machine;
+
+static ERRORS: &[(c_int, &CStr, &CStr)] = include!(concat!(env!("OUT_DIR"), "/errors.rs"));
+
+fn find(code: c_int) -> (&'static CStr, &'static CStr) {
+    let found = ERRORS.iter().find(|error| error.0 == code);
+    found.map_or((c"unrecognized error code", c"unrecognized error code"), |e| (e.1, e.2))
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorName(code: c_int) -> *const c_char {
+    find(code).0.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetErrorString(code: c_int) -> *const c_char {
+    find(code).1.as_ptr()
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaGetLastError() -> c_int {
+    machine::face().map_or(CudaCode::INITIALIZATION, |face| face.take_error()).0
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaPeekAtLastError() -> c_int {
+    machine::face().map_or(CudaCode::INITIALIZATION, |face| face.peek_error()).0
+}

@@ -1,0 +1,104 @@
+//! Events.
+
+use std::collections::HashMap;
+use std::ffi::c_uint;
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use pinlane::CudaCode;
+use pinlane::driver::emulated::Face;
+use pinlane::driver::{DriverResult, Poll};
+
+use crate::abi::{Handle, Out, event, stream};
+
+/// `cudaEventDisableTiming`, and all flags that there are.
+const DISABLE_TIMING: c_uint = 2;
+const FLAGS: c_uint = 7;
+
+/// Which events have no timing.
+static FLAGS_OF: LazyLock<Mutex<HashMap<Handle, c_uint>>> = LazyLock::new(Mutex::default);
+
+fn create(face: &Face, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
+    out.check()?;
+    if flags & !FLAGS != 0 {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let timing = flags & DISABLE_TIMING == 0;
+    let event = face.emulator().driver().event_create(face.current_device(), timing)?;
+    let mut flags_of = FLAGS_OF.lock().unwrap_or_else(PoisonError::into_inner);
+    flags_of.insert(event.handle, flags);
+    out.put(event.handle)
+}
+
+fn record(face: &Face, other: Handle, handle: Handle, per_thread: bool) -> DriverResult<()> {
+    let event = event(face, "cudaEventRecord", other)?;
+    let mut stream = stream(face, "cudaEventRecord", handle, per_thread)?;
+    if handle <= 2 {
+        // A default stream is that of the event's device only if that is current (rule 18).
+        stream.device = face.current_device();
+    }
+    // SAFETY: the machine checks the handles.
+    unsafe { face.emulator().driver().event_record(event, stream) }
+}
+
+cuda! {
+    fn cudaEventCreate(out: Out<Handle>) |face| {
+        create(face, out, 0)
+    }
+
+    fn cudaEventCreateWithFlags(out: Out<Handle>, flags: c_uint) |face| {
+        create(face, out, flags)
+    }
+
+    fn cudaEventDestroy(handle: Handle) |face| {
+        let event = event(face, "cudaEventDestroy", handle)?;
+        FLAGS_OF.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
+        // SAFETY: the machine checks the handle; a stale one is a finding.
+        unsafe { face.emulator().driver().event_destroy(event) }
+    }
+
+    fn cudaEventRecord / cudaEventRecord_ptsz(
+        handle: Handle, of: Handle,
+    ) |face, per_thread| {
+        record(face, handle, of, per_thread)
+    }
+
+    fn cudaEventRecordWithFlags / cudaEventRecordWithFlags_ptsz(
+        handle: Handle, of: Handle, flags: c_uint,
+    ) |face, per_thread| {
+        if flags > 1 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        record(face, handle, of, per_thread)
+    }
+
+    fn cudaEventQuery(handle: Handle) |face| {
+        let event = event(face, "cudaEventQuery", handle)?;
+        // SAFETY: the machine checks the handle.
+        match unsafe { face.emulator().driver().event_query(event) }? {
+            Poll::Done => Ok(()),
+            Poll::NotReady => Err(CudaCode::NOT_READY),
+        }
+    }
+
+    fn cudaEventSynchronize(handle: Handle) |face| {
+        let event = event(face, "cudaEventSynchronize", handle)?;
+        // SAFETY: the machine checks the handle.
+        unsafe { face.emulator().driver().event_synchronize(event) }
+    }
+
+    fn cudaEventElapsedTime(out: Out<f32>, start: Handle, end: Handle) |face| {
+        out.check()?;
+        let start = event(face, "cudaEventElapsedTime", start)?;
+        let end = event(face, "cudaEventElapsedTime", end)?;
+        // SAFETY: the machine checks the handles.
+        out.put(unsafe { face.emulator().driver().event_elapsed(start, end) }?)
+    }
+
+    fn cudaEventElapsedTime_v2(out: Out<f32>, start: Handle, end: Handle) |face| {
+        out.check()?;
+        let start = event(face, "cudaEventElapsedTime", start)?;
+        let end = event(face, "cudaEventElapsedTime", end)?;
+        // SAFETY: the machine checks the handles.
+        out.put(unsafe { face.emulator().driver().event_elapsed(start, end) }?)
+    }
+}

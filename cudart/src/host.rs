@@ -1,0 +1,64 @@
+//! Page-locked memory of the host.
+
+use std::ffi::{c_uint, c_void};
+
+use pinlane::CudaCode;
+use pinlane::driver::emulated::Side;
+
+use crate::abi::Out;
+
+/// `cudaHostAllocPortable`, `Mapped`, `WriteCombined`
+const ALLOC_FLAGS: c_uint = 7;
+/// `cudaHostRegisterPortable`, `Mapped`, `IoMemory`, `ReadOnly`
+const REGISTER_FLAGS: c_uint = 15;
+
+cuda! {
+    fn cudaMallocHost(out: Out<*mut c_void>, bytes: usize) |face| {
+        out.check()?;
+        out.put(face.host_alloc(bytes, 0, false)?)
+    }
+
+    fn cudaHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+        out.check()?;
+        if flags & !ALLOC_FLAGS != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        out.put(face.host_alloc(bytes, flags, false)?)
+    }
+
+    fn cudaFreeHost(ptr: *mut c_void) |face| {
+        face.free_host(ptr, false)
+    }
+
+    fn cudaHostRegister(ptr: *mut c_void, bytes: usize, flags: c_uint) |face| {
+        if flags & !REGISTER_FLAGS != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        // SAFETY: the CUDA runtime demands of its callers that the range is mapped.
+        unsafe { face.register(ptr, bytes, flags) }
+    }
+
+    fn cudaHostUnregister(ptr: *mut c_void) |face| {
+        face.unregister(ptr)
+    }
+
+    fn cudaHostGetDevicePointer(out: Out<*mut c_void>, ptr: *mut c_void, flags: c_uint) |face| {
+        out.check()?;
+        let side = face.held(ptr).side;
+        if flags != 0 || !matches!(side, Side::PageLocked | Side::Managed) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        // One address space for the host and all devices.
+        out.put(ptr)
+    }
+
+    fn cudaHostGetFlags(out: Out<c_uint>, ptr: *mut c_void) |face| {
+        out.check()?;
+        let held = face.held(ptr);
+        if held.side != Side::PageLocked {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        // Mapped, as all page-locked memory under unified addressing.
+        out.put(held.flags | 2)
+    }
+}

@@ -1,0 +1,40 @@
+//! A CUDA runtime library over pinlane's emulated device: `libcudart.so.13` and `libcudart.so.12`
+//! for programs that nobody changed. docs/drop-in.md says how to use it.
+//!
+//! What CUDA does is in [`pinlane::driver::emulated::Face`]. Here is C: names, structs and checks
+//! of pointers.
+//!
+//! | file | what |
+//! |---|---|
+//! | `boundary.rs` | what every call does: the machine, the last error, panics |
+//! | `machine.rs` | the one machine of the process, as the environment says |
+//! | `report.rs` | findings, as they come and at the end of the process |
+//! | `stubs.rs` | names without an implementation |
+//! | `abi.rs` | pointers and structs of C |
+//! | the others | one noun each |
+
+#![allow(non_snake_case)]
+
+#[macro_use]
+mod boundary;
+
+mod abi;
+mod capture;
+mod copies;
+mod device;
+mod errors;
+mod events;
+mod host;
+mod kernels;
+mod machine;
+mod managed;
+mod mangled;
+mod memory;
+mod pointers;
+mod pools;
+mod properties;
+mod report;
+mod streams;
+mod stubs;
+mod symbols;
+mod volumes;

@@ -1,0 +1,94 @@
+//! Managed memory. It is the host's here, so that there is nothing to move; where programs last
+//! wanted it is written down for those who ask.
+
+use std::ffi::{c_int, c_void};
+use std::sync::{Mutex, PoisonError};
+
+use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::{Face, Side};
+
+use crate::abi::Out;
+use crate::machine;
+
+/// `cudaMemLocationTypeDevice`
+const ON_DEVICE: u64 = 1;
+/// `cudaCpuDeviceId`, `cudaInvalidDeviceId`
+const CPU: c_int = -1;
+const NOWHERE: c_int = -2;
+/// `cudaMemRangeAttributeLastPrefetchLocation`, and the last attribute that there is.
+const LAST_PREFETCH: c_int = 4;
+const LAST_ATTRIBUTE: c_int = 8;
+
+/// A range that was prefetched, and the device that it went to.
+struct Prefetch {
+    start: usize,
+    bytes: usize,
+    device: c_int,
+}
+
+static PREFETCHES: Mutex<Vec<Prefetch>> = Mutex::new(Vec::new());
+
+/// The range lies in managed memory.
+fn check(face: &Face, ptr: *const c_void, bytes: usize) -> DriverResult<()> {
+    let held = face.held(ptr);
+    let offset = ptr.addr() - held.base.addr();
+    let inside = held.side == Side::Managed && bytes <= held.bytes - offset;
+    if inside { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+}
+
+fn prefetch(face: &Face, ptr: *const c_void, bytes: usize, device: c_int) -> DriverResult<()> {
+    check(face, ptr, bytes)?;
+    let mut all = PREFETCHES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (start, end) = (ptr.addr(), ptr.addr() + bytes);
+    all.retain(|old| old.start < start || old.start + old.bytes > end);
+    all.push(Prefetch { start, bytes, device });
+    Ok(())
+}
+
+/// A `cudaMemLocation`, which comes as one number: its type, and its id above that.
+fn device_of(location: u64) -> c_int {
+    if location & 0xffff_ffff == ON_DEVICE { (location >> 32) as c_int } else { CPU }
+}
+
+cuda! {
+    /// CUDA 12 names a device where CUDA 13 names a location.
+    fn cudaMemPrefetchAsync / cudaMemPrefetchAsync_ptsz(
+        ptr: *const c_void, bytes: usize, location: u64,
+    ) |face, _per_thread| {
+        let device = if machine::major() == 12 { location as c_int } else { device_of(location) };
+        prefetch(face, ptr, bytes, device)
+    }
+
+    fn cudaMemPrefetchAsync_v2 / cudaMemPrefetchAsync_v2_ptsz(
+        ptr: *const c_void, bytes: usize, location: u64,
+    ) |face, _per_thread| {
+        prefetch(face, ptr, bytes, device_of(location))
+    }
+
+    fn cudaMemAdvise(ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
+        check(face, ptr, bytes)
+    }
+
+    fn cudaMemAdvise_v2(ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
+        check(face, ptr, bytes)
+    }
+
+    /// Only the last prefetch is known: nothing is anywhere else.
+    fn cudaMemRangeGetAttribute(
+        out: Out<c_int>, bytes_out: usize, attribute: c_int, ptr: *const c_void, bytes: usize,
+    ) |face| {
+        if bytes_out != size_of::<c_int>() || !(1..=LAST_ATTRIBUTE).contains(&attribute) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        check(face, ptr, bytes)?;
+        if attribute != LAST_PREFETCH {
+            return out.put(if attribute == 1 { 0 } else { NOWHERE });
+        }
+        let all = PREFETCHES.lock().unwrap_or_else(PoisonError::into_inner);
+        let covers = |one: &&Prefetch| {
+            one.start <= ptr.addr() && ptr.addr() + bytes <= one.start + one.bytes
+        };
+        out.put(all.iter().rev().find(covers).map_or(NOWHERE, |one| one.device))
+    }
+}

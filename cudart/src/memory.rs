@@ -1,0 +1,61 @@
+//! Memory of devices, and memory of the host that is managed.
+
+use std::ffi::{c_uint, c_void};
+
+use pinlane::CudaCode;
+
+use crate::abi::{Handle, Out, stream};
+
+/// What rows of a pitched allocation are aligned to.
+pub const PITCH: usize = 512;
+
+cuda! {
+    fn cudaMalloc(out: Out<*mut c_void>, bytes: usize) |face| {
+        out.check()?;
+        out.put(face.malloc(bytes)?)
+    }
+
+    fn cudaFree(ptr: *mut c_void) |face| {
+        face.free(ptr)
+    }
+
+    fn cudaMallocPitch(
+        out: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize,
+    ) |face| {
+        out.check()?;
+        pitch.check()?;
+        let row = width.checked_next_multiple_of(PITCH).ok_or(CudaCode::INVALID_VALUE)?;
+        let bytes = row.checked_mul(height).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        out.put(face.malloc(bytes)?)?;
+        pitch.put(row)
+    }
+
+    fn cudaMallocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+        out.check()?;
+        if bytes == 0 || ![1, 2].contains(&flags) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        out.put(face.host_alloc(bytes, flags, true)?)
+    }
+
+    fn cudaMemGetInfo(free: Out<usize>, total: Out<usize>) |face| {
+        let info = face.emulator().driver().memory_info(face.current_device())?;
+        free.put(info.0)?;
+        total.put(info.1)
+    }
+
+    fn cudaMallocAsync / cudaMallocAsync_ptsz(
+        out: Out<*mut c_void>, bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        out.check()?;
+        let stream = stream(face, "cudaMallocAsync", handle, per_thread)?;
+        let pool = face.device_pool(stream.device)?;
+        out.put(face.malloc_async(stream, pool, bytes)?)
+    }
+
+    fn cudaFreeAsync / cudaFreeAsync_ptsz(
+        ptr: *mut c_void, handle: Handle,
+    ) |face, per_thread| {
+        face.free_async(stream(face, "cudaFreeAsync", handle, per_thread)?, ptr)
+    }
+}

@@ -1,0 +1,167 @@
+//! Pools of device memory.
+
+use std::ffi::{c_int, c_void};
+
+use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::{PoolFigure, PoolId};
+
+use crate::abi::{Handle, In, Out, stream};
+
+/// What a pool's handle begins with, so that other numbers are known as wrong ones.
+const TAG: usize = 0x9001_0000_0000;
+
+/// `cudaMemAllocationTypePinned`, `cudaMemLocationTypeDevice`
+const PINNED: c_int = 1;
+/// `cudaMemAllocationTypeManaged`
+const MANAGED: c_int = 2;
+const ON_DEVICE: c_int = 1;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Location {
+    kind: c_int,
+    id: c_int,
+}
+
+/// `cudaMemPoolProps`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Props {
+    allocation: c_int,
+    handles: c_int,
+    location: Location,
+    security: *mut c_void,
+    limit: usize,
+    usage: u16,
+    reserved: [u8; 54],
+}
+
+/// `cudaMemAccessDesc`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Access {
+    location: Location,
+    flags: c_int,
+}
+
+fn handle(pool: PoolId) -> Handle {
+    TAG | pool.0
+}
+
+fn pool(handle: Handle) -> DriverResult<PoolId> {
+    let index = handle.checked_sub(TAG).filter(|&index| index < 1 << 32);
+    index.map(PoolId).ok_or(CudaCode::INVALID_VALUE)
+}
+
+fn figure(attribute: c_int) -> Option<PoolFigure> {
+    Some(match attribute {
+        4 => PoolFigure::ReleaseThreshold,
+        5 => PoolFigure::Reserved,
+        6 => PoolFigure::ReservedHigh,
+        7 => PoolFigure::Used,
+        8 => PoolFigure::UsedHigh,
+        _ => return None,
+    })
+}
+
+cuda! {
+    fn cudaDeviceGetDefaultMemPool(out: Out<Handle>, device: c_int) |face| {
+        out.check()?;
+        face.device_pool(device)?;
+        out.put(handle(PoolId(device as usize)))
+    }
+
+    fn cudaMemGetDefaultMemPool(out: Out<Handle>, location: In<Location>, kind: c_int) |face| {
+        out.check()?;
+        let location = location.get()?;
+        match (location.kind, kind) {
+            (ON_DEVICE, PINNED) => out.put(handle(PoolId(location.id as usize))),
+            (ON_DEVICE, MANAGED) => out.put(handle(face.managed_pool(location.id)?)),
+            _ => Err(CudaCode::NOT_SUPPORTED),
+        }
+    }
+
+    fn cudaDeviceGetMemPool(out: Out<Handle>, device: c_int) |face| {
+        out.check()?;
+        out.put(handle(face.device_pool(device)?))
+    }
+
+    fn cudaDeviceSetMemPool(device: c_int, named: Handle) |face| {
+        face.device_pool(device)?;
+        face.set_device_pool(device, pool(named)?)
+    }
+
+    fn cudaMemPoolCreate(out: Out<Handle>, props: In<Props>) |face| {
+        out.check()?;
+        let props = props.get()?;
+        if props.allocation != PINNED || props.location.kind != ON_DEVICE {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        if props.handles != 0 {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
+        out.put(handle(face.pool_create(props.location.id, props.limit)?))
+    }
+
+    fn cudaMemPoolDestroy(named: Handle) |face| {
+        face.pool_destroy(pool(named)?)
+    }
+
+    fn cudaMemPoolTrimTo(named: Handle, keep: usize) |face| {
+        face.pool_trim(pool(named)?, keep)
+    }
+
+    fn cudaMemPoolSetAttribute(named: Handle, attribute: c_int, value: In<u64>) |face| {
+        let pool = pool(named)?;
+        match figure(attribute) {
+            Some(figure) => face.pool_figure(pool, figure, Some(value.get()?)).map(drop),
+            None => {
+                let switch = usize::try_from(attribute - 1).map_err(|_| CudaCode::INVALID_VALUE)?;
+                let value = crate::abi::narrow(value).get()?;
+                face.pool_switch(pool, switch, Some(value)).map(drop)
+            }
+        }
+    }
+
+    fn cudaMemPoolGetAttribute(named: Handle, attribute: c_int, out: Out<u64>) |face| {
+        let pool = pool(named)?;
+        match figure(attribute) {
+            Some(figure) => out.put(face.pool_figure(pool, figure, None)?),
+            None => {
+                let switch = usize::try_from(attribute - 1).map_err(|_| CudaCode::INVALID_VALUE)?;
+                out.cast::<c_int>().put(face.pool_switch(pool, switch, None)?)
+            }
+        }
+    }
+
+    fn cudaMemPoolSetAccess(named: Handle, list: In<Access>, count: usize) |face| {
+        let owner = face.pool_device(pool(named)?)?;
+        for index in 0..count {
+            let access = list.nth(index).get()?;
+            if access.location.kind != ON_DEVICE {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            if access.flags == 3 {
+                face.emulator().driver().pool_access(owner, access.location.id)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn cudaMemPoolGetAccess(out: Out<c_int>, named: Handle, location: In<Location>) |face| {
+        let owner = face.pool_device(pool(named)?)?;
+        let location = location.get()?;
+        let opened = location.id == owner || face.is_opened(owner, location.id)?;
+        out.put(if opened { 3 } else { 0 })
+    }
+
+    fn cudaMallocFromPoolAsync / cudaMallocFromPoolAsync_ptsz(
+        out: Out<*mut c_void>, bytes: usize, named: Handle, of: Handle,
+    ) |face, per_thread| {
+        out.check()?;
+        let pool = pool(named)?;
+        let stream = stream(face, "cudaMallocFromPoolAsync", of, per_thread)?;
+        out.put(face.malloc_async(stream, pool, bytes)?)
+    }
+}

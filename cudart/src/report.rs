@@ -1,0 +1,108 @@
+//! Findings: each is written when it is found, so that a crash does not hide it; at the end of the
+//! process, the exit status may say that there were some.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::{env, fmt};
+
+use pinlane::driver::emulated::{Face, Finding};
+
+use crate::machine;
+
+/// How many findings have been written.
+static WRITTEN: AtomicUsize = AtomicUsize::new(0);
+static WRITER: Mutex<Writer> = Mutex::new(Writer::New);
+
+enum Writer {
+    New,
+    Stderr,
+    File(File),
+}
+
+impl Writer {
+    fn open(&mut self) {
+        if !matches!(self, Writer::New) {
+            return;
+        }
+        *self = Writer::Stderr;
+        let Some(path) = env::var_os("PINLANE_CUDART_REPORT") else { return };
+        match OpenOptions::new().create(true).append(true).open(&path) {
+            Ok(file) => *self = Writer::File(file),
+            Err(error) => unwritten(&path, &error),
+        }
+    }
+}
+
+fn unwritten(path: &OsString, error: &dyn fmt::Display) {
+    eprintln!("pinlane-cudart: cannot write {path:?} ({error}); findings are printed here");
+}
+
+/// Writes what was found since the last time.
+pub fn flush(face: &Face) {
+    let count = face.finding_count();
+    if WRITTEN.load(Ordering::Relaxed) < count {
+        write(face);
+    }
+}
+
+#[cold]
+fn write(face: &Face) {
+    let mut writer = WRITER.lock().unwrap_or_else(PoisonError::into_inner);
+    writer.open();
+    let findings = face.emulator().findings();
+    let written = WRITTEN.swap(findings.len(), Ordering::Relaxed);
+    for finding in findings.iter().skip(written) {
+        match &mut *writer {
+            Writer::File(file) => {
+                let _ = file.write_all(line(face, finding).as_bytes());
+            }
+            _ => eprintln!("pinlane-cudart: {finding}"),
+        }
+    }
+}
+
+/// A finding as a line of JSON.
+fn line(face: &Face, finding: &Finding) -> String {
+    let Finding { kind, message, seed, .. } = finding;
+    let mode = format!("{:?}", face.emulator().execution()).to_lowercase();
+    format!(
+        "{{\"kind\":\"{kind:?}\",\"message\":\"{}\",\"mode\":\"{mode}\",\"seed\":{seed}}}\n",
+        escaped(message)
+    )
+}
+
+fn escaped(text: &str) -> String {
+    let mut escaped = String::new();
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => escaped.extend(['\\', c]),
+            c if c.is_control() => escaped.push_str(&format!("\\u{:04x}", c as u32)),
+            c => escaped.push(c),
+        }
+    }
+    escaped
+}
+
+/// Run when the process ends, after the program's own destructors.
+extern "C" fn at_exit() {
+    let Some(face) = machine::built() else { return };
+    flush(face);
+    let status = env::var("PINLANE_CUDART_EXIT").ok().and_then(|status| status.parse().ok());
+    if let Some(status) = status
+        && WRITTEN.load(Ordering::Relaxed) > 0
+    {
+        // SAFETY: NULL means all streams of C; the end of the process skips nothing else that
+        // matters.
+        unsafe {
+            libc::fflush(std::ptr::null_mut());
+            libc::_exit(status);
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static AT_EXIT: extern "C" fn() = at_exit;

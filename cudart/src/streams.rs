@@ -1,0 +1,136 @@
+//! Streams.
+
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+
+use pinlane::CudaCode;
+use pinlane::driver::Poll;
+
+use crate::abi::{Handle, Out, event, stream};
+
+/// `cudaStreamCallback_t`
+type Callback = unsafe extern "C" fn(Handle, c_int, *mut c_void);
+
+/// A callback and what it is called with.
+struct Call {
+    function: Callback,
+    stream: Handle,
+    data: *mut c_void,
+}
+
+unsafe extern "C" fn call_back(data: *mut c_void) {
+    // SAFETY: `cudaStreamAddCallback` made it of a box, and gives it to one call.
+    let call = unsafe { Box::from_raw(data.cast::<Call>()) };
+    // SAFETY: the program asked for this call.
+    unsafe { (call.function)(call.stream, 0, call.data) };
+}
+
+cuda! {
+    fn cudaStreamCreate(out: Out<Handle>) |face| {
+        out.check()?;
+        out.put(face.stream_create(0, 0)?.handle)
+    }
+
+    fn cudaStreamCreateWithFlags(out: Out<Handle>, flags: c_uint) |face| {
+        out.check()?;
+        out.put(face.stream_create(flags, 0)?.handle)
+    }
+
+    fn cudaStreamCreateWithPriority(out: Out<Handle>, flags: c_uint, priority: c_int) |face| {
+        out.check()?;
+        out.put(face.stream_create(flags, priority.clamp(-5, 0))?.handle)
+    }
+
+    fn cudaStreamDestroy(handle: Handle) |face| {
+        face.stream_destroy(stream(face, "cudaStreamDestroy", handle, false)?)
+    }
+
+    fn cudaStreamQuery / cudaStreamQuery_ptsz(handle: Handle) |face, per_thread| {
+        let stream = stream(face, "cudaStreamQuery", handle, per_thread)?;
+        // SAFETY: the machine checks the handle.
+        match unsafe { face.emulator().driver().stream_query(stream) }? {
+            Poll::Done => Ok(()),
+            Poll::NotReady => Err(CudaCode::NOT_READY),
+        }
+    }
+
+    fn cudaStreamSynchronize / cudaStreamSynchronize_ptsz(handle: Handle) |face, per_thread| {
+        let stream = stream(face, "cudaStreamSynchronize", handle, per_thread)?;
+        // SAFETY: the machine checks the handle.
+        unsafe { face.emulator().driver().stream_synchronize(stream) }
+    }
+
+    fn cudaStreamWaitEvent / cudaStreamWaitEvent_ptsz(
+        handle: Handle, other: Handle, flags: c_uint,
+    ) |face, per_thread| {
+        if flags > 1 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let stream = stream(face, "cudaStreamWaitEvent", handle, per_thread)?;
+        let event = event(face, "cudaStreamWaitEvent", other)?;
+        // SAFETY: the machine checks the handles.
+        unsafe { face.emulator().driver().stream_wait_event(stream, event) }
+    }
+
+    fn cudaStreamGetFlags / cudaStreamGetFlags_ptsz(
+        handle: Handle, out: Out<c_uint>,
+    ) |face, per_thread| {
+        out.put(face.stream_flags(stream(face, "cudaStreamGetFlags", handle, per_thread)?).0)
+    }
+
+    fn cudaStreamGetPriority / cudaStreamGetPriority_ptsz(
+        handle: Handle, out: Out<c_int>,
+    ) |face, per_thread| {
+        out.put(face.stream_flags(stream(face, "cudaStreamGetPriority", handle, per_thread)?).1)
+    }
+
+    fn cudaStreamGetDevice / cudaStreamGetDevice_ptsz(
+        handle: Handle, out: Out<c_int>,
+    ) |face, per_thread| {
+        out.put(stream(face, "cudaStreamGetDevice", handle, per_thread)?.device)
+    }
+
+    fn cudaStreamGetId / cudaStreamGetId_ptsz(
+        handle: Handle, out: Out<c_ulonglong>,
+    ) |face, per_thread| {
+        let stream = stream(face, "cudaStreamGetId", handle, per_thread)?;
+        out.put((stream.handle as c_ulonglong) << 8 | stream.device as c_ulonglong)
+    }
+
+    fn cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz(
+        handle: Handle, ptr: *mut c_void, _bytes: usize, _flags: c_uint,
+    ) |face, per_thread| {
+        stream(face, "cudaStreamAttachMemAsync", handle, per_thread)?;
+        if ptr.is_null() { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
+    }
+
+    fn cudaLaunchHostFunc / cudaLaunchHostFunc_ptsz(
+        handle: Handle, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void,
+    ) |face, per_thread| {
+        let function = function.ok_or(CudaCode::INVALID_VALUE)?;
+        let stream = stream(face, "cudaLaunchHostFunc", handle, per_thread)?;
+        // SAFETY: the machine checks the handle; the program asks for one call of its function.
+        unsafe { face.emulator().driver().launch_host(stream, function, data) }
+    }
+
+    fn cudaStreamAddCallback / cudaStreamAddCallback_ptsz(
+        handle: Handle, function: Option<Callback>, data: *mut c_void, flags: c_uint,
+    ) |face, per_thread| {
+        let function = function.filter(|_| flags == 0).ok_or(CudaCode::INVALID_VALUE)?;
+        let stream = stream(face, "cudaStreamAddCallback", handle, per_thread)?;
+        let call = Box::into_raw(Box::new(Call { function, stream: handle, data })).cast();
+        // SAFETY: as above. `call_back` is called at most once with the box.
+        let done = unsafe { face.emulator().driver().launch_host(stream, call_back, call) };
+        if done.is_err() {
+            // SAFETY: nobody has taken it over.
+            drop(unsafe { Box::from_raw(call.cast::<Call>()) });
+        }
+        done
+    }
+
+    fn cudaStreamCopyAttributes / cudaStreamCopyAttributes_ptsz(
+        dst: Handle, src: Handle,
+    ) |face, per_thread| {
+        stream(face, "cudaStreamCopyAttributes", dst, per_thread)?;
+        stream(face, "cudaStreamCopyAttributes", src, per_thread).map(drop)
+    }
+}

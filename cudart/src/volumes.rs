@@ -1,0 +1,134 @@
+//! Copies and fills in three dimensions: planes one behind the other. There are no arrays.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use pinlane::CudaCode;
+use pinlane::driver::emulated::{Face, Plane};
+use pinlane::driver::{DriverResult, RawStream};
+
+use crate::abi::{Handle, In, Out, stream};
+use crate::copies::{copy, fill};
+use crate::memory::PITCH;
+
+/// `cudaPitchedPtr`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Pitched {
+    ptr: *mut c_void,
+    pitch: usize,
+    width: usize,
+    height: usize,
+}
+
+/// `cudaExtent`, `cudaPos`: along a line, across lines, across planes.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Extent {
+    x: usize,
+    y: usize,
+    z: usize,
+}
+
+/// One side of `cudaMemcpy3DParms`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Side {
+    array: Handle,
+    at: Extent,
+    memory: Pitched,
+}
+
+/// `cudaMemcpy3DParms`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Volume {
+    src: Side,
+    dst: Side,
+    extent: Extent,
+    kind: c_uint,
+}
+
+impl Pitched {
+    /// The address of a place.
+    fn at(&self, place: Extent) -> DriverResult<*mut c_void> {
+        let line = place.z.checked_mul(self.height).and_then(|lines| lines.checked_add(place.y));
+        let offset = line.and_then(|line| line.checked_mul(self.pitch)?.checked_add(place.x));
+        let offset = offset.ok_or(CudaCode::INVALID_VALUE)?;
+        Ok(self.ptr.cast::<u8>().wrapping_add(offset).cast())
+    }
+}
+
+impl Side {
+    fn plane(&self, z: usize) -> DriverResult<*mut c_void> {
+        self.memory.at(Extent { z: self.at.z + z, ..self.at })
+    }
+}
+
+fn copy_volume(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> DriverResult<()> {
+    let Volume { src, dst, extent, kind } = volume;
+    if src.array != 0 || dst.array != 0 {
+        return Err(CudaCode::NOT_SUPPORTED);
+    }
+    if src.memory.ptr.is_null() || dst.memory.ptr.is_null() {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    (0..extent.z).try_for_each(|z| {
+        let plane = Plane {
+            dst: dst.plane(z)?,
+            dst_pitch: dst.memory.pitch,
+            src: src.plane(z)?,
+            src_pitch: src.memory.pitch,
+            width: extent.x,
+            height: extent.y,
+        };
+        copy(face, stream, plane, kind, wait)
+    })
+}
+
+fn fill_volume(
+    face: &Face,
+    stream: RawStream,
+    memory: Pitched,
+    value: c_int,
+    extent: Extent,
+) -> DriverResult<()> {
+    (0..extent.z).try_for_each(|z| {
+        let plane = memory.at(Extent { x: 0, y: 0, z })?;
+        fill(face, stream, (plane, memory.pitch), value, (extent.x, extent.y))
+    })
+}
+
+cuda! {
+    fn cudaMalloc3D(out: Out<Pitched>, extent: Extent) |face| {
+        out.check()?;
+        let Extent { x: width, y: height, z: depth } = extent;
+        let pitch = width.checked_next_multiple_of(PITCH).ok_or(CudaCode::INVALID_VALUE)?;
+        let bytes = pitch.checked_mul(height).and_then(|plane| plane.checked_mul(depth));
+        let ptr = face.malloc(bytes.ok_or(CudaCode::MEMORY_ALLOCATION)?)?;
+        out.put(Pitched { ptr, pitch, width, height })
+    }
+
+    fn cudaMemcpy3D / cudaMemcpy3D_ptds(volume: In<Volume>) |face, per_thread| {
+        copy_volume(face, face.default_stream(per_thread), volume.get()?, true)
+    }
+
+    fn cudaMemcpy3DAsync / cudaMemcpy3DAsync_ptsz(
+        volume: In<Volume>, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, "cudaMemcpy3DAsync", handle, per_thread)?;
+        copy_volume(face, stream, volume.get()?, false)
+    }
+
+    fn cudaMemset3D / cudaMemset3D_ptds(
+        memory: Pitched, value: c_int, extent: Extent,
+    ) |face, per_thread| {
+        fill_volume(face, face.default_stream(per_thread), memory, value, extent)
+    }
+
+    fn cudaMemset3DAsync / cudaMemset3DAsync_ptsz(
+        memory: Pitched, value: c_int, extent: Extent, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, "cudaMemset3DAsync", handle, per_thread)?;
+        fill_volume(face, stream, memory, value, extent)
+    }
+}

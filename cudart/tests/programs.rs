@@ -1,0 +1,173 @@
+//! Programs in C++ that know nothing of this project, on the library in the place of NVIDIA's.
+//!
+//! They are compiled against a header with the few declarations that they need; where the toolkit
+//! is installed (`scripts/install-toolkit`), against its headers too.
+
+mod support;
+
+use support::{App, MODES, Run, exports, header_sets, library, program, stub, toolkit};
+
+/// Runs it in all modes, with several seeds.
+fn in_all_modes(app: &App, mut look: impl FnMut(&Run)) {
+    look(&app.eager());
+    (1..=MODES).for_each(|seed| look(&app.lazy(seed)));
+}
+
+#[test]
+fn a_correct_program_ends_well_with_every_seed() {
+    for headers in header_sets() {
+        let app = program("correct", headers);
+        in_all_modes(&app, |run| {
+            assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+            assert!(run.findings.is_empty(), "{run:?}");
+        });
+    }
+}
+
+#[test]
+fn rule_04_a_pageable_source_that_is_overwritten_is_found() {
+    let app = program("overwritten", None);
+    let (mut wrong, mut found) = (0, 0);
+    in_all_modes(&app, |run| {
+        assert_eq!(run.status, Some(0), "{run:?}");
+        wrong += usize::from(run.stdout != "3 3\n");
+        found += usize::from(run.kinds() == ["SourceChanged"]);
+        // Either the bytes are right, or the finding says why they are not.
+        assert_eq!(run.stdout != "3 3\n", !run.findings.is_empty(), "{run:?}");
+    });
+    assert!(wrong > 0 && wrong < MODES as usize && found == wrong, "{wrong} wrong, {found} found");
+}
+
+#[test]
+fn rule_04_a_pageable_source_that_is_unmapped_is_found_and_crashes_nothing() {
+    let app = program("unmapped", None);
+    let mut found = 0;
+    in_all_modes(&app, |run| {
+        assert_eq!(run.status, Some(0), "{run:?}");
+        found += run.findings.len();
+    });
+    assert!(found > 0);
+}
+
+#[test]
+fn a_finding_can_be_the_exit_status_and_is_printed_where_no_file_is_named() {
+    let app = program("overwritten", None);
+    let statuses: Vec<_> = (1..=MODES)
+        .map(|seed| {
+            let run = app.with("lazy", seed, &[("PINLANE_CUDART_EXIT", "42")]);
+            let expected = if run.findings.is_empty() { 0 } else { 42 };
+            assert_eq!(run.status, Some(expected), "{run:?}");
+            assert!(run.stdout.ends_with('\n'), "what was printed is not lost: {run:?}");
+            expected
+        })
+        .collect();
+    assert!(statuses.contains(&0) && statuses.contains(&42), "{statuses:?}");
+    let seed = statuses.iter().position(|&status| status == 42).unwrap() as u64 + 1;
+    let run = app.without_report("lazy", seed);
+    assert!(run.stderr.contains("SourceChanged"), "{run:?}");
+}
+
+#[test]
+fn memory_that_is_used_after_its_end_is_found() {
+    let app = program("freed", None);
+    let mut ends = Vec::new();
+    in_all_modes(&app, |run| {
+        assert_eq!(run.status, Some(0), "{run:?}");
+        assert!(run.kinds().contains(&"IllegalAddress"), "the synchronous copy: {run:?}");
+        assert!(run.kinds().contains(&"BadFree"), "freed twice: {run:?}");
+        ends.push(run.stdout.clone());
+    });
+    assert!(ends.contains(&"cudaSuccess\n".to_owned()), "in the order of the calls: {ends:?}");
+    let lost = "cudaErrorIllegalAddress\n".to_owned();
+    assert!(ends.contains(&lost), "the free came first: {ends:?}");
+}
+
+#[test]
+fn wrong_calls_give_errors_which_each_thread_has_for_itself() {
+    for headers in header_sets() {
+        let app = program("errors", headers);
+        for mode in ["eager", "lazy"] {
+            let run = app.with(mode, 1, &[("PINLANE_CUDART_DEVICES", "2")]);
+            assert_eq!((run.status, &*run.stdout), (Some(0), "all are errors\n"), "{run:?}");
+            let said = "pinlane-cudart: cudaGraphCreate is not there: cudaErrorNotSupported\n";
+            assert_eq!(run.stderr, said);
+            for kind in ["BadHandle", "BadCopy", "BadFree", "IllegalAddress"] {
+                assert!(run.kinds().contains(&kind), "{kind}: {run:?}");
+            }
+            let quiet = [("PINLANE_CUDART_DEVICES", "2"), ("PINLANE_CUDART_QUIET", "1")];
+            assert_eq!(app.with(mode, 1, &quiet).stderr, "");
+        }
+    }
+}
+
+#[test]
+fn kernels_run_as_their_stand_ins_in_the_order_of_their_stream() {
+    let app = program("kernels", None);
+    in_all_modes(&app, |run| {
+        assert_eq!((run.status, &*run.stdout), (Some(0), "added\n"), "{run:?}");
+        assert_eq!(run.stderr.matches("_Z7unknownv does nothing").count(), 1, "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    });
+}
+
+#[test]
+fn the_host_cannot_touch_memory_of_a_device() {
+    let run = program("touched", None).eager();
+    assert_eq!((run.status, &*run.stdout), (None, "allocated\n"), "{run:?}");
+}
+
+#[test]
+fn the_structs_are_those_of_the_toolkit() {
+    let Some(headers) = toolkit() else {
+        eprintln!("skipped: there is no toolkit in .toolkit (scripts/install-toolkit)");
+        return;
+    };
+    let run = program("layout", Some(headers)).eager();
+    assert_eq!((run.status, &*run.stdout), (Some(0), "as declared\n"), "{run:?}");
+}
+
+#[test]
+fn a_program_that_was_linked_with_another_library_runs_by_preloading() {
+    for major in [12, 13] {
+        let app = stub("small", major);
+        assert!(app.alone().stdout.contains("of the stub"));
+        let run = app.preloaded(major);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "replaced\n"), "{run:?}");
+        assert_eq!(run.stderr, "", "the dynamic linker has nothing to say");
+    }
+}
+
+#[test]
+fn every_name_of_the_real_library_is_there_with_its_version() {
+    for major in [12, 13] {
+        let ours = library().symbols(major);
+        let wanted = exports(major);
+        assert!(wanted.len() > 400);
+        let missing: Vec<_> = wanted.iter().filter(|name| !ours.contains(name)).collect();
+        assert!(missing.is_empty(), "{missing:?}");
+    }
+}
+
+#[test]
+fn a_variable_that_is_not_understood_stops_the_program() {
+    let run = program("correct", None).with("sideways", 1, &[]);
+    assert_eq!(run.status, Some(125));
+    assert!(run.stderr.contains("PINLANE_CUDART_MODE"), "{run:?}");
+}
+
+#[test]
+fn exploring_a_program_counts_what_was_found_and_names_the_first_seed() {
+    let (status, table) = program("overwritten", None).explored(20);
+    assert_eq!(status, Some(1), "{table}");
+    let row = |name: &str| {
+        let row = table.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+        row.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(row("exit 0")[2..4], ["1", "20"], "{table}");
+    let found = row("SourceChanged");
+    assert_eq!(found[1], "0", "{table}");
+    assert!(found[2].parse::<u32>().unwrap() > 2, "{table}");
+    assert_eq!(found[3..5], ["lazy", "seed"], "{table}");
+    let (status, table) = program("correct", None).explored(3);
+    assert_eq!(status, Some(0), "{table}");
+}

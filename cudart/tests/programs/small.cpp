@@ -1,0 +1,10 @@
+// What a stub can be linked for.
+#include "cuda.h"
+
+int main() {
+  void* a;
+  OK(cudaMalloc(&a, 100));
+  OK(cudaMemset(a, 1, 100));
+  OK(cudaFree(a));
+  std::puts("replaced");
+}

@@ -1,0 +1,221 @@
+//! Builds the library and the programs, and runs them.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::{env, fs};
+
+/// How many seeds a program is run with.
+pub const MODES: u64 = 20;
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member of the workspace")
+}
+
+fn work() -> &'static Path {
+    Path::new(env!("CARGO_TARGET_TMPDIR"))
+}
+
+/// Runs a command that must end well.
+fn must(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}\n{said}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The libraries, as scripts/build-cudart links them.
+pub struct Library(PathBuf);
+
+/// Built once for all tests of the process, as the archive that these tests belong to.
+pub fn library() -> &'static Library {
+    static LIBRARY: OnceLock<Library> = OnceLock::new();
+    LIBRARY.get_or_init(|| {
+        let target = work().parent().expect("cargo's folder for tests is in its target folder");
+        let mut cargo = Command::new(env!("CARGO"));
+        cargo.args(["build", "--quiet", "--package", "pinlane-cudart", "--target-dir"]);
+        must(cargo.arg(target).current_dir(root()));
+        let folder = work().join("cudart");
+        let mut script = Command::new(root().join("scripts/build-cudart"));
+        script.arg(&folder).env("PINLANE_CUDART_ARCHIVE", target.join("debug/libpinlane_cudart.a"));
+        must(&mut script);
+        Library(folder)
+    })
+}
+
+impl Library {
+    /// The names that one of the libraries exports under its version.
+    pub fn symbols(&self, major: u32) -> Vec<String> {
+        let file = self.0.join(format!("libcudart.so.{major}"));
+        let listed = must(Command::new("nm").args(["-D", "--defined-only"]).arg(file));
+        let version = format!("@@libcudart.so.{major}");
+        let names = listed.lines().filter_map(|line| line.rsplit(' ').next());
+        names.filter_map(|name| name.strip_suffix(&version)).map(str::to_owned).collect()
+    }
+}
+
+/// The names that NVIDIA's library exports.
+pub fn exports(major: u32) -> Vec<String> {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("exports/{major}.txt"));
+    fs::read_to_string(list).expect("is there").lines().map(str::to_owned).collect()
+}
+
+/// The toolkit's headers, if it is installed.
+pub fn toolkit() -> Option<&'static Path> {
+    static HEADERS: OnceLock<Option<PathBuf>> = OnceLock::new();
+    let find = || {
+        let nvidia = fs::read_dir(root().join(".toolkit/nvidia")).ok()?;
+        let folders = nvidia.flatten().map(|folder| folder.path().join("include"));
+        folders.into_iter().find(|folder| folder.join("cuda_runtime_api.h").exists())
+    };
+    HEADERS.get_or_init(find).as_deref()
+}
+
+/// With our own declarations, and with the toolkit's.
+pub fn header_sets() -> Vec<Option<&'static Path>> {
+    let mut sets = vec![None];
+    match toolkit() {
+        Some(headers) => sets.push(Some(headers)),
+        None => eprintln!("not with the toolkit's headers: there is none in .toolkit"),
+    }
+    sets
+}
+
+fn compiler() -> Command {
+    let name = env::var("CXX").ok().filter(|name| !name.is_empty());
+    let mut compiler = Command::new(name.unwrap_or_else(|| "c++".to_owned()));
+    compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra"]);
+    compiler
+}
+
+fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/programs").join(name).with_extension("cpp")
+}
+
+/// A program that is compiled.
+pub struct App {
+    file: PathBuf,
+}
+
+/// Compiles a program and links it with our library of CUDA 13. Once for each set of headers.
+pub fn program(name: &str, headers: Option<&Path>) -> App {
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let file = work().join(if headers.is_some() { format!("{name}-toolkit") } else { name.into() });
+    let mut command = compiler();
+    if let Some(headers) = headers {
+        command.arg("-DWITH_TOOLKIT").arg("-isystem").arg(headers);
+    }
+    let folder = &library().0;
+    command.arg(source(name)).arg("-o").arg(&file).arg(folder.join("libcudart.so.13"));
+    // Stand-ins for kernels are found by their names.
+    command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(folder);
+    must(&mut command);
+    App { file }
+}
+
+/// Compiles a program and links it with a library that only looks like NVIDIA's.
+pub fn stub(name: &str, major: u32) -> App {
+    let folder = work().join(format!("stub{major}"));
+    fs::create_dir_all(&folder).expect("the tests' folder can be written");
+    let library = format!("libcudart.so.{major}");
+    let version = folder.join("version");
+    fs::write(&version, format!("{library} {{ global: *; }};")).expect("can be written");
+    let mut command = compiler();
+    command.args(["-shared", "-fPIC"]).arg(source("stub")).arg("-o").arg(folder.join(&library));
+    command.arg(format!("-Wl,-soname,{library}"));
+    command.arg(format!("-Wl,--version-script={}", version.display()));
+    must(&mut command);
+    let file = folder.join(name);
+    let mut command = compiler();
+    command.arg(source(name)).arg("-o").arg(&file).arg(folder.join(&library));
+    must(command.arg("-Wl,-rpath").arg(&folder));
+    App { file }
+}
+
+/// How a program ended, and what it said.
+#[derive(Debug)]
+pub struct Run {
+    /// None if a signal ended it.
+    pub status: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+    /// The lines of its report.
+    pub findings: Vec<String>,
+}
+
+impl Run {
+    /// The kinds of the findings.
+    pub fn kinds(&self) -> Vec<&str> {
+        let kind = |line: &'_ String| line.split('"').nth(3).map(str::len);
+        let start = "{\"kind\":\"".len();
+        let kinds = self.findings.iter().filter_map(|line| Some((line, kind(line)?)));
+        kinds.map(|(line, length)| &line[start..start + length]).collect()
+    }
+
+    fn of(command: &mut Command, report: Option<&Path>) -> Run {
+        let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        let report = report.and_then(|report| fs::read_to_string(report).ok());
+        Run {
+            status: output.status.code(),
+            stdout: text(output.stdout),
+            stderr: text(output.stderr),
+            findings: report.unwrap_or_default().lines().map(str::to_owned).collect(),
+        }
+    }
+}
+
+impl App {
+    fn command(&self, mode: &str, seed: u64) -> Command {
+        let mut command = Command::new(&self.file);
+        command.env("PINLANE_CUDART_MODE", mode).env("PINLANE_CUDART_SEED", seed.to_string());
+        for name in ["REPORT", "QUIET", "EXIT", "DEVICES", "MEMORY_GIB"] {
+            command.env_remove(format!("PINLANE_CUDART_{name}"));
+        }
+        command
+    }
+
+    pub fn eager(&self) -> Run {
+        self.with("eager", 0, &[])
+    }
+
+    pub fn lazy(&self, seed: u64) -> Run {
+        self.with("lazy", seed, &[])
+    }
+
+    pub fn with(&self, mode: &str, seed: u64, more: &[(&str, &str)]) -> Run {
+        static REPORTS: AtomicU32 = AtomicU32::new(0);
+        let number = REPORTS.fetch_add(1, Ordering::Relaxed);
+        let report = work().join(format!("report-{number}"));
+        let _ = fs::remove_file(&report);
+        let mut command = self.command(mode, seed);
+        command.env("PINLANE_CUDART_REPORT", &report).envs(more.iter().copied());
+        let run = Run::of(&mut command, Some(&report));
+        let _ = fs::remove_file(&report);
+        run
+    }
+
+    pub fn without_report(&self, mode: &str, seed: u64) -> Run {
+        Run::of(&mut self.command(mode, seed), None)
+    }
+
+    /// Without our library.
+    pub fn alone(&self) -> Run {
+        Run::of(&mut Command::new(&self.file), None)
+    }
+
+    pub fn preloaded(&self, major: u32) -> Run {
+        let ours = library().0.join(format!("libcudart.so.{major}"));
+        Run::of(self.command("lazy", 1).env("LD_PRELOAD", ours), None)
+    }
+
+    /// The status and the table of scripts/explore-program.
+    pub fn explored(&self, runs: u32) -> (Option<i32>, String) {
+        let mut script = Command::new(root().join("scripts/explore-program"));
+        script.env("PINLANE_CUDART", &library().0).arg(runs.to_string()).arg(&self.file);
+        let run = Run::of(&mut script, None);
+        (run.status, run.stdout + &run.stderr)
+    }
+}

@@ -1,0 +1,133 @@
+//! Device memory at addresses that are the process's own.
+//!
+//! Programs that call CUDA directly hand device pointers to stand-ins for their kernels, which
+//! dereference them. So one file in memory is mapped twice:
+//!
+//! ```text
+//!   the program's view   no access, but while a stand-in runs   device addresses lie here
+//!   the storage          readable and writable                  what operations use
+//! ```
+//!
+//! The host faults on a device address, as it does beside a GPU. Addresses are never given out
+//! twice: the file is sparse, and as long as all the addresses that there are.
+
+use std::ffi::c_void;
+use std::io;
+use std::ptr::NonNull;
+
+const PAGE: u64 = 4096;
+
+/// The two views.
+#[derive(Debug)]
+pub(super) struct Arena {
+    view: NonNull<u8>,
+    storage: NonNull<u8>,
+    bytes: usize,
+    file: i32,
+}
+
+// SAFETY: the pointers are mappings of the process, which no thread owns.
+unsafe impl Send for Arena {}
+
+impl Arena {
+    /// Maps `bytes` of address space twice. It takes memory only as far as it is used.
+    pub(super) fn new(bytes: usize) -> io::Result<Self> {
+        // SAFETY: the name ends with a NUL.
+        let file = unsafe { libc::memfd_create(c"pinlane-device".as_ptr(), libc::MFD_CLOEXEC) };
+        if file < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        let map = |protection| {
+            // SAFETY: the kernel chooses an address that is free.
+            let at = unsafe {
+                let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+                libc::mmap(std::ptr::null_mut(), bytes, protection, flags, file, 0)
+            };
+            if at == libc::MAP_FAILED { None } else { NonNull::new(at.cast::<u8>()) }
+        };
+        // SAFETY: the file was just opened.
+        let grown = unsafe { libc::ftruncate(file, bytes as libc::off_t) } == 0;
+        let storage = if grown { map(libc::PROT_READ | libc::PROT_WRITE) } else { None };
+        let view = storage.and_then(|_| map(libc::PROT_NONE));
+        let (Some(view), Some(storage)) = (view, storage) else {
+            let error = io::Error::last_os_error();
+            if let Some(storage) = storage {
+                // SAFETY: just mapped, and nobody has a pointer into it.
+                unsafe { libc::munmap(storage.as_ptr().cast(), bytes) };
+            }
+            // SAFETY: just opened, and nobody else's.
+            unsafe { libc::close(file) };
+            return Err(error);
+        };
+        Ok(Arena { view, storage, bytes, file })
+    }
+
+    /// The address at which the program's view begins.
+    pub(super) fn base(&self) -> u64 {
+        self.view.as_ptr().addr() as u64
+    }
+
+    /// Where the storage of an address of the view lies.
+    pub(super) fn storage_of(&self, address: u64) -> *mut u8 {
+        self.storage.as_ptr().wrapping_add((address - self.base()) as usize)
+    }
+
+    /// Gives the memory of a range back to the system, page by page; its contents are lost.
+    pub(super) fn discard(&self, address: u64, bytes: usize) {
+        let start = (address - self.base()).next_multiple_of(PAGE);
+        let end = (address - self.base() + bytes as u64) & !(PAGE - 1);
+        if start < end {
+            let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+            let (start, len) = (start as libc::off_t, (end - start) as libc::off_t);
+            // A failure costs memory, nothing else.
+            // SAFETY: the file is the arena's own.
+            unsafe { libc::fallocate(self.file, mode, start, len) };
+        }
+    }
+
+    /// Runs `work` while the program's view can be dereferenced.
+    pub(super) fn opened(&self, work: impl FnOnce()) {
+        self.protect(libc::PROT_READ | libc::PROT_WRITE);
+        work();
+        self.protect(libc::PROT_NONE);
+    }
+
+    fn protect(&self, protection: i32) {
+        let at = self.view.as_ptr().cast::<c_void>();
+        // SAFETY: the mapping is the arena's own, and nothing of Rust lies in it.
+        let done = unsafe { libc::mprotect(at, self.bytes, protection) };
+        assert_eq!(done, 0, "cannot change the access to device memory");
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        // SAFETY: both mappings and the file are the arena's own; who frees a machine has no
+        // pointer into its memory that it uses.
+        unsafe {
+            libc::munmap(self.view.as_ptr().cast(), self.bytes);
+            libc::munmap(self.storage.as_ptr().cast(), self.bytes);
+            libc::close(self.file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_views_show_the_same_bytes() {
+        let arena = Arena::new(1 << 40).unwrap();
+        let address = arena.base() + (1 << 39);
+        let stored = arena.storage_of(address);
+        // SAFETY: inside the storage, which nobody else uses.
+        unsafe { stored.write(42) };
+        let view = std::ptr::with_exposed_provenance::<u8>(address as usize);
+        // SAFETY: inside the view, while it is open.
+        arena.opened(|| assert_eq!(unsafe { view.read_volatile() }, 42));
+        arena.discard(address & !(PAGE - 1), 4096);
+        // SAFETY: as above.
+        assert_eq!(unsafe { stored.read_volatile() }, 0, "given back to the system");
+    }
+}

@@ -1,0 +1,68 @@
+//! `cudaMemset` and its kin.
+
+use std::ffi::c_void;
+
+use super::{Face, Side};
+use crate::driver::emulated::operation::{Action, Pattern};
+use crate::driver::{Call, DriverResult, RawStream};
+use crate::error::CudaCode;
+
+impl Face {
+    /// Fills `height` lines of `width` bytes, each `pitch` behind the one before it. Device memory
+    /// is filled when its turn comes. For page-locked memory the call waits (rule 9).
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] for NULL, pageable memory, lines longer than the pitch; the same
+    /// with a finding where no live allocation has room for them.
+    ///
+    /// # Safety
+    ///
+    /// * Page-locked memory that is named may be overwritten.
+    pub unsafe fn fill(
+        &self,
+        stream: RawStream,
+        dst: *mut c_void,
+        pitch: usize,
+        value: u8,
+        (width, height): (usize, usize),
+    ) -> DriverResult<()> {
+        if width == 0 || height == 0 {
+            return Ok(());
+        }
+        let span = (height - 1).checked_mul(pitch).and_then(|lines| lines.checked_add(width));
+        let span = span.ok_or(CudaCode::INVALID_VALUE)?;
+        if dst.is_null() || (height > 1 && pitch < width) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let held = self.held(dst);
+        match held.side {
+            Side::Pageable => return Err(CudaCode::INVALID_VALUE),
+            Side::OnDevice => {}
+            Side::PageLocked | Side::Managed => {
+                if span > held.bytes - (dst.addr() - held.base.addr()) {
+                    return Err(CudaCode::INVALID_VALUE);
+                }
+                self.drain(stream)?;
+                for line in 0..height {
+                    let at = dst.cast::<u8>().wrapping_add(line * pitch);
+                    // SAFETY: inside one page-locked block, which the caller lets be overwritten.
+                    unsafe { at.write_bytes(value, width) };
+                }
+                return Ok(());
+            }
+        }
+        let address = dst.addr() as u64;
+        self.emulator.runtime.on_stream(Call::Fill, stream, |machine, key| {
+            machine.check_allocated(Call::Fill, key, address, span)?;
+            let pattern = Pattern::new(&[value]).expect("one byte is a pattern");
+            let dense = height == 1 || pitch == width;
+            let (lines, bytes) = if dense { (1, span) } else { (height, width) };
+            for line in 0..lines {
+                let dst = address + (line * pitch) as u64;
+                machine.submit(key, Vec::new(), Action::Fill { dst, bytes, pattern })?;
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,130 @@
+//! Streams and events by their handles, which say nothing of the device; waiting for a device.
+
+use super::{Face, Target};
+use crate::driver::emulated::finding::FindingKind;
+use crate::driver::emulated::machine::{EVENT_TAG, Machine, STREAM_TAG};
+use crate::driver::emulated::operation::Position;
+use crate::driver::emulated::slots::Key;
+use crate::driver::{DriverResult, Ordinal, RawEvent, RawStream, StreamFlags};
+use crate::error::CudaCode;
+
+/// `cudaStreamNonBlocking`
+const NON_BLOCKING: u32 = 1;
+
+fn no_such(machine: &mut Machine, call: &str, what: &str, handle: usize) -> CudaCode {
+    let message = format!("{call} names {handle:#x}, which is no live {what}");
+    machine.misuse(FindingKind::BadHandle, message, CudaCode::INVALID_RESOURCE_HANDLE)
+}
+
+impl Face {
+    /// The stream that a call names.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none.
+    pub fn stream(&self, call: &str, target: Target) -> DriverResult<RawStream> {
+        match target.handle {
+            0 => Ok(self.default_stream(target.per_thread)),
+            RawStream::LEGACY => Ok(self.default_stream(false)),
+            RawStream::PER_THREAD => Ok(self.default_stream(true)),
+            handle => self.emulator.with(|machine| {
+                let key = Key::from_handle(handle, STREAM_TAG);
+                match key.and_then(|key| machine.streams.get(key)) {
+                    Some(stream) if !stream.destroyed => {
+                        Ok(RawStream { device: stream.device, handle })
+                    }
+                    _ => Err(no_such(machine, call, "stream", handle)),
+                }
+            }),
+        }
+    }
+
+    /// The event that a call names.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none; without a finding if
+    /// the handle is 0.
+    pub fn event(&self, call: &str, handle: usize) -> DriverResult<RawEvent> {
+        if handle == 0 {
+            return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+        }
+        self.emulator.with(|machine| {
+            let key = Key::from_handle(handle, EVENT_TAG);
+            match key.and_then(|key| machine.events.get(key)) {
+                Some(event) => Ok(RawEvent { device: event.device, handle }),
+                None => Err(no_such(machine, call, "event", handle)),
+            }
+        })
+    }
+
+    /// Creates a stream of the current device. `cudaStreamCreateWithPriority`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] for unknown flags.
+    pub fn stream_create(&self, flags: u32, priority: i32) -> DriverResult<RawStream> {
+        if flags > NON_BLOCKING {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let how = StreamFlags { blocking: flags != NON_BLOCKING, priority };
+        let stream = self.emulator.driver().stream_create(self.current_device(), how)?;
+        self.books.lock().streams.insert(stream.handle, (flags, priority));
+        Ok(stream)
+    }
+
+    /// The flags and the priority of a stream.
+    #[must_use]
+    pub fn stream_flags(&self, stream: RawStream) -> (u32, i32) {
+        self.books.lock().streams.get(&stream.handle).copied().unwrap_or((0, 0))
+    }
+
+    /// Destroys a stream; what is enqueued drains.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] for a default stream.
+    pub fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: the machine checks the handle; a stale one is a finding.
+        unsafe { self.emulator.driver().stream_destroy(stream) }?;
+        self.books.lock().streams.remove(&stream.handle);
+        Ok(())
+    }
+
+    /// Waits for all work of a device. `cudaDeviceSynchronize`
+    ///
+    /// # Errors
+    ///
+    /// The code that the device was lost with. [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] while one
+    /// of its streams is capturing.
+    pub fn synchronize(&self, device: Ordinal) -> DriverResult<()> {
+        let (targets, told) = self.emulator.with(|machine| {
+            machine.device(device)?.lost.map_or(Ok(()), Err)?;
+            let of_device = |key: &&Key| {
+                machine.streams.get(**key).is_some_and(|stream| stream.device == device)
+            };
+            let busy: Vec<Key> = machine.backlog.iter().filter(of_device).copied().collect();
+            let capturing = machine
+                .streams
+                .values()
+                .any(|stream| stream.device == device && stream.capture.is_some());
+            if capturing {
+                return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
+            }
+            let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();
+            let of_device = machine.streams.values().filter(|stream| stream.device == device);
+            let told = of_device.filter_map(|stream| machine.order.tail(stream.agent));
+            Ok((targets, told.collect::<Vec<_>>()))
+        })?;
+        targets.into_iter().try_for_each(|target| self.wait(device, target))?;
+        // Of the streams that have nothing left to do, too.
+        self.emulator.with(|machine| told.iter().for_each(|told| machine.order.synchronized(told)));
+        Ok(())
+    }
+
+    pub(super) fn wait(&self, device: Ordinal, target: Position) -> DriverResult<()> {
+        let shared = &self.emulator.runtime.shared;
+        let knowledge = shared.with(|machine| machine.knowledge(target.stream));
+        shared.wait(device, target, knowledge)
+    }
+}

@@ -1,0 +1,283 @@
+//! Allocating and freeing; what a pointer is.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use super::{Face, PoolId};
+use crate::driver::emulated::finding::FindingKind;
+use crate::driver::emulated::order::MemoryKind;
+use crate::driver::{Call, DriverResult, HostFlags, Ordinal, RawStream};
+use crate::error::CudaCode;
+
+/// An allocation of device memory, as its program made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceNote {
+    pub(super) bytes: usize,
+    /// The pool that it came from, unless it came from `cudaMalloc`.
+    pub(super) pool: Option<PoolId>,
+}
+
+/// Page-locked memory, as its program made it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HostNote {
+    pub(super) bytes: usize,
+    pub(super) device: Ordinal,
+    pub(super) flags: u32,
+    pub(super) kind: HostKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum HostKind {
+    Allocated,
+    Registered,
+    Managed,
+}
+
+/// What memory an address names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Of the host, and nothing that CUDA knows.
+    Pageable,
+    /// Of the host, allocated or registered.
+    PageLocked,
+    /// Of a device.
+    OnDevice,
+    /// Of both: `cudaMallocManaged`.
+    Managed,
+}
+
+/// What is known of an address.
+#[derive(Clone, Copy, Debug)]
+pub struct Held {
+    /// What memory it names.
+    pub side: Side,
+    /// The device that the memory belongs to, or was current when it was made.
+    pub device: Ordinal,
+    /// Where the allocation begins; the address itself if there is none.
+    pub base: *mut c_void,
+    /// How long it is; 0 if there is none.
+    pub bytes: usize,
+    /// The flags that it was made with.
+    pub flags: u32,
+    /// The pool that it came from.
+    pub pool: Option<PoolId>,
+}
+
+impl Held {
+    pub(super) fn is_device(&self) -> bool {
+        self.side == Side::OnDevice
+    }
+}
+
+impl Face {
+    /// What an address names (rule 23). An address of a device that no allocation has is `OnDevice`
+    /// with no bytes.
+    #[must_use]
+    pub fn held(&self, ptr: *const c_void) -> Held {
+        let address = ptr.addr();
+        let (device, found) = self.emulator.with(|machine| {
+            let memory = &machine.memory;
+            (memory.device_of(address as u64), memory.allocation_of(address as u64))
+        });
+        let books = self.books.lock();
+        if let Some(device) = device {
+            let (start, bytes) = found.unwrap_or((address as u64, 0));
+            let note = books.device.get(&start);
+            return Held {
+                side: Side::OnDevice,
+                device,
+                base: std::ptr::without_provenance_mut(start as usize),
+                bytes,
+                flags: 0,
+                pool: note.and_then(|note| note.pool),
+            };
+        }
+        let note = books.host.range(..=address).next_back();
+        match note.filter(|(start, note)| address - **start < note.bytes) {
+            Some((&start, note)) => Held {
+                side: if note.kind == HostKind::Managed { Side::Managed } else { Side::PageLocked },
+                device: note.device,
+                base: std::ptr::with_exposed_provenance_mut(start),
+                bytes: note.bytes,
+                flags: note.flags,
+                pool: None,
+            },
+            None => Held {
+                side: Side::Pageable,
+                device: -2,
+                base: ptr.cast_mut(),
+                bytes: 0,
+                flags: 0,
+                pool: None,
+            },
+        }
+    }
+
+    /// Allocates memory of the current device, and synchronizes nothing (rule 13). `cudaMalloc`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::MEMORY_ALLOCATION`] if it has not so much.
+    pub fn malloc(&self, bytes: usize) -> DriverResult<*mut c_void> {
+        let device = self.current_device();
+        let address = self.emulator.runtime.call(Call::DeviceAlloc, device, |machine| {
+            if bytes == 0 {
+                return Ok(0);
+            }
+            let address = machine.memory.reserve(device, bytes)?;
+            machine.memory.commit(address);
+            machine.order.allocated(MemoryKind::OnDevice(device), address, bytes);
+            Ok(address)
+        })?;
+        if address != 0 {
+            self.books.lock().device.insert(address, DeviceNote { bytes, pool: None });
+        }
+        Ok(std::ptr::without_provenance_mut(address as usize))
+    }
+
+    /// Frees memory, once all work of its device is done, as GPUs were seen to. Memory of a pool is
+    /// freed at once: who frees it that way says that nobody uses it any more. `cudaFree`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation, or freed already.
+    pub fn free(&self, ptr: *mut c_void) -> DriverResult<()> {
+        self.refuse_in_host_function(Call::DeviceFree)?;
+        if ptr.is_null() {
+            return Ok(());
+        }
+        let held = self.held(ptr);
+        if held.side == Side::Managed {
+            self.synchronize_all()?;
+            return self.free_host(ptr, true);
+        }
+        if held.side == Side::OnDevice && held.pool.is_none() {
+            self.synchronize(held.device)?;
+        }
+        let address = ptr.addr() as u64;
+        self.emulator.with(|machine| {
+            if let Err(violation) = machine.memory.retire(address) {
+                let message = format!("cudaFree: {violation}");
+                return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
+            }
+            machine.memory.release(address);
+            // One finding, though several operations may still use it.
+            if let Some(race) = machine.order.host_freed(Call::DeviceFree, address).pop() {
+                machine.findings.report_race(FindingKind::FreedInFlight, race);
+            }
+            Ok(())
+        })?;
+        self.forget(address);
+        Ok(())
+    }
+
+    /// Takes an allocation out of the books, and out of its pool.
+    pub(super) fn forget(&self, address: u64) {
+        let mut books = self.books.lock();
+        if let Some(note) = books.device.remove(&address)
+            && let Some(pool) = note.pool
+        {
+            books.pools.give_back(pool, note.bytes);
+        }
+    }
+
+    fn synchronize_all(&self) -> DriverResult<()> {
+        let devices = self.emulator.with(|machine| machine.devices.len());
+        (0..devices as Ordinal).try_for_each(|device| self.synchronize(device))
+    }
+
+    /// Allocates page-locked memory. `cudaHostAlloc`, `cudaMallocManaged`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::MEMORY_ALLOCATION`] if there is not so much.
+    pub fn host_alloc(&self, bytes: usize, flags: u32, managed: bool) -> DriverResult<*mut c_void> {
+        let device = self.current_device();
+        if bytes == 0 {
+            return Ok(std::ptr::null_mut());
+        }
+        let driver = self.emulator.driver();
+        let ptr = driver.host_alloc(device, bytes, HostFlags::default())?.as_ptr();
+        let kind = if managed { HostKind::Managed } else { HostKind::Allocated };
+        let note = HostNote { bytes, device, flags, kind };
+        self.books.lock().host.insert(ptr.expose_provenance(), note);
+        Ok(ptr.cast())
+    }
+
+    /// Frees page-locked memory. In flight, that is a finding (rule 22). `cudaFreeHost`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory, or freed already.
+    pub fn free_host(&self, ptr: *mut c_void, managed: bool) -> DriverResult<()> {
+        let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
+        let wanted = if managed { HostKind::Managed } else { HostKind::Allocated };
+        let note = self.books.lock().host.get(&ptr.addr()).copied();
+        if note.is_some_and(|note| note.kind != wanted) {
+            let message = format!("cudaFreeHost of {ptr:p}, which {note:?} has made");
+            let code = CudaCode::INVALID_VALUE;
+            let report = |machine: &mut crate::driver::emulated::machine::Machine| {
+                machine.misuse(FindingKind::BadFree, message, code)
+            };
+            return Err(self.emulator.with(report));
+        }
+        // SAFETY: the machine checks that such a block begins there; the program gives it up.
+        unsafe { self.emulator.driver().host_free(start) }?;
+        self.books.lock().host.remove(&ptr.addr());
+        Ok(())
+    }
+
+    /// Page-locks memory. `cudaHostRegister`
+    ///
+    /// # Errors
+    ///
+    /// As of rule 21.
+    ///
+    /// # Safety
+    ///
+    /// * The range is mapped, and stays so until it is unregistered.
+    pub unsafe fn register(&self, ptr: *mut c_void, bytes: usize, flags: u32) -> DriverResult<()> {
+        let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
+        let device = self.current_device();
+        let driver = self.emulator.driver();
+        // SAFETY: as the caller says.
+        unsafe { driver.host_register(device, start, bytes, HostFlags::default()) }?;
+        let note = HostNote { bytes, device, flags, kind: HostKind::Registered };
+        self.books.lock().host.insert(ptr.expose_provenance(), note);
+        Ok(())
+    }
+
+    /// Undoes [`register`](Self::register). `cudaHostUnregister`
+    ///
+    /// # Errors
+    ///
+    /// As of rule 21.
+    pub fn unregister(&self, ptr: *mut c_void) -> DriverResult<()> {
+        let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
+        // SAFETY: what is pending is found by the machine, which tells the program.
+        unsafe { self.emulator.driver().host_unregister(start) }?;
+        self.books.lock().host.remove(&ptr.addr());
+        Ok(())
+    }
+
+    /// Frees memory in stream order. `cudaFreeAsync`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation, or freed already.
+    pub fn free_async(&self, stream: RawStream, ptr: *mut c_void) -> DriverResult<()> {
+        if ptr.is_null() {
+            return Ok(());
+        }
+        if self.held(ptr).side == Side::Managed {
+            // Later than CUDA would let it go on, and not earlier.
+            self.drain(stream)?;
+            return self.free_host(ptr, true);
+        }
+        let address = ptr.addr() as u64;
+        // SAFETY: the machine checks that it is a live allocation, and finds what still uses it.
+        unsafe { self.emulator.driver().device_free(stream, address) }?;
+        self.forget(address);
+        Ok(())
+    }
+}

@@ -1,0 +1,89 @@
+//! A face for programs that call CUDA itself, and not this crate.
+//!
+//! [`Driver`](crate::driver::Driver) is what the layers of this crate need, and no more. A program
+//! for the CUDA runtime also makes synchronous copies, frees with a synchronize, keeps a current
+//! device and a last error on each thread, and asks what a pointer is. [`Face`] adds these to the
+//! same machine. It knows nothing of C: the library in `cudart/` gives it the names, structs and
+//! NULL checks of `cuda_runtime_api.h`.
+//!
+//! | file | what | rules of docs/semantics.md |
+//! |---|---|---|
+//! | `thread.rs` | current device, last error | 18, 26 to 29 |
+//! | `handles.rs` | streams and events by their handles alone; waiting for a device | 10 to 12 |
+//! | `copies.rs` | copies of lines and planes, synchronous or not | 1 to 7 |
+//! | `fills.rs` | memset | 9 |
+//! | `memory.rs` | allocating and freeing; what a pointer is | 13, 20 to 23 |
+//! | `pools.rs` | pools of device memory | |
+//! | `reset.rs` | what a reset of a device destroys | 23 |
+//! | `kernels.rs` | kernels as functions of the host | 35 |
+//!
+//! Device memory lies at addresses of the process (`arena.rs`), so that stand-ins for kernels can
+//! use them. One lock guards what the face writes down; it is never held while the machine's is
+//! taken.
+
+mod copies;
+mod fills;
+mod handles;
+mod kernels;
+mod look;
+mod memory;
+mod pools;
+mod reset;
+mod thread;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use copies::{Kind, Plane};
+pub use memory::{Held, Side};
+pub use pools::{PoolFigure, PoolId};
+pub use thread::Target;
+
+use super::emulator::Emulator;
+use crate::sync::Mutex;
+
+/// The machine as the CUDA runtime shows it to a program.
+///
+/// Like [`driver`](crate::driver), it is not covered by the crate's semantic versioning.
+#[derive(Debug)]
+pub struct Face {
+    emulator: Emulator,
+    /// Tells the threads' states of several faces apart.
+    id: u64,
+    books: Mutex<Books>,
+}
+
+/// What the machine does not need to know.
+#[derive(Debug, Default)]
+struct Books {
+    /// Allocations of device memory by their start.
+    device: BTreeMap<u64, memory::DeviceNote>,
+    /// Page-locked memory by its start.
+    host: BTreeMap<usize, memory::HostNote>,
+    pools: pools::Pools,
+    /// Flags and priorities of streams by their handles.
+    streams: HashMap<usize, (u32, i32)>,
+}
+
+impl Face {
+    /// A face for this machine, which nothing has been allocated on; `None` if the process has no
+    /// room for the addresses of its devices.
+    #[must_use]
+    pub fn new(emulator: Emulator) -> Option<Self> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let (mapped, devices) =
+            emulator.with(|machine| (machine.memory.use_host_addresses(), machine.devices.len()));
+        let books = Books { pools: pools::Pools::new(devices), ..Books::default() };
+        mapped.then(|| Face {
+            emulator,
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            books: Mutex::new(books),
+        })
+    }
+
+    /// The machine behind the face.
+    #[must_use]
+    pub fn emulator(&self) -> &Emulator {
+        &self.emulator
+    }
+}

@@ -1,0 +1,265 @@
+//! Pools of device memory. All memory of the machine comes from one place; a pool counts what was
+//! taken in its name.
+
+use std::ffi::c_void;
+
+use super::Face;
+use super::memory::DeviceNote;
+use crate::driver::emulated::operation::Action;
+use crate::driver::emulated::order::MemoryKind;
+use crate::driver::{Call, DriverResult, Ordinal, RawStream};
+use crate::error::CudaCode;
+
+/// Names a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PoolId(pub usize);
+
+/// A figure of a pool that can be asked for (`cudaMemPoolAttr`, from 4 on).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolFigure {
+    /// How much the pool keeps when nobody uses it.
+    ReleaseThreshold,
+    /// What it has taken from the device.
+    Reserved,
+    /// The most that it ever had.
+    ReservedHigh,
+    /// What is allocated from it.
+    Used,
+    /// The most that ever was.
+    UsedHigh,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    device: Ordinal,
+    /// The most that it gives; 0: as much as there is.
+    limit: usize,
+    threshold: u64,
+    reserved: u64,
+    reserved_high: u64,
+    used: u64,
+    used_high: u64,
+    /// The three switches for the reuse of freed memory.
+    reuse: [i32; 3],
+    /// Its memory is managed, and so the host's.
+    managed: bool,
+    gone: bool,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Pools {
+    all: Vec<State>,
+    /// The pool that `cudaMallocAsync` uses on each device.
+    current: Vec<PoolId>,
+}
+
+impl Pools {
+    /// With the default pools, which have the numbers of their devices; behind them those of
+    /// managed memory.
+    pub(super) fn new(devices: usize) -> Self {
+        let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
+        let managed = pools.clone().map(|pool| State { managed: true, ..pool });
+        let all = pools.chain(managed).collect();
+        Pools { all, current: (0..devices).map(PoolId).collect() }
+    }
+
+    fn find(&mut self, pool: PoolId) -> DriverResult<&mut State> {
+        let found = self.all.get_mut(pool.0).filter(|state| !state.gone);
+        found.ok_or(CudaCode::INVALID_VALUE)
+    }
+
+    pub(super) fn give_back(&mut self, pool: PoolId, bytes: usize) {
+        if let Some(state) = self.all.get_mut(pool.0) {
+            state.used -= bytes as u64;
+        }
+    }
+}
+
+impl State {
+    fn new(device: Ordinal, limit: usize) -> Self {
+        State {
+            device,
+            limit,
+            threshold: 0,
+            reserved: 0,
+            reserved_high: 0,
+            used: 0,
+            used_high: 0,
+            reuse: [1; 3],
+            managed: false,
+            gone: false,
+        }
+    }
+}
+
+impl Face {
+    /// Creates a pool on a device, of at most `limit` bytes; 0 is no limit. `cudaMemPoolCreate`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn pool_create(&self, device: Ordinal, limit: usize) -> DriverResult<PoolId> {
+        self.emulator.with(|machine| machine.device(device).map(drop))?;
+        let mut books = self.books.lock();
+        books.pools.all.push(State::new(device, limit));
+        Ok(PoolId(books.pools.all.len() - 1))
+    }
+
+    /// Destroys a pool; what was taken from it stays. `cudaMemPoolDestroy`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
+    pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
+        let pools = &mut self.books.lock().pools;
+        if pool.0 < 2 * pools.current.len() {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        pools.find(pool)?.gone = true;
+        for (device, current) in pools.current.iter_mut().enumerate() {
+            if *current == pool {
+                *current = PoolId(device);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pool that `cudaMallocAsync` uses on a device. `cudaDeviceGetMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn device_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
+        let pool = usize::try_from(device).ok();
+        let books = self.books.lock();
+        let pool = pool.and_then(|device| books.pools.current.get(device).copied());
+        pool.ok_or(CudaCode::INVALID_DEVICE)
+    }
+
+    /// The default pool of managed memory of a device. `cudaMemGetDefaultMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn managed_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
+        self.device_pool(device)?;
+        Ok(PoolId(self.books.lock().pools.current.len() + device as usize))
+    }
+
+    /// Makes `cudaMallocAsync` use a pool of that device. `cudaDeviceSetMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or it is another device's.
+    pub fn set_device_pool(&self, device: Ordinal, pool: PoolId) -> DriverResult<()> {
+        let pools = &mut self.books.lock().pools;
+        if pools.find(pool)?.device != device {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        pools.current[device as usize] = pool;
+        Ok(())
+    }
+
+    /// The device of a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
+    pub fn pool_device(&self, pool: PoolId) -> DriverResult<Ordinal> {
+        self.books.lock().pools.find(pool).map(|state| state.device)
+    }
+
+    /// Gives back what the pool has and nobody uses, down to `keep` bytes. `cudaMemPoolTrimTo`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
+    pub fn pool_trim(&self, pool: PoolId, keep: usize) -> DriverResult<()> {
+        let pools = &mut self.books.lock().pools;
+        let state = pools.find(pool)?;
+        state.reserved = state.reserved.min(state.used.max(keep as u64));
+        Ok(())
+    }
+
+    /// A switch for the reuse of freed memory, 0 to 2; sets it if a value is given.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool or switch.
+    pub fn pool_switch(&self, pool: PoolId, switch: usize, set: Option<i32>) -> DriverResult<i32> {
+        let pools = &mut self.books.lock().pools;
+        let switch = pools.find(pool)?.reuse.get_mut(switch).ok_or(CudaCode::INVALID_VALUE)?;
+        *switch = set.unwrap_or(*switch);
+        Ok(*switch)
+    }
+
+    /// A figure of a pool; sets it if a value is given. High marks can only be set to 0.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or the figure cannot be set so.
+    pub fn pool_figure(
+        &self,
+        pool: PoolId,
+        figure: PoolFigure,
+        set: Option<u64>,
+    ) -> DriverResult<u64> {
+        let pools = &mut self.books.lock().pools;
+        let state = pools.find(pool)?;
+        match (figure, set) {
+            (PoolFigure::ReleaseThreshold, Some(bytes)) => state.threshold = bytes,
+            (PoolFigure::ReservedHigh, Some(0)) => state.reserved_high = state.reserved,
+            (PoolFigure::UsedHigh, Some(0)) => state.used_high = state.used,
+            (_, None) => {}
+            _ => return Err(CudaCode::INVALID_VALUE),
+        }
+        Ok(match figure {
+            PoolFigure::ReleaseThreshold => state.threshold,
+            PoolFigure::Reserved => state.reserved,
+            PoolFigure::ReservedHigh => state.reserved_high,
+            PoolFigure::Used => state.used,
+            PoolFigure::UsedHigh => state.used_high,
+        })
+    }
+
+    /// Allocates memory in stream order. `cudaMallocFromPoolAsync`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::MEMORY_ALLOCATION`] if the pool or its device has not so much.
+    pub fn malloc_async(
+        &self,
+        stream: RawStream,
+        pool: PoolId,
+        bytes: usize,
+    ) -> DriverResult<*mut c_void> {
+        let State { device, limit, used, managed, .. } = *self.books.lock().pools.find(pool)?;
+        if limit != 0 && used + bytes as u64 > limit as u64 {
+            return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        if managed {
+            return self.host_alloc(bytes, 1, true);
+        }
+        let runtime = &self.emulator.runtime;
+        let address = runtime.on_stream(Call::DeviceAlloc, stream, |machine, key| {
+            machine.refuse_in_capture(Call::DeviceAlloc, key)?;
+            if bytes == 0 {
+                return Ok(0);
+            }
+            let ptr = machine.memory.reserve(device, bytes)?;
+            machine.order.allocated(MemoryKind::OnDevice(device), ptr, bytes);
+            machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
+            Ok(ptr)
+        })?;
+        if address != 0 {
+            let mut books = self.books.lock();
+            books.device.insert(address, DeviceNote { bytes, pool: Some(pool) });
+            let state = &mut books.pools.all[pool.0];
+            state.used += bytes as u64;
+            state.used_high = state.used_high.max(state.used);
+            state.reserved = state.reserved.max(state.used);
+            state.reserved_high = state.reserved_high.max(state.reserved);
+        }
+        Ok(std::ptr::without_provenance_mut(address as usize))
+    }
+}

@@ -1,0 +1,59 @@
+//! What an asynchronous copy does with pageable memory (rule 4).
+//!
+//! The documents leave it open. GPUs were seen to read up to 1 MiB at the call, ahead of what the
+//! stream has to do first; to take 16 MiB partly then and partly later; and to block on the way to
+//! the host. So the order of the stream promises nothing for the bytes of the host. The seed
+//! picks a [`Way`]:
+//!
+//! | way | to the device | to the host |
+//! |---|---|---|
+//! | block | the call returns when the stream is done with it | the same |
+//! | stage | the bytes are taken at the call | - |
+//! | torn | half of them are taken at the call, the others late | - |
+//! | late | as from page-locked memory | as to page-locked memory |
+//!
+//! A program that counts on one of them is wrong with some seed. A stalled stream stalls a call
+//! that blocks.
+//!
+//! Pageable memory may be gone when a copy that is late gets to it: a program frees it too early,
+//! and nobody keeps it. So the system is asked to read it, which says no where we would crash.
+
+use super::host_memory::{Access, HostUse};
+use super::machine::Machine;
+
+/// When the bytes of the host's side are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    Block,
+    Stage,
+    Torn,
+    Late,
+}
+
+impl Machine {
+    /// Picks the way of a copy of pageable memory.
+    pub(super) fn pick_way(&mut self, access: Access, bytes: usize) -> Way {
+        match (access, self.rng.below(4)) {
+            (_, 0) => Way::Late,
+            (Access::Read, 1) => Way::Stage,
+            (Access::Read, 2) if bytes > 1 => Way::Torn,
+            _ => Way::Block,
+        }
+    }
+}
+
+/// Reads pageable memory into `target`, as far as it is there. False if some of it is not.
+pub(super) fn read(host: &HostUse, target: &mut [u8]) -> bool {
+    let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
+    let remote = libc::iovec { iov_base: host.ptr.0.cast(), iov_len: host.bytes };
+    // SAFETY: `local` is borrowed for the call. The system looks up the addresses of `remote` as it
+    // does those of another process, and fails where nothing is mapped.
+    let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
+        // Some sandboxes forbid the call. Then a program that frees too early crashes.
+        // SAFETY: the caller of the copy keeps the range valid.
+        unsafe { std::ptr::copy_nonoverlapping(host.ptr.0, target.as_mut_ptr(), host.bytes) };
+        return true;
+    }
+    usize::try_from(read) == Ok(host.bytes)
+}
