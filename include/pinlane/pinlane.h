@@ -2673,6 +2673,7 @@ pinlane_status pinlane_pool_stats_text(const struct pinlane_pool *pool,
  * thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
+ * `WRONG_DEVICE` if the pool is of another emulated machine than the stream, or of a GPU;
  * `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
  * `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
  * of an unknown size or flag. After an error no function of the producer is called any more; some
@@ -2853,7 +2854,7 @@ pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *ba
 
 /**
  * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
- * callback has been called already, or is being called, nothing happens. Does not block.
+ * outcome is known already, nothing happens: the callback gets it, or has got it. Does not block.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
  */

@@ -55,7 +55,7 @@ unsafe impl Sync for User {}
 
 /// A request, whatever its outcome is.
 pub trait Cancel: Send + Sync {
-    /// Ends the request, unless its callback has been told, or is being told.
+    /// Ends the request, unless its outcome is known: its callback may have been told already.
     fn cancel(self: Arc<Self>);
 }
 
@@ -63,6 +63,9 @@ struct Request<T>(Mutex<State<T>>);
 
 enum State<T> {
     Waits(Pending<T>),
+    /// The outcome is known, and a helper is about to tell it: nobody may cancel it any more, since
+    /// what was taken from a queue or a pipeline for it would be lost.
+    Known(Pending<T>),
     /// A thread has it, and looks here before it lets go of it.
     Polled {
         again: bool,
@@ -100,8 +103,8 @@ impl<T: Send + 'static> Request<T> {
         let polled = pending.poll(&Waker::from(self.clone()));
         match self.settle(pending, polled) {
             None => {}
-            Some((pending, None)) => self.hand_over(pending),
-            Some((pending, Some(outcome))) => self.hand_over(pending.with_outcome(outcome)),
+            Some((pending, None)) => self.hand_back(pending),
+            Some((pending, Some(outcome))) => self.hand_over(pending, outcome),
         }
     }
 
@@ -126,9 +129,23 @@ impl<T: Send + 'static> Request<T> {
         Some((pending, outcome))
     }
 
-    /// Lets a helper go on with it.
-    fn hand_over(self: Arc<Self>, pending: Pending<T>) {
-        *self.0.lock() = State::Waits(pending);
+    /// Lets a helper tell the outcome.
+    fn hand_over(self: Arc<Self>, pending: Pending<T>, outcome: Result<T>) {
+        // The future is dropped without the lock.
+        let pending = pending.with_outcome(outcome);
+        *self.0.lock() = State::Known(pending);
+        wakers::wake(Waker::from(self));
+    }
+
+    /// Lets a helper poll it again.
+    fn hand_back(self: Arc<Self>, pending: Pending<T>) {
+        let mut state = self.0.lock();
+        if matches!(*state, State::Polled { cancelled: true, .. }) {
+            drop(state);
+            return self.hand_over(pending, Err(withdrawn()));
+        }
+        *state = State::Waits(pending);
+        drop(state);
         wakers::wake(Waker::from(self));
     }
 
@@ -136,7 +153,7 @@ impl<T: Send + 'static> Request<T> {
     fn take(&self) -> Option<Pending<T>> {
         let mut state = self.0.lock();
         match std::mem::replace(&mut *state, State::Over) {
-            State::Waits(pending) => {
+            State::Waits(pending) | State::Known(pending) => {
                 *state = State::POLLED;
                 Some(pending)
             }
@@ -174,13 +191,13 @@ impl<T: Send + 'static> Cancel for Request<T> {
         match &mut *state {
             State::Waits(_) => {}
             State::Polled { cancelled, .. } => return *cancelled = true,
-            State::Over => return,
+            State::Known(_) | State::Over => return,
         }
         let waits = std::mem::replace(&mut *state, State::POLLED);
         drop(state);
         if let State::Waits(pending) = waits {
             // Drops the future, which withdraws the request.
-            self.hand_over(pending.with_outcome(Err(withdrawn())));
+            self.hand_over(pending, Err(withdrawn()));
         }
     }
 }
@@ -217,7 +234,7 @@ impl Out<*mut pinlane_request> {
 }
 
 /// Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
-/// callback has been called already, or is being called, nothing happens. Does not block.
+/// outcome is known already, nothing happens: the callback gets it, or has got it. Does not block.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
 #[unsafe(no_mangle)]
@@ -321,6 +338,25 @@ mod tests {
             go.send(()).expect("it waits");
             assert_eq!(only(&told), if is_ready { Ok(1) } else { Err(ErrorKind::Cancelled) });
         }
+    }
+
+    /// The helper that is to tell comes late. What the request got must not be lost.
+    #[test]
+    fn a_request_whose_outcome_is_known_cannot_be_cancelled() {
+        let (request, told) = channel();
+        let tell = Box::new(move |outcome: Result<u32>| request.send(outcome).expect("heard"));
+        let request = Arc::new(Request(Mutex::new(State::POLLED)));
+        let mut pending = Pending { future: Box::pin(async { Ok(7) }), tell };
+        let polled = pending.poll(Waker::noop());
+        let Some((pending, Some(outcome))) = request.settle(pending, polled) else {
+            unreachable!("ready at once")
+        };
+        *request.0.lock() = State::Known(pending.with_outcome(outcome));
+        let cancel: Arc<dyn Cancel> = request.clone();
+        cancel.cancel();
+        request.wake();
+        assert_eq!(told.recv().expect("exactly one").expect("it was not cancelled"), 7);
+        assert!(told.recv().is_err());
     }
 
     #[test]

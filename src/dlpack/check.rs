@@ -40,11 +40,12 @@ pub(super) fn fits(
     let (mut low, mut high) = (0i128, 0i128);
     for (&length, &stride) in shape.iter().zip(strides) {
         let last = i128::from(length - 1) * i128::from(stride);
-        low += last.min(0);
-        high += last.max(0);
+        low = low.saturating_add(last.min(0));
+        high = high.saturating_add(last.max(0));
     }
-    let first = offset as i128 + low * element;
-    let end = offset as i128 + (high + 1) * element;
+    // Far outside of any buffer, these need not be exact.
+    let first = low.saturating_mul(element).saturating_add(offset as i128);
+    let end = high.saturating_add(1).saturating_mul(element).saturating_add(offset as i128);
     if first >= 0 && end <= bytes as i128 {
         return Ok(());
     }
@@ -111,4 +112,20 @@ pub(super) unsafe fn bytes_of(
         return refused(format!("{bytes} bytes at NULL"), "pass the address of the memory");
     }
     Ok((data.cast::<u8>().wrapping_add(byte_offset as usize), bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last element of the largest strides and elements lies further away than any integer
+    /// counts.
+    #[test]
+    fn a_tensor_that_no_integer_can_measure_does_not_fit() {
+        let dtype = DataType { code: 255, bits: 255, lanes: u16::MAX };
+        for stride in [i64::MIN, i64::MAX] {
+            let fits = fits("test", dtype, &[i64::MAX], &[stride], 0, usize::MAX);
+            assert_eq!(fits.map_err(|error| error.kind()), Err(ErrorKind::OutOfRange));
+        }
+    }
 }

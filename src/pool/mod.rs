@@ -102,6 +102,7 @@ use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
 
+use crate::context::Context;
 use crate::error::Result;
 use crate::memory::block::BlockRef;
 use crate::memory::{PinnedBuf, PinnedRegion, byte_count};
@@ -298,6 +299,10 @@ impl PinnedPool {
     /// As for [`trim`](Self::trim).
     pub fn trim_to(&self, cached_bytes: usize) -> Result<usize> {
         self.handle.core.trim("PinnedPool::trim", cached_bytes)
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.handle.core.context
     }
 
     /// What the pool holds and has done. Takes a short lock. In a forked child all numbers are 0: a

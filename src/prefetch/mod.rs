@@ -158,7 +158,8 @@ where
     ///
     /// [`InvalidValue`](ErrorKind::InvalidValue) for a depth or number of workers out of range;
     /// [`StreamCapturing`](ErrorKind::StreamCapturing),
-    /// [`ForkedProcess`](ErrorKind::ForkedProcess); [`Unsupported`](ErrorKind::Unsupported) if no
+    /// [`ForkedProcess`](ErrorKind::ForkedProcess); [`WrongDevice`](ErrorKind::WrongDevice) for a
+    /// pool of another driver than the stream's; [`Unsupported`](ErrorKind::Unsupported) if no
     /// thread can be started; what `cudaStreamCreateWithPriority` reports.
     pub fn start(self) -> Result<Batches> {
         if !(1..=MOST_DEPTH).contains(&self.depth) || !(1..=MOST_WORKERS).contains(&self.workers) {
@@ -167,6 +168,14 @@ where
                 START,
                 format!("depth {} with {} workers", self.depth, self.workers),
                 "use a depth of 1 to 65536 and 1 to 256 workers",
+            ));
+        }
+        if !self.stream.timeline.context().same_driver(self.pool.context()) {
+            return Err(Error::new(
+                ErrorKind::WrongDevice,
+                START,
+                "the pool belongs to another driver than the stream",
+                "use devices of one emulator, or GPUs only",
             ));
         }
         self.stream.timeline.open(START)?;

@@ -17,8 +17,12 @@ use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 
 use super::{devices_of, emulator};
 
-/// How long a test may seem to hang before it fails.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a test may seem to hang before it fails: a minute, or as many seconds as
+/// `PINLANE_TEST_PATIENCE` says.
+pub fn patience() -> Duration {
+    let seconds = std::env::var("PINLANE_TEST_PATIENCE");
+    Duration::from_secs(seconds.map_or(60, |seconds| seconds.parse().expect("seconds")))
+}
 
 /// How often [`check_each`] looks whether a case hangs.
 const GLANCE: Duration = Duration::from_millis(100);
@@ -30,7 +34,7 @@ pub fn watched(test: impl FnOnce() + Send + 'static) {
         test();
         let _ = done.send(());
     });
-    if let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(PATIENCE) {
+    if let Err(RecvTimeoutError::Timeout) = finished.recv_timeout(patience()) {
         panic!("the test hangs");
     }
     worker.join().unwrap_or_else(|panic| resume_unwind(panic));
@@ -46,7 +50,7 @@ pub fn check_each<C: Debug + Sync>(cases: &[C], check: impl Fn(&C)) {
         scope.spawn(move || {
             while let Err(RecvTimeoutError::Timeout) = ended.recv_timeout(GLANCE) {
                 let (since, case) = *current.lock().unwrap();
-                if since.elapsed() > PATIENCE {
+                if since.elapsed() > patience() {
                     eprintln!("this hangs: {case:?}");
                     abort();
                 }
@@ -65,7 +69,7 @@ pub fn check_each<C: Debug + Sync>(cases: &[C], check: impl Fn(&C)) {
 fn becomes_true(condition: impl Fn() -> bool) -> bool {
     let start = Instant::now();
     while !condition() {
-        if start.elapsed() > PATIENCE {
+        if start.elapsed() > patience() {
             return false;
         }
         thread::sleep(Duration::from_millis(1));

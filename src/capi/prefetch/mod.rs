@@ -149,6 +149,7 @@ fn freed() -> Error {
 /// thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
+/// `WRONG_DEVICE` if the pool is of another emulated machine than the stream, or of a GPU;
 /// `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
 /// `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
 /// of an unknown size or flag. After an error no function of the producer is called any more; some

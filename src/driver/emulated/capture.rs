@@ -164,7 +164,7 @@ impl Machine {
 
     /// Fails, and kills the captures, if this is a legacy stream with which a capturing stream
     /// would synchronize.
-    fn refuse_implicit(&mut self, key: Key) -> DriverResult<()> {
+    pub(super) fn refuse_implicit(&mut self, key: Key) -> DriverResult<()> {
         let captures: Vec<Key> = self.blocking_captures(key).collect();
         let code = CudaCode::STREAM_CAPTURE_IMPLICIT;
         for &capture in &captures {

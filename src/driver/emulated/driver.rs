@@ -236,6 +236,10 @@ unsafe impl Driver for Runtime {
             }
             // Rule 19: on a legacy stream it waits for, and holds up, both devices.
             let others = [dst_device, src_device].into_iter().filter(|&d| d != stream.device);
+            // Before anything is enqueued: a call that fails must not have copied.
+            for device in others.clone() {
+                machine.refuse_implicit(machine.devices[device as usize].legacy)?;
+            }
             let mut waits = Vec::new();
             others.clone().for_each(|device| machine.device_waits(device, &mut waits));
             machine.submit(key, waits, action)?;

@@ -381,3 +381,23 @@ fn rule_32_a_capturing_blocking_stream_forbids_the_legacy_stream() {
     assert_eq!(rig.emulator.end_capture(stream), dead);
     rig.fill(legacy, a, 1).unwrap();
 }
+
+/// A copy between devices on a legacy stream synchronizes with both.
+#[test]
+fn rule_32_a_peer_copy_that_a_capture_forbids_copies_nothing() {
+    let rig = Rig::eager();
+    let flags = StreamFlags { blocking: true, priority: 0 };
+    let stream = rig.driver.stream_create(1, flags).unwrap();
+    let (near, far, legacy) =
+        (rig.memory(0), rig.memory(1), RawStream { device: 0, handle: RawStream::LEGACY });
+    rig.fill(legacy, near, 1).unwrap();
+    rig.fill(rig.stream(1), far, 2).unwrap();
+    rig.emulator.begin_capture(stream).unwrap();
+    let refused = rig.copy_peer(legacy, (near, 0), (far, 1));
+    assert_eq!(refused, Err(CudaCode::STREAM_CAPTURE_IMPLICIT));
+    let host = rig.host();
+    rig.download(legacy, host, near).unwrap();
+    rig.synchronize(legacy).unwrap();
+    assert_eq!(bytes(host), [1; BYTES]);
+    rig.free_host(host).unwrap();
+}

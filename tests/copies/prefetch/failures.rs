@@ -323,3 +323,14 @@ fn a_lost_device_ends_in_errors() {
         assert_eq!(batches.filter(|batch| batch.is_err()).count(), 29);
     });
 }
+
+/// A pool's memory is page-locked on its own machine only.
+#[test]
+fn a_pool_of_another_machine_is_refused() {
+    let (rig, other) = (Rig::new(Execution::Eager, 1), Rig::new(Execution::Eager, 2));
+    let batches = (0..3).map(|n| pattern(n, 0, 300));
+    let refused = Prefetch::new(batches, &other.pool, &rig.stream).start();
+    assert_eq!(refused.map(drop).map_err(|error| error.kind()), Err(ErrorKind::WrongDevice));
+    rig.nothing_is_left();
+    other.nothing_is_left();
+}

@@ -36,6 +36,8 @@ public:
   bool must_fail = false;
   /// The call may be refused for what the model does not know.
   bool may_refuse = false;
+  /// Something of the library's may use what the call uses.
+  bool may_be_busy = false;
   /// Pageable memory of this thread's calls.
   std::array<std::uint8_t, 49152>& pageable;
 
@@ -247,8 +249,22 @@ public:
     return place;
   }
 
+  /// A place for a request, which is not always wanted.
+  pinlane_request** request(object about) {
+    pinlane_request** const place = optional_out<pinlane_request*>();
+    m_made = {kind::request, place, std::move(about), 0, unknown};
+    return place;
+  }
+
   /// The call gives no handle, whatever it returns.
   void made_nothing() { m_made.place = nullptr; }
+
+  /// What is known of the handle that the call has made.
+  void made_as(object about) {
+    m_made.bytes = about.bytes.size();
+    m_made.about = std::move(about);
+    m_made.byte = as_it_is;
+  }
 
   // What the model learns
 
@@ -322,7 +338,8 @@ public:
                             status == PINLANE_STATUS_LENGTH_MISMATCH ||
                             status == PINLANE_STATUS_INVALID_VALUE;
       require(!argument || excused || (handle && w.threaded), "right arguments were refused");
-      const bool shared = w.threaded || w.faulty || depth > 0 || !w.live(kind::foreign).empty();
+      const bool shared = w.threaded || w.faulty || depth > 0 || may_be_busy ||
+                          !w.live(kind::foreign).empty();
       require(status != PINLANE_STATUS_BUSY || shared, "busy, but nobody else uses anything");
       const bool cuda = status == PINLANE_STATUS_CUDA;
       require(!cuda || excused || w.captured, "an error of CUDA without a cause");
@@ -336,12 +353,17 @@ public:
     m_zones.check(ok);
     if (ok && m_made.place != nullptr) {
       std::memcpy(&m_made.about.handle, m_made.place, sizeof(void*));
-      m_made.about.bytes.assign(m_made.bytes, m_made.byte);
+      if (m_made.byte != as_it_is) {
+        m_made.about.bytes.assign(m_made.bytes, m_made.byte);
+      }
       w.adopt(m_made.which, std::move(m_made.about));
     }
   }
 
 private:
+  /// The bytes of what was made are in `about`.
+  static constexpr std::int16_t as_it_is = -2;
+
   struct pending {
     kind which = kind::ticket;
     void* place = nullptr;

@@ -9,6 +9,7 @@ template <class T>
 pinlane_status free_one(frame& f, kind which, pinlane_status (*free)(T*)) {
   const bool keep = !f.in.rarely(24) && f.w.count(which) < 2;
   const argument handle = keep ? argument{nullptr} : f.or_null(which);
+  f.w.before_free(which, handle);
   const pinlane_status status = free(handle);
   f.freed(status, which, handle);
   return status;
@@ -42,6 +43,23 @@ inline pinlane_status device_open_or_emulated(frame& f) {
   object about;
   about.device = devices_of_a_machine * f.w.next_unknown_machine++;
   return pinlane_device_open_or_emulated(f.made<pinlane_device>(kind::device, std::move(about)));
+}
+
+inline pinlane_status device_clone(frame& f) {
+  const argument device = f.any(kind::device);
+  object about;
+  about.device = f.w.device_of(kind::device, device);
+  return pinlane_device_clone(device, f.made<pinlane_device>(kind::device, std::move(about)));
+}
+
+inline pinlane_status device_is_same(frame& f) {
+  const argument device = f.any(kind::device), other = f.any(kind::device);
+  const int one = f.w.device_of(kind::device, device), two = f.w.device_of(kind::device, other);
+  auto* const same = f.out<std::int32_t>();
+  const pinlane_status status = pinlane_device_is_same(device, other, same);
+  require(status != PINLANE_STATUS_OK || f.w.threaded || *same == (one == two ? 1 : 0),
+          "devices are taken for one, or one for two");
+  return status;
 }
 
 inline pinlane_status device_count(frame& f) { return pinlane_device_count(f.out<std::int32_t>()); }
@@ -268,6 +286,7 @@ inline pinlane_status stream_borrow(frame& f) {
   } else if (choice == 2 && f.w.threaded && f.w.calm) {
     native = nullptr; // foreign work on the default stream of a thread that ended cannot end
   }
+  about.is_of_one_thread = native == reinterpret_cast<void*>(2);
   return pinlane_stream_borrow(device, native,
                                f.made<pinlane_stream>(kind::stream, std::move(about)));
 }
@@ -275,6 +294,35 @@ inline pinlane_status stream_borrow(frame& f) {
 inline pinlane_status stream_wait(frame& f) {
   const argument stream = f.any(kind::stream), ticket = f.any(kind::ticket);
   return pinlane_stream_wait(stream, ticket);
+}
+
+inline pinlane_status stream_device_ordinal(frame& f) {
+  const argument stream = f.any(kind::stream);
+  const int device = f.w.device_of(kind::stream, stream);
+  auto* const ordinal = f.out<std::int32_t>();
+  const pinlane_status status = pinlane_stream_device_ordinal(stream, ordinal);
+  require(status != PINLANE_STATUS_OK || device < 0 || *ordinal == device % devices_of_a_machine,
+          "a stream is of another device");
+  return status;
+}
+
+/// An emulated device knows no events of the caller, and what is none must not be passed.
+inline pinlane_status stream_wait_event(frame& f) {
+  const argument stream = f.any(kind::stream);
+  f.must_fail = true;
+  return pinlane_stream_wait_event(stream, nullptr);
+}
+
+inline pinlane_status stream_record_event(frame& f) {
+  const argument stream = f.any(kind::stream);
+  f.must_fail = true;
+  return pinlane_stream_record_event(stream, nullptr);
+}
+
+inline pinlane_status ticket_wait_timeout(frame& f) {
+  const argument ticket = f.any(kind::ticket);
+  const std::uint64_t times[] = {0, 1, 300, 20000};
+  return pinlane_ticket_wait_timeout(ticket, times[f.in.below(4)]);
 }
 
 inline pinlane_status stream_busy(frame& f) {

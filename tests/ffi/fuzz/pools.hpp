@@ -31,12 +31,16 @@ inline pinlane_status pool_create(frame& f) {
   f.must_fail |= given != nullptr && (options.page_locking > 1 || options.flags > 7 ||
                                       options.reserved != 0 || options.max_bytes == 4095);
   f.may_refuse = true; // the watermarks
-  return pinlane_pool_create(device, given, f.made<pinlane_pool>(kind::pool));
+  object about;
+  about.device = f.w.device_of(kind::device, device);
+  return pinlane_pool_create(device, given, f.made<pinlane_pool>(kind::pool, std::move(about)));
 }
 
 inline pinlane_status pool_clone(frame& f) {
   const argument pool = f.any(kind::pool);
-  return pinlane_pool_clone(pool, f.made<pinlane_pool>(kind::pool));
+  object about;
+  about.device = f.w.device_of(kind::pool, pool);
+  return pinlane_pool_clone(pool, f.made<pinlane_pool>(kind::pool, std::move(about)));
 }
 
 inline pinlane_status pool_is_same(frame& f) {
@@ -109,8 +113,19 @@ inline std::size_t some_alignment(frame& f) {
   return right[f.in.below(5)];
 }
 
-/// Memory by its address: with a handle of the pool, to give it back by.
-inline pinlane_status pool_allocate(frame& f) {
+inline pinlane_status pool_block_bytes(frame& f) {
+  const std::size_t bytes = f.size();
+  f.may_refuse = bytes > std::size_t{1} << 47;
+  auto* const block = f.out<std::size_t>();
+  const pinlane_status status = pinlane_pool_block_bytes(bytes, block);
+  require(status != PINLANE_STATUS_OK || *block >= bytes, "a block is too small");
+  return status;
+}
+
+/// Memory by its address, of `call(pool, bytes, alignment, out)`. A handle of its pool goes with
+/// it, to give it back by.
+template <class Call>
+pinlane_status allocate_raw(frame& f, Call call) {
   const argument pool = f.any(kind::pool);
   const std::size_t bytes = f.size();
   const std::size_t alignment = some_alignment(f);
@@ -119,15 +134,27 @@ inline pinlane_status pool_allocate(frame& f) {
   pinlane_pool* clone = nullptr;
   const bool cloned = pinlane_pool_clone(pool, &clone) == PINLANE_STATUS_OK;
   f.may_refuse |= !cloned;
-  const pinlane_status status = pinlane_pool_allocate(cloned ? clone : pool, bytes, alignment, out);
+  const int device = f.w.device_of(kind::pool, pool);
+  const pinlane_status status = call(cloned ? clone : pool, bytes, alignment, out);
   if (status == PINLANE_STATUS_OK) {
     require(reinterpret_cast<std::uintptr_t>(*out) % alignment == 0, "memory is misaligned");
     const std::lock_guard<std::mutex> guard(f.w.lock);
-    f.w.allocated.push_back({*out, clone});
+    f.w.allocated.push_back({*out, clone, bytes, device});
   } else if (cloned) {
     require_ok(pinlane_pool_free(clone), "a handle of a pool cannot be freed");
   }
   return status;
+}
+
+inline pinlane_status pool_allocate(frame& f) { return allocate_raw(f, pinlane_pool_allocate); }
+
+inline pinlane_status pool_allocate_timeout(frame& f) {
+  const std::uint64_t times[] = {0, 1, 300};
+  const std::uint64_t time = times[f.in.below(3)];
+  return allocate_raw(f, [&](const pinlane_pool* pool, std::size_t bytes, std::size_t alignment,
+                             void** memory) {
+    return pinlane_pool_allocate_timeout(pool, bytes, alignment, time, memory);
+  });
 }
 
 /// Memory that was allocated, or is none of a pool.

@@ -17,6 +17,7 @@ inline std::atomic<std::uint64_t> calls_made{0};
 
 /// Memory that was lent to a buffer that cannot be freed: a device may write to it for ever.
 inline std::vector<std::unique_ptr<std::uint8_t[]>> lent_for_ever;
+inline std::vector<std::shared_ptr<own_tensor>> tensors_for_ever;
 
 inline std::size_t number_of(const char* name) {
   for (std::size_t number = 0; number < call_count; ++number) {
@@ -80,8 +81,19 @@ inline pinlane_status free_handle(kind which, void* handle) {
     return pinlane_foreign_end(all, nullptr);
   case kind::emulator:
     return pinlane_emulator_free(all);
+  case kind::prefetch:
+    return pinlane_prefetch_free(all);
+  case kind::request:
+    return pinlane_request_free(all);
   }
   return PINLANE_STATUS_PANIC;
+}
+
+/// What a handle stood for was freed: no function of its producer is called any more.
+inline void end_pipeline(kind which, const object& gone) {
+  if (which == kind::prefetch && gone.source != nullptr) {
+    end_of(*gone.source);
+  }
 }
 
 /// Keeps the number of handles small, so that calls meet the same ones again.
@@ -91,15 +103,17 @@ inline void free_the_oldest(world& w) {
     void* oldest = nullptr;
     {
       const std::lock_guard<std::mutex> guard(w.lock);
-      oldest = w.live(which).size() > world::most ? w.live(which).front().handle : nullptr;
+      const std::vector<object>& all = w.live(which);
+      oldest = all.size() > world::most_of(which) ? all.front().handle : nullptr;
     }
-    if (oldest != nullptr) {
+    if (oldest != nullptr && !(in_producer && which == kind::prefetch)) {
       if (!w.threaded) {
         w.release_streams();
         w.end_captures();
       }
+      w.before_free(which, oldest);
       if (free_handle(which, oldest) == PINLANE_STATUS_OK) {
-        w.remove(which, oldest);
+        end_pipeline(which, w.remove(which, oldest));
       }
     }
   }
@@ -110,6 +124,9 @@ inline void step(world& w, input& in, unsigned depth) {
   const std::size_t number = chosen_call(in.byte());
   const call& chosen = calls[number];
   if ((chosen.traits & alone) != 0 && (w.threaded || depth > 0)) {
+    return;
+  }
+  if ((chosen.traits & for_batches) != 0 && in_producer) {
     return;
   }
   if ((chosen.traits & waits) != 0 && !w.threaded) {
@@ -141,9 +158,16 @@ inline void calls_in_callback(frame& f) {
   }
 }
 
+inline void calls_of_guest(world& w, input& in) {
+  for (std::size_t count = 0; !in.is_empty() && count < 8; ++count) {
+    step(w, in, 1);
+  }
+}
+
 inline pinlane_status threads(frame& f) {
   f.w.end_captures();
   f.w.threaded = true;
+  f.w.guests.open();
   std::vector<std::thread> running;
   for (std::size_t count = 2 + f.in.below(2); count > 0; --count) {
     running.emplace_back([&w = f.w, in = f.in.split(16 + f.in.below(96))]() mutable {
@@ -155,6 +179,7 @@ inline pinlane_status threads(frame& f) {
   for (std::thread& each : running) {
     each.join();
   }
+  f.w.guests.close();
   f.w.threaded = false;
   f.w.forget_contents();
   return PINLANE_STATUS_OK;
@@ -166,6 +191,7 @@ public:
       : m_in(data, size), m_world(calm) {}
 
   void run() {
+    count_handles(m_before);
     begin();
     while (!m_in.is_empty()) {
       step(m_world, m_in, 0);
@@ -200,6 +226,14 @@ private:
     require_ok(pinlane_device_buffer_acquire(m_world.raw, m_world.lender), "no memory");
     require_ok(pinlane_stream_synchronize(m_world.lender), "no memory");
     require_ok(pinlane_device_buffer_address(m_world.raw, &m_world.raw_address), "no address");
+
+    const std::size_t lent_bytes = lent_parts * lent_part_bytes;
+    require_ok(pinlane_device_buffer_alloc(devices[0], lent_bytes, &m_world.lent), "no memory");
+    require_ok(pinlane_device_buffer_acquire(m_world.lent, m_world.lender), "no memory");
+    require_ok(pinlane_stream_synchronize(m_world.lender), "no memory");
+    void* lent = nullptr;
+    require_ok(pinlane_device_buffer_address(m_world.lent, &lent), "no address");
+    m_world.lent_address = static_cast<std::uint8_t*>(lent);
 
     pinlane_pool_options budget = PINLANE_POOL_OPTIONS_INIT;
     budget.max_bytes = std::size_t{1} << 20;
@@ -251,16 +285,76 @@ private:
       require_ok(pinlane_pool_free(each.pool), "a pool cannot be freed");
     }
     const std::size_t first = m_in.below(kinds);
+    free_everything(first);
+    for (const std::shared_ptr<promise>& each : w.promises) {
+      require(!each->refused || !each->told, "a callback was called that was refused");
+    }
+    await_all(first);
+    require(!w.calm || !w.faulty, "something failed in a calm program");
+    require_ok(pinlane_set_log_callback(nullptr, nullptr), "a listener stays");
+    check_host_calls(w);
+    const bool raw_stays = w.raw_is_used_for_ever, lent_stays = w.lent_is_used_for_ever;
+    require_ok(raw_stays ? PINLANE_STATUS_OK : pinlane_device_buffer_free(w.raw), "memory stays");
+    check_tensors(w);
+    require_ok(lent_stays ? PINLANE_STATUS_OK : pinlane_device_buffer_free(w.lent), "memory stays");
+    require_ok(pinlane_stream_free(w.lender), "a stream cannot be freed");
+    const bool may_keep = raw_stays || lent_stays || w.may_keep;
+    for (pinlane_emulator* machine : w.machines) {
+      check_nothing_left(machine, may_keep);
+      require_ok(pinlane_emulator_free(machine), "a machine cannot be freed");
+    }
+    if (!w.faulty && !may_keep) {
+      std::array<std::size_t, kinds> now{};
+      count_handles(now);
+      for (std::size_t number = 0; number < kinds; ++number) {
+        // After an error, what former programs left behind may go at any time.
+        if (now[number] > m_before[number]) {
+          std::fprintf(stderr, "of kind %zu: %zu handles, and %zu before\n", number, now[number],
+                       m_before[number]);
+          violated("a handle is left");
+        }
+      }
+    }
+    keep_what_may_be_used();
+  }
+
+  static void count_handles(std::array<std::size_t, kinds>& counts) {
+    for (std::size_t number = 0; number < kinds; ++number) {
+      require_ok(pinlane_live_count(name_of(static_cast<kind>(number)), &counts[number]),
+                 "handles cannot be counted");
+    }
+  }
+
+  void free_everything(std::size_t first) {
     for (std::size_t number = 0; number < kinds; ++number) {
       free_all(static_cast<kind>((first + number) % kinds), number % 2 == 0);
     }
-    require(!w.calm || !w.faulty, "something failed in a calm program");
-    const bool keep_raw = w.raw_is_used_for_ever;
-    require_ok(keep_raw ? PINLANE_STATUS_OK : pinlane_device_buffer_free(w.raw), "memory stays");
-    require_ok(pinlane_stream_free(w.lender), "a stream cannot be freed");
-    for (pinlane_emulator* machine : w.machines) {
-      check_nothing_left(machine, keep_raw);
-      require_ok(pinlane_emulator_free(machine), "a machine cannot be freed");
+    for (const std::shared_ptr<tensor>& each : m_world.tensors) {
+      delete_tensor(m_world, *each);
+    }
+    m_world.tensors.clear();
+  }
+
+  /// Waits for all callbacks. What they got or made is freed too, so that others get memory.
+  void await_all(std::size_t first) {
+    while (true) {
+      const auto is_started = [](const auto& each) { return !each->refused; };
+      const std::vector<std::shared_ptr<promise>>& all = m_world.promises;
+      const auto next = std::find_if(all.begin(), all.end(), is_started);
+      if (next == all.end()) {
+        return;
+      }
+      await(m_world, std::shared_ptr<promise>(*next));
+      free_everything(first);
+    }
+  }
+
+  /// A device that is lost may write to memory for ever.
+  void keep_what_may_be_used() {
+    for (const std::shared_ptr<own_tensor>& each : m_world.own_tensors) {
+      if (each->is_given && each->deleted == 0) {
+        tensors_for_ever.push_back(each);
+      }
     }
   }
 
@@ -298,11 +392,15 @@ private:
     while (!w.live(which).empty()) {
       std::vector<object>& all = w.live(which);
       void* const handle = (from_the_end ? all.back() : all.front()).handle;
+      w.before_free(which, handle);
       const pinlane_status status = free_handle(which, handle);
       // Work on the default stream of a thread that is gone ends without a record of its uses.
       w.faulty = w.faulty || (which == kind::foreign && status == PINLANE_STATUS_WRONG_THREAD);
       require(status == PINLANE_STATUS_OK || w.faulty, "a handle cannot be freed");
       object gone = w.remove(which, handle);
+      if (status == PINLANE_STATUS_OK) {
+        end_pipeline(which, gone);
+      }
       if (gone.lent != nullptr && status != PINLANE_STATUS_OK) {
         lent_for_ever.push_back(std::move(gone.lent));
       } else {
@@ -349,4 +447,6 @@ private:
 
   input m_in;
   world m_world;
+  /// The handles that former programs could not free.
+  std::array<std::size_t, kinds> m_before{};
 };

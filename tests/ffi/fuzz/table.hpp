@@ -1,11 +1,14 @@
 // All calls. A new function of pinlane.h gets one entry at the end of this table: its name, its
-// traits, and a function that chooses arguments and makes the call; see machines.hpp, pools.hpp,
-// buffers.hpp and copies.hpp. The number of an entry is what stands in the inputs that are kept in
-// corpus/, so entries stay where they are.
+// traits, and a function that chooses arguments and makes the call, in the file of its noun. The
+// number of an entry is what stands in the inputs that are kept in corpus/, so entries stay where
+// they are.
 
 #pragma once
 
-#include "copies.hpp"
+#include "dlpack.hpp"
+#include "host_functions.hpp"
+#include "prefetch.hpp"
+#include "process.hpp"
 
 /// What must be so when a call is made.
 enum trait : unsigned {
@@ -14,6 +17,8 @@ enum trait : unsigned {
   waits = 1,
   /// Not while other threads make calls, and not in a callback.
   alone = 2,
+  /// It may wait for a producer, so no producer makes it.
+  for_batches = 4,
 };
 
 struct call {
@@ -144,6 +149,61 @@ inline const call calls[] = {
     {"pinlane_copy_team_install", alone, copy_team_install},
     {"pinlane_set_last_error", nothing, texts},
     {"several threads", alone | waits, threads},
+    {"pinlane_batch_options_init", nothing, batch_options_init},
+    {"pinlane_copy_team_options_init", nothing, copy_team_options_init},
+    {"pinlane_dlpack_options_init", nothing, dlpack_options_init},
+    {"pinlane_emulator_options_init", nothing, emulator_options_init},
+    {"pinlane_emulator_usage_init", nothing, emulator_usage_init},
+    {"pinlane_pool_options_init", nothing, pool_options_init},
+    {"pinlane_pool_stats_init", nothing, pool_stats_init},
+    {"pinlane_prefetch_options_init", nothing, prefetch_options_init},
+    {"pinlane_prefetch_progress_init", nothing, prefetch_progress_init},
+    {"pinlane_producer_init", nothing, producer_init},
+    {"pinlane_staging_options_init", nothing, staging_options_init},
+    {"pinlane_stream_options_init", nothing, stream_options_init},
+    {"pinlane_cuda_error_name", nothing, cuda_error_name},
+    {"pinlane_cuda_error_is_sticky", nothing, cuda_error_is_sticky},
+    {"pinlane_last_producer_error", nothing, last_producer_error},
+    {"pinlane_live_count", nothing, live_count},
+    {"pinlane_set_log_callback", nothing, set_log_callback},
+    {"pinlane_device_clone", nothing, device_clone},
+    {"pinlane_device_is_same", nothing, device_is_same},
+    {"pinlane_stream_device_ordinal", nothing, stream_device_ordinal},
+    {"pinlane_stream_wait_event", nothing, stream_wait_event},
+    {"pinlane_stream_record_event", nothing, stream_record_event},
+    {"pinlane_ticket_wait_timeout", waits, ticket_wait_timeout},
+    {"pinlane_pool_block_bytes", nothing, pool_block_bytes},
+    {"pinlane_pool_allocate_timeout", waits, pool_allocate_timeout},
+    {"pinlane_upload_pinned", alone, upload_pinned},
+    {"pinlane_download_pinned", alone, download_pinned},
+    {"pinlane_device_buffer_upload_pinned", alone, device_buffer_upload_pinned},
+    {"pinlane_device_buffer_download_pinned", alone, device_buffer_download_pinned},
+    {"pinlane_device_buffer_borrow", nothing, device_buffer_borrow},
+    {"pinlane_stream_launch_host", nothing, stream_launch_host},
+    {"pinlane_buffer_alloc_async", nothing, buffer_alloc_async},
+    {"pinlane_ticket_on_complete", nothing, ticket_on_complete},
+    {"pinlane_request_cancel", nothing, request_cancel},
+    {"pinlane_request_free", nothing,
+     [](frame& f) { return free_one(f, kind::request, pinlane_request_free); }},
+    {"a callback is awaited", alone | waits, await_one},
+    {"pinlane_prefetch_create", nothing, prefetch_create},
+    {"pinlane_prefetch_next", waits | for_batches, prefetch_next},
+    {"pinlane_prefetch_next_timeout", waits, prefetch_next_timeout},
+    {"pinlane_prefetch_next_async", nothing, prefetch_next_async},
+    {"pinlane_prefetch_get_progress", nothing, prefetch_get_progress},
+    {"pinlane_prefetch_free", waits | for_batches, prefetch_free},
+    {"pinlane_device_batch_index", nothing, device_batch_index},
+    {"pinlane_device_batch_ticket", nothing, device_batch_ticket},
+    {"pinlane_device_batch_count", nothing, device_batch_count},
+    {"pinlane_device_batch_name", nothing, device_batch_name},
+    {"pinlane_device_batch_slice", nothing, device_batch_slice},
+    {"pinlane_buffer_into_dlpack", waits, buffer_into_dlpack},
+    {"pinlane_device_buffer_into_dlpack", nothing, device_buffer_into_dlpack},
+    {"pinlane_buffer_from_dlpack", waits, buffer_from_dlpack},
+    {"pinlane_device_buffer_from_dlpack", nothing, device_buffer_from_dlpack},
+    {"pinlane_dlpack_to_legacy", nothing, dlpack_to_legacy},
+    {"pinlane_dlpack_from_legacy", nothing, dlpack_from_legacy},
+    {"a tensor is deleted", waits, tensor_delete},
 };
 
 /// What other numbers stand for: what programs do most.
@@ -168,4 +228,6 @@ inline const char* const frequent[] = {
     "pinlane_device_buffer_upload_file",
     "pinlane_stream_wait",
     "pinlane_ticket_free",
+    "pinlane_prefetch_next",
+    "a callback is awaited",
 };

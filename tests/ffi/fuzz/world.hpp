@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <atomic>
+#include <condition_variable>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -27,12 +28,26 @@ enum class kind : std::size_t {
   file,
   foreign,
   emulator,
+  prefetch,
+  request,
 };
-constexpr std::size_t kinds = 9;
+constexpr std::size_t kinds = 11;
 
 /// The bytes of a buffer, as far as the model knows them.
 using contents = std::vector<std::int16_t>;
 constexpr std::int16_t unknown = -1;
+
+/// What makes batches; see prefetch.hpp.
+struct producer;
+/// A call that a callback is told of; see requests.hpp.
+struct promise;
+/// A tensor that the program has made; see dlpack.hpp.
+struct own_tensor;
+/// A tensor that the program owns; see dlpack.hpp.
+struct tensor;
+
+/// From this number on, the program has no handle of a machine, only devices.
+constexpr int first_unknown_machine = 1000;
 
 /// A live handle.
 struct object {
@@ -45,17 +60,64 @@ struct object {
   /// Of a device, and of what was made on it: its number, the same for all handles. Of a machine:
   /// the number of its first device.
   int device = -1;
+  /// Of a stream: only the thread that opened it may use it.
+  bool is_of_one_thread = false;
+  /// Of a pipeline and its batches: what makes them.
+  std::shared_ptr<producer> source;
+  /// Of a batch: its number.
+  std::uint64_t index = 0;
+  /// Of a request: the call.
+  std::shared_ptr<promise> told;
+  /// Of a buffer: the tensor that it was made of.
+  std::shared_ptr<own_tensor> made_of;
+  /// Of a buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
+  bool is_borrowed = false, was_tensor = false;
 };
 
 /// Memory of `pinlane_pool_allocate`, with a handle of its pool.
 struct raw_memory {
   void* address;
   pinlane_pool* pool;
+  std::size_t bytes;
+  /// That of the pool.
+  int device;
 };
 
 /// The call that the thread makes, for messages.
 inline thread_local const char* current_call = "the end";
 inline bool tracing = false;
+
+/// Calls that threads of the library make while the program's own threads make theirs.
+class visits {
+public:
+  /// Whether the thread may make calls now. If so it must `leave`.
+  bool enter() {
+    const std::lock_guard<std::mutex> guard(m_lock);
+    m_inside += m_open ? 1 : 0;
+    return m_open;
+  }
+  void leave() {
+    const std::lock_guard<std::mutex> guard(m_lock);
+    --m_inside;
+    m_left.notify_all();
+  }
+  void open() {
+    const std::lock_guard<std::mutex> guard(m_lock);
+    m_open = true;
+  }
+  /// Waits until all have left.
+  void close() {
+    std::unique_lock<std::mutex> guard(m_lock);
+    m_open = false;
+    m_left.wait(guard, [&] { return m_inside == 0; });
+  }
+
+private:
+  std::mutex m_lock;
+  std::condition_variable m_left;
+  bool m_open = false;
+  int m_inside = 0;
+};
 
 [[noreturn]] inline void violated(const char* what) {
   std::fprintf(stderr, "%s: %s\n  the last message: %s\n", current_call, what,
@@ -77,7 +139,8 @@ class world {
 public:
   explicit world(bool is_calm) : calm(is_calm) {}
 
-  static constexpr std::size_t most = 16; // handles of a kind
+  /// The most handles of a kind; pipelines have threads.
+  static constexpr std::size_t most_of(kind which) { return which == kind::prefetch ? 2 : 16; }
 
   /// Nothing happens for which the library must keep something for ever.
   const bool calm;
@@ -96,16 +159,29 @@ public:
   void* raw_address = nullptr;
   /// A copy may use that memory, nobody knows how long.
   bool raw_is_used_for_ever = false;
+  /// Device memory that is lent in parts, each once, and how many parts have been lent.
+  pinlane_device_buffer* lent = nullptr;
+  std::uint8_t* lent_address = nullptr;
+  std::size_t parts_lent = 0;
+  std::atomic<bool> lent_is_used_for_ever{false};
+  /// The library may keep memory for ever, because it cannot know what uses it.
+  std::atomic<bool> may_keep{false};
   /// A stream whose CUDA handle is borrowed; it outlives all borrowers.
   pinlane_stream* lender = nullptr;
   void* lender_native = nullptr;
   /// The number of the next machine of which the program has no handle.
-  std::atomic<int> next_unknown_machine{1000};
+  std::atomic<int> next_unknown_machine{first_unknown_machine};
   /// All other machines.
   std::vector<pinlane_emulator*> machines;
   /// Streams that are held up.
   std::vector<pinlane_stream*> stalled;
   std::vector<raw_memory> allocated;
+  /// What the program has given out: the functions that the library calls have these as `user`.
+  std::vector<std::shared_ptr<promise>> promises;
+  std::vector<std::shared_ptr<producer>> producers;
+  std::vector<std::shared_ptr<own_tensor>> own_tensors;
+  std::vector<std::shared_ptr<tensor>> tensors;
+  visits guests;
 
   std::mutex lock;
 
@@ -161,11 +237,37 @@ public:
     object gone = std::move(*found);
     live(which).erase(live(which).begin() + (found - live(which).data()));
     std::vector<void*>& old = stale(which);
-    if (old.size() == most) {
+    if (old.size() == most_stale) {
       old.erase(old.begin());
     }
     old.push_back(gone.handle);
     return gone;
+  }
+
+  /// Called before a handle is freed. If it is a device buffer whose memory is lent, the owner of
+  /// that memory must wait for what uses the buffer. The memory of a batch, or of a tensor of
+  /// pinlane's, is kept for ever if its stream is being captured.
+  void before_free(kind which, void* handle) {
+    bool is_lent = false, waits = false;
+    {
+      const std::lock_guard<std::mutex> guard(lock);
+      const bool is_buffer = which == kind::gpu || which == kind::buffer;
+      const object* const found = is_buffer ? find(which, handle) : nullptr;
+      const bool of_others = found != nullptr && (found->source != nullptr || found->was_tensor);
+      may_keep = may_keep || (captured && of_others);
+      is_lent = found != nullptr && found->is_borrowed;
+      waits = found != nullptr && found->was_tensor;
+    }
+    if (waits && !threaded) {
+      release_streams();
+    }
+    if (is_lent) {
+      const bool ordered =
+          !threaded &&
+          pinlane_device_buffer_acquire(static_cast<pinlane_device_buffer*>(handle), lender) == 0 &&
+          pinlane_device_buffer_record_use(lent, lender) == 0;
+      lent_is_used_for_ever = lent_is_used_for_ever || !ordered;
+    }
   }
 
   void forget_contents() {
@@ -196,6 +298,8 @@ public:
   }
 
 private:
+  static constexpr std::size_t most_stale = 16;
+
   std::array<std::vector<object>, kinds> m_live;
   std::array<std::vector<void*>, kinds> m_stale;
 };

@@ -95,6 +95,24 @@ fn a_copy_from_a_lost_device_is_no_misuse_of_the_other() {
     }
 }
 
+/// An upload that fails gives its source back, because no call can say any more when the copy has
+/// read it.
+#[test]
+fn what_a_copy_to_a_lost_device_reads_does_not_matter() {
+    for code in [CudaCode::LAUNCH_FAILURE, CudaCode::CUDART_UNLOADING] {
+        for rig in rigs() {
+            let (stream, host, a) = (rig.stream(0), rig.host(), rig.memory(0));
+            rig.emulator.stall(stream).unwrap();
+            rig.upload(stream, a, host).unwrap();
+            rig.emulator.lose_device(0, code).unwrap();
+            rig.emulator.release(stream).unwrap();
+            write(host, &[1; BYTES]);
+            (0..20).for_each(|_| assert_eq!(rig.synchronize(stream), Err(code)));
+            assert_eq!(rig.found(), []);
+        }
+    }
+}
+
 #[test]
 fn rule_30_an_unloading_driver_fails_every_call_and_copies_may_go_on() {
     const CODE: CudaCode = CudaCode::CUDART_UNLOADING;
