@@ -15,6 +15,14 @@ use super::slots::Key;
 use crate::driver::{Call, Item, Ordinal, reference};
 use crate::error::CudaCode;
 
+/// What an operation has seen of its source.
+enum Seen {
+    /// The hash of the bytes, if there is an earlier one.
+    Bytes(Option<u64>),
+    /// It is mapped no more.
+    Gone,
+}
+
 impl Machine {
     /// Ends the claims of a queued operation on host memory. False if some of that went away
     /// meanwhile: then the operation must not run, and the device is lost.
@@ -140,11 +148,14 @@ impl Machine {
             Transfer::In { dst, src: Source::Host(ref host) } => {
                 let target = self.memory.write(dst, host.bytes)?;
                 if host.pageable {
-                    if !pageable::read(host, target) {
-                        self.report_gone(key, call, host);
-                        return Ok(());
-                    }
-                    self.check_source(key, call, host);
+                    let there = pageable::read(host, target);
+                    let hashed = host.fingerprint.get().map(|_| rng::fingerprint(target));
+                    self.compare(
+                        key,
+                        call,
+                        host,
+                        if there { Seen::Bytes(hashed) } else { Seen::Gone },
+                    );
                     return Ok(());
                 }
                 // SAFETY: the range was found page-locked when the copy was enqueued, and, if time
@@ -168,36 +179,35 @@ impl Machine {
         Ok(())
     }
 
-    /// Reports pageable memory that was not there any more when a copy got to it.
-    #[cold]
-    fn report_gone(&mut self, key: Key, call: Call, host: &HostUse) {
-        let (stream, bytes, at) = (self.describe(key), host.bytes, host.ptr.address());
-        let message = format!(
-            "the source of {call:?} on {stream}, {bytes} bytes at {at:#x}, was unmapped before the \
-             copy was done"
-        );
-        self.findings.report(FindingKind::SourceChanged, message);
+    /// Looks whether what an operation reads was changed while it was pending.
+    fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
+        if host.fingerprint.get().is_some() {
+            // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
+            let seen = rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
+            self.compare(key, call, host, Seen::Bytes(Some(seen)));
+        }
     }
 
-    /// Reports a change of what an operation reads that was made while it was pending. Not on a
-    /// lost device: nobody can see what arrives there, and no call can say that it has been read.
-    fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
-        let Some(earlier) = host.fingerprint.get() else { return };
+    /// Reports what became of a source while its operation was pending. Not on a lost device:
+    /// nobody can see what arrives there, and no call can say that it has been read.
+    fn compare(&mut self, key: Key, call: Call, host: &HostUse, seen: Seen) {
+        let earlier = host.fingerprint.get();
+        let what = match seen {
+            Seen::Gone => "unmapped",
+            Seen::Bytes(seen) if seen != earlier => "written to",
+            Seen::Bytes(_) => return,
+        };
         let device = self.streams.get(key).expect("runs an operation").device;
         if self.devices[device as usize].lost.is_some() {
             return;
         }
-        // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
-        if earlier != rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) }) {
-            let message = format!(
-                "the source of {call:?} on {}, {} bytes at {:#x}, was written to before the copy \
-                 was done",
-                self.describe(key),
-                host.bytes,
-                host.ptr.address()
-            );
-            self.findings.report(FindingKind::SourceChanged, message);
-        }
+        let message = format!(
+            "the source of {call:?} on {}, {} bytes at {:#x}, was {what} before the copy was done",
+            self.describe(key),
+            host.bytes,
+            host.ptr.address()
+        );
+        self.findings.report(FindingKind::SourceChanged, message);
     }
 
     /// The clock of a device: real time, and what its busy kernels would have taken.
