@@ -727,11 +727,16 @@ fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
                     emulator.host_reads(plain.as_ptr(), BYTES);
                 }
             }
-            let race = only_race(&emulator);
-            assert_eq!(race.memory.kind, MemoryKind::Pageable, "seed {seed}");
+            // A copy that is torn is two.
+            let found = emulator.findings();
+            assert!((1..=2).contains(&found.len()), "seed {seed}");
+            for finding in &found {
+                let race = finding.race().expect("it is a race");
+                assert_eq!(race.memory.kind, MemoryKind::Pageable, "seed {seed}");
+            }
             rig.synchronize(stream);
             emulator.host_writes(plain.as_ptr(), BYTES);
-            assert_eq!(emulator.findings().len(), 1);
+            assert_eq!(emulator.findings().len(), found.len());
         }
     }
 }

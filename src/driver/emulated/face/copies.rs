@@ -237,7 +237,12 @@ impl Face {
                 _ => vec![(way, plane)],
             };
             for (way, part) in parts {
-                let transfers = part.transfers(access, pageable, way == Way::Stage);
+                let source = match way {
+                    Way::Stage if synchronous => Reading::Done,
+                    Way::Stage => Reading::Begun,
+                    _ => Reading::Later,
+                };
+                let transfers = part.transfers(access, pageable, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
             }
             let end = if way == Way::Block { End::WaitForTail } else { End::Return };
@@ -297,7 +302,7 @@ impl Plane {
     }
 
     /// The copies of the lines.
-    fn transfers(self, access: Access, pageable: bool, taken: bool) -> Vec<Transfer> {
+    fn transfers(self, access: Access, pageable: bool, source: Reading) -> Vec<Transfer> {
         let transfer = |(to, from): (*mut c_void, *const c_void)| {
             let host = match access {
                 Access::Read => from.cast_mut(),
@@ -306,10 +311,13 @@ impl Plane {
             let host = HostUse::new(HostPtr(host.cast()), self.width, access);
             let host = HostUse { pageable, ..host };
             match access {
-                Access::Read if taken => {
+                Access::Read if source != Reading::Later => {
                     // SAFETY: the caller of `Face::copy` says that the line can be read now.
                     let bytes = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
-                    Transfer::In { dst: to.addr() as u64, src: Source::Taken { bytes: bytes.into(), from: from.addr() } }
+                    // What is done races with nothing that comes later.
+                    let from = if source == Reading::Begun { from.addr() } else { 0 };
+                    let src = Source::Taken { bytes: bytes.into(), from };
+                    Transfer::In { dst: to.addr() as u64, src }
                 }
                 Access::Read => Transfer::In { dst: to.addr() as u64, src: Source::Host(host) },
                 Access::Write => Transfer::Out { dst: host, src: from.addr() as u64 },
@@ -317,6 +325,17 @@ impl Plane {
         };
         self.lines().map(transfer).collect()
     }
+}
+
+/// When a copy reads its source in host memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Reading {
+    /// When it runs.
+    Later,
+    /// At the call, though it may have been later as well.
+    Begun,
+    /// At the call.
+    Done,
 }
 
 /// One operation for all lines, which land in any order (rule 5).
