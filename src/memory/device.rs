@@ -445,9 +445,8 @@ impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
 fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize>> {
     let bytes = in_bytes::<T>(range);
     let (size, align) = (size_of::<U>(), align_of::<U>());
-    let refused = |what, remedy| {
-        Err(Error::new(ErrorKind::InvalidValue, "DeviceSlice::cast", what, remedy))
-    };
+    let refused =
+        |what, remedy| Err(Error::new(ErrorKind::InvalidValue, "DeviceSlice::cast", what, remedy));
     if size == 0 || !bytes.start.is_multiple_of(size) || !bytes.end.is_multiple_of(size) {
         return refused(
             format!("bytes {} .. {} as elements of {size} bytes", bytes.start, bytes.end),
