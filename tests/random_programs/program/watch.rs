@@ -1,7 +1,7 @@
 //! Runs programs one after another, each on a thread of its own, and counts them.
 //!
 //! A program that hangs is not shrunk, since that takes a thread and a minute an attempt. With
-//! `PINLANE_TEST_PATIENCE_MS=500` it is.
+//! `PINLANE_TEST_SHRINK_MS=500` it is.
 
 use std::any::Any;
 use std::fmt::Debug;
@@ -18,8 +18,9 @@ use crate::common::support::patience;
 /// How often a program is asked whether it has given up.
 const GLANCE: Duration = Duration::from_millis(5);
 
-fn patience() -> Option<Duration> {
-    let millis = std::env::var("PINLANE_TEST_PATIENCE_MS").ok()?;
+/// How long a program may take if one that hangs is to be shrunk.
+fn to_shrink() -> Option<Duration> {
+    let millis = std::env::var("PINLANE_TEST_SHRINK_MS").ok()?;
     Some(Duration::from_millis(millis.parse().expect("milliseconds")))
 }
 
@@ -39,7 +40,7 @@ impl Watch {
 
     /// Fails, instead of hanging, with what it was given to print.
     pub fn run(&self, program: impl Debug, run: impl FnOnce() + Send + 'static) {
-        let shrinks = patience();
+        let shrinks = to_shrink();
         if self.hung.load(Ordering::Relaxed) {
             return;
         }
