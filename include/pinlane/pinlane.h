@@ -3427,7 +3427,8 @@ pinlane_status pinlane_device_buffer_fill(const struct pinlane_stream *stream,
  * `pinlane_device_buffer_upload`. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is not a multiple of 8, or
- * both are the same buffer.
+ * both are the same buffer, or `sum` is borrowed or imported memory whose address is not a
+ * multiple of 8.
  *
  * # Safety
  *

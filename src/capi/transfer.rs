@@ -213,7 +213,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
 /// `pinlane_device_buffer_upload`. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is not a multiple of 8, or
-/// both are the same buffer.
+/// both are the same buffer, or `sum` is borrowed or imported memory whose address is not a
+/// multiple of 8.
 ///
 /// # Safety
 ///

@@ -444,16 +444,21 @@ impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceBytes<'a> {
 /// number of elements too.
 fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize>> {
     let bytes = in_bytes::<T>(range);
-    let size = size_of::<U>();
-    let aligned = (base + bytes.start as DevicePtr).is_multiple_of(align_of::<U>() as DevicePtr);
-    if size == 0 || !aligned || !bytes.start.is_multiple_of(size) || !bytes.end.is_multiple_of(size)
-    {
-        return Err(Error::new(
-            ErrorKind::InvalidValue,
-            "DeviceSlice::cast",
+    let (size, align) = (size_of::<U>(), align_of::<U>());
+    let refused =
+        |what, remedy| Err(Error::new(ErrorKind::InvalidValue, "DeviceSlice::cast", what, remedy));
+    if size == 0 || !bytes.start.is_multiple_of(size) || !bytes.end.is_multiple_of(size) {
+        return refused(
             format!("bytes {} .. {} as elements of {size} bytes", bytes.start, bytes.end),
             "begin and end the view at multiples of the new element's size",
-        ));
+        );
+    }
+    let address = base + bytes.start as DevicePtr;
+    if !address.is_multiple_of(align as DevicePtr) {
+        return refused(
+            format!("elements that are aligned to {align} bytes, at the address {address:#x}"),
+            "borrow or import memory whose address is a multiple of the elements' alignment",
+        );
     }
     Ok(bytes.start / size..bytes.end / size)
 }

@@ -117,6 +117,14 @@ fn rule_09_casts_of_views_keep_to_their_bytes() {
         gpu.slice(..).unwrap().cast::<()>().map(drop).unwrap_err().kind(),
         ErrorKind::InvalidValue
     );
+    // Memory of somebody else may begin anywhere. The message names what is wrong: the address.
+    let first = gpu.as_device_ptr();
+    // SAFETY: bytes of `gpu`, which outlives the buffer; nothing is enqueued.
+    let lent = unsafe { device.borrow_memory::<u8>(first + 4, 16) }.unwrap();
+    assert_eq!(lent.slice(..8).unwrap().cast::<u32>().unwrap().len(), 2);
+    let error = lent.slice(..8).unwrap().cast::<u64>().map(drop).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidValue);
+    assert!(error.to_string().contains(&format!("{:#x}", first + 4)), "{error}");
 }
 
 #[derive(Clone, Copy)]

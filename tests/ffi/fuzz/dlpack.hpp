@@ -69,6 +69,8 @@ struct tensor {
   int device = -1;
   /// The stream that the library was told: it alone is ordered behind what was done before.
   const void* consumer = nullptr;
+  /// Of device memory: how far the first element is behind a multiple of 8.
+  std::size_t off = 0;
   /// What the buffer was made of.
   std::shared_ptr<own_tensor> made_of;
   /// When device memory is there on the consumer's stream.
@@ -223,6 +225,7 @@ inline void exported(frame& f, kind which, argument buffer, const some_layout& l
   result->is_on_host = which == kind::buffer;
   result->device = gone.device;
   result->consumer = layout.options == nullptr ? nullptr : layout.options->stream;
+  result->off = (gone.off + layout.at) % 8;
   result->made_of = gone.made_of;
   const dl_tensor& view = made->tensor;
   require(made->version.major == 1 && (made->flags & 1) == (layout.is_read_only ? 1 : 0),
@@ -396,6 +399,7 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
     case 6:
       own->shape[0] = INT64_MAX;
       view.type.lanes = 4;
+      f.must_fail = own->bytes > 0 || own->shape.size() == 1; // a length of 0 makes it empty
       break;
     case 7:
       view.data = nullptr;
@@ -516,6 +520,7 @@ inline pinlane_status device_buffer_from_dlpack(frame& f) {
     }
     f.must_fail |= taken->is_read_only || taken->has_gaps || taken->device != number;
     about.bytes = taken->bytes;
+    about.off = taken->off;
     about.made_of = taken->made_of;
     f.made_as(std::move(about));
     const pinlane_status status =

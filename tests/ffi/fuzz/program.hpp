@@ -338,14 +338,39 @@ private:
   /// Waits for all callbacks. What they got or made is freed too, so that others get memory.
   void await_all(std::size_t first) {
     while (true) {
-      const auto is_started = [](const auto& each) { return !each->refused; };
-      const std::vector<std::shared_ptr<promise>>& all = m_world.promises;
-      const auto next = std::find_if(all.begin(), all.end(), is_started);
-      if (next == all.end()) {
+      const std::shared_ptr<promise> next = next_callback();
+      if (next == nullptr) {
         return;
       }
-      await(m_world, std::shared_ptr<promise>(*next));
+      await(m_world, next);
       free_everything(first);
+    }
+  }
+
+  /// The first callback that is started and not awaited, or none. If it is not called soon, one
+  /// that was called: what that got may be the memory that the first one waits for.
+  [[nodiscard]] std::shared_ptr<promise> next_callback() const {
+    const auto limit = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    const auto patience = std::chrono::steady_clock::now() + std::chrono::milliseconds(100);
+    while (true) {
+      std::shared_ptr<promise> first;
+      for (const std::shared_ptr<promise>& each : m_world.promises) {
+        if (each->refused) {
+          continue;
+        }
+        first = first == nullptr ? each : first;
+        if (each != first && std::chrono::steady_clock::now() < patience) {
+          break;
+        }
+        const std::lock_guard<std::mutex> guard(each->lock);
+        if (each->told) {
+          return each;
+        }
+      }
+      if (first == nullptr || std::chrono::steady_clock::now() > limit) {
+        return first;
+      }
+      std::this_thread::yield();
     }
   }
 

@@ -70,6 +70,8 @@ struct object {
   std::shared_ptr<promise> told;
   /// Of a buffer: the tensor that it was made of.
   std::shared_ptr<own_tensor> made_of;
+  /// Of a device buffer: how far its address is behind a multiple of 8, if it was a tensor.
+  std::size_t off = 0;
   /// Of a buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
   bool is_borrowed = false, was_tensor = false;
 };
@@ -203,6 +205,13 @@ public:
     const std::lock_guard<std::mutex> guard(lock);
     const object* const found = find(which, handle);
     return found == nullptr ? 0 : found->bytes.size();
+  }
+
+  /// How far the address of a device buffer is behind a multiple of 8.
+  std::size_t off_of(const void* handle) {
+    const std::lock_guard<std::mutex> guard(lock);
+    const object* const found = find(kind::gpu, handle);
+    return found == nullptr ? 0 : found->off;
   }
 
   int device_of(kind which, const void* handle) {
