@@ -55,7 +55,8 @@ where
     I: Iterator + Send + 'static,
     I::Item: IntoHostBatch + Send,
 {
-    let emulator = Emulator::new();
+    // What it remembers to find races is allocated, too.
+    let emulator = Emulator::builder().races(false).build();
     let device = Device::of_emulator(&emulator, 0).expect("an emulated device");
     let pool = PinnedPool::builder(&device).max_bytes(4 << 20).build().expect("no faults");
     let stream = device.stream().expect("no faults");
