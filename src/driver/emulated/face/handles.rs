@@ -112,12 +112,10 @@ impl Face {
                 return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
             }
             let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();
-            let of_device = machine.streams.values().filter(|stream| stream.device == device);
-            let told = of_device.filter_map(|stream| machine.order.tail(stream.agent));
-            Ok((targets, told.collect::<Vec<_>>()))
+            Ok((targets, machine.order.device_tail(device)))
         })?;
         targets.into_iter().try_for_each(|target| self.wait(device, target))?;
-        // Of the streams that have nothing left to do, too.
+        // Also of streams that have nothing left to do, and of those that are gone.
         self.emulator.with(|machine| told.iter().for_each(|told| machine.order.synchronized(told)));
         Ok(())
     }

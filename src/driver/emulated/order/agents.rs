@@ -218,6 +218,14 @@ impl Agents {
         }
     }
 
+    /// What the streams of a device know, those included that are gone.
+    pub(super) fn of_device(&self, device: Ordinal) -> impl Iterator<Item = &Knowledge> {
+        let is_its = move |member: &&Member| {
+            matches!(member.who, Who::Stream { device: of, .. } if of == device)
+        };
+        self.members.iter().filter(is_its).map(|member| &member.knowledge)
+    }
+
     /// A host thread has waited: it is told, and what it does next is after that.
     pub(super) fn tell_host(&mut self, host: Agent, told: &Knowledge) {
         let knowledge = &mut self.members[host as usize].knowledge;
@@ -229,11 +237,10 @@ impl Agents {
 
     /// Any thread may be told, unless threads are apart.
     pub(super) fn tell_any_host(&mut self, told: &Knowledge) {
-        if !self.apart {
-            self.threads
-                .first()
-                .map(|first| first.agent)
-                .inspect(|&host| self.tell_host(host, told));
+        if let Some(first) = self.threads.first()
+            && !self.apart
+        {
+            self.tell_host(first.agent, told);
         }
     }
 

@@ -229,6 +229,11 @@ impl Order {
         self.on.then(|| self.agents.knowledge(stream).clone())
     }
 
+    /// All that the streams of a device have been given so far, those included that are gone.
+    pub(super) fn device_tail(&self, device: Ordinal) -> Vec<Knowledge> {
+        if self.on { self.agents.of_device(device).cloned().collect() } else { Vec::new() }
+    }
+
     /// The calling thread has learned that this is complete.
     pub(super) fn synchronized(&mut self, told: &Knowledge) {
         if self.on {

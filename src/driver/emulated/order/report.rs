@@ -68,7 +68,7 @@ pub struct RacingUse {
     /// Who did it, such as `stream A` or `host`. Streams are lettered in the order of their
     /// creation.
     pub agent: String,
-    /// The how-manieth operation of its stream it is, counted from 1.
+    /// The operation's number in its stream, counted from 1.
     pub position: u64,
     /// Where the call was made, if [`Builder::sites`](super::super::Builder::sites) is on and debug
     /// information tells.

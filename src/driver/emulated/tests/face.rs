@@ -240,6 +240,24 @@ fn a_use_that_races_with_a_free_on_another_stream_is_found() {
 }
 
 #[test]
+fn a_synchronize_of_the_device_covers_streams_that_are_gone() {
+    for flags in [0, 1] {
+        let face = eager();
+        let stream = face.stream_create(flags, 0).unwrap();
+        let host = face.host_alloc(LONG, 0, false).unwrap();
+        let a = face.malloc(LONG).unwrap();
+        let plane = Plane::line(a, host, LONG);
+        // SAFETY: the block is freed behind the copy.
+        unsafe { face.copy(stream, plane, Kind::H2D, false) }.unwrap();
+        face.stream_destroy(stream).unwrap();
+        face.synchronize(0).unwrap();
+        face.free_host(host, false).unwrap();
+        face.free(a).unwrap();
+        assert_eq!(found(&face), []);
+    }
+}
+
+#[test]
 fn rule_23_a_reset_destroys_what_the_device_has_and_nothing_of_others() {
     let face = eager();
     let make = |device| {
