@@ -3,35 +3,12 @@
 use std::ffi::c_void;
 use std::ptr::NonNull;
 
-use super::{Face, PoolId};
+use super::Face;
+use super::books::{DeviceNote, HostKind, HostNote, PoolId};
 use crate::driver::emulated::finding::FindingKind;
 use crate::driver::emulated::order::MemoryKind;
 use crate::driver::{Call, DriverResult, HostFlags, Ordinal, RawStream};
 use crate::error::CudaCode;
-
-/// An allocation of device memory, as its program made it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct DeviceNote {
-    pub(super) bytes: usize,
-    /// The pool that it came from, unless it came from `cudaMalloc`.
-    pub(super) pool: Option<PoolId>,
-}
-
-/// Page-locked memory, as its program made it.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct HostNote {
-    pub(super) bytes: usize,
-    pub(super) device: Ordinal,
-    pub(super) flags: u32,
-    pub(super) kind: HostKind,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum HostKind {
-    Allocated,
-    Registered,
-    Managed,
-}
 
 /// What memory an address names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,6 +14,7 @@
 //! | `fills.rs` | memset | 9 |
 //! | `memory.rs` | allocating and freeing; what a pointer is | 13, 20 to 23 |
 //! | `pools.rs` | pools of device memory | |
+//! | `books.rs` | what is written down of a program | |
 //! | `reset.rs` | what a reset of a device destroys | 23 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
 //!
@@ -21,6 +22,7 @@
 //! use them. One lock guards what the face writes down; it is never held while the machine's is
 //! taken.
 
+mod books;
 mod copies;
 mod fills;
 mod handles;
@@ -31,12 +33,13 @@ mod pools;
 mod reset;
 mod thread;
 
-use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use books::PoolId;
+use books::{Books, Pools};
 pub use copies::{Kind, Plane};
 pub use memory::{Held, Side};
-pub use pools::{PoolFigure, PoolId};
+pub use pools::PoolFigure;
 pub use thread::Target;
 
 use super::emulator::Emulator;
@@ -53,18 +56,6 @@ pub struct Face {
     books: Mutex<Books>,
 }
 
-/// What the machine does not need to know.
-#[derive(Debug, Default)]
-struct Books {
-    /// Allocations of device memory by their start.
-    device: BTreeMap<u64, memory::DeviceNote>,
-    /// Page-locked memory by its start.
-    host: BTreeMap<usize, memory::HostNote>,
-    pools: pools::Pools,
-    /// Flags and priorities of streams by their handles.
-    streams: HashMap<usize, (u32, i32)>,
-}
-
 impl Face {
     /// A face for this machine, which nothing has been allocated on; `None` if the process has no
     /// room for the addresses of its devices.
@@ -73,7 +64,7 @@ impl Face {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         let (mapped, devices) =
             emulator.with(|machine| (machine.memory.use_host_addresses(), machine.devices.len()));
-        let books = Books { pools: pools::Pools::new(devices), ..Books::default() };
+        let books = Books { pools: Pools::new(devices), ..Books::default() };
         mapped.then(|| Face {
             emulator,
             id: NEXT.fetch_add(1, Ordering::Relaxed),

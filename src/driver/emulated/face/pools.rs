@@ -4,15 +4,11 @@
 use std::ffi::c_void;
 
 use super::Face;
-use super::memory::DeviceNote;
+use super::books::{DeviceNote, PoolId, State};
 use crate::driver::emulated::operation::Action;
 use crate::driver::emulated::order::MemoryKind;
 use crate::driver::{Call, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
-
-/// Names a pool.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PoolId(pub usize);
 
 /// A figure of a pool that can be asked for (`cudaMemPoolAttr`, from 4 on).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,69 +23,6 @@ pub enum PoolFigure {
     Used,
     /// The most that ever was.
     UsedHigh,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct State {
-    device: Ordinal,
-    /// The most that it gives; 0: as much as there is.
-    limit: usize,
-    threshold: u64,
-    reserved: u64,
-    reserved_high: u64,
-    used: u64,
-    used_high: u64,
-    /// The three switches for the reuse of freed memory.
-    reuse: [i32; 3],
-    /// Its memory is managed, and so the host's.
-    managed: bool,
-    gone: bool,
-}
-
-#[derive(Debug, Default)]
-pub(super) struct Pools {
-    all: Vec<State>,
-    /// The pool that `cudaMallocAsync` uses on each device.
-    current: Vec<PoolId>,
-}
-
-impl Pools {
-    /// With the default pools, which have the numbers of their devices; behind them those of
-    /// managed memory.
-    pub(super) fn new(devices: usize) -> Self {
-        let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
-        let managed = pools.clone().map(|pool| State { managed: true, ..pool });
-        let all = pools.chain(managed).collect();
-        Pools { all, current: (0..devices).map(PoolId).collect() }
-    }
-
-    fn find(&mut self, pool: PoolId) -> DriverResult<&mut State> {
-        let found = self.all.get_mut(pool.0).filter(|state| !state.gone);
-        found.ok_or(CudaCode::INVALID_VALUE)
-    }
-
-    pub(super) fn give_back(&mut self, pool: PoolId, bytes: usize) {
-        if let Some(state) = self.all.get_mut(pool.0) {
-            state.used -= bytes as u64;
-        }
-    }
-}
-
-impl State {
-    fn new(device: Ordinal, limit: usize) -> Self {
-        State {
-            device,
-            limit,
-            threshold: 0,
-            reserved: 0,
-            reserved_high: 0,
-            used: 0,
-            used_high: 0,
-            reuse: [1; 3],
-            managed: false,
-            gone: false,
-        }
-    }
 }
 
 impl Face {

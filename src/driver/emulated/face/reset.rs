@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::Face;
-use super::memory::HostKind;
+use super::books::HostKind;
 use crate::driver::{DriverResult, Ordinal};
 
 impl Face {

@@ -220,8 +220,9 @@ impl Agents {
 
     /// What the streams of a device know, those included that are gone.
     pub(super) fn of_device(&self, device: Ordinal) -> impl Iterator<Item = &Knowledge> {
-        let is_its = move |member: &&Member| {
-            matches!(member.who, Who::Stream { device: of, .. } if of == device)
+        let is_its = move |member: &&Member| match member.who {
+            Who::Stream { device: of, .. } => of == device,
+            Who::Thread { .. } => false,
         };
         self.members.iter().filter(is_its).map(|member| &member.knowledge)
     }
