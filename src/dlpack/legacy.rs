@@ -21,6 +21,8 @@ pub struct LegacyTensor {
     pub deleter: Option<unsafe extern "C" fn(*mut LegacyTensor)>,
 }
 
+const _: () = assert!(size_of::<LegacyTensor>() == 64);
+
 /// The same tensor in the older form. Its deleter calls that of `tensor`.
 ///
 /// # Safety
