@@ -1,0 +1,230 @@
+//! Allocations, frees, and which bytes an operation uses.
+
+use std::ptr::NonNull;
+
+use pinlane::driver::{BatchCopy, BatchKind, Item, Mover};
+use pinlane::emulated::{Emulator, FindingKind, MemoryKind, RacingAccess};
+
+use super::{in_short, machine, only_race, twins};
+use crate::rig::BYTES;
+
+#[test]
+fn memory_is_there_behind_its_allocation() {
+    twins("Fill(0x01) on stream B after DeviceAlloc on stream A", |rig, _, ordered| {
+        let (owner, other) = (rig.stream(false), rig.stream(false));
+        let a = rig.alloc_on(owner);
+        let event = rig.mark(owner);
+        if ordered {
+            rig.wait(other, event);
+        }
+        rig.fill(other, a, 1);
+    });
+}
+
+#[test]
+fn memory_is_freed_behind_its_uses() {
+    twins("DeviceFree on stream C after Fill(0x01) on stream B", |rig, _, ordered| {
+        let (a, user, owner) = (rig.memory(), rig.stream(false), rig.stream(false));
+        rig.fill(user, a, 1);
+        if ordered {
+            rig.wait(owner, rig.mark(user));
+        }
+        rig.free_on(owner, a);
+    });
+}
+
+/// Eager, the memory is gone by then; whether it is, no order says.
+#[test]
+fn a_use_that_is_parallel_to_a_free_is_a_race_besides() {
+    let (rig, emulator) = machine(Emulator::builder());
+    let (a, user, owner) = (rig.memory(), rig.stream(false), rig.stream(false));
+    rig.free_on(owner, a);
+    rig.fill(user, a, 1);
+    let kinds: Vec<_> = emulator.findings().iter().map(|found| found.kind).collect();
+    assert_eq!(kinds, [FindingKind::Race, FindingKind::IllegalAddress]);
+    let findings = emulator.findings();
+    let race = findings[0].race().unwrap();
+    assert_eq!(race.first.access, RacingAccess::Free);
+}
+
+/// The copy is complete, eager; but who frees does not know that.
+#[test]
+fn rule_22_host_memory_is_freed_when_the_host_knows_that_its_uses_are_complete() {
+    let run = |ordered: bool, registered: bool| {
+        let (rig, emulator) = machine(Emulator::builder());
+        let (a, stream) = (rig.memory(), rig.stream(false));
+        let mut owned = vec![1; BYTES];
+        let host = match registered {
+            true => NonNull::new(owned.as_mut_ptr()).unwrap(),
+            false => rig.host(),
+        };
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        unsafe {
+            if registered {
+                rig.driver.host_register(0, host, BYTES, Default::default()).unwrap();
+            }
+            rig.upload_from(stream, a, host);
+            if ordered {
+                rig.synchronize(stream);
+            }
+            if registered {
+                rig.driver.host_unregister(host).unwrap();
+            } else {
+                rig.free_host(host);
+            }
+        }
+        emulator
+    };
+    for registered in [false, true] {
+        assert_eq!(run(true, registered).findings(), []);
+        let found = run(false, registered);
+        assert_eq!(found.findings()[0].kind, FindingKind::FreedInFlight);
+        let race = only_race(&found);
+        let call = if registered { "HostUnregister" } else { "HostFree" };
+        assert_eq!(in_short(&race), format!("{call} on host after CopyH2D on stream B"));
+        let kind = if registered { MemoryKind::HostRegistered } else { MemoryKind::PageLocked };
+        assert_eq!((race.memory.kind, race.second.access), (kind, RacingAccess::Free));
+    }
+}
+
+#[test]
+fn memory_at_the_same_address_is_other_memory() {
+    let (rig, emulator) = machine(Emulator::builder());
+    let (a, first, second) = (rig.memory(), rig.stream(false), rig.stream(false));
+    let mut owned = vec![1; BYTES];
+    let host = NonNull::new(owned.as_mut_ptr()).unwrap();
+    for (number, stream) in [first, second].into_iter().enumerate() {
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        unsafe {
+            rig.driver.host_register(0, host, BYTES, Default::default()).unwrap();
+            rig.upload_from(stream, a, host);
+            rig.driver.host_unregister(host).unwrap();
+        }
+        // `a` races as well; the sources do not, which were freed in flight.
+        let kinds = emulator.findings().into_iter().map(|found| found.kind);
+        let freed = kinds.filter(|&kind| kind == FindingKind::FreedInFlight).count();
+        assert_eq!(freed, number + 1);
+    }
+    let findings = emulator.findings();
+    let generations: Vec<_> = findings
+        .iter()
+        .filter(|found| found.kind == FindingKind::FreedInFlight)
+        .map(|found| found.race().unwrap().memory.generation)
+        .collect();
+    assert!(generations[0] < generations[1], "{generations:?}");
+    assert_eq!(findings.len(), 3, "two frees in flight, and two uploads to `a`: {findings:#?}");
+}
+
+#[test]
+fn reads_and_disjoint_bytes_do_not_race() {
+    let (rig, emulator) = machine(Emulator::builder());
+    let (a, b, c) = (rig.memory(), rig.memory(), rig.memory());
+    let (first, second) = (rig.stream(false), rig.stream(false));
+    rig.copy(first, b, a);
+    rig.copy(second, c, a);
+    rig.synchronize(first);
+    rig.synchronize(second);
+    rig.fill_half(first, a, 0);
+    rig.fill_half(second, a, 1);
+    assert_eq!(emulator.findings(), []);
+    rig.fill_half(second, a, 0);
+    let race = only_race(&emulator);
+    assert_eq!((race.start, race.bytes), (a, BYTES as u64 / 2));
+    assert_eq!((race.first.position, race.second.position), (2, 3));
+}
+
+#[test]
+fn rule_08_every_copy_of_a_batch_is_a_use() {
+    twins("CopyBatch on stream E after Fill(0x01) on stream D", |rig, _, ordered| {
+        let (a, b, c) = (rig.memory(), rig.memory(), rig.memory());
+        let (first, second) = (rig.stream(false), rig.stream(false));
+        rig.fill(first, b, 1);
+        let copies = [(c, a), (c + 8, b)].map(|(dst, src)| BatchCopy { dst, src, bytes: 8 });
+        if ordered {
+            rig.wait(second, rig.mark(first));
+        }
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        unsafe { rig.driver.copy_batch(second, BatchKind::D2D, &copies) }.unwrap();
+    });
+}
+
+/// Whether its items are in host memory, known at the call, or in device memory.
+#[test]
+fn rule_35_a_kernel_uses_its_items_and_what_they_name() {
+    for on_device in [false, true] {
+        twins("MoveItems on stream E after Fill(0x01) on stream D", |rig, _, ordered| {
+            let (a, b, list) = (rig.memory(), rig.memory(), rig.memory());
+            let (first, second, items) = (rig.stream(false), rig.stream(false), rig.host());
+            rig.fill(first, a, 1);
+            if ordered {
+                rig.wait(second, rig.mark(first));
+            }
+            #[allow(clippy::undocumented_unsafe_blocks)]
+            unsafe {
+                items.cast().write(Item { src: a, dst: b, bytes: 16 });
+                let mut at = items.as_ptr().expose_provenance() as u64;
+                if on_device {
+                    rig.driver.copy_h2d(second, list, items.as_ptr(), size_of::<Item>()).unwrap();
+                    at = list;
+                }
+                rig.driver.move_items(second, Mover::OnDevice, at, 1, 16).unwrap();
+            }
+        });
+    }
+}
+
+#[test]
+fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
+    for seed in 0..8 {
+        for to_device in [true, false] {
+            let (rig, emulator) = machine(Emulator::builder().seed(seed));
+            let (a, stream) = (rig.memory(), rig.stream(false));
+            let mut plain = vec![0; BYTES];
+            #[allow(clippy::undocumented_unsafe_blocks)]
+            unsafe {
+                if to_device {
+                    emulator.copy_pageable_h2d(stream, a, plain.as_ptr(), BYTES).unwrap();
+                    emulator.host_writes(plain.as_ptr(), BYTES);
+                } else {
+                    emulator.copy_pageable_d2h(stream, plain.as_mut_ptr(), a, BYTES).unwrap();
+                    emulator.host_reads(plain.as_ptr(), BYTES);
+                }
+            }
+            // A copy that is torn is two.
+            let found = emulator.findings();
+            assert!((1..=2).contains(&found.len()), "seed {seed}");
+            for finding in &found {
+                let race = finding.race().expect("it is a race");
+                assert_eq!(race.memory.kind, MemoryKind::Pageable, "seed {seed}");
+            }
+            rig.synchronize(stream);
+            emulator.host_writes(plain.as_ptr(), BYTES);
+            assert_eq!(emulator.findings().len(), found.len());
+        }
+    }
+}
+
+#[test]
+fn rule_13_implicit_synchronization_orders_nothing() {
+    let (rig, emulator) = machine(Emulator::builder());
+    let (a, first, second) = (rig.memory(), rig.stream(false), rig.stream(false));
+    rig.fill(first, a, 1);
+    rig.free_host(rig.host());
+    rig.free_on(second, rig.alloc_on(second));
+    rig.fill(second, a, 2);
+    assert_eq!(
+        in_short(&only_race(&emulator)),
+        "Fill(0x02) on stream C after Fill(0x01) on stream B"
+    );
+}
+
+#[test]
+fn rule_33_what_is_captured_does_not_run_and_does_not_race() {
+    let (rig, emulator) = machine(Emulator::builder());
+    let (a, first, second) = (rig.memory(), rig.stream(false), rig.stream(false));
+    rig.fill(first, a, 1);
+    emulator.begin_capture(second).unwrap();
+    rig.fill(second, a, 2);
+    assert_eq!(emulator.end_capture(second), Ok(1));
+    assert_eq!(emulator.findings(), []);
+}
