@@ -23,8 +23,8 @@ use pinlane::emulated::{Builder, Emulator, FindingKind, Race, RacingUse};
 use crate::rig::{BYTES, Rig};
 
 // SAFETY (of all calls of the driver in this folder): as in `rig`. Some programs race: they do so
-// on the emulated device, for which that is a finding and nothing else. What the host does to memory
-// that is in use is told to the machine, and not done.
+// on the emulated device, for which that is a finding and nothing else. What the host does to
+// memory that is in use is told to the machine, and not done.
 
 fn machine(builder: Builder) -> (Rig, Emulator) {
     let emulator = builder.memory_bytes(1 << 24).build();
