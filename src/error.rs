@@ -99,14 +99,25 @@ cuda_codes! {
     MEMORY_ALLOCATION = 2, "cudaErrorMemoryAllocation";
     INITIALIZATION = 3, "cudaErrorInitializationError";
     CUDART_UNLOADING = 4, "cudaErrorCudartUnloading";
+    INVALID_CONFIGURATION = 9, "cudaErrorInvalidConfiguration";
+    INVALID_MEMCPY_DIRECTION = 21, "cudaErrorInvalidMemcpyDirection";
     INSUFFICIENT_DRIVER = 35, "cudaErrorInsufficientDriver";
     DEVICES_UNAVAILABLE = 46, "cudaErrorDevicesUnavailable";
+    INVALID_DEVICE_FUNCTION = 98, "cudaErrorInvalidDeviceFunction";
     NO_DEVICE = 100, "cudaErrorNoDevice";
     INVALID_DEVICE = 101, "cudaErrorInvalidDevice";
+    NO_KERNEL_IMAGE_FOR_DEVICE = 209, "cudaErrorNoKernelImageForDevice";
     ECC_UNCORRECTABLE = 214, "cudaErrorECCUncorrectable";
+    INVALID_PTX = 218, "cudaErrorInvalidPtx";
+    JIT_COMPILER_NOT_FOUND = 221, "cudaErrorJitCompilerNotFound";
+    UNSUPPORTED_PTX_VERSION = 222, "cudaErrorUnsupportedPtxVersion";
+    JIT_COMPILATION_DISABLED = 223, "cudaErrorJitCompilationDisabled";
+    CONTAINED = 226, "cudaErrorContained";
+    SHARED_OBJECT_INIT_FAILED = 303, "cudaErrorSharedObjectInitFailed";
     INVALID_RESOURCE_HANDLE = 400, "cudaErrorInvalidResourceHandle";
     NOT_READY = 600, "cudaErrorNotReady";
     ILLEGAL_ADDRESS = 700, "cudaErrorIllegalAddress";
+    LAUNCH_OUT_OF_RESOURCES = 701, "cudaErrorLaunchOutOfResources";
     LAUNCH_TIMEOUT = 702, "cudaErrorLaunchTimeout";
     PEER_ACCESS_ALREADY_ENABLED = 704, "cudaErrorPeerAccessAlreadyEnabled";
     PEER_ACCESS_NOT_ENABLED = 705, "cudaErrorPeerAccessNotEnabled";
@@ -119,12 +130,15 @@ cuda_codes! {
     INVALID_ADDRESS_SPACE = 717, "cudaErrorInvalidAddressSpace";
     INVALID_PC = 718, "cudaErrorInvalidPc";
     LAUNCH_FAILURE = 719, "cudaErrorLaunchFailure";
+    TENSOR_MEMORY_LEAK = 721, "cudaErrorTensorMemoryLeak";
     NOT_PERMITTED = 800, "cudaErrorNotPermitted";
     NOT_SUPPORTED = 801, "cudaErrorNotSupported";
+    MPS_CLIENT_TERMINATED = 810, "cudaErrorMpsClientTerminated";
     STREAM_CAPTURE_UNSUPPORTED = 900, "cudaErrorStreamCaptureUnsupported";
     STREAM_CAPTURE_INVALIDATED = 901, "cudaErrorStreamCaptureInvalidated";
     STREAM_CAPTURE_IMPLICIT = 906, "cudaErrorStreamCaptureImplicit";
     CAPTURED_EVENT = 907, "cudaErrorCapturedEvent";
+    EXTERNAL_DEVICE = 911, "cudaErrorExternalDevice";
     UNKNOWN = 999, "cudaErrorUnknown";
 }
 
@@ -138,6 +152,7 @@ impl CudaCode {
         matches!(
             self,
             Self::ECC_UNCORRECTABLE
+                | Self::CONTAINED
                 | Self::ILLEGAL_ADDRESS
                 | Self::LAUNCH_TIMEOUT
                 | Self::ASSERT
@@ -147,6 +162,9 @@ impl CudaCode {
                 | Self::INVALID_ADDRESS_SPACE
                 | Self::INVALID_PC
                 | Self::LAUNCH_FAILURE
+                | Self::TENSOR_MEMORY_LEAK
+                | Self::MPS_CLIENT_TERMINATED
+                | Self::EXTERNAL_DEVICE
         )
     }
 }

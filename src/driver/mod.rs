@@ -29,6 +29,7 @@ use std::ptr::NonNull;
 mod call;
 #[cfg(pinlane_cuda)]
 mod cuda;
+mod documented;
 #[cfg(feature = "emulated")]
 pub mod emulated;
 mod kernels;

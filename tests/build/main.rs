@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `search` | where a CUDA toolkit is found, and which one is refused |
 //! | `script`, `broken` | the build script itself: on targets and toolkits that it refuses |
+//! | `documented` | which errors the CUDA documents list for each call |
 //! | `dependencies` | which features need bindgen, cbindgen and cc |
 //! | `ui` | what must not compile does not, and the compiler says why |
 //! | `ffi` | the C and C++ interfaces, from outside |
@@ -19,6 +20,7 @@ mod artifacts;
 mod broken;
 mod c_rules;
 mod dependencies;
+mod documented;
 #[cfg(all(feature = "capi", feature = "emulated"))]
 #[path = "../ffi/mod.rs"]
 mod ffi;
