@@ -1,8 +1,10 @@
 //! Programs in C++ that know nothing of this project, on the library in the place of NVIDIA's.
 //!
 //! They are compiled against a header with the few declarations that they need; where the toolkit
-//! is installed (`scripts/install-toolkit`), against its headers too.
+//! is installed (`scripts/install-toolkit`), against its headers too. Those in `rules/` are the
+//! rules of docs/semantics.md, by their numbers.
 
+mod rules;
 mod support;
 
 use support::{App, MODES, Run, exports, header_sets, library, program, stub, toolkit};

@@ -94,25 +94,44 @@ fn source(name: &str) -> PathBuf {
 }
 
 /// A program that is compiled.
+#[derive(Clone)]
 pub struct App {
     file: PathBuf,
+    arguments: Vec<String>,
 }
 
 /// Compiles a program and links it with our library of CUDA 13. Once for each set of headers.
 pub fn program(name: &str, headers: Option<&Path>) -> App {
+    compiled(name, &[source(name)], headers)
+}
+
+/// The same of all sources in a folder beside this one.
+pub fn folder(name: &str, headers: Option<&Path>) -> App {
+    compiled(name, &sources(name), headers)
+}
+
+/// The sources in a folder beside this one.
+pub fn sources(folder: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(folder);
+    let files = fs::read_dir(folder).expect("is there").flatten().map(|file| file.path());
+    files.filter(|file| file.extension().is_some_and(|end| end == "cpp")).collect()
+}
+
+fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>) -> App {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let file = work().join(if headers.is_some() { format!("{name}-toolkit") } else { name.into() });
+    let app = if headers.is_some() { format!("{name}-toolkit") } else { name.into() };
+    let file = work().join(app).with_extension("app");
     let mut command = compiler();
     if let Some(headers) = headers {
         command.arg("-DWITH_TOOLKIT").arg("-isystem").arg(headers);
     }
-    let folder = &library().0;
-    command.arg(source(name)).arg("-o").arg(&file).arg(folder.join("libcudart.so.13"));
+    let library = &library().0;
+    command.args(sources).arg("-o").arg(&file).arg(library.join("libcudart.so.13"));
     // Stand-ins for kernels are found by their names.
-    command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(folder);
+    command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(library);
     must(&mut command);
-    App { file }
+    App { file, arguments: Vec::new() }
 }
 
 /// Compiles a program and links it with a library that only looks like NVIDIA's.
@@ -131,7 +150,7 @@ pub fn stub(name: &str, major: u32) -> App {
     let mut command = compiler();
     command.arg(source(name)).arg("-o").arg(&file).arg(folder.join(&library));
     must(command.arg("-Wl,-rpath").arg(&folder));
-    App { file }
+    App { file, arguments: Vec::new() }
 }
 
 /// How a program ended, and what it said.
@@ -170,11 +189,16 @@ impl Run {
 impl App {
     fn command(&self, mode: &str, seed: u64) -> Command {
         let mut command = Command::new(&self.file);
+        command.args(&self.arguments);
         command.env("PINLANE_CUDART_MODE", mode).env("PINLANE_CUDART_SEED", seed.to_string());
         for name in ["REPORT", "QUIET", "EXIT", "DEVICES", "MEMORY_GIB"] {
             command.env_remove(format!("PINLANE_CUDART_{name}"));
         }
         command
+    }
+
+    pub fn given(&self, argument: &str) -> App {
+        App { arguments: vec![argument.to_owned()], ..self.clone() }
     }
 
     pub fn eager(&self) -> Run {
