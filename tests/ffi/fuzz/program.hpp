@@ -129,7 +129,8 @@ inline void step(world& w, input& in, unsigned depth) {
   if ((chosen.traits & for_batches) != 0 && in_producer) {
     return;
   }
-  if ((chosen.traits & waits) != 0 && !w.threaded) {
+  // Work whose event cannot be recorded is waited for by the call that enqueued it.
+  if (((chosen.traits & waits) != 0 || w.faulty) && !w.threaded) {
     w.release_streams();
   }
   const char* const outer = current_call;
