@@ -105,7 +105,7 @@ impl Runtime {
             let pageable = machine.is_pageable(call, key, &host)?;
             let host = HostUse { pageable, ..host };
             let way = match pageable {
-                true => machine.pick_way(host.access, host.bytes),
+                true => machine.pick_way(key, host.access, host.bytes),
                 false => Way::Late,
             };
             let taken = match way {

@@ -182,7 +182,7 @@ impl Emulator {
         let driver: Arc<dyn Any + Send + Sync> = driver;
         let runtime = driver.downcast::<Runtime>().ok()?;
         let (execution, seed) =
-            runtime.shared.with(|machine| (machine.execution, machine.findings.seed));
+            runtime.shared.with(|machine| (machine.schedule.execution, machine.findings.seed));
         Some(Emulator { runtime, execution, seed })
     }
 

@@ -4,10 +4,11 @@ use std::fmt;
 
 use super::finding::FindingKind;
 use super::host_memory::{Access, HostMemory, HostUse};
-use super::machine::{EVENT_TAG, Event, Execution, Machine, STREAM_TAG, Stream};
+use super::machine::{EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
 use super::operation::{Action, Operation, Position};
 use super::order::{Agent, Kind};
 use super::rng;
+use super::schedule::About;
 use super::slots::Key;
 use crate::driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
 use crate::error::CudaCode;
@@ -31,9 +32,15 @@ impl Machine {
 
     pub(super) fn stream_create(&mut self, device: Ordinal, blocking: bool) -> RawStream {
         let kind = if blocking { Kind::Blocking } else { Kind::NonBlocking };
-        let agent = self.order.stream_created(device, kind);
-        let key = self.streams.insert(Stream::new(device, blocking, agent));
+        let key = self.add_stream(device, blocking, kind);
         RawStream { device, handle: key.to_handle(STREAM_TAG) }
+    }
+
+    fn add_stream(&mut self, device: Ordinal, blocking: bool, kind: Kind) -> Key {
+        let agent = self.order.stream_created(device, kind);
+        let name = self.names.next();
+        let speed = self.schedule.speed(name);
+        self.streams.insert(Stream::new(device, blocking, agent, name, speed))
     }
 
     /// The stream that a handle names on this thread (rule 11).
@@ -73,8 +80,7 @@ impl Machine {
             let orphans = per_thread.take_orphans(busy);
             orphans.into_iter().for_each(|stream| self.stream_destroy(stream));
         }
-        let agent = self.order.stream_created(device, Kind::PerThread);
-        let stream = self.streams.insert(Stream::new(device, true, agent));
+        let stream = self.add_stream(device, true, Kind::PerThread);
         self.devices[device as usize].per_thread.insert(stream);
         stream
     }
@@ -125,16 +131,21 @@ impl Machine {
         &mut self,
         key: Key,
         mut waits: Vec<Position>,
-        action: Action,
+        mut action: Action,
     ) -> DriverResult<()> {
         if !self.captures.is_empty() && self.capture(key, &action)? {
             return Ok(());
         }
         self.implicit_waits(key, &mut waits);
         waits.retain(|&position| !self.is_complete(position));
+        if let Action::Batch(transfers) = &mut action {
+            // Rule 8: in any order.
+            self.draw(key, About::BatchOrder).shuffle(transfers);
+        }
         let id = self.next_operation();
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
+        stream.submitted += 1;
         let (agent, knowledge) = (stream.agent, self.order.enqueued(stream.agent, &action));
         let idle = stream.queue.is_empty() && !stream.stalled && waits.is_empty();
         let position = Position { stream: key, count: stream.enqueued };
@@ -144,15 +155,17 @@ impl Machine {
         if self.order.has_found() {
             self.report_races();
         }
-        if idle && self.execution == Execution::Eager && !matches!(action, Action::HostFunction(_))
-        {
+        if idle && self.schedule.is_eager() && !matches!(action, Action::HostFunction(_)) {
             // Nobody can wait for this position yet, so that no other stream becomes ready by it.
             if self.execute(key, action, knowledge) {
                 self.streams.get_mut(key).expect("still there").completed += 1;
             }
             return Ok(());
         }
-        self.push(key, Operation { id, waits, action, knowledge });
+        let stream = self.streams.get(key).expect("resolved by the caller");
+        let (name, speed, number) = (stream.name, stream.speed, stream.submitted);
+        let hold = self.schedule.hold(name, speed, number);
+        self.push(key, Operation { id, number, hold, waits, action, knowledge });
         Ok(())
     }
 
@@ -176,9 +189,9 @@ impl Machine {
         if is_host_function {
             let target = Position { stream: key, count: stream.enqueued };
             self.host_functions += 1;
-            match self.execution {
-                Execution::Eager => self.pump(),
-                Execution::Lazy => self.host_targets.push(target),
+            match self.schedule.is_eager() {
+                true => self.settle(),
+                false => self.host_targets.push(target),
             }
             self.host_work = true;
         }

@@ -84,10 +84,7 @@ impl Machine {
         match *action {
             Action::Copy(call, ref transfer) => self.transfer(key, call, transfer)?,
             Action::Batch(ref transfers) => {
-                // Rule 8: in any order.
-                let mut order: Vec<&Transfer> = transfers.iter().collect();
-                self.rng.shuffle(&mut order);
-                for transfer in order {
+                for transfer in transfers {
                     self.transfer(key, Call::CopyBatch, transfer)?;
                 }
             }

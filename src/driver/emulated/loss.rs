@@ -13,8 +13,9 @@
 //! | released | goes on, as if the event had come | succeed |
 //! | held | goes on only if what it waits for does | a query or a wait reports the other's loss |
 
-use super::machine::{Execution, Machine};
+use super::machine::Machine;
 use super::operation::Operation;
+use super::schedule::About;
 use crate::driver::{Call, DevicePtr, Ordinal};
 use crate::error::CudaCode;
 
@@ -40,7 +41,8 @@ impl Machine {
         } else if self.devices[device as usize].lost.is_none() {
             self.devices[device as usize].lost = Some(code);
             let goes_on = self.leave_work(device);
-            if !goes_on && self.rng.one_in(2) {
+            let legacy = self.devices[device as usize].legacy;
+            if !goes_on && self.draw(legacy, About::Waiters).one_in(2) {
                 self.release_waits(device);
             }
         }
@@ -62,7 +64,8 @@ impl Machine {
     /// Decides what becomes of what is enqueued; whether it goes on, when [`drift`](Machine::drift)
     /// says so.
     fn leave_work(&mut self, device: Ordinal) -> bool {
-        let goes_on = self.rng.one_in(2);
+        let legacy = self.devices[device as usize].legacy;
+        let goes_on = self.draw(legacy, About::LeftWork).one_in(2);
         let mut dropped = Vec::new();
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             // The host thread accounts for the function that it has.
@@ -92,8 +95,6 @@ impl Machine {
             stream.completed = stream.enqueued;
         }
         self.host_work = true;
-        if self.execution == Execution::Eager {
-            self.pump();
-        }
+        self.settle();
     }
 }

@@ -24,10 +24,11 @@ use super::device_memory::DeviceMemory;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::host_memory::{HostMemory, HostUse};
+use super::name::{Names, StreamName};
 use super::operation::{HostCall, Operation, Position};
 use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
-use super::rng::Rng;
+use super::schedule::{Schedule, Speed};
 use super::slots::{Key, Slots};
 use crate::driver::{DriverResult, Ordinal, Poll};
 use crate::error::CudaCode;
@@ -73,8 +74,8 @@ pub struct Usage {
 
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) execution: Execution,
-    pub(super) rng: Rng,
+    pub(super) schedule: Schedule,
+    pub(super) names: Names,
     pub(super) faults: Faults,
     pub(super) findings: Findings,
     pub(super) order: Order,
@@ -89,7 +90,7 @@ pub(super) struct Machine {
     pub(super) host_functions: usize,
     /// Host functions whose turn has come, for the host thread to call.
     pub(super) host_ready: VecDeque<(Key, HostCall)>,
-    /// In lazy mode, the positions of the others: the host thread waits for them.
+    /// Unless the machine is eager, the positions of the others: the host thread waits for them.
     pub(super) host_targets: Vec<Position>,
     pub(super) host_thread: bool,
     pub(super) shutdown: bool,
@@ -124,16 +125,20 @@ pub(super) struct Stream {
     pub(super) blocking: bool,
     pub(super) queue: VecDeque<Operation>,
     pub(super) enqueued: u64,
+    /// How many operations it was given by calls.
+    pub(super) submitted: u64,
     pub(super) completed: u64,
     pub(super) stalled: bool,
     pub(super) destroyed: bool,
     /// The first operation is a host function that the host thread has.
     pub(super) dispatched: bool,
-    /// How many more queries say NotReady, lazy mode; 0: not drawn yet.
+    /// One more than queries will still say NotReady; 0: not drawn yet.
     pub(super) patience: u8,
     pub(super) capture: Option<Key>,
     /// What the race checker calls it.
     pub(super) agent: Agent,
+    pub(super) name: StreamName,
+    pub(super) speed: Speed,
 }
 
 #[derive(Debug)]
@@ -149,12 +154,19 @@ pub(super) struct Event {
 }
 
 impl Stream {
-    pub(super) fn new(device: Ordinal, blocking: bool, agent: Agent) -> Self {
+    pub(super) fn new(
+        device: Ordinal,
+        blocking: bool,
+        agent: Agent,
+        name: StreamName,
+        speed: Speed,
+    ) -> Self {
         Stream {
             device,
             blocking,
             queue: VecDeque::new(),
             enqueued: 0,
+            submitted: 0,
             completed: 0,
             stalled: false,
             destroyed: false,
@@ -162,6 +174,8 @@ impl Stream {
             patience: 0,
             capture: None,
             agent,
+            name,
+            speed,
         }
     }
 }
@@ -179,9 +193,11 @@ pub(super) struct Capturing {
 impl Machine {
     pub(super) fn new(devices: usize, capacity: usize, execution: Execution, seed: u64) -> Self {
         let (mut streams, mut order) = (Slots::new(), Order::new());
+        let schedule = Schedule::new(execution, seed);
         let mut legacy = |device| {
             let agent = order.stream_created(device, Kind::Legacy);
-            streams.insert(Stream::new(device, true, agent))
+            let name = StreamName::Legacy(device);
+            streams.insert(Stream::new(device, true, agent, name, schedule.speed(name)))
         };
         let device = |ordinal| Device {
             lost: None,
@@ -190,12 +206,13 @@ impl Machine {
             peers: Vec::new(),
             busy_nanoseconds: 0,
         };
+        let made = (0..devices).map(device).collect();
         Machine {
-            execution,
-            rng: Rng::new(seed),
+            schedule,
+            names: Names::default(),
             faults: Faults::new(),
             findings: Findings::new(seed),
-            devices: (0..devices).map(device).collect(),
+            devices: made,
             order,
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),

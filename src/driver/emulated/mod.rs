@@ -15,7 +15,7 @@
 //!  face::Face ----------+
 //!  driver::Driver ------+                           ^               streams, events, backlog,
 //!                                                   |               device_memory, host_memory,
-//!                                       host_thread: host functions     fault, finding, rng
+//!                                       host_thread: host functions     fault, finding
 //!
 //!  What is done to a Machine:
 //!    enqueue    what a call does        capture   graph captures, and what they forbid
@@ -59,6 +59,7 @@ mod host_thread;
 mod kernels;
 mod loss;
 mod machine;
+mod name;
 mod operation;
 mod order;
 mod pageable;

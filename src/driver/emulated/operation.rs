@@ -21,6 +21,10 @@ pub(super) struct Position {
 pub(super) struct Operation {
     /// Numbers all operations of a machine in the order of the calls.
     pub(super) id: u64,
+    /// Numbers the operations of a stream, from 1.
+    pub(super) number: u64,
+    /// How often it is passed over when it is ready; [`u32::MAX`]: until a wait needs it.
+    pub(super) hold: u32,
     /// What must be complete first, besides the operations ahead in the queue.
     pub(super) waits: Vec<Position>,
     pub(super) action: Action,
@@ -33,7 +37,7 @@ pub(super) struct Operation {
 pub(super) enum Action {
     /// One copy, and the call that made it.
     Copy(Call, Transfer),
-    /// Copies that run in any order.
+    /// Copies without an order among themselves. They run as listed.
     Batch(Box<[Transfer]>),
     Fill {
         dst: DevicePtr,

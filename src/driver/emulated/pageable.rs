@@ -20,6 +20,8 @@
 
 use super::host_memory::{Access, HostUse};
 use super::machine::Machine;
+use super::schedule::About;
+use super::slots::Key;
 
 /// When the bytes of the host's side are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +33,9 @@ pub(super) enum Way {
 }
 
 impl Machine {
-    /// Picks the way of a copy of pageable memory.
-    pub(super) fn pick_way(&mut self, access: Access, bytes: usize) -> Way {
-        match (access, self.rng.below(4)) {
+    /// Picks the way of the next copy of pageable memory on a stream.
+    pub(super) fn pick_way(&self, key: Key, access: Access, bytes: usize) -> Way {
+        match (access, self.draw(key, About::Way).below(4)) {
             (_, 0) => Way::Late,
             (Access::Read, 1) => Way::Stage,
             (Access::Read, 2) if bytes > 1 => Way::Torn,

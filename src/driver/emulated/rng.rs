@@ -1,16 +1,21 @@
-//! Where chance comes from: one seeded generator, so that a run is a function of its seed.
+//! Where chance comes from: generators that are a function of the seed and of what is decided.
+
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// SplitMix64 (Steele, Lea and Flood, 2014): one word of state, any seed is good.
 #[derive(Clone, Debug)]
 pub(super) struct Rng(u64);
 
 impl Rng {
-    pub(super) fn new(seed: u64) -> Self {
-        Rng(seed)
+    /// The generator of one decision. What else has been decided before does not matter.
+    pub(super) fn keyed(seed: u64, key: [u64; 4]) -> Self {
+        Rng(key
+            .iter()
+            .fold(mix(seed ^ GOLDEN), |state, &part| mix(state.wrapping_add(part ^ GOLDEN))))
     }
 
     pub(super) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
@@ -81,13 +86,29 @@ mod tests {
     #[test]
     fn a_seed_is_a_sequence() {
         let draw = |seed| {
-            let mut rng = Rng::new(seed);
+            let mut rng = Rng(seed);
             [rng.next(), rng.next(), rng.next()]
         };
         assert_eq!(draw(7), draw(7));
         assert_ne!(draw(7), draw(8));
         // The first output for seed 0 as published with the algorithm.
-        assert_eq!(Rng::new(0).next(), 0xe220_a839_7b1d_cdaf);
+        assert_eq!(Rng(0).next(), 0xe220_a839_7b1d_cdaf);
+    }
+
+    #[test]
+    fn every_part_of_a_key_matters() {
+        let draw = |seed, key| Rng::keyed(seed, key).next();
+        let first = draw(1, [2, 3, 4, 5]);
+        assert_eq!(first, draw(1, [2, 3, 4, 5]));
+        let others = [
+            draw(2, [2, 3, 4, 5]),
+            draw(1, [3, 3, 4, 5]),
+            draw(1, [2, 4, 4, 5]),
+            draw(1, [2, 3, 5, 5]),
+            draw(1, [2, 3, 4, 6]),
+            draw(1, [3, 2, 4, 5]),
+        ];
+        assert!(others.iter().all(|&other| other != first));
     }
 
     #[test]

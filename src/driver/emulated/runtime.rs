@@ -162,7 +162,9 @@ impl Runtime {
         let site = self.site();
         self.shared.with(|machine| {
             machine.order.begin_call(site);
-            work(machine)
+            let result = work(machine);
+            machine.pass();
+            result
         })
     }
 

@@ -13,6 +13,7 @@ mod loss;
 mod order;
 mod per_thread;
 mod rig;
+mod schedule;
 
 use self::rig::{BYTES, Rig, at, bytes, write};
 use super::machine::Machine;

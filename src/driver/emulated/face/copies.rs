@@ -230,7 +230,7 @@ impl Face {
                 // hit memory which the program has freed.
                 (true, _) if access == Access::Write => Way::Block,
                 (true, true) => Way::Stage,
-                (true, false) => machine.pick_way(access, plane.width),
+                (true, false) => machine.pick_way(key, access, plane.width),
             };
             let parts = match way {
                 Way::Torn => plane.torn(),

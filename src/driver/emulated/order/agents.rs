@@ -11,6 +11,7 @@
 
 use std::sync::Weak;
 
+use super::super::name::letters;
 use super::clock::{Agent, Epoch, Knowledge};
 use crate::driver::Ordinal;
 
@@ -339,24 +340,9 @@ impl Agents {
     }
 }
 
-/// A to Z, then AA, AB and so on.
-fn letters(number: u32) -> String {
-    let last = char::from(b'A' + (number % 26) as u8);
-    match number / 26 {
-        0 => last.into(),
-        rest => letters(rest - 1) + &String::from(last),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn streams_are_lettered() {
-        let names = [0, 25, 26, 701, 702].map(letters);
-        assert_eq!(names, ["A", "Z", "AA", "ZZ", "AAA"]);
-    }
 
     #[test]
     fn the_number_of_a_stream_is_used_again_when_the_host_knows_its_end() {

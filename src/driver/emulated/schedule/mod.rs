@@ -1,19 +1,32 @@
 //! When operations run.
 //!
-//! Both modes share one notion of *ready*: the first operation of a queue whose waits are complete,
+//! All modes share one notion of *ready*: the first operation of a queue whose waits are complete,
 //! on a stream that is not stalled and not inside a host function. They differ in who runs it:
 //!
 //! * eager: [`pump`](Machine::pump) runs everything that is ready, after each change;
-//! * lazy: [`drive`](Machine::drive) runs what a waiter's target needs, and the seed adds detours.
+//! * all others: [`pass`](Machine::pass), behind each call, and [`drive`](Machine::drive), in a
+//!   wait, run what a [`Policy`] picks; in a wait, what it needs if the policy picks nothing.
+//!
+//! ```text
+//!   mod   how far a call or a wait gets    policy   what runs next    drawn   what the seed picks
+//! ```
 //!
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
-//! and a stream is on the path at most once.
+//! and a stream is on the path at most once. Nothing is enqueued meanwhile. `pass` runs operations
+//! only.
 
-use super::machine::{Execution, Machine};
+mod drawn;
+mod policy;
+
+use super::machine::Machine;
 use super::operation::{Action, Position};
+use super::rng::Rng;
 use super::slots::Key;
 use crate::driver::{DriverResult, Poll};
 use crate::error::CudaCode;
+
+pub(super) use drawn::{About, Speed};
+pub(super) use policy::Schedule;
 
 /// How far a wait has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,10 +63,11 @@ impl Machine {
                 Front::Waits(position) => path.push(position),
                 Front::Idle | Front::Blocked => return Progress::Blocked,
                 Front::Ready => {
-                    self.step(at.stream);
-                    if self.execution == Execution::Lazy && self.rng.one_in(4) {
-                        self.wander();
-                    }
+                    let next = match self.schedule.is_eager() {
+                        true => at.stream,
+                        false => self.pick(Some(at.stream)).expect("that one, if no other"),
+                    };
+                    self.step(next);
                 }
             }
         }
@@ -65,27 +79,18 @@ impl Machine {
 
     /// What a wait does while it holds the lock.
     pub(super) fn wait_step(&mut self, target: Position) -> Progress {
-        if self.is_complete(target) {
-            return Progress::Done;
-        }
-        if self.execution == Execution::Lazy {
-            for _ in 0..self.rng.below(3) {
-                self.wander();
-            }
-        }
-        self.drive(target)
+        if self.is_complete(target) { Progress::Done } else { self.drive(target) }
     }
 
-    /// What a query answers. In lazy mode it says "not ready" for a while and then makes the
-    /// progress that it needs, so a program that polls comes to an end.
+    /// What a query answers. Unless the machine is eager, it says "not ready" for a while and then
+    /// makes the progress that it needs, so a program that polls comes to an end.
     pub(super) fn poll(&mut self, target: Position, patience: &mut u8) -> DriverResult<Poll> {
         if self.is_complete(target) {
             return Ok(Poll::Done);
         }
-        if self.execution == Execution::Lazy {
+        if !self.schedule.is_eager() {
             if *patience == 0 {
-                *patience = 1 + self.rng.below(4) as u8;
-                return Ok(Poll::NotReady);
+                *patience = 1 + self.denials(target);
             }
             *patience -= 1;
             if *patience > 0 {
@@ -103,8 +108,38 @@ impl Machine {
         }
     }
 
+    /// How often queries for it say "not ready" first.
+    fn denials(&mut self, target: Position) -> u8 {
+        let stream = self.streams.get(target.stream).expect("incomplete, so it is there");
+        let at = (target.count - stream.completed - 1) as usize;
+        self.schedule.denials(stream.name, stream.queue[at].number)
+    }
+
+    /// Something has changed: whatever may run now does.
+    pub(super) fn settle(&mut self) {
+        if self.schedule.is_eager() {
+            self.pump();
+        } else {
+            self.run_some();
+        }
+    }
+
+    /// A call has been made: time for other work, unless that is done already.
+    #[inline]
+    pub(super) fn pass(&mut self) {
+        if !self.schedule.is_eager() {
+            self.run_some();
+        }
+    }
+
+    fn run_some(&mut self) {
+        while let Some(key) = self.pick(None) {
+            self.step(key);
+        }
+    }
+
     /// Runs everything that is ready.
-    pub(super) fn pump(&mut self) {
+    fn pump(&mut self) {
         let mut again = true;
         while again {
             again = false;
@@ -122,20 +157,6 @@ impl Machine {
         }
     }
 
-    /// A detour: some other stream gets ahead by a little, if it can.
-    fn wander(&mut self) {
-        if self.backlog.is_empty() {
-            return;
-        }
-        let key = self.backlog[self.rng.below(self.backlog.len())];
-        for _ in 0..=self.rng.below(4) {
-            if !matches!(self.front(key), Front::Ready) {
-                return;
-            }
-            self.step(key);
-        }
-    }
-
     /// Time passes for a lost device: some of the work that was enqueued there runs.
     pub(super) fn drift(&mut self) {
         let is_lost = |key: &Key| {
@@ -143,11 +164,19 @@ impl Machine {
             stream.is_some_and(|stream| self.devices[stream.device as usize].lost.is_some())
         };
         let adrift: Vec<Key> = self.backlog.iter().copied().filter(is_lost).collect();
+        self.schedule.drifts += 1;
         for key in adrift {
-            if self.rng.one_in(2) && matches!(self.front(key), Front::Ready) {
+            let runs = self.draw(key, About::Drift(self.schedule.drifts)).one_in(2);
+            if runs && matches!(self.front(key), Front::Ready) {
                 self.step(key);
             }
         }
+    }
+
+    /// The generator of one decision about the next operation that a stream is given.
+    pub(super) fn draw(&self, key: Key, about: About) -> Rng {
+        let stream = self.streams.get(key).expect("resolved by the caller");
+        self.schedule.draw(stream.name, stream.submitted + 1, about)
     }
 
     fn front(&self, key: Key) -> Front {
@@ -186,9 +215,7 @@ impl Machine {
         self.order.function_ends();
         if self.streams.get_mut(key).is_some_and(|s| std::mem::take(&mut s.dispatched)) {
             self.complete_first(key);
-            if self.execution == Execution::Eager {
-                self.pump();
-            }
+            self.settle();
         }
     }
 
@@ -196,9 +223,7 @@ impl Machine {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.stalled = false;
         }
-        if self.execution == Execution::Eager {
-            self.pump();
-        }
+        self.settle();
         self.changed = true;
         self.host_work = true;
     }
