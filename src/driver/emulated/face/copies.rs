@@ -108,7 +108,10 @@ impl Plane {
 /// How a call ends.
 enum End {
     Return,
-    WaitForTail,
+    /// When the stream is done with it, which tells the caller nothing (rule 4).
+    Block,
+    /// When the stream is done with it, as is documented (rule 2).
+    Wait,
 }
 
 impl Face {
@@ -245,12 +248,17 @@ impl Face {
                 let transfers = part.transfers(access, pageable, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
             }
-            let end = if way == Way::Block { End::WaitForTail } else { End::Return };
+            let end = match way {
+                Way::Block if synchronous => End::Wait,
+                Way::Block => End::Block,
+                _ => End::Return,
+            };
             Ok((end, machine.tail(key)))
         })?;
         match end {
             End::Return => Ok(()),
-            End::WaitForTail => self.wait(stream.device, target),
+            End::Block => self.emulator.runtime.shared.wait(stream.device, target, None),
+            End::Wait => self.wait(stream.device, target),
         }
     }
 

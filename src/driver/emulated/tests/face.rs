@@ -86,6 +86,25 @@ fn rule_02_what_a_synchronous_copy_of_page_locked_memory_has_done_when_it_return
 }
 
 #[test]
+fn rule_04_a_copy_to_pageable_memory_blocks_and_tells_nothing() {
+    for synchronous in [true, false] {
+        let face = eager();
+        let (stream, other) =
+            (face.stream_create(1, 0).unwrap(), face.stream_create(1, 0).unwrap());
+        let a = face.malloc(LONG).unwrap();
+        let mut bytes = vec![0u8; LONG];
+        let plane = Plane::line(bytes.as_mut_ptr().cast(), a, LONG);
+        // SAFETY: memory of the test's own.
+        unsafe { face.copy(stream, plane, Kind::D2H, synchronous) }.unwrap();
+        fill(&face, other, a, 1);
+        face.emulator().host_reads(bytes.as_ptr(), LONG);
+        // That it blocks is not documented; that a synchronous copy is complete on return is.
+        let expected = if synchronous { vec![] } else { vec![FindingKind::Race; 2] };
+        assert_eq!(found(&face), expected);
+    }
+}
+
+#[test]
 fn rule_07_a_kind_that_contradicts_the_pointers_is_refused_and_found() {
     let face = eager();
     let a = face.malloc(LONG).unwrap();

@@ -1,0 +1,183 @@
+//! What the programs in Rust call: CUDA as a thin binding gives it to Rust, on an emulated machine.
+//!
+//! One thing is added to CUDA. The machine cannot see what Rust code does to host memory, so
+//! [`Gpu::write`] and [`Gpu::holds`] tell it and do it.
+
+use std::ffi::c_void;
+use std::sync::{Mutex, PoisonError};
+
+use pinlane::CudaCode;
+use pinlane::driver::{BatchCopy, BatchKind, DriverResult, HostFunction, Ordinal};
+use pinlane::driver::{RawEvent, RawStream};
+use pinlane::emulated::{Emulator, Execution, Face, Kind, Plane};
+
+/// The size of every buffer.
+pub const BYTES: usize = 65536;
+
+/// An emulated machine. Memory is named by plain addresses, as in CUDA; those of devices cannot be
+/// dereferenced.
+pub struct Gpu {
+    face: Face,
+    pinned: Mutex<Vec<*mut c_void>>,
+}
+
+// SAFETY (of all blocks of this file): the machine checks handles and device addresses. Host memory
+// is page-locked and lives as long as the machine, or is a program's own that outlives its copies.
+// The programs race on purpose, but only in the order of their calls: the machine runs every
+// operation inside of some call, under its lock, and a program has one thread.
+#[allow(clippy::undocumented_unsafe_blocks)]
+impl Gpu {
+    /// A machine with so many devices.
+    ///
+    /// # Panics
+    ///
+    /// If the process has no room for the addresses of its devices.
+    #[must_use]
+    pub fn new(devices: usize, execution: Execution, seed: u64) -> Self {
+        let builder = Emulator::builder().devices(devices).execution(execution).seed(seed);
+        let face = Face::new(builder.memory_bytes(1 << 30).build()).expect("room for addresses");
+        Gpu { face, pinned: Mutex::default() }
+    }
+
+    /// The machine itself.
+    pub fn emulator(&self) -> &Emulator {
+        self.face.emulator()
+    }
+
+    /// Makes a device current. `cudaSetDevice`
+    pub fn set_device(&self, device: Ordinal) -> DriverResult<()> {
+        self.face.set_device(device)
+    }
+
+    /// A stream that does not synchronize with the legacy one. `cudaStreamCreateWithFlags`
+    pub fn stream(&self) -> DriverResult<RawStream> {
+        self.face.stream_create(1, 0)
+    }
+
+    /// The legacy default stream of the current device.
+    pub fn legacy(&self) -> RawStream {
+        self.face.default_stream(false)
+    }
+
+    /// `cudaStreamSynchronize`
+    pub fn synchronize(&self, stream: RawStream) -> DriverResult<()> {
+        unsafe { self.emulator().driver().stream_synchronize(stream) }
+    }
+
+    /// `cudaEventCreateWithFlags`
+    pub fn event(&self) -> DriverResult<RawEvent> {
+        self.emulator().driver().event_create(self.face.current_device(), false)
+    }
+
+    /// `cudaEventRecord`
+    pub fn record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
+        unsafe { self.emulator().driver().event_record(event, stream) }
+    }
+
+    /// `cudaStreamWaitEvent`
+    pub fn wait(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
+        unsafe { self.emulator().driver().stream_wait_event(stream, event) }
+    }
+
+    /// Makes one stream wait for all that another has been given: a fresh event, recorded there.
+    pub fn wait_stream(&self, stream: RawStream, other: RawStream) -> DriverResult<()> {
+        let event = self.emulator().driver().event_create(other.device, false)?;
+        self.record(event, other)?;
+        self.wait(stream, event)
+    }
+
+    /// Memory of the current device. `cudaMalloc`
+    pub fn malloc(&self) -> DriverResult<*mut u8> {
+        Ok(self.face.malloc(BYTES)?.cast())
+    }
+
+    /// `cudaMallocAsync`
+    pub fn malloc_async(&self, stream: RawStream) -> DriverResult<*mut u8> {
+        let pool = self.face.device_pool(stream.device)?;
+        Ok(self.face.malloc_async(stream, pool, BYTES)?.cast())
+    }
+
+    /// `cudaFreeAsync`
+    pub fn free_async(&self, memory: *mut u8, stream: RawStream) -> DriverResult<()> {
+        self.face.free_async(stream, memory.cast())
+    }
+
+    /// Page-locked memory, freed with the machine. `cudaMallocHost`
+    pub fn pinned(&self) -> DriverResult<*mut u8> {
+        let memory = self.face.host_alloc(BYTES, 0, false)?;
+        self.pinned.lock().unwrap_or_else(PoisonError::into_inner).push(memory);
+        Ok(memory.cast())
+    }
+
+    /// `cudaMemsetAsync`; stands for a kernel that writes.
+    pub fn fill(&self, stream: RawStream, memory: *mut u8, value: u8) -> DriverResult<()> {
+        unsafe { self.face.fill(stream, memory.cast(), BYTES, value, (BYTES, 1)) }
+    }
+
+    /// Copies a buffer, in the direction that the addresses show. `cudaMemcpyAsync`
+    pub fn copy(&self, stream: RawStream, to: *mut u8, from: *const u8) -> DriverResult<()> {
+        self.copy_bytes(stream, to, from, BYTES)
+    }
+
+    /// The same for so many bytes.
+    pub fn copy_bytes(
+        &self,
+        stream: RawStream,
+        to: *mut u8,
+        from: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        let line = Plane::line(to.cast(), from.cast(), bytes);
+        unsafe { self.face.copy(stream, line, Kind::Default, false) }
+    }
+
+    /// Copies a buffer as a batch of four blocks. `cudaMemcpyBatchAsync`
+    pub fn copy_blocks(
+        &self,
+        stream: RawStream,
+        kind: BatchKind,
+        to: *mut u8,
+        from: *mut u8,
+    ) -> DriverResult<()> {
+        let bytes = BYTES / 4;
+        let block = |at: usize| {
+            let (dst, src) = (to.addr() + at * bytes, from.addr() + at * bytes);
+            BatchCopy { dst: dst as u64, src: src as u64, bytes }
+        };
+        let blocks = [0, 1, 2, 3].map(block);
+        unsafe { self.emulator().driver().copy_batch(stream, kind, &blocks) }
+    }
+
+    /// `cudaLaunchHostFunc`
+    pub fn launch_host(
+        &self,
+        stream: RawStream,
+        function: HostFunction,
+        data: *mut c_void,
+    ) -> DriverResult<()> {
+        unsafe { self.emulator().driver().launch_host(stream, function, data) }
+    }
+
+    /// The host writes to all of a buffer.
+    pub fn write(&self, memory: *mut u8, value: u8) {
+        self.emulator().host_writes(memory, BYTES);
+        unsafe { memory.write_bytes(value, BYTES) };
+    }
+
+    /// The host reads a buffer: whether all of it has this value.
+    pub fn holds(&self, memory: *const u8, value: u8) -> bool {
+        self.emulator().host_reads(memory, BYTES);
+        let bytes = unsafe { std::slice::from_raw_parts(memory, BYTES) };
+        bytes.iter().all(|&byte| byte == value)
+    }
+}
+
+impl Drop for Gpu {
+    fn drop(&mut self) {
+        // What a lost device says does not matter any more.
+        let _: Result<(), CudaCode> = self.face.synchronize(0).and(self.face.synchronize(1));
+        for memory in self.pinned.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+            let _ = self.face.free_host(memory, false);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Every program of the zoo is found, in one eager run wherever the calls tell enough; and of the
+//! twins, nothing is.
+
+use std::collections::HashSet;
+
+use pinlane_zoo::measure::LIMIT;
+use pinlane_zoo::outcome::End;
+use pinlane_zoo::program::MODES;
+use pinlane_zoo::{Language, Program};
+
+/// With how many seeds each mode is run.
+const SEEDS: u64 = 5;
+
+fn schedules() -> impl Iterator<Item = (&'static str, u64)> {
+    let seeds = |mode| if mode == "eager" { 1 } else { SEEDS };
+    MODES.iter().flat_map(move |&(mode, _)| (1..=seeds(mode)).map(move |seed| (mode, seed)))
+}
+
+/// Looks at all programs of a language; panics with what is wrong with all of them.
+fn look_at(language: Language, look: impl Fn(&Program) -> Vec<String>) {
+    let programs = Program::all(language);
+    assert!(programs.len() > 5);
+    let wrong: Vec<String> = programs
+        .iter()
+        .flat_map(|program| {
+            look(program).into_iter().map(|what| format!("{}: {what}", program.file()))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A program gives its findings in every run, whatever the schedule; the first run is an eager one.
+/// Where the machine cannot know of an access, some schedule shows the harm.
+fn is_found(program: &Program) -> Vec<String> {
+    if !program.is_known_by_calls() {
+        let goes_wrong = |seed| program.run(false, "lazy", seed).went_wrong();
+        let found = (1..=LIMIT).any(goes_wrong);
+        return if found { vec![] } else { vec!["no schedule shows it".into()] };
+    }
+    let missed = |(mode, seed)| {
+        let outcome = program.run(false, mode, seed);
+        let found = program.is_found(&outcome);
+        (!found).then(|| format!("{mode} with seed {seed}: {outcome:?}"))
+    };
+    schedules().filter_map(missed).collect()
+}
+
+fn twin_is_clean(program: &Program) -> Vec<String> {
+    let unclean = |(mode, seed)| {
+        let outcome = program.run(true, mode, seed);
+        (!outcome.is_clean()).then(|| format!("{mode} with seed {seed}: {outcome:?}"))
+    };
+    schedules().filter_map(unclean).collect()
+}
+
+#[test]
+fn programs_in_rust_are_found() {
+    look_at(Language::Rust, is_found);
+}
+
+#[test]
+fn programs_in_c_are_found() {
+    look_at(Language::C, is_found);
+}
+
+#[test]
+fn programs_in_cpp_are_found() {
+    look_at(Language::Cpp, is_found);
+}
+
+#[test]
+fn of_the_twins_in_rust_nothing_is() {
+    look_at(Language::Rust, twin_is_clean);
+}
+
+#[test]
+fn of_the_twins_in_c_nothing_is() {
+    look_at(Language::C, twin_is_clean);
+}
+
+#[test]
+fn of_the_twins_in_cpp_nothing_is() {
+    look_at(Language::Cpp, twin_is_clean);
+}
+
+#[test]
+fn each_program_has_a_report_of_its_own() {
+    let all: Vec<Program> = Language::ALL.into_iter().flat_map(Program::all).collect();
+    assert!(all.len() >= 30, "{}", all.len());
+    let reports: HashSet<&str> = all.iter().map(|program| &*program.header.report).collect();
+    assert_eq!(reports.len(), all.len());
+    for program in &all {
+        let Program { header, .. } = program;
+        assert!(header.report.starts_with("https://"), "{}", program.file());
+        assert!(header.title.ends_with('.') && header.wrong.ends_with('.'), "{}", program.file());
+    }
+}
+
+#[test]
+fn a_program_in_rust_is_no_module_by_accident() {
+    let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/programs")).unwrap();
+    let names = files.flatten().map(|file| file.file_name().to_string_lossy().into_owned());
+    let in_rust = names.filter(|name| name.ends_with(".rs") && name != "mod.rs").count();
+    assert_eq!(in_rust, Program::all(Language::Rust).len(), "programs/mod.rs lists all");
+}
+
+#[test]
+fn an_eager_run_of_most_programs_goes_well() {
+    let all: Vec<Program> = Language::ALL.into_iter().flat_map(Program::all).collect();
+    let well = |program: &&Program| program.run(false, "eager", 0).end == End::Right;
+    let well = all.iter().filter(well).count();
+    assert!(well * 3 > all.len() * 2, "{well} of {}", all.len());
+}
