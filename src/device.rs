@@ -230,8 +230,8 @@ impl Device {
     }
 
     /// Bytes that are never freed because the device failed: when their buffer was dropped, its
-    /// last use could not be proven complete. Counts device memory, and memory given to
-    /// [`register`](Self::register).
+    /// last use could not be proven complete. Counts device memory, memory given to
+    /// [`register`](Self::register), and what a deleted tensor had ([`dlpack`](crate::dlpack)).
     #[must_use]
     pub fn quarantined_bytes(&self) -> usize {
         self.inner.context.quarantined()

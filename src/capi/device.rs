@@ -179,8 +179,9 @@ pub unsafe extern "C" fn pinlane_device_live_streams(
 }
 
 /// Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
-/// freed, nothing proved that the device was done with it. Counts device memory, and memory of
-/// `pinlane_buffer_register`. A pool counts its own, in `pinlane_pool_stats`.
+/// freed, nothing proved that the device was done with it. Counts device memory, memory of
+/// `pinlane_buffer_register`, and what a deleted tensor had. A pool counts its own, in
+/// `pinlane_pool_stats`.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
 ///

@@ -4,7 +4,7 @@
 //!
 //! * The buffer belongs to the tensor alone, until the deleter is called.
 //! * What the consumer's stream has been given by then is a use of the memory. If that cannot be
-//!   recorded, the stream is waited for; if that fails too, the memory is never reused.
+//!   recorded, the stream is waited for; if that fails too, the memory is never reused, and counted.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -155,6 +155,8 @@ fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
         Err(_) => consumer.is_none_or(|stream| stream.synchronize().is_ok()),
     };
     if !known {
+        let lost = buffer.writing();
+        lost.context.quarantine(lost.range.len(), "of a tensor");
         std::mem::forget(buffer);
     }
 }

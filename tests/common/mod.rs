@@ -6,6 +6,7 @@
 #![allow(dead_code)] // every suite uses a part
 
 pub mod executor;
+pub mod faults;
 pub mod process;
 pub mod support;
 

@@ -1,5 +1,7 @@
 //! Tests that need a process of their own: they fork, end it, or change what all threads see.
 
+use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
 
@@ -31,7 +33,37 @@ pub fn is_alone(module: &str, test: &str) -> bool {
     let said = String::from_utf8_lossy(&output.stdout);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("1 passed"), "{said}{errors}");
+    print!("{said}");
     false
+}
+
+/// Runs `work` in a forked child, which leaves with status 0 if it returns. Gives the child's status
+/// and what it wrote to standard error. As for [`in_a_forked_child`], the calling test runs
+/// [alone](is_alone).
+pub fn in_a_child(work: impl FnOnce()) -> (i32, String) {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    // SAFETY: as in `in_a_forked_child`.
+    let child = unsafe { libc::fork() };
+    assert!(child >= 0, "fork failed");
+    if child == 0 {
+        // SAFETY: both are open. A child that hangs is killed, and seen by its parent.
+        unsafe {
+            libc::dup2(writer.as_raw_fd(), 2);
+            libc::alarm(60);
+        }
+        std::panic::set_hook(Box::new(|panic| {
+            let _ = writeln!(std::io::stderr().lock(), "{panic}");
+        }));
+        let verdict = catch_unwind(AssertUnwindSafe(work));
+        // SAFETY: no preconditions.
+        unsafe { libc::_exit(if verdict.is_ok() { 0 } else { 100 }) };
+    }
+    drop(writer);
+    let (mut status, mut said) = (0, Vec::new());
+    reader.read_to_end(&mut said).expect("what the child says");
+    // SAFETY: `status` is a live `int` for the call to write.
+    assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
+    (status, String::from_utf8_lossy(&said).into_owned())
 }
 
 /// Runs `check` in a forked child. It gives the number of the first thing that is wrong, 0 for

@@ -154,7 +154,11 @@ pub const BLOCK: usize = 4096;
 impl Rig {
     /// The pool's budget is `blocks` buffers.
     pub fn new(execution: Execution, seed: u64, blocks: usize) -> Rig {
-        let emulator = emulator(execution, seed);
+        Rig::on(emulator(execution, seed), blocks)
+    }
+
+    /// On a machine with two devices.
+    pub fn on(emulator: Emulator, blocks: usize) -> Rig {
         let device = devices_of(&emulator).swap_remove(0);
         let pool = PinnedPool::builder(&device).max_bytes(blocks * BLOCK).build().unwrap();
         let stream = device.stream().unwrap();

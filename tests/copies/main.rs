@@ -10,6 +10,7 @@
 //! | `prefetch` | the pipeline of batches |
 //! | `dlpack` | memory of tensors whose last use cannot be known |
 //! | `events` | events of the caller order streams |
+//! | `foreign` | work that is not this crate's, default streams and two devices, while calls fail |
 //! | `load_safetensors` | the example, as its users run it |
 
 #![cfg(feature = "emulated")]
@@ -20,6 +21,7 @@ mod common;
 mod dlpack;
 mod events;
 mod files;
+mod foreign;
 #[cfg(feature = "allocator-api2")]
 mod known;
 mod load_safetensors;

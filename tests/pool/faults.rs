@@ -1,8 +1,8 @@
 //! Every driver call fails, at every point of a program that does all that a pool does.
 //!
-//! Whatever fails: there is no panic and no hang; the pool tells exactly what is page-locked;
-//! blocks that must never be used again are counted; and once the faults are over the pool works as
-//! before, unless the device is lost.
+//! Whatever fails: there is no panic and no hang; what is read is right; the pool tells exactly what
+//! is page-locked; blocks that must never be used again are counted; and once the faults are over
+//! the pool works as before, unless the device is lost.
 
 use std::future::Future;
 use std::pin::pin;
@@ -10,25 +10,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::driver::Call;
-use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::emulated::{Builder, Emulator, Execution, Fault};
 use pinlane::{CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream};
 
-use crate::support::{BLOCK, LEN, check_each, eventually, raw, watched};
+use crate::common::faults::{Run, at_calls, at_every_call};
+use crate::support::{BLOCK, LEN, eventually, raw, watched};
 use crate::{assert_adds_up, poll_once};
 
 /// The budget. One block is one slab then.
 const BLOCKS: usize = 8;
 /// The timeout of requests that might otherwise wait for ever.
-const SOON: Duration = Duration::from_millis(4);
-
-#[derive(Clone, Debug)]
-struct Case {
-    execution: Execution,
-    calls: Vec<Call>,
-    nth: u64,
-    code: CudaCode,
-    repeat: Repeat,
-}
+const SOON: Duration = Duration::from_millis(1);
 
 /// What the program works with; made before anything fails.
 struct World {
@@ -41,8 +33,8 @@ struct World {
 }
 
 impl World {
-    fn new(execution: Execution) -> World {
-        let emulator = Emulator::builder().execution(execution).build();
+    fn new(emulator: &Emulator) -> World {
+        let emulator = emulator.clone();
         let device = Device::of_emulator(&emulator, 0).unwrap();
         let pool = PinnedPool::builder(&device).max_bytes(BLOCKS * BLOCK).build().unwrap();
         let streams = [(); 2].map(|()| device.stream().unwrap());
@@ -61,6 +53,17 @@ impl World {
         Ok(())
     }
 
+    /// What is said to be there is: it went to the device and back.
+    fn use_and_read(&mut self, mut host: PinnedBuf<u32>, value: u32) -> Result<()> {
+        host.write()?.fill(value);
+        let [stream, other] = &self.streams;
+        stream.upload(&host, &mut self.gpus[0])?;
+        host.write()?.fill(!value);
+        other.download(&self.gpus[0], &mut host)?;
+        assert!(host.read()?.iter().all(|&word| word == value), "not what was uploaded");
+        Ok(())
+    }
+
     fn grow_and_retire(&mut self) -> Result<()> {
         for _ in 0..2 * BLOCKS {
             let host = self.pool.alloc(LEN)?;
@@ -70,12 +73,12 @@ impl World {
     }
 
     fn all_forms(&mut self) -> Result<()> {
-        let aligned = self.pool.alloc_aligned(LEN, 64 << 10)?;
-        self.use_and_drop(aligned)?;
+        let aligned = self.pool.alloc_aligned(LEN, 2 * BLOCK)?;
+        self.use_and_read(aligned, 1)?;
         let zeroed = self.pool.alloc_zeroed(LEN)?;
         self.use_and_drop(zeroed)?;
         let timed = self.pool.alloc_timeout(LEN, SOON)?;
-        self.use_and_drop(timed)?;
+        self.use_and_read(timed, 2)?;
         if let Ok(host) = self.pool.try_alloc(LEN) {
             self.use_and_drop(host)?;
         }
@@ -134,13 +137,13 @@ impl World {
     }
 
     /// Everything works, with what is left of the budget.
-    fn assert_works(&mut self, case: &Case) {
+    fn assert_works(&mut self) {
         // An event behind operations that may have none.
         self.streams.iter().for_each(|stream| drop(stream.record().unwrap()));
         let left = BLOCKS - self.pool.stats().quarantined_bytes / BLOCK;
         for _ in 0..3 {
             let mut hosts: Vec<PinnedBuf<u32>> = (0..left)
-                .map(|_| self.pool.alloc(LEN).unwrap_or_else(|error| panic!("{case:?}: {error}")))
+                .map(|_| self.pool.alloc(LEN).unwrap_or_else(|error| panic!("{error}")))
                 .collect();
             for (value, host) in hosts.iter_mut().enumerate() {
                 host.write().unwrap().fill(value as u32);
@@ -150,7 +153,7 @@ impl World {
                 assert!(host.read().unwrap().iter().all(|&word| word == value as u32));
             }
         }
-        assert_eq!(self.pool.trim().unwrap(), left * BLOCK, "{case:?}");
+        assert_eq!(self.pool.trim().unwrap(), left * BLOCK);
     }
 }
 
@@ -166,88 +169,66 @@ fn soon<F: Future>(future: F) -> Option<F::Output> {
     None
 }
 
-fn check(case: &Case) {
-    let mut world = World::new(case.execution);
-    for &call in &case.calls {
-        let (nth, code, repeat) = (case.nth, case.code, case.repeat);
-        world.emulator.inject(Fault { call, nth, code, repeat });
-    }
-    for error in world.run().into_iter().filter_map(Result::err) {
-        let kinds = [
-            ErrorKind::Cuda,
-            ErrorKind::DeviceLost,
-            ErrorKind::OutOfHostMemory,
-            ErrorKind::OutOfDeviceMemory,
-            // A lost block may leave too little of the budget.
-            ErrorKind::BudgetExhausted,
-            ErrorKind::TimedOut,
-        ];
-        assert!(kinds.contains(&error.kind()), "{case:?}: {error}");
-        assert!(
-            error.kind() != ErrorKind::DeviceLost || case.code.is_sticky(),
-            "{case:?}: {error}"
-        );
-    }
-    world.emulator.clear_faults();
+/// Everything that a pool does, while calls fail; then it works as before.
+fn survives(run: &Run) -> usize {
+    let mut world = World::new(&run.emulator);
+    run.begin();
+    let results = world.run();
+    run.end();
+    run.explains_all(results);
     // A host function may still hold a block, and a withdrawn request may just be served.
     eventually("nothing is alive", || {
         let stats = world.pool.stats();
         stats.live_bytes == 0 && stats.committed_bytes == world.emulator.usage().host_bytes
-            || case.code.is_sticky()
+            || run.is_lost()
     });
     let lost = world.streams[0].synchronize().is_err();
-    assert!(!lost || case.code.is_sticky(), "{case:?}");
+    assert!(!lost || run.is_lost());
     if !lost {
-        world.assert_works(case);
+        world.assert_works();
     }
     let World { emulator, pool, streams, gpus, device } = world;
     let stats = if lost { pool.stats() } else { assert_adds_up(&pool, &emulator) };
     if lost {
         let error = pool.alloc::<u32>(BLOCKS * LEN).unwrap_err();
-        let kinds = [ErrorKind::DeviceLost, ErrorKind::BudgetExhausted];
-        assert!(kinds.contains(&error.kind()), "{case:?}: {error}");
+        assert!(error.kind() == ErrorKind::BudgetExhausted || run.case.unwrap().loses(), "{error}");
     }
-    drop((pool, streams, gpus, device));
+    drop((pool, streams, gpus));
+    let kept = stats.quarantined_bytes + device.quarantined_bytes();
+    drop(device);
+    assert!(!lost || emulator.usage().host_bytes <= stats.committed_bytes, "{stats}");
+    kept
+}
+
+/// The same, and calls go on failing until all is dropped. What cannot be waited for or released
+/// then is kept.
+fn ends(run: &Run) -> usize {
+    let mut world = World::new(&run.emulator);
+    run.begin();
+    run.explains_all([world.grow_and_retire(), world.all_forms(), world.drop_in_a_host_function()]);
+    let World { emulator, pool, streams, gpus, device } = world;
+    let committed = pool.stats().committed_bytes;
+    drop((streams, gpus, pool));
+    let kept = device.quarantined_bytes();
+    drop(device);
+    eventually("it has ended", || run.case.is_some() || emulator.usage().host_bytes == 0);
     let left = emulator.usage().host_bytes;
-    if lost {
-        assert!(left <= stats.committed_bytes, "{case:?}: {left} of {stats}");
-    } else {
-        assert_eq!(left, stats.quarantined_bytes, "{case:?}: {stats}");
-    }
-    assert_eq!(emulator.findings(), [], "{case:?}");
+    assert!(left <= committed, "{left} of {committed}");
+    kept + left
 }
 
-/// Each set of calls fails: at once or later, once or for ever, in both modes.
-fn cases(sets: &[&[Call]], code: CudaCode) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for &calls in sets {
-        for nth in 1..=6 {
-            for repeat in [Repeat::Once, Repeat::Forever] {
-                let execution = if nth % 2 == 0 { Execution::Lazy } else { Execution::Eager };
-                cases.push(Case { execution, calls: calls.to_vec(), nth, code, repeat });
-            }
-        }
-    }
-    cases
-}
-
-fn each_call() -> Vec<&'static [Call]> {
-    Call::ALL.iter().map(std::slice::from_ref).collect()
+fn machine() -> Builder {
+    Emulator::builder()
 }
 
 #[test]
 fn any_call_may_fail() {
-    check_each(&cases(&each_call(), CudaCode::UNKNOWN), check);
+    at_every_call("the pool", &machine(), 200, survives);
 }
 
 #[test]
-fn any_call_may_run_out_of_memory() {
-    check_each(&cases(&each_call(), CudaCode::MEMORY_ALLOCATION), check);
-}
-
-#[test]
-fn any_call_may_lose_the_device() {
-    check_each(&cases(&each_call(), CudaCode::ILLEGAL_ADDRESS), check);
+fn any_call_may_fail_until_the_end() {
+    at_every_call("the pool's end", &machine(), 100, ends);
 }
 
 /// The call that replaces a failed one fails too.
@@ -260,9 +241,7 @@ fn calls_may_fail_together() {
         &[Call::EventQuery, Call::StreamQuery, Call::EventSynchronize, Call::StreamSynchronize],
         &[Call::EventCreate, Call::StreamQuery, Call::StreamSynchronize],
     ];
-    for code in [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS] {
-        check_each(&cases(&sets, code), check);
-    }
+    at_calls("the pool, calls together", &machine(), 60, &sets, |_| true, survives);
 }
 
 /// The device is lost between a copy and its event, on a stream whose handle is known outside:
@@ -271,7 +250,8 @@ fn calls_may_fail_together() {
 fn a_copy_without_an_event_on_a_lost_device_holds_nobody_up() {
     watched(|| {
         for execution in [Execution::Eager, Execution::Lazy] {
-            let mut world = World::new(execution);
+            let emulator = Emulator::builder().execution(execution).build();
+            let mut world = World::new(&emulator);
             let hosts: Vec<PinnedBuf<u32>> =
                 (0..BLOCKS).map(|_| world.pool.alloc(LEN).unwrap()).collect();
             let lost = Fault::once(Call::EventRecord, CudaCode::ILLEGAL_ADDRESS);

@@ -4,16 +4,18 @@
 use std::cell::RefCell;
 use std::ffi::CString;
 use std::fs::OpenOptions;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::mpsc::channel;
 use std::thread;
 
 use pinlane::driver::Call;
-use pinlane::emulated::{Emulator, Execution, Fault};
-use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Stream, file::FileReader};
+use pinlane::emulated::{Emulator, Execution};
+use pinlane::{Device, ErrorKind, PinnedPool, Stream, file::FileReader};
 
 use super::support::{LARGE_SLOT, SLOT, Scratch, contents, device, emulator};
+use crate::common::faults::{Run, at_every_call};
 use crate::common::support::assert_nothing_is_left;
 
 #[test]
@@ -207,28 +209,66 @@ fn page_locked_memory_is_not_filled_from_a_truncated_file() {
     check_sound(&emulator, device, stream, SLOT);
 }
 
-/// Each call of a job fails once: the first, one in the middle, one near the end.
-#[test]
-fn a_fault_in_the_middle_leaves_nothing_behind() {
-    let file = Scratch::new(&contents(9 * SLOT));
-    let reader = FileReader::open(file.path()).expect("just written");
-    for execution in [Execution::Eager, Execution::Lazy] {
-        for call in [Call::CopyH2D, Call::EventRecord, Call::HostAlloc] {
-            for nth in [1, 2, 5, 9] {
-                let emulator = emulator(execution);
-                let device = device(&emulator, SLOT);
-                let stream = device.stream().expect("a stream");
-                let mut gpu = device.alloc::<u8>(9 * SLOT).expect("room");
-                emulator.inject(Fault::once(call, CudaCode::UNKNOWN).nth(nth));
-                let done = stream.upload_file(&reader, 0, &mut gpu).map(drop);
-                if call == Call::CopyH2D {
-                    let error = done.expect_err("a copy failed");
-                    assert_eq!(error.cuda_code(), Some(CudaCode::UNKNOWN), "{error}");
-                }
-                emulator.clear_faults();
-                drop(gpu);
-                check_sound(&emulator, device, stream, SLOT);
+/// Files to the device and to page-locked memory, while calls fail.
+fn survives(run: &Run) -> usize {
+    const BYTES: usize = 7 * SLOT;
+    let expected = contents(BYTES);
+    let file = Scratch::new(&expected);
+    let readers = file.readers();
+    let device = device(&run.emulator, SLOT);
+    let stream = device.stream().expect("a stream");
+    let pool = PinnedPool::builder(&device).build().expect("a pool");
+    let mut arrived = Vec::new();
+    run.begin();
+    for reader in &readers {
+        let upload = |range: Range<usize>| {
+            let mut gpu = device.alloc::<u8>(range.len())?;
+            let ticket = stream.upload_file(reader, range.start as u64, &mut gpu)?;
+            Ok((gpu, range, ticket))
+        };
+        let uploads = [0..50, 9..BYTES, 4096..3 * 4096].map(upload);
+        let mut uploads: Vec<pinlane::Result<_>> = uploads.into();
+        let both = || {
+            let mut gpus = [device.alloc::<u8>(SLOT)?, device.alloc::<u8>(2 * SLOT + 1)?];
+            let [first, second] = &mut gpus;
+            let ticket = stream.upload_file_ranges(reader, [(7, first), (99, second)])?;
+            let [first, second] = gpus;
+            let ranges = [7..7 + SLOT, 99..100 + 2 * SLOT];
+            Ok([(first, ranges[0].clone(), ticket.clone()), (second, ranges[1].clone(), ticket)])
+        };
+        match both() {
+            Ok(both) => uploads.extend(both.map(Ok)),
+            Err(error) => uploads.push(Err(error)),
+        }
+        let read = || {
+            let mut host = pool.alloc::<u8>(BYTES)?;
+            reader.read_into(0, &mut host)?;
+            assert!(host.read()? == expected);
+            Ok(())
+        };
+        run.explains_all([read()]);
+        for upload in uploads {
+            match upload {
+                Ok(upload) => arrived.push(upload),
+                Err(error) => run.explains(&error),
             }
         }
     }
+    run.end();
+    let lost = device.alloc::<u8>(1).is_err();
+    assert!(!lost || run.is_lost());
+    for (gpu, range, ticket) in arrived {
+        if !lost && ticket.wait().is_ok() {
+            let mut found = vec![0; gpu.len()];
+            stream.download_slice(&gpu, &mut found).expect("no faults any more");
+            assert!(found == expected[range]);
+        }
+    }
+    drop(stream);
+    pool.stats().quarantined_bytes + device.quarantined_bytes()
+}
+
+#[test]
+fn whichever_call_fails() {
+    at_every_call("files", &Emulator::builder(), 80, survives);
 }

@@ -9,6 +9,7 @@ use pinlane::driver::RawStream;
 use pinlane::emulated::Fault;
 
 use super::*;
+use crate::common::faults::{Case, Run, at_calls, each_call, in_processes};
 use crate::common::process::run_alone;
 use crate::common::support::watched;
 
@@ -105,6 +106,56 @@ fn rule_04_after_an_error_nothing_is_in_use() {
             }
         }
     });
+}
+
+/// Slices in memory of a pool, alone and in batches, up and down, while calls fail: when a call
+/// returns, the device is done with the memory.
+fn survives(run: &Run) -> usize {
+    let device = device(&run.emulator, 0);
+    let streams = [(); 2].map(|()| device.stream().unwrap());
+    let pool = pool(&device);
+    let (sent, mut gpu) = (bytes(LENGTH, 1), device.alloc::<u8>(LENGTH).unwrap());
+    let (mut source, mut target) = (pooled(&pool, &sent), pooled(&pool, &sent));
+    run.begin();
+    for batch in [false, true, false] {
+        source.copy_from_slice(&sent);
+        let uploaded = match batch {
+            false => streams[0].upload_slice(&source, &mut gpu),
+            true => streams[0].upload_batch([(&source[..], &mut gpu)]),
+        };
+        source.fill(9);
+        target.fill(8);
+        let downloaded = match batch {
+            false => streams[1].download_slice(&gpu, &mut target),
+            true => streams[1].download_batch([(&gpu, &mut target[..])]).map(drop),
+        };
+        assert!(uploaded.is_err() || downloaded.is_err() || target[..] == sent);
+        run.explains_all([uploaded.map(drop), downloaded]);
+        target.fill(7);
+    }
+    run.end();
+    assert!(streams.iter().all(|stream| stream.synchronize().is_ok()) || run.is_lost());
+    assert!(target.iter().all(|&byte| byte == 7), "written later");
+    drop((source, target, gpu, streams));
+    pool.trim().unwrap_or_default();
+    pool.stats().quarantined_bytes + device.quarantined_bytes()
+}
+
+#[test]
+fn rule_02_faults_at_every_point_give_nothing_back_in_use() {
+    let usable = |case: &Case| !case.loses();
+    let machine = Emulator::builder();
+    at_calls("slices in memory of a pool", &machine, 150, &each_call(), usable, survives);
+}
+
+/// A device that is lost with the memory in use ends the process.
+#[test]
+fn rule_02_losses_at_every_point_end_the_process_or_the_borrow() {
+    const TEST: &str = "rule_02_losses_at_every_point_end_the_process_or_the_borrow";
+    if is_alone(module_path!(), TEST) {
+        let name = "slices in memory of a pool and losses";
+        in_processes(name, &Emulator::builder(), 150, Case::loses, survives);
+    }
 }
 
 /// Runs `test` in a process of its own and sees it abort instead of returning borrowed memory.

@@ -15,6 +15,7 @@ use pinlane::{
 };
 
 use super::{Rig, contents, pattern};
+use crate::common::faults::{Run, at_every_call};
 use crate::common::support::watched;
 
 #[derive(Debug, PartialEq)]
@@ -215,76 +216,43 @@ fn a_failed_first_batch_drops_no_last_one() {
     });
 }
 
-/// One fault in any call that a pipeline makes: every batch is intact or an error, in its place;
-/// nothing leaks.
-#[test]
-fn whichever_call_fails() {
-    let calls = [
-        Call::HostAlloc,
-        Call::HostRegister,
-        Call::DeviceAlloc,
-        Call::CopyH2D,
-        Call::StreamWaitEvent,
-        Call::EventCreate,
-        Call::EventRecord,
-        Call::EventQuery,
-        Call::EventSynchronize,
-        Call::StreamCreate,
-    ];
-    let mut struck = 0;
-    for call in calls {
-        for nth in [1, 2, 3, 5, 8, 13, 21] {
-            for execution in [Execution::Eager, Execution::Lazy] {
-                let (sender, receiver) = std::sync::mpsc::channel();
-                watched(move || sender.send(fails_once(call, nth, execution)).expect("heard"));
-                struck += receiver.recv().expect("sent");
+/// A pipeline, while calls fail: every batch is intact or an error, in its place.
+fn survives(run: &Run) -> usize {
+    let rig = Rig::of(run.emulator.clone());
+    let len = |n: usize| if n.is_multiple_of(2) { 300 } else { 20_000 };
+    run.begin();
+    let batches = (0..8).map(move |n| pattern(n, 0, len(n)));
+    match Prefetch::new(batches, &rig.pool, &rig.stream).depth(3).workers(2).start() {
+        Err(error) => run.explains(&error),
+        Ok(mut batches) => {
+            let mut at = 0;
+            for batch in batches.by_ref() {
+                match batch {
+                    Ok(batch) => {
+                        assert_eq!(batch.index() as usize, at);
+                        let slice = batch.slice::<u8>("0").expect("a slice");
+                        let mut found = vec![0; len(at)];
+                        match rig.stream.download_slice(slice, &mut found) {
+                            Ok(()) => assert_eq!(found, pattern(at, 0, len(at))),
+                            Err(error) => run.explains(&error),
+                        }
+                    }
+                    Err(error) => run.explains(&error),
+                }
+                at += 1;
             }
+            assert_eq!(at, 8, "each batch or its error");
         }
     }
-    assert!(struck > 40, "{struck} faults became errors: the test looks in the wrong place");
+    run.end();
+    let Rig { stream, pool, device, .. } = rig;
+    drop(stream);
+    pool.stats().quarantined_bytes + device.quarantined_bytes()
 }
 
-/// How many errors came of it.
-fn fails_once(call: Call, nth: u64, execution: Execution) -> usize {
-    let rig = Rig::of(Emulator::builder().execution(execution).seed(nth).build());
-    rig.emulator.inject(Fault::once(call, CudaCode::UNKNOWN).nth(nth));
-    let batches = (0..10).map(|n| pattern(n, 0, if n % 2 == 0 { 300 } else { 20_000 }));
-    let started = Prefetch::new(batches, &rig.pool, &rig.stream).start();
-    let Ok(mut batches) = started else {
-        rig.emulator.clear_faults();
-        rig.nothing_is_left();
-        return 1;
-    };
-    let (mut errors, mut number) = (0, 0);
-    for batch in batches.by_ref() {
-        match batch {
-            Ok(batch) => {
-                number = batch.index() as usize;
-                let len = if number % 2 == 0 { 300 } else { 20_000 };
-                let slice = batch.slice::<u8>("0").expect("a slice");
-                let mut found = vec![0; len];
-                // This copy may be the one that fails.
-                match rig.stream.download_slice(slice, &mut found) {
-                    Ok(()) => assert_eq!(found, pattern(number, 0, len), "{call:?} {nth}"),
-                    Err(error) => {
-                        assert_eq!(error.cuda_code(), Some(CudaCode::UNKNOWN));
-                        errors += 1;
-                    }
-                }
-            }
-            Err(error) => {
-                assert_eq!(error.cuda_code(), Some(CudaCode::UNKNOWN), "{error}");
-                errors += 1;
-            }
-        }
-    }
-    assert!(errors <= 1 && number + 2 > 9, "{call:?} {nth}: {errors} errors, up to {number}");
-    rig.emulator.clear_faults();
-    drop(batches);
-    // Memory that could not be freed behind its uses, since the fault struck there.
-    let quarantined = rig.device.quarantined_bytes();
-    rig.leaves(quarantined);
-    errors
+#[test]
+fn whichever_call_fails() {
+    at_every_call("prefetch", &Emulator::builder(), 100, survives);
 }
 
 #[test]

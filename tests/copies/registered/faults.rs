@@ -2,6 +2,11 @@
 //! use.
 
 use super::*;
+use pinlane::Result;
+use pinlane::emulated::{Builder, Emulator};
+
+use crate::common::faults::{Case, Run, at_calls, at_every_call, each_call, in_processes};
+use crate::common::process::is_alone;
 
 #[test]
 fn rule_04_an_error_that_passes_loses_nothing() {
@@ -109,40 +114,108 @@ fn rule_04_what_stays_page_locked_is_kept_or_told() {
     });
 }
 
-/// Each call fails once, at each of its occurrences: the owner is dropped, or leaks and is counted.
+/// Memory that is owned, on two streams, while calls fail: each owner is dropped or given back, or
+/// leaks and is counted.
+fn owns(run: &Run) -> usize {
+    let rig = Rig::on(run.emulator.clone(), 4);
+    let (other, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
+    let mut drops: Vec<Box<dyn Fn() -> usize>> = Vec::new();
+    run.begin();
+    for value in 2..6 {
+        let (owner, dropped) = counted(value);
+        drops.push(Box::new(dropped));
+        let mut registered = match rig.device.register(owner) {
+            Ok(registered) => registered,
+            Err(refused) => {
+                run.explains(&refused.error);
+                continue;
+            }
+        };
+        let mut round_trip = || -> Result<()> {
+            rig.stream.upload(&registered, &mut gpu)?;
+            registered.write()?.fill(!value);
+            other.download(&gpu, &mut registered)?;
+            assert_eq!(*registered.read()?, [value; LEN]);
+            other.download(&gpu, &mut registered)?;
+            Ok(())
+        };
+        let arrived = round_trip();
+        let is_there = arrived.is_ok();
+        run.explains_all([arrived]);
+        if value % 2 == 0 {
+            continue; // dropped, in use
+        }
+        match registered.into_inner() {
+            Ok(owner) => assert!(!is_there || owner.elements == [value; LEN]),
+            Err(refused) => run.explains(&refused.error),
+        }
+    }
+    run.end();
+    let kept = rig.device.quarantined_bytes();
+    let gone: usize = drops.iter().map(|drops| drops()).sum();
+    assert_eq!(gone + kept / BYTES, drops.len());
+    let Rig { device, .. } = rig;
+    drop((gpu, other));
+    device.quarantined_bytes()
+}
+
 #[test]
 fn rule_04_faults_at_every_point_free_nothing_in_use() {
-    const CALLS: [Call; 8] = [
-        Call::HostRegister,
-        Call::HostUnregister,
-        Call::EventCreate,
-        Call::EventRecord,
-        Call::EventSynchronize,
-        Call::EventQuery,
-        Call::StreamSynchronize,
-        Call::CopyH2D,
-    ];
-    for (call, nth) in CALLS.into_iter().flat_map(|call| (1..6).map(move |nth| (call, nth))) {
-        let rig = Rig::new(Execution::Lazy, nth, 4);
-        let mut gpu = rig.gpu();
-        let (owner, drops) = counted(7);
-        let mut slice = vec![1; LEN];
-        rig.emulator.inject(Fault::once(call, ANY).nth(nth));
-        let registered = rig.device.register(owner);
-        let _ = rig.device.with_registered(&mut slice, |view| {
-            let _ = rig.stream.upload(view.as_slice(), &mut gpu);
-            if let Ok(registered) = &registered {
-                let _ = rig.stream.upload(registered, &mut gpu);
-            }
-            let _ = rig.stream.download(&gpu, view);
+    at_every_call("registered memory", &two_devices(), 150, owns);
+}
+
+/// Memory that is borrowed, on two streams, while calls fail: when it comes back, the device is
+/// done with it.
+fn borrows(run: &Run) -> usize {
+    let rig = Rig::on(run.emulator.clone(), 4);
+    let (other, mut gpu) = (rig.device.stream().unwrap(), rig.gpu());
+    // What stays page-locked must not be freed.
+    let mut slices = Vec::new();
+    run.begin();
+    for value in 2..6 {
+        let mut slice = vec![value; LEN];
+        let mut arrived = Ok(());
+        let ended = rig.device.with_registered(&mut slice, |mut view| {
+            let mut round_trip = || -> Result<()> {
+                rig.stream.upload(view.as_slice(), &mut gpu)?;
+                view.reborrow().into_write()?.fill(!value);
+                other.download(&gpu, view.reborrow())?;
+                Ok(())
+            };
+            arrived = round_trip();
         });
-        slice.fill(0);
-        drop(registered);
-        let kept = rig.device.quarantined_bytes() / BYTES;
-        assert_eq!(drops() + kept, 1, "{call:?} number {nth}");
-        drop(gpu);
-        assert_eq!(rig.emulator.findings(), [], "{call:?} number {nth}");
+        let is_there = arrived.is_ok() && ended.is_ok();
+        run.explains_all([arrived, ended]);
+        assert!(!is_there || slice == [value; LEN]);
+        slice.fill(1);
+        slices.push(slice);
     }
+    run.end();
+    let idle = [&rig.stream, &other].iter().all(|stream| stream.synchronize().is_ok());
+    assert!(idle || run.is_lost());
+    assert!(slices.iter().all(|slice| slice == &[1; LEN]), "written later");
+    let Rig { device, .. } = rig;
+    drop((gpu, other));
+    device.quarantined_bytes()
+}
+
+#[test]
+fn rule_02_faults_at_every_point_give_nothing_back_in_use() {
+    let usable = |case: &Case| !case.loses();
+    at_calls("borrowed memory", &two_devices(), 150, &each_call(), usable, borrows);
+}
+
+/// A device that is lost with the memory in use ends the process.
+#[test]
+fn rule_02_losses_at_every_point_end_the_process_or_the_borrow() {
+    const TEST: &str = "rule_02_losses_at_every_point_end_the_process_or_the_borrow";
+    if is_alone(module_path!(), TEST) {
+        in_processes("borrowed memory and losses", &two_devices(), 150, Case::loses, borrows);
+    }
+}
+
+fn two_devices() -> Builder {
+    Emulator::builder().devices(2)
 }
 
 /// Copies that were enqueued before go on, and nobody can ask for their end.

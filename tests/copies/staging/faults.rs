@@ -4,29 +4,19 @@
 //! destinations changes; all slots come back; nothing is leaked, unless the device is lost or the
 //! runtime does not take memory back.
 
-use pinlane::driver::Call;
-use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::emulated::Emulator;
 use pinlane::{
-    CudaCode, Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Result, Stream, Ticket,
+    Device, DeviceBuf, PinnedBuf, PinnedPool, Result, Stream, Ticket,
     batch::{DeviceCopy, Download, Route, Upload},
 };
 
 use super::support::{ByRoute, ROUTES, SLOT, bytes, contents, device_of, tiny, upload};
-use crate::common::support::{assert_nothing_is_left, check_each};
+use crate::common::faults::{Run, at_every_call};
 
 /// More than a ring.
 const LENGTH: usize = 3 * SLOT + 700;
 /// What lies beside the destinations.
 const MARGIN: usize = 64;
-#[derive(Clone, Copy, Debug)]
-struct Case {
-    execution: Execution,
-    call: Call,
-    nth: u64,
-    code: CudaCode,
-    repeat: Repeat,
-}
-
 /// A device buffer that an upload writes, and what it should hold.
 struct Written {
     gpu: DeviceBuf<u8>,
@@ -35,7 +25,6 @@ struct Written {
 }
 
 struct World {
-    emulator: Emulator,
     device: Device,
     /// The second one's handle is known outside of the crate.
     streams: [Stream; 2],
@@ -52,15 +41,14 @@ fn parts() -> impl Iterator<Item = std::ops::Range<usize>> {
 }
 
 impl World {
-    fn new(execution: Execution) -> World {
-        let emulator = Emulator::builder().devices(2).execution(execution).seed(3).build();
-        let device = device_of(&emulator, 0, tiny());
+    fn new(emulator: &Emulator) -> World {
+        let device = device_of(emulator, 0, tiny());
         let streams = [(); 2].map(|()| device.stream().unwrap());
         let _ = streams[1].as_raw();
         let pool = PinnedPool::builder(&device).build().unwrap();
         let source = bytes(LENGTH, 1);
         let gpu = upload(&device, &source);
-        World { emulator, device, streams, pool, source, gpu }
+        World { device, streams, pool, source, gpu }
     }
 
     /// A destination, and what is around it.
@@ -128,12 +116,12 @@ impl World {
     }
 
     /// What comes back is right, or the call says that it failed.
-    fn downloads(&self, stream: &Stream, case: &Case) -> Result<()> {
+    fn downloads(&self, stream: &Stream) -> Result<()> {
         let check = |target: &[u8], length: usize, result: Result<()>| {
             if result.is_ok() {
-                assert!(target[..length] == self.source[..length], "{case:?}: not what was there");
+                assert!(target[..length] == self.source[..length], "not what was there");
             }
-            assert!(target[length..].iter().all(|&byte| byte == 0x11), "{case:?}: wrote outside");
+            assert!(target[length..].iter().all(|&byte| byte == 0x11), "wrote outside");
             result
         };
         let mut results = Vec::new();
@@ -163,14 +151,14 @@ impl World {
             let ranges: Vec<_> = if locked { whole.collect() } else { parts().collect() };
             let mut told = 0;
             let result = stream.download_batch_each(&mut items, |number, bytes| {
-                assert!(bytes == &self.source[ranges[number].clone()], "{case:?}: told too early");
+                assert!(bytes == &self.source[ranges[number].clone()], "told too early");
                 told += 1;
             });
-            assert!(result.is_err() || told == ranges.len(), "{case:?}: not told of all");
+            assert!(result.is_err() || told == ranges.len(), "not told of all");
             drop(items);
             // Read, or dropped at once.
             match locked && result.is_ok() {
-                true => assert!(host.read()? == self.source, "{case:?}"),
+                true => assert!(host.read()? == self.source, "not what was there"),
                 false => drop(host),
             }
             results.push(result);
@@ -188,134 +176,61 @@ impl World {
         parts().map(item).collect()
     }
 
-    fn run(&self, case: &Case, written: &mut Vec<Written>) -> Vec<Result<()>> {
+    fn run(&self, written: &mut Vec<Written>) -> Vec<Result<()>> {
         let streams = self.streams.iter();
-        streams.flat_map(|s| [self.uploads(s, written), self.downloads(s, case)]).collect()
+        streams.flat_map(|s| [self.uploads(s, written), self.downloads(s)]).collect()
     }
 
     /// Everything works, with all slots.
-    fn assert_works(&self, case: &Case) {
+    fn assert_works(&self) {
         let mut written = Vec::new();
-        for result in self.run(case, &mut written) {
-            result.unwrap_or_else(|error| panic!("{case:?}: {error}"));
+        for result in self.run(&mut written) {
+            result.unwrap_or_else(|error| panic!("{error}"));
         }
-        assert!(written.iter().all(|it| it.result.is_ok()), "{case:?}");
-        self.check_written(case, &written);
+        assert!(written.iter().all(|it| it.result.is_ok()));
+        self.check_written(&written);
     }
 
-    fn check_written(&self, case: &Case, written: &[Written]) {
+    fn check_written(&self, written: &[Written]) {
         for Written { gpu, expected, result } in written {
             let found = contents(&self.device, gpu);
             let arrived = result.as_ref().is_ok_and(|ticket| ticket.wait().is_ok());
-            assert!(!arrived || found == *expected, "{case:?}: said to have arrived");
+            assert!(!arrived || found == *expected, "said to have arrived");
             let beside = expected.len() - MARGIN;
             let is_filled = found[beside..].iter().all(|&byte| byte == 0xee);
-            assert!(is_filled, "{case:?}: wrote outside");
+            assert!(is_filled, "wrote outside");
         }
     }
 }
 
-fn check(case: &Case) {
-    let world = World::new(case.execution);
-    let kinds = [
-        ErrorKind::Cuda,
-        ErrorKind::DeviceLost,
-        ErrorKind::OutOfHostMemory,
-        ErrorKind::OutOfDeviceMemory,
-        // A way that an error of the driver made impossible.
-        ErrorKind::Unsupported,
-        // What a lost block leaves of a budget may be too little.
-        ErrorKind::BudgetExhausted,
-    ];
+/// Every kind of copy, while calls fail; then all of them work.
+fn survives(run: &Run) -> usize {
+    let world = World::new(&run.emulator);
     let mut written = Vec::new();
+    run.begin();
     // Again and again, so that slots that are lost are missed.
-    let rounds = if case.repeat == Repeat::Once { 3 } else { 1 };
-    for _ in 0..rounds {
-        let Case { call, nth, code, repeat, .. } = *case;
-        world.emulator.inject(Fault { call, nth, code, repeat });
-        for error in world.run(case, &mut written).into_iter().filter_map(Result::err) {
-            assert!(kinds.contains(&error.kind()), "{case:?}: {error}");
-        }
-        world.emulator.clear_faults();
+    for _ in 0..2 {
+        run.explains_all(world.run(&mut written));
     }
+    run.end();
     let lost = world.device.alloc::<u8>(1).is_err();
-    assert!(!lost || case.code.is_sticky(), "{case:?}");
+    assert!(!lost || run.is_lost());
     if !lost {
         // An event behind all that may have none.
         world.streams.iter().for_each(|stream| drop(stream.record().unwrap()));
-        world.check_written(case, &written);
+        world.check_written(&written);
         drop(written);
-        world.assert_works(case);
+        world.assert_works();
     }
-    let World { emulator, device, streams, pool, gpu, .. } = world;
-    let quarantined = device.quarantined_bytes() + pool.stats().quarantined_bytes;
-    drop((streams, pool, gpu, device));
-    assert_eq!(emulator.findings(), [], "{case:?}");
-    let frees = [
-        Call::HostFree,
-        Call::HostUnregister,
-        Call::DeviceFree,
-        Call::EventDestroy,
-        Call::StreamDestroy,
-    ];
-    if !lost && quarantined == 0 && !frees.contains(&case.call) {
-        assert_nothing_is_left(&emulator);
-    }
-}
-
-/// The calls that the program makes, each failing at once or later, once or for ever after.
-fn cases(code: CudaCode) -> Vec<Case> {
-    let mut cases = Vec::new();
-    for (execution, others) in [(Execution::Eager, 1), (Execution::Lazy, 0)] {
-        let dry = Case { execution, call: Call::Busy, nth: 1, code, repeat: Repeat::Once };
-        let world = World::new(execution);
-        let before = Call::ALL.map(|call| world.emulator.calls(call));
-        world.assert_works(&dry);
-        let made = Call::ALL.into_iter().zip(before);
-        let made = made.map(|(call, before)| (call, world.emulator.calls(call) - before));
-        for (call, count) in made.filter(|&(_, count)| count > 0) {
-            for nth in (1..=8).filter(|&nth| nth <= count && nth % 2 == others) {
-                cases.push(Case { execution, call, nth, code, repeat: Repeat::Once });
-                if nth < 5 {
-                    cases.push(Case { execution, call, nth, code, repeat: Repeat::Forever });
-                }
-            }
-        }
-    }
-    use Call::{
-        Attributes, CopyBatch, CopyD2H, CopyH2D, DeviceAlloc, EventCreate, EventRecord,
-        EventSynchronize, HostRegister, MoveItems, StreamCapture, StreamWaitEvent,
-    };
-    let expected = [
-        Attributes,
-        CopyBatch,
-        CopyD2H,
-        CopyH2D,
-        DeviceAlloc,
-        EventCreate,
-        EventRecord,
-        EventSynchronize,
-        HostRegister,
-        MoveItems,
-        StreamCapture,
-        StreamWaitEvent,
-    ];
-    let is_made = |call: &Call| cases.iter().any(|case| case.call == *call);
-    assert!(expected.iter().all(is_made), "the program makes these calls");
-    cases
+    let World { device, streams, pool, gpu, .. } = world;
+    drop((streams, gpu));
+    let kept = device.quarantined_bytes() + pool.stats().quarantined_bytes;
+    drop((pool, device));
+    kept
 }
 
 #[test]
 fn any_call_may_fail() {
-    check_each(&cases(CudaCode::UNKNOWN), check);
-}
-
-#[test]
-fn any_call_may_run_out_of_memory() {
-    check_each(&cases(CudaCode::MEMORY_ALLOCATION), check);
-}
-
-#[test]
-fn any_call_may_lose_the_device() {
-    check_each(&cases(CudaCode::ILLEGAL_ADDRESS), check);
+    let machine = Emulator::builder().devices(2);
+    at_every_call("copies through slots and in batches", &machine, 80, survives);
 }

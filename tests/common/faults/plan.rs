@@ -1,0 +1,130 @@
+//! Which faults a program gets.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::Instant;
+
+use pinlane::CudaCode;
+use pinlane::driver::Call;
+use pinlane::emulated::{Builder, Execution, Repeat};
+
+use super::Run;
+
+/// One fault in one run, or the same fault in several calls.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Case {
+    pub execution: Execution,
+    pub calls: &'static [Call],
+    pub nth: u64,
+    pub code: CudaCode,
+    pub repeat: Repeat,
+}
+
+impl Case {
+    /// Whether the fault, if it strikes, loses the device.
+    pub fn loses(&self) -> bool {
+        self.code.is_sticky() || self.code == CudaCode::CUDART_UNLOADING
+    }
+}
+
+impl fmt::Debug for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { execution, calls, nth, code, repeat } = self;
+        write!(f, "{execution:?}: {calls:?} number {nth} gives {code}, {repeat:?}")
+    }
+}
+
+/// How many faults each program gets.
+fn wanted(sample: usize) -> usize {
+    match std::env::var("PINLANE_TEST_FAULTS").as_deref() {
+        Err(_) | Ok("") => sample,
+        Ok("all") => usize::MAX,
+        Ok(number) => number.parse().expect("PINLANE_TEST_FAULTS: a number, or all"),
+    }
+}
+
+/// The cases of a call in one mode, or of several that fail alike: at each of `count` occurrences.
+fn cases(execution: Execution, calls: &'static [Call], count: u64) -> Vec<Case> {
+    // A code that no document lists, too: newer drivers have more.
+    let codes = calls.iter().flat_map(|call| call.documented_codes());
+    let codes = codes.chain(&Call::ANY_RETURNS).chain(&[CudaCode::UNKNOWN]);
+    let codes: BTreeSet<i32> = codes.map(|code| code.0).collect();
+    let mut cases = Vec::new();
+    for nth in 1..=count {
+        for repeat in [Repeat::Once, Repeat::Forever] {
+            let case = |&code: &i32| Case { execution, calls, nth, code: CudaCode(code), repeat };
+            cases.extend(codes.iter().map(case));
+        }
+    }
+    cases
+}
+
+/// So many of the cases: one of each of as many equal parts, the same ones every time.
+fn sample(cases: &[Case], wanted: usize) -> Vec<Case> {
+    let wanted = wanted.clamp(1, cases.len().max(1)).min(cases.len());
+    let mut state = 0x9e37_79b9_7f4a_7c15u64;
+    let mut next = |below: usize| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (state >> 33) as usize % below.max(1)
+    };
+    (0..wanted)
+        .map(|part| {
+            let (start, end) = (part * cases.len() / wanted, (part + 1) * cases.len() / wanted);
+            cases[start + next(end - start)]
+        })
+        .collect()
+}
+
+/// The faults that a program gets.
+pub(super) struct Plan<'n> {
+    name: &'n str,
+    start: Instant,
+    pub(super) chosen: Vec<Case>,
+    /// How many there would be, and of how many kinds of calls in both modes.
+    all: usize,
+    kinds: usize,
+}
+
+impl<'n> Plan<'n> {
+    /// Runs the program in both modes without a fault, to count its calls.
+    pub(super) fn new(
+        name: &'n str,
+        machine: &Builder,
+        faults: usize,
+        sets: &[&'static [Call]],
+        fits: impl Fn(&Case) -> bool,
+        program: impl Fn(&Run) -> usize,
+    ) -> Self {
+        let start = Instant::now();
+        let mut groups = Vec::new();
+        for execution in [Execution::Eager, Execution::Lazy] {
+            let run = Run::new(machine, execution, None);
+            assert_eq!(run.check(&program), 0, "{name}: nothing has failed");
+            let made = run.made();
+            for &calls in sets {
+                let count = calls.iter().map(|&call| made[call as usize]).max().unwrap_or(0);
+                let cases = cases(execution, calls, count).into_iter();
+                groups.push(cases.filter(&fits).collect::<Vec<Case>>());
+            }
+        }
+        groups.retain(|group| !group.is_empty());
+        let (all, kinds) = (groups.iter().map(Vec::len).sum(), groups.len());
+        assert!(kinds > 0, "{name} makes calls");
+        let each = wanted(faults).div_ceil(kinds);
+        let chosen = groups.iter().flat_map(|group| sample(group, each)).collect();
+        Plan { name, start, chosen, all, kinds }
+    }
+
+    /// Prints what was done.
+    pub(super) fn report(&self, struck: usize) {
+        let Plan { name, start, chosen, all, kinds } = self;
+        let injected = chosen.len();
+        println!(
+            "{name}: {injected} faults of {all}, {struck} struck, in {kinds} kinds of calls and \
+             modes, {:.1?}: nothing leaked, hung or panicked, no misuse, no wrong byte",
+            start.elapsed()
+        );
+        // Threads may make a call less often than in the first run.
+        assert!(struck * 4 >= injected * 3, "{name}: only {struck} of {injected} faults struck");
+    }
+}
