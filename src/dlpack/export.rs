@@ -4,7 +4,7 @@
 //!
 //! * The buffer belongs to the tensor alone, until the deleter is called.
 //! * What the consumer's stream has been given by then is a use of the memory. If that cannot be
-//!   recorded, the stream is waited for; if that fails too, the memory is never reused, and counted.
+//!   recorded, the stream is waited for; if that fails too, the memory is counted and never reused.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;

@@ -37,8 +37,8 @@ pub fn is_alone(module: &str, test: &str) -> bool {
     false
 }
 
-/// Runs `work` in a forked child, which leaves with status 0 if it returns. Gives the child's status
-/// and what it wrote to standard error. As for [`in_a_forked_child`], the calling test runs
+/// Runs `work` in a forked child, which leaves with status 0 if it returns. Gives the child's
+/// status and what it wrote to standard error. As for [`in_a_forked_child`], the calling test runs
 /// [alone](is_alone).
 pub fn in_a_child(work: impl FnOnce()) -> (i32, String) {
     let (mut reader, writer) = std::io::pipe().expect("a pipe");

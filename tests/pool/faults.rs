@@ -1,8 +1,8 @@
 //! Every driver call fails, at every point of a program that does all that a pool does.
 //!
-//! Whatever fails: there is no panic and no hang; what is read is right; the pool tells exactly what
-//! is page-locked; blocks that must never be used again are counted; and once the faults are over
-//! the pool works as before, unless the device is lost.
+//! Whatever fails: there is no panic and no hang; what is read is right; the pool tells exactly
+//! what is page-locked; blocks that must never be used again are counted; and once the faults are
+//! over the pool works as before, unless the device is lost.
 
 use std::future::Future;
 use std::pin::pin;

@@ -2,8 +2,8 @@
 //! use.
 
 use super::*;
-use pinlane::Result;
 use pinlane::emulated::{Builder, Emulator};
+use pinlane::{DeviceBuf, PinnedSliceMut, Result, Stream};
 
 use crate::common::faults::{Case, Run, at_calls, at_every_call, each_call, in_processes};
 use crate::common::process::is_alone;
@@ -164,6 +164,19 @@ fn rule_04_faults_at_every_point_free_nothing_in_use() {
     at_every_call("registered memory", &two_devices(), 150, owns);
 }
 
+/// Uploads the view, paints it over, and begins to download it again.
+fn there_and_back(
+    streams: [&Stream; 2],
+    gpu: &mut DeviceBuf<u32>,
+    view: &mut PinnedSliceMut<'_, u32>,
+    paint: u32,
+) -> Result<()> {
+    streams[0].upload(view.as_slice(), &mut *gpu)?;
+    view.reborrow().into_write()?.fill(paint);
+    streams[1].download(&*gpu, view.reborrow())?;
+    Ok(())
+}
+
 /// Memory that is borrowed, on two streams, while calls fail: when it comes back, the device is
 /// done with it.
 fn borrows(run: &Run) -> usize {
@@ -176,13 +189,7 @@ fn borrows(run: &Run) -> usize {
         let mut slice = vec![value; LEN];
         let mut arrived = Ok(());
         let ended = rig.device.with_registered(&mut slice, |mut view| {
-            let mut round_trip = || -> Result<()> {
-                rig.stream.upload(view.as_slice(), &mut gpu)?;
-                view.reborrow().into_write()?.fill(!value);
-                other.download(&gpu, view.reborrow())?;
-                Ok(())
-            };
-            arrived = round_trip();
+            arrived = there_and_back([&rig.stream, &other], &mut gpu, &mut view, !value);
         });
         let is_there = arrived.is_ok() && ended.is_ok();
         run.explains_all([arrived, ended]);
