@@ -1319,8 +1319,9 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
  * it fails, `allocated` is never called.
  *
- * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget,
- * `OUT_OF_HOST_MEMORY`, `CANCELLED`, `INVALID_VALUE` if the size overflows.
+ * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
+ * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
+ * `INVALID_VALUE` if the size overflows.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
  *
@@ -1485,7 +1486,7 @@ pinlane_status pinlane_buffer_alloc_aligned(const struct pinlane_pool *pool,
  * As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
  * until there is room: also for buffers that other threads free. Requests are served in the order
  * in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
- * the budget.
+ * the budget, or than what is left of it beside quarantined memory.
  *
  * # Safety
  *
@@ -2569,7 +2570,8 @@ pinlane_status pinlane_pool_allocate(const struct pinlane_pool *pool,
 /**
  * As `pinlane_pool_allocate`, but when the budget is spent it waits, for at most `microseconds`,
  * until there is room, as `pinlane_buffer_alloc_timeout` does. Status `TIMED_OUT`;
- * `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+ * `BUDGET_EXHAUSTED` only if the request is larger than the budget, or than what is left of it
+ * beside quarantined memory.
  *
  * # Safety
  *

@@ -27,8 +27,9 @@ pub type pinlane_allocated = Option<
 /// If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
 /// it fails, `allocated` is never called.
 ///
-/// Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget,
-/// `OUT_OF_HOST_MEMORY`, `CANCELLED`, `INVALID_VALUE` if the size overflows.
+/// Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
+/// than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
+/// `INVALID_VALUE` if the size overflows.
 ///
 /// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
 ///

@@ -124,7 +124,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_aligned(
 /// As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
 /// until there is room: also for buffers that other threads free. Requests are served in the order
 /// in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
-/// the budget.
+/// the budget, or than what is left of it beside quarantined memory.
 ///
 /// # Safety
 ///

@@ -260,7 +260,8 @@ pub unsafe extern "C" fn pinlane_pool_allocate(
 
 /// As `pinlane_pool_allocate`, but when the budget is spent it waits, for at most `microseconds`,
 /// until there is room, as `pinlane_buffer_alloc_timeout` does. Status `TIMED_OUT`;
-/// `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+/// `BUDGET_EXHAUSTED` only if the request is larger than the budget, or than what is left of it
+/// beside quarantined memory.
 ///
 /// # Safety
 ///

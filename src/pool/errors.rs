@@ -60,6 +60,20 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> E
 }
 
 #[cold]
+pub(super) fn hopeless(operation: &'static str, size: Size, stats: &Stats) -> Error {
+    Error::new(
+        ErrorKind::BudgetExhausted,
+        operation,
+        format!("no block of {} bytes can become free: {stats}", size.bytes),
+        Remedy::in_rust_and_c(
+            "quarantined memory never comes back: build a new pool, or one with a larger max_bytes",
+            "quarantined memory never comes back: create a new pool, or one with a larger \
+             max_bytes",
+        ),
+    )
+}
+
+#[cold]
 pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Error {
     /// Formats the message when somebody reads it.
     struct InTime(usize, Brief);

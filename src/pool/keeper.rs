@@ -9,7 +9,8 @@
 //!
 //! `queue.rs` says which request is next. A request that [gives
 //! up](super::queue::Request::gives_up) gets an error as soon as nothing is in flight and nothing
-//! can be released: then only live buffers, or requests that wait for such, stand in its way.
+//! can be released: then only live buffers, or requests that wait for such, stand in its way. If
+//! there are no live buffers either, every request gets an error: the memory is quarantined.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -187,6 +188,11 @@ impl Core {
         if books.store.parked.blocks > 0 {
             return Step::Retire;
         }
+        if books.under_way == 0 && books.store.outside() == 0 {
+            // There is no buffer left that could be dropped: what is missing is lost.
+            end_hopeless(index, books);
+            return Step::Sleep(None);
+        }
         if let Some(time) = books.queue.requests[index].alone_for() {
             return Step::Sleep(Some(time));
         }
@@ -298,6 +304,15 @@ fn growth_for_others(books: &mut Books) -> Option<Growth> {
     let store = &mut books.store;
     let mut others = books.queue.present().skip(1).map(|(_, request)| request);
     others.find_map(|request| Growth::reserve(store, request, store.smallest_growth(request.size)))
+}
+
+/// Ends a request that no memory can come back for.
+fn end_hopeless(index: usize, books: &mut Books) {
+    let stats = books.stats();
+    if let Some(request) = books.queue.requests.remove(index) {
+        let error = errors::hopeless(request.operation, request.size, &stats);
+        books.ready.push(request.end(Err(error)));
+    }
 }
 
 /// Ends the requests that do not wait for buffers to be dropped.

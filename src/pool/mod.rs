@@ -236,7 +236,8 @@ impl PinnedPool {
     ///
     /// [`TimedOut`](crate::ErrorKind::TimedOut);
     /// [`BudgetExhausted`](crate::ErrorKind::BudgetExhausted) only if the request is larger than
-    /// the budget; otherwise as for [`alloc`](Self::alloc).
+    /// the budget, or than what is left of it beside quarantined memory; otherwise as for
+    /// [`alloc`](Self::alloc).
     pub fn alloc_timeout<T: Pod>(&self, len: usize, timeout: Duration) -> Result<PinnedBuf<T>> {
         let deadline = Instant::now().checked_add(timeout);
         let patience = Patience::Until(deadline);

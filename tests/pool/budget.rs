@@ -9,8 +9,9 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use pinlane::emulated::Execution;
-use pinlane::{ErrorKind, PinnedBuf, PinnedPool, Result};
+use pinlane::driver::Call;
+use pinlane::emulated::{Execution, Fault};
+use pinlane::{CudaCode, ErrorKind, PinnedBuf, PinnedPool, Result};
 
 use crate::support::{BLOCK, LEN, Rig, block_on, eventually, watched};
 use crate::{assert_adds_up, executor, poll_once};
@@ -560,5 +561,31 @@ fn small_requests_do_not_starve_a_large_one_of_a_task() {
         });
         all.unwrap();
         rig.assert_nothing_is_left();
+    });
+}
+
+/// Who waits for buffers to be dropped is told when there is none, and the memory is lost.
+#[test]
+fn nobody_waits_for_memory_that_cannot_come_back() {
+    watched(|| {
+        for asks_as_task in [false, true] {
+            let rig = Rig::new(Execution::Eager, 0, 2);
+            drop([rig.host(1), rig.host(2)]);
+            for call in [Call::HostFree, Call::HostUnregister] {
+                rig.emulator.inject(Fault::forever(call, CudaCode::UNKNOWN));
+            }
+            // It needs the room of both blocks, which the system does not take back.
+            let ask = |len| {
+                if asks_as_task {
+                    block_on(rig.pool.alloc_async::<u32>(len))
+                } else {
+                    rig.pool.alloc_timeout::<u32>(len, LONG)
+                }
+            };
+            let error = ask(2 * LEN).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BudgetExhausted, "{error}");
+            assert!(error.to_string().contains("quarantined memory never comes back"), "{error}");
+            assert_eq!(assert_adds_up(&rig.pool, &rig.emulator).quarantined_bytes, 2 * BLOCK);
+        }
     });
 }
