@@ -14,6 +14,7 @@ macro_rules! programs {
 }
 
 programs! {
+    behind_a_host_function
     clone_after_the_wait
     download_into_a_local
     freed_on_another_stream

@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use pinlane::driver::{BatchCopy, BatchKind, Item, Mover};
 use pinlane::emulated::{Emulator, FindingKind, MemoryKind, RacingAccess};
 
-use super::{in_short, machine, only_race, twins};
+use super::{in_short, machine, only_race, twins, twins_on};
 use crate::rig::BYTES;
 
 #[test]
@@ -200,6 +200,61 @@ fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
             rig.synchronize(stream);
             emulator.host_writes(plain.as_ptr(), BYTES);
             assert_eq!(emulator.findings().len(), found.len());
+        }
+    }
+}
+
+/// On the device such a copy has its place in the stream; what it reads of the host has none.
+#[test]
+fn rule_04_a_pageable_source_is_read_ahead_of_what_the_stream_has_to_do_first() {
+    for seed in 0..8 {
+        let builder = Emulator::builder().seed(seed);
+        let plain = [0; BYTES].map(std::cell::Cell::new);
+        let plain = plain.as_ptr().cast::<u8>().cast_mut();
+        let expected = "CopyH2D on stream C after CopyD2H on stream C";
+        twins_on(&builder, expected, |rig, emulator, ordered| {
+            let (a, b, stream) = (rig.memory(), rig.memory(), rig.stream(false));
+            #[allow(clippy::undocumented_unsafe_blocks)]
+            unsafe {
+                emulator.copy_pageable_d2h(stream, plain, a, BYTES).unwrap();
+                if ordered {
+                    rig.synchronize(stream);
+                }
+                emulator.copy_pageable_h2d(stream, b, plain, BYTES).unwrap();
+            }
+            for race in emulator.findings().iter().filter_map(|finding| finding.race()) {
+                let remedy = "C#1 -> C#2; memory that is page-locked, or a synchronize with stream \
+                    C before C#2, would add it";
+                assert_eq!(race.missing, remedy);
+            }
+            rig.synchronize(stream);
+        });
+    }
+}
+
+#[test]
+fn rule_04_a_pageable_source_is_read_ahead_of_a_host_function() {
+    for page_locked in [true, false] {
+        let (rig, emulator) = machine(Emulator::builder());
+        let (a, stream, host) = (rig.memory(), rig.stream(false), rig.host());
+        let mut plain = vec![0; BYTES];
+        let source = if page_locked { host.as_ptr() } else { plain.as_mut_ptr() };
+        let (address, machine) = (source as usize, emulator.clone());
+        // So that the call of the copy comes before the function does.
+        rig.launch(stream, || std::thread::sleep(std::time::Duration::from_millis(20)));
+        rig.launch(stream, move || machine.host_writes(address as *const u8, BYTES));
+        #[allow(clippy::undocumented_unsafe_blocks)]
+        if page_locked {
+            rig.upload_from(stream, a, host);
+        } else {
+            unsafe { emulator.copy_pageable_h2d(stream, a, source, BYTES) }.unwrap();
+        }
+        rig.synchronize(stream);
+        if page_locked {
+            assert_eq!(emulator.findings(), []);
+        } else {
+            let race = in_short(&only_race(&emulator));
+            assert_eq!(race, "CopyH2D on stream B after host write on stream B");
         }
     }
 }

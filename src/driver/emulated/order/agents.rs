@@ -31,8 +31,21 @@ pub(in super::super) enum Kind {
 
 #[derive(Clone, Copy, Debug)]
 enum Who {
-    Stream { kind: Kind, device: Ordinal, number: u32 },
-    Thread { number: u32 },
+    Stream {
+        kind: Kind,
+        device: Ordinal,
+        number: u32,
+    },
+    /// What copies of a stream do ahead of its order: read pageable memory (rule 4).
+    Ahead {
+        of: Agent,
+        kind: Kind,
+        device: Ordinal,
+        number: u32,
+    },
+    Thread {
+        number: u32,
+    },
 }
 
 #[derive(Debug)]
@@ -41,6 +54,8 @@ struct Member {
     knowledge: Knowledge,
     /// The position at which this agent took over the number.
     base: u64,
+    /// Of a stream: the agent of what is ahead of its order, once there is something.
+    ahead: Option<Agent>,
 }
 
 /// The streams of a device that order each other.
@@ -95,12 +110,12 @@ impl Agents {
         if let Some(agent) = self.vacancy() {
             let member = &mut self.members[agent as usize];
             let at = member.knowledge.at();
-            *member = Member { who, knowledge: Knowledge::new(at), base: at.position };
+            *member = Member { who, knowledge: Knowledge::new(at), base: at.position, ahead: None };
             return agent;
         }
         let agent = self.members.len() as Agent;
         let knowledge = Knowledge::new(Epoch { agent, position: 0 });
-        self.members.push(Member { who, knowledge, base: 0 });
+        self.members.push(Member { who, knowledge, base: 0, ahead: None });
         agent
     }
 
@@ -139,7 +154,7 @@ impl Agents {
     }
 
     pub(super) fn remove_stream(&mut self, agent: Agent) {
-        let Member { who: Who::Stream { kind, device, .. }, ref knowledge, .. } =
+        let Member { who: Who::Stream { kind, device, .. }, ref knowledge, ahead, .. } =
             self.members[agent as usize]
         else {
             return;
@@ -158,6 +173,7 @@ impl Agents {
             }
         }
         self.gone.push(agent);
+        self.gone.extend(ahead);
     }
 
     #[inline]
@@ -202,6 +218,39 @@ impl Agents {
         knowledge.at()
     }
 
+    /// What the next operation of a stream does ahead of the stream's order, at any time from the
+    /// call on. It has the number of that operation, which is done only when this is.
+    pub(super) fn ahead(&mut self, stream: Agent, host: Agent) -> Epoch {
+        let Member { who, base, ahead, .. } = self.members[stream as usize];
+        let number = self.at(stream).position + 1 - base;
+        let ahead = ahead.unwrap_or_else(|| {
+            let Who::Stream { kind, device, number } = who else { unreachable!("a stream") };
+            let ahead = self.add(Who::Ahead { of: stream, kind, device, number });
+            self.members[stream as usize].ahead = Some(ahead);
+            ahead
+        });
+        self.learn_of(ahead, host);
+        let member = &mut self.members[ahead as usize];
+        member.knowledge.step_to(member.base + number);
+        let at = member.knowledge.at();
+        self.learn_of(stream, ahead);
+        at
+    }
+
+    /// Whether `later` is ahead of the order of a stream that does `earlier` before it.
+    pub(super) fn overtakes(&self, later: Epoch, earlier: Epoch) -> bool {
+        match self.members[later.agent as usize].who {
+            Who::Ahead { of, .. } => {
+                of == earlier.agent && self.position(earlier) < self.position(later)
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_ahead(&self, agent: Agent) -> bool {
+        matches!(self.members[agent as usize].who, Who::Ahead { .. })
+    }
+
     /// What the legacy and the blocking streams of a device have been given so far.
     pub(super) fn learn_of_device(&mut self, agent: Agent, device: Ordinal) {
         let at = device as usize;
@@ -223,7 +272,8 @@ impl Agents {
     pub(super) fn of_device(&self, device: Ordinal) -> impl Iterator<Item = &Knowledge> {
         let is_its = move |member: &&Member| match member.who {
             Who::Stream { device: of, .. } => of == device,
-            Who::Thread { .. } => false,
+            // Its stream knows what it does.
+            Who::Ahead { .. } | Who::Thread { .. } => false,
         };
         self.members.iter().filter(is_its).map(|member| &member.knowledge)
     }
@@ -311,10 +361,11 @@ impl Agents {
         let several = self.devices.len() > 1;
         let of = |device: Ordinal| if several { format!(" of device {device}") } else { "".into() };
         match self.members[agent as usize].who {
-            Who::Stream { kind: Kind::Legacy, device, .. } => {
+            Who::Stream { kind: Kind::Legacy, device, .. }
+            | Who::Ahead { kind: Kind::Legacy, device, .. } => {
                 format!("legacy stream{}", of(device))
             }
-            Who::Stream { kind, device, number } => {
+            Who::Stream { kind, device, number } | Who::Ahead { kind, device, number, .. } => {
                 let own = if kind == Kind::PerThread { "per-thread " } else { "" };
                 format!("{own}stream {}{}", letters(number), of(device))
             }

@@ -1,8 +1,9 @@
 //! Who knows of what: vector clocks, kept as small as they can be.
 //!
-//! An *agent* is a stream or a host thread. Whatever it does has an [`Epoch`]: the agent and a
-//! position that only grows. What an agent has been told of others is a [`Clock`]: for each agent
-//! the last position that happened before. An agent's [`Knowledge`] is its own epoch and its clock.
+//! An *agent* is a stream or a host thread, or what a stream's copies do ahead of its order.
+//! Whatever it does has an [`Epoch`]: the agent and a position that only grows. What an agent has
+//! been told of others is a [`Clock`]: for each agent the last position that happened before. An
+//! agent's [`Knowledge`] is its own epoch and its clock.
 //!
 //! # Invariant
 //!
@@ -104,6 +105,12 @@ impl Knowledge {
     #[inline]
     pub(super) fn step(&mut self) {
         self.at.position += 1;
+    }
+
+    /// The same, to a position that it has not come to yet.
+    pub(super) fn step_to(&mut self, position: u64) {
+        debug_assert!(position > self.at.position);
+        self.at.position = position;
     }
 }
 

@@ -164,9 +164,13 @@ impl Order {
             return None;
         }
         let host = self.host();
+        let ahead = uses::is_ahead(action).then(|| self.agents.ahead(stream, host));
         let at = self.agents.enqueue(stream, host);
         let user = User { at, call: Some(action.call()), value: uses::value_of(action) };
-        uses::touches(action, |touch| self.touch(user, touch, None));
+        uses::touches(action, |touch| match ahead {
+            Some(at) if touch.ahead => self.touch(User { at, ..user }, touch, None),
+            _ => self.touch(user, touch, None),
+        });
         let is_late = uses::is_known_late(action) || matches!(action, Action::HostFunction(_));
         is_late.then(|| self.agents.knowledge(stream).clone())
     }
@@ -273,7 +277,7 @@ impl Order {
         if !self.on || bytes == 0 {
             return;
         }
-        let touch = Touch { start, bytes, access };
+        let touch = Touch::new(start, bytes, access);
         if let Some(running) = self.running.as_ref().filter(|r| r.thread == this_thread()) {
             let knowledge = running.knowledge.clone();
             let user = User { at: knowledge.at(), call: None, value: None };
@@ -298,7 +302,7 @@ impl Order {
         let Some(bytes) = self.memory.bytes_at(start).filter(|_| self.on) else { return vec![] };
         let host = self.host();
         let at = self.agents.step_host(host);
-        let touch = Touch { start, bytes, access: RacingAccess::Free };
+        let touch = Touch::new(start, bytes, RacingAccess::Free);
         let earlier = std::mem::take(&mut self.found);
         self.touch(User { at, call: Some(call), value: None }, touch, None);
         self.memory.remove(start);
@@ -310,7 +314,7 @@ impl Order {
     /// Notes a use of memory, by its agent's latest operation unless `knowledge` says otherwise.
     #[inline]
     fn touch(&mut self, user: User, touch: Touch, knowledge: Option<&Knowledge>) {
-        let Touch { start, bytes, access } = touch;
+        let Touch { start, bytes, access, .. } = touch;
         let new = Use {
             at: user.at,
             start,
@@ -320,20 +324,21 @@ impl Order {
             value: user.value,
             site: self.sites.current(),
         };
+        let is_late = knowledge.is_some();
         let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
         let eyes = Eyes { knowledge, agents: &self.agents };
         let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
         if !self.conflicts.is_empty() {
-            self.report(new, origin.expect("there are conflicts in it"));
+            self.report(new, origin.expect("there are conflicts in it"), is_late);
         }
     }
 
     #[cold]
-    fn report(&mut self, second: Use, origin: Origin) {
+    fn report(&mut self, second: Use, origin: Origin, is_late: bool) {
         let mut conflicts = std::mem::take(&mut self.conflicts);
         // What a use meets that is known late may have been enqueued behind it meanwhile.
         let after = |first: &Use| self.agents.knowledge(first.at.agent).knows(second.at);
-        conflicts.retain(|conflict| !after(&conflict.first));
+        conflicts.retain(|conflict| !(is_late && after(&conflict.first)));
         if self.agents.bury() {
             let host = self.host();
             self.agents.learn_of(second.at.agent, host);
@@ -346,6 +351,11 @@ impl Order {
             if !is_new {
                 continue;
             }
+            // What a host function does is known when it runs, and what overtakes it at its call.
+            let (first, second) = match self.agents.overtakes(first.at, second.at) {
+                true => (second, first),
+                false => (first, second),
+            };
             let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
             let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
             let memory = RacingMemory {

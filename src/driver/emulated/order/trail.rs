@@ -122,7 +122,9 @@ impl Trail {
         let (from, to) = (agents.label(first), agents.label(second));
         let (source, target) = (agents.name(first.agent), agents.name(second.agent));
         let remedy = remedy.unwrap_or_else(|| {
-            if agents.is_host(first.agent) {
+            if agents.is_ahead(second.agent) {
+                format!("memory that is page-locked, or a synchronize with {source} before {to},")
+            } else if agents.is_host(first.agent) {
                 format!("telling {target} of it, with Emulator::hand_over,")
             } else if agents.is_host(second.agent) {
                 format!("a synchronize with {source} behind {from}")

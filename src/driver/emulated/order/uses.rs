@@ -12,14 +12,22 @@ pub(super) struct Touch {
     pub(super) start: u64,
     pub(super) bytes: u64,
     pub(super) access: RacingAccess,
+    /// It may come ahead of what the stream has to do first (rule 4).
+    pub(super) ahead: bool,
+}
+
+impl Touch {
+    pub(super) fn new(start: u64, bytes: u64, access: RacingAccess) -> Self {
+        Touch { start, bytes, access, ahead: false }
+    }
 }
 
 fn read(start: u64, bytes: usize) -> Touch {
-    Touch { start, bytes: bytes as u64, access: RacingAccess::Read }
+    Touch::new(start, bytes as u64, RacingAccess::Read)
 }
 
 fn write(start: u64, bytes: usize) -> Touch {
-    Touch { start, bytes: bytes as u64, access: RacingAccess::Write }
+    Touch::new(start, bytes as u64, RacingAccess::Write)
 }
 
 /// Calls `each` with what an operation uses. The range of an allocation or a free is its first
@@ -41,9 +49,9 @@ pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
             of_items(known, each);
         }
         &Action::Alloc { ptr } => {
-            each(Touch { start: ptr, bytes: 1, access: RacingAccess::Allocation });
+            each(Touch::new(ptr, 1, RacingAccess::Allocation));
         }
-        &Action::Free { ptr } => each(Touch { start: ptr, bytes: 1, access: RacingAccess::Free }),
+        &Action::Free { ptr } => each(Touch::new(ptr, 1, RacingAccess::Free)),
         // Nobody knows what a program's own kernel uses.
         Action::Kernel(_) => {}
         Action::Busy { .. } | Action::Mark { .. } | Action::Join | Action::HostFunction(_) => {}
@@ -58,7 +66,7 @@ fn of_transfer(transfer: &Transfer, mut each: impl FnMut(Touch)) {
                 // CUDA may have read it as late as any other source.
                 Source::Taken { bytes, from } => (*from, bytes.len()),
             };
-            each(read(from as u64, bytes));
+            each(Touch { ahead: reads_ahead(src), ..read(from as u64, bytes) });
             each(write(*dst, bytes));
         }
         Transfer::Out { dst, src } => {
@@ -72,10 +80,33 @@ fn of_transfer(transfer: &Transfer, mut each: impl FnMut(Touch)) {
     }
 }
 
+/// Whether a source is read whenever CUDA likes, from the call on: what is pageable.
+fn reads_ahead(source: &Source) -> bool {
+    match source {
+        Source::Host(host) => host.pageable,
+        // What was read before the call returned, as documented, is over.
+        Source::Taken { from, .. } => *from != 0,
+    }
+}
+
+/// Whether the operation does something ahead of its stream's order.
+#[inline]
+pub(super) fn is_ahead(action: &Action) -> bool {
+    let reads = |transfer: &Transfer| match transfer {
+        Transfer::In { src, .. } => reads_ahead(src),
+        _ => false,
+    };
+    match action {
+        Action::Copy(_, transfer) => reads(transfer),
+        Action::Batch(transfers) => transfers.iter().any(reads),
+        _ => false,
+    }
+}
+
 pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
     for item in items.iter().filter(|item| item.bytes != 0) {
-        each(Touch { start: item.src, bytes: item.bytes, access: RacingAccess::Read });
-        each(Touch { start: item.dst, bytes: item.bytes, access: RacingAccess::Write });
+        each(Touch::new(item.src, item.bytes, RacingAccess::Read));
+        each(Touch::new(item.dst, item.bytes, RacingAccess::Write));
     }
 }
 
