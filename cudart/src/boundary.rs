@@ -66,6 +66,13 @@ pub fn call(work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
         return CudaCode::NOT_PERMITTED.0;
     }
     let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };
+    if let Some(code) = machine::refusal() {
+        if machine::is_forked() {
+            report::forked();
+        }
+        face.note_error(code);
+        return code.0;
+    }
     let code = match catch_unwind(AssertUnwindSafe(|| work(face))) {
         Ok(Ok(())) => CudaCode::SUCCESS,
         Ok(Err(code)) => code,

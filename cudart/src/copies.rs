@@ -30,9 +30,10 @@ pub fn fill(
     (dst, pitch): (*mut c_void, usize),
     value: c_int,
     extent: (usize, usize),
+    synchronous: bool,
 ) -> DriverResult<()> {
     // SAFETY: the program asks for the memory to be overwritten.
-    unsafe { face.fill(stream, dst, pitch, value as u8, extent) }
+    unsafe { face.fill(stream, dst, pitch, value as u8, extent, synchronous) }
 }
 
 cuda! {
@@ -86,27 +87,29 @@ cuda! {
     fn cudaMemset / cudaMemset_ptds(
         dst: *mut c_void, value: c_int, bytes: usize,
     ) |face, per_thread| {
-        fill(face, face.default_stream(per_thread), (dst, bytes), value, (bytes, 1))
+        let stream = face.default_stream(per_thread);
+        fill(face, stream, (dst, bytes), value, (bytes, 1), true)
     }
 
     fn cudaMemsetAsync / cudaMemsetAsync_ptsz(
         dst: *mut c_void, value: c_int, bytes: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, "cudaMemsetAsync", handle, per_thread)?;
-        fill(face, stream, (dst, bytes), value, (bytes, 1))
+        fill(face, stream, (dst, bytes), value, (bytes, 1), false)
     }
 
     fn cudaMemset2D / cudaMemset2D_ptds(
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize,
     ) |face, per_thread| {
-        fill(face, face.default_stream(per_thread), (dst, pitch), value, (width, height))
+        let stream = face.default_stream(per_thread);
+        fill(face, stream, (dst, pitch), value, (width, height), true)
     }
 
     fn cudaMemset2DAsync / cudaMemset2DAsync_ptsz(
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, "cudaMemset2DAsync", handle, per_thread)?;
-        fill(face, stream, (dst, pitch), value, (width, height))
+        fill(face, stream, (dst, pitch), value, (width, height), false)
     }
 }
 

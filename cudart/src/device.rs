@@ -146,14 +146,6 @@ cuda! {
         out.put(c_int::from(attribute == 2 && device != peer))
     }
 
-    fn cudaDriverGetVersion(out: Out<c_int>) |_face| {
-        out.put(machine::version())
-    }
-
-    fn cudaRuntimeGetVersion(out: Out<c_int>) |_face| {
-        out.put(machine::version())
-    }
-
     /// There is no driver behind this library.
     fn cudaGetDriverEntryPoint / cudaGetDriverEntryPoint_ptsz(
         name: In<c_char>, out: Out<Handle>, _flags: c_ulonglong, found: Out<c_int>,
@@ -175,6 +167,17 @@ cuda! {
     fn cudaProfilerStop() |_face| {
         Ok(())
     }
+}
+
+/// It succeeds without a driver, too (rule 31).
+#[unsafe(no_mangle)]
+extern "C" fn cudaDriverGetVersion(out: Out<c_int>) -> c_int {
+    out.put(machine::driver_version()).map_or_else(|code| code.0, |()| 0)
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn cudaRuntimeGetVersion(out: Out<c_int>) -> c_int {
+    out.put(machine::version()).map_or_else(|code| code.0, |()| 0)
 }
 
 fn no_entry_point(name: In<c_char>, out: Out<Handle>, found: Out<c_int>) -> DriverResult<()> {

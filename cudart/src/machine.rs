@@ -5,7 +5,9 @@ use std::ffi::c_int;
 use std::panic::catch_unwind;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use pinlane::CudaCode;
 use pinlane::driver::emulated::{Emulator, Execution, Face};
 
 static FACE: OnceLock<Option<Face>> = OnceLock::new();
@@ -24,6 +26,51 @@ pub fn major() -> i32 {
 /// The version as CUDA writes it.
 pub fn version() -> i32 {
     if major() == 12 { 12_090 } else { 13_000 }
+}
+
+/// Whether this is a child of the process that made the machine (rule 31).
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+/// Whether the driver has unloaded (rule 30).
+static IS_UNLOADED: AtomicBool = AtomicBool::new(false);
+
+pub fn is_forked() -> bool {
+    IS_FORKED.load(Ordering::Relaxed)
+}
+
+/// What every call fails with, if the process has no device to use (rules 30 and 31).
+pub fn refusal() -> Option<CudaCode> {
+    if is_forked() {
+        return Some(CudaCode::INITIALIZATION);
+    }
+    if IS_UNLOADED.load(Ordering::Relaxed) {
+        return Some(CudaCode::CUDART_UNLOADING);
+    }
+    static MISSING: OnceLock<Option<CudaCode>> = OnceLock::new();
+    *MISSING.get_or_init(|| match () {
+        () if driver_version() < version() / 1000 * 1000 => Some(CudaCode::INSUFFICIENT_DRIVER),
+        () if devices() == 0 => Some(CudaCode::NO_DEVICE),
+        () => None,
+    })
+}
+
+/// The version of the driver as CUDA writes it; 0 if there is none.
+pub fn driver_version() -> i32 {
+    variable("PINLANE_CUDART_DRIVER", version())
+}
+
+fn devices() -> usize {
+    variable("PINLANE_CUDART_DEVICES", 1)
+}
+
+extern "C" fn fork_child() {
+    IS_FORKED.store(true, Ordering::Relaxed);
+}
+
+extern "C" fn unload() {
+    IS_UNLOADED.store(true, Ordering::Relaxed);
+    if let Some(face) = built().filter(|_| !is_forked()) {
+        let _ = face.emulator().lose_device(0, CudaCode::CUDART_UNLOADING);
+    }
 }
 
 /// The machine; `None` if it could not be built.
@@ -67,12 +114,20 @@ fn build() -> Option<Face> {
     let emulator = Emulator::builder()
         .execution(execution)
         .seed(variable("PINLANE_CUDART_SEED", 0))
-        .devices(variable("PINLANE_CUDART_DEVICES", 1))
+        .devices(devices())
         .memory_bytes(gibibytes << 30)
         .build();
     let face = Face::new(emulator);
     if face.is_none() {
         eprintln!("pinlane-cudart: no room for the addresses of the devices");
+    }
+    // SAFETY: both functions touch nothing but flags and, where it is safe, the machine.
+    unsafe {
+        libc::pthread_atfork(None, None, Some(fork_child));
+        if face.as_ref().is_some_and(Face::unloads_early) {
+            // Run before the destructors of what was made before this call, and after the others.
+            libc::atexit(unload);
+        }
     }
     face
 }

@@ -4,7 +4,7 @@
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
@@ -64,6 +64,26 @@ fn write(face: &Face) {
     }
 }
 
+/// Says once that a forked child calls CUDA. Some thread of its parent may have held any lock when
+/// it forked: none is taken here.
+#[cold]
+pub fn forked() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if SAID.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let what = "a child that was forked calls CUDA before it has called exec";
+    let opened = env::var_os("PINLANE_CUDART_REPORT")
+        .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
+    match opened {
+        Some(mut file) => {
+            let line = format!("{{\"kind\":\"CallAfterFork\",\"message\":\"{what}\"}}\n");
+            let _ = file.write_all(line.as_bytes());
+        }
+        None => eprintln!("pinlane-cudart: CallAfterFork: {what}"),
+    }
+}
+
 /// A finding as a line of JSON.
 fn line(face: &Face, finding: &Finding) -> String {
     let Finding { kind, message, seed, .. } = finding;
@@ -88,7 +108,7 @@ fn escaped(text: &str) -> String {
 
 /// Run when the process ends, after the program's own destructors.
 extern "C" fn at_exit() {
-    let Some(face) = machine::built() else { return };
+    let Some(face) = machine::built().filter(|_| !machine::is_forked()) else { return };
     flush(face);
     let status = env::var("PINLANE_CUDART_EXIT").ok().and_then(|status| status.parse().ok());
     if let Some(status) = status

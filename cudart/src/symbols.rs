@@ -54,7 +54,7 @@ fn place(face: &Face, symbol: *const c_void) -> DriverResult<(*mut c_void, usize
     let ptr = face.malloc(bytes)?;
     // A variable without an initializer is zero.
     // SAFETY: the memory is new.
-    unsafe { face.fill(face.default_stream(false), ptr, bytes, 0, (bytes, 1)) }?;
+    unsafe { face.fill(face.default_stream(false), ptr, bytes, 0, (bytes, 1), true) }?;
     face.synchronize(device)?;
     variable.places.insert(device, ptr.addr());
     Ok((ptr, bytes))

@@ -91,10 +91,11 @@ fn fill_volume(
     memory: Pitched,
     value: c_int,
     extent: Extent,
+    synchronous: bool,
 ) -> DriverResult<()> {
     (0..extent.z).try_for_each(|z| {
         let plane = memory.at(Extent { x: 0, y: 0, z })?;
-        fill(face, stream, (plane, memory.pitch), value, (extent.x, extent.y))
+        fill(face, stream, (plane, memory.pitch), value, (extent.x, extent.y), synchronous)
     })
 }
 
@@ -122,13 +123,13 @@ cuda! {
     fn cudaMemset3D / cudaMemset3D_ptds(
         memory: Pitched, value: c_int, extent: Extent,
     ) |face, per_thread| {
-        fill_volume(face, face.default_stream(per_thread), memory, value, extent)
+        fill_volume(face, face.default_stream(per_thread), memory, value, extent, true)
     }
 
     fn cudaMemset3DAsync / cudaMemset3DAsync_ptsz(
         memory: Pitched, value: c_int, extent: Extent, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, "cudaMemset3DAsync", handle, per_thread)?;
-        fill_volume(face, stream, memory, value, extent)
+        fill_volume(face, stream, memory, value, extent, false)
     }
 }

@@ -88,8 +88,7 @@ void asynchronous() {
   OK(cudaDeviceGetDefaultMemPool(&pool, 0));
   OK(cudaMallocFromPoolAsync(&b, bytes, pool, first));
   OK(cudaMemcpyAsync(b, host, bytes, cudaMemcpyHostToDevice, first));
-  while (cudaStreamQuery(first) == cudaErrorNotReady) {
-  }
+  while (cudaStreamQuery(first) == cudaErrorNotReady) (void)cudaGetLastError();
   EXPECT(cudaPeekAtLastError() == cudaSuccess);
   std::memset(host, 1, bytes);
   OK(cudaMemcpyAsync(host, b, bytes, cudaMemcpyDeviceToHost, first));

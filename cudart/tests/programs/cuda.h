@@ -25,6 +25,7 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeThreadLocal,
   cudaStreamCaptureModeRelaxed,
 };
+enum cudaDeviceAttr {};
 enum {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -112,6 +113,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t);
 cudaError_t cudaDeviceSynchronize();
 cudaError_t cudaDeviceReset();
 cudaError_t cudaDriverGetVersion(int*);
+cudaError_t cudaDeviceGetAttribute(int*, cudaDeviceAttr, int);
 cudaError_t cudaDeviceCanAccessPeer(int*, int, int);
 cudaError_t cudaDeviceEnablePeerAccess(int, unsigned);
 cudaError_t cudaDeviceDisablePeerAccess(int);

@@ -5,6 +5,7 @@
 
 #include <sys/mman.h>
 
+// Longer ones do; short ones may not (rule 6).
 RULE(rule_01_a_synchronous_upload_of_pageable_memory_waits_for_its_stream, "", "") {
   std::vector<char> there(1 << 20, 2);
   char* a = device_memory(there.size());
@@ -138,6 +139,30 @@ RULE(rule_04_pageable_copies_have_their_place_on_the_device, "", "") {
   EXPECT(device_value(a) == 2);
 }
 
+// GPUs were only seen to wait.
+RULE(rule_04_a_download_to_pageable_memory_may_wait, "the bytes are there, they come later", "") {
+  std::vector<char> back(1 << 24, 0);
+  char* a = device_memory(back.size());
+  cudaStream_t stream = non_blocking_stream();
+  OK(cudaMemsetAsync(a, 6, back.size(), stream));
+  OK(cudaMemcpyAsync(back.data(), a, back.size(), cudaMemcpyDeviceToHost, stream));
+  saw(value_of(back.data(), back.size()) == 6 ? "the bytes are there" : "they come later");
+  OK(cudaStreamSynchronize(stream));
+  EXPECT(value_of(back.data(), back.size()) == 6);
+}
+
+RULE(rule_04_a_download_to_pageable_memory_that_is_used_too_early, "", "DestinationChanged?") {
+  if (!is_emulated()) skip("undefined; the emulated device reports it");
+  std::vector<char> back(BYTES, 0);
+  char* a = device_memory();
+  OK(cudaMemset(a, 6, BYTES));
+  cudaStream_t stream = blocking_stream();
+  OK(cudaMemcpyAsync(back.data(), a, BYTES, cudaMemcpyDeviceToHost, stream));
+  std::memset(back.data(), 9, BYTES);
+  OK(cudaStreamSynchronize(stream));
+  EXPECT(value_of(back.data(), BYTES) == 9);
+}
+
 RULE(rule_05_asynchronous_copies_of_page_locked_memory_do_not_wait, "", "") {
   char *a = device_memory(), *b = device_memory(), *host = pinned(), *back = pinned();
   cudaStream_t stream = non_blocking_stream();
@@ -163,6 +188,19 @@ RULE(rule_05_a_copy_of_lines_leaves_what_is_between_them, "", "") {
   OK(cudaMemcpy2D(a, 16, there.data(), 8, 8, 16, cudaMemcpyHostToDevice));
   OK(cudaMemcpy(back.data(), a, back.size(), cudaMemcpyDeviceToHost));
   for (size_t at = 0; at < back.size(); ++at) EXPECT(back[at] == (at % 16 < 8 ? 7 : 1));
+}
+
+RULE(rule_06_a_short_upload_may_be_asynchronous_to_the_host, "waits, does not wait", "") {
+  std::vector<char> there(1 << 16, 2);
+  char* a = device_memory(there.size());
+  Gate gate(cudaStreamLegacy);
+  {
+    Call copy([&] { OK(cudaMemcpy(a, there.data(), there.size(), cudaMemcpyHostToDevice)); });
+    saw(copy.returns() ? "does not wait" : "waits");
+    gate.open();
+  }
+  std::memset(there.data(), 9, there.size());
+  EXPECT(device_value(a, there.size()) == 2);
 }
 
 RULE(rule_07_a_range_that_is_page_locked_in_part_is_refused, "", "NotPageLocked") {
@@ -200,4 +238,23 @@ RULE(rule_09_a_fill_of_device_memory_does_not_wait, "", "") {
   gate.open();
   OK(cudaStreamSynchronize(stream));
   EXPECT(device_value(a) == 5);
+}
+
+RULE(rule_09_an_asynchronous_fill_of_page_locked_memory_does_not_wait, "", "") {
+  char* host = pinned();
+  cudaStream_t stream = non_blocking_stream();
+  Gate gate(stream);
+  Call fill([&] { OK(cudaMemsetAsync(host, 5, BYTES, stream)); });
+  EXPECT(fill.returns());
+  gate.open();
+  OK(cudaStreamSynchronize(stream));
+  EXPECT(value_of(host, BYTES) == 5);
+}
+
+RULE(rule_09_a_synchronous_fill_of_page_locked_memory_is_done_when_it_returns, "", "") {
+  char* host = pinned();
+  for (int value = 1; value < 20; ++value) {
+    OK(cudaMemset(host, value, BYTES));
+    EXPECT(value_of(host, BYTES) == value);
+  }
 }

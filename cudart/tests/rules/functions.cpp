@@ -57,3 +57,19 @@ RULE(rule_24_a_host_function_makes_no_call, "", "CallInHostFunction") {
   OK(cudaStreamSynchronize(stream));
   EXPECT(seen.answer == cudaErrorNotPermitted);
 }
+
+// It was seen to fail with 800. If it waited, it would do so for ever.
+RULE(rule_25_a_host_function_frees_no_page_locked_memory, "", "CallInHostFunction, Deadlock?") {
+  struct Freed {
+    char* host;
+    cudaError_t answer;
+  } freed{pinned(), cudaSuccess};
+  const Function call = [](void* data) {
+    auto* freed = static_cast<Freed*>(data);
+    freed->answer = cudaFreeHost(freed->host);
+  };
+  cudaStream_t stream = non_blocking_stream();
+  OK(cudaLaunchHostFunc(stream, call, &freed));
+  OK(cudaStreamSynchronize(stream));
+  EXPECT(freed.answer == cudaErrorNotPermitted);
+}

@@ -64,6 +64,20 @@ RULE(rule_21_registered_memory_takes_part_in_copies, "", "") {
   EXPECT(device_value(a) == 5);
 }
 
+RULE(rule_22_freeing_page_locked_memory_may_wait, "waits, goes on", "") {
+  char *first = pinned();
+  std::vector<char> owned(BYTES);
+  OK(cudaHostRegister(owned.data(), BYTES, 0));
+  for (int round = 0; round < 2; ++round) {
+    Gate gate(non_blocking_stream());
+    Call free([&] {
+      OK(round == 0 ? cudaFreeHost(first) : cudaHostUnregister(owned.data()));
+    });
+    saw(free.returns() ? "goes on" : "waits");
+    gate.open();
+  }
+}
+
 RULE(rule_22_freeing_a_block_in_flight_is_an_error_that_nothing_shows, "", "FreedInFlight") {
   if (!is_emulated()) skip("undefined; the emulated device reports it");
   char *a = device_memory(), *host = pinned();
@@ -89,6 +103,13 @@ RULE(rule_23_what_an_address_is, "", "") {
   OK(cudaHostUnregister(owned.data()));
   OK(cudaPointerGetAttributes(&of, owned.data() + 9));
   EXPECT(of.type == cudaMemoryTypeUnregistered);
+}
+
+RULE(rule_23_a_reset_does_not_say_that_work_is_done, "", "FreedInFlight") {
+  if (!is_emulated()) skip("undefined; the emulated device reports it");
+  char *host = pinned(), *a = device_memory();
+  OK(cudaMemcpyAsync(a, host, BYTES, cudaMemcpyHostToDevice, non_blocking_stream()));
+  OK(cudaDeviceReset());
 }
 
 RULE(rule_23_a_reset_destroys_what_the_device_has, "", "") {

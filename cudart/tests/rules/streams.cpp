@@ -86,6 +86,31 @@ RULE(rule_12_a_handle_that_is_destroyed_is_undefined, "", "BadHandle") {
   EXPECT(cudaEventRecord(gone, nullptr) == cudaErrorInvalidResourceHandle);
 }
 
+static void under_a_gate(const std::function<void()>& call) {
+  Gate gate(non_blocking_stream());
+  Call made(call);
+  saw(made.returns() ? "goes on" : "waits");
+  gate.open();
+}
+
+RULE(rule_13_an_allocation_of_device_memory_may_wait, "waits, goes on", "") {
+  under_a_gate([] { device_memory(); });
+}
+
+RULE(rule_13_an_allocation_of_page_locked_memory_may_wait, "waits, goes on", "") {
+  under_a_gate([] { pinned(); });
+}
+
+RULE(rule_13_an_allocation_orders_nothing, "", "Race") {
+  char* a = device_memory();
+  cudaStream_t first = non_blocking_stream(), second = non_blocking_stream();
+  OK(cudaMemsetAsync(a, 1, BYTES, first));
+  device_memory();
+  pinned();
+  OK(cudaMemsetAsync(a, 2, BYTES, second));
+  OK(cudaDeviceSynchronize());
+}
+
 RULE(rule_13_a_free_of_device_memory_waits_for_all_streams, "", "") {
   char* a = device_memory();
   Gate gate(non_blocking_stream());

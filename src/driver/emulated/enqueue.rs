@@ -198,7 +198,8 @@ impl Machine {
     }
 
     /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
-    /// what it is to read is hashed, since it must not change.
+    /// what it is to read is hashed, since it must not change. So is pageable memory that it is to
+    /// write: nobody keeps a program from using it for something else.
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
             if !self.is_settled(host) {
@@ -214,6 +215,11 @@ impl Machine {
             } else {
                 // SAFETY: the same; and the host does not access what an operation writes at all.
                 unsafe { self.host.poison(ptr, bytes) };
+                if host.pageable {
+                    // SAFETY: just written.
+                    let poison = unsafe { HostMemory::bytes(ptr, bytes) };
+                    host.fingerprint.set(Some(rng::fingerprint(poison)));
+                }
             }
         }
     }

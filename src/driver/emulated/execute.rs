@@ -92,6 +92,11 @@ impl Machine {
                 self.reach(device, dst)?;
                 reference::fill(self.memory.write(dst, bytes)?, pattern.as_slice());
             }
+            Action::FillHost { ref dst, value } => {
+                // SAFETY: page-locked when the fill was enqueued and, if time has passed since,
+                // when it was claimed; nobody else accesses what an operation writes.
+                unsafe { HostMemory::write(dst.ptr, &vec![value; dst.bytes]) };
+            }
             Action::Checksum { src, bytes, out } => {
                 self.reach(device, out)?;
                 let sum = if bytes == 0 {
@@ -165,6 +170,9 @@ impl Machine {
                 self.memory.write(dst, bytes.len())?.copy_from_slice(bytes);
             }
             Transfer::Out { ref dst, src } => {
+                if !self.check_destination(key, call, dst) {
+                    return Ok(());
+                }
                 let source = self.memory.read(src, dst.bytes)?;
                 // SAFETY: as for the source of a copy; the host does not access the range at all.
                 unsafe { HostMemory::write(dst.ptr, source) };
@@ -183,6 +191,29 @@ impl Machine {
             let seen = rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
             self.compare(key, call, host, Seen::Bytes(Some(seen)));
         }
+    }
+
+    /// Looks whether pageable memory that a copy is to write is there still, and untouched. Else
+    /// the program has given it to somebody else, and it must not be written.
+    fn check_destination(&mut self, key: Key, call: Call, host: &HostUse) -> bool {
+        let earlier = host.fingerprint.get();
+        if !host.pageable || earlier.is_none() {
+            return true;
+        }
+        let mut bytes = vec![0; host.bytes];
+        let there = pageable::read(host, &mut bytes);
+        if there && earlier == Some(rng::fingerprint(&bytes)) {
+            return true;
+        }
+        let message = format!(
+            "the destination of {call:?} on {}, {} bytes at {:#x}, was {} before the copy was done",
+            self.describe(key),
+            host.bytes,
+            host.ptr.address(),
+            if there { "written to" } else { "unmapped" }
+        );
+        self.findings.report(FindingKind::DestinationChanged, message);
+        false
     }
 
     /// Reports what became of a source while its operation was pending. Not on a lost device:

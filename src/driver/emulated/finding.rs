@@ -23,6 +23,9 @@ pub enum FindingKind {
     FreedInFlight,
     /// The host wrote to what a copy or kernel was to read before it had done so.
     SourceChanged,
+    /// The host wrote to pageable memory, or gave it away, that a copy was to write. The copy is
+    /// not made.
+    DestinationChanged,
     /// Memory was freed twice, or never came from the allocation function that matches.
     BadFree,
     /// Source and destination of a copy overlap, or are not what the copy's kind says; or copies of
@@ -32,6 +35,8 @@ pub enum FindingKind {
     BadHandle,
     /// A host function called the driver.
     CallInHostFunction,
+    /// A call waits for a host function that cannot return before the call does.
+    Deadlock,
     /// Memory was allocated or freed, or pageable memory copied, on a capturing stream.
     Capture,
     /// Two operations use the same bytes, at least one of them writes, and nothing orders them.

@@ -53,6 +53,7 @@ impl Machine {
                 if let Some(stream) = self.streams.get_mut(key).filter(|s| s.dispatched) {
                     let knowledge = stream.queue.front_mut().and_then(|o| o.knowledge.take());
                     self.order.function_begins(knowledge);
+                    self.host_running = Some(key);
                     return Some((key, call));
                 }
                 // The device was lost meanwhile.

@@ -24,7 +24,7 @@ use super::device_memory::DeviceMemory;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::host_memory::{HostMemory, HostUse};
-use super::name::{Names, StreamName};
+use super::name::{Liberties, Names, StreamName};
 use super::operation::{HostCall, Operation, Position};
 use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
@@ -76,6 +76,7 @@ pub struct Usage {
 pub(super) struct Machine {
     pub(super) schedule: Schedule,
     pub(super) names: Names,
+    pub(super) liberties: Liberties,
     pub(super) faults: Faults,
     pub(super) findings: Findings,
     pub(super) order: Order,
@@ -93,6 +94,8 @@ pub(super) struct Machine {
     /// Unless the machine is eager, the positions of the others: the host thread waits for them.
     pub(super) host_targets: Vec<Position>,
     pub(super) host_thread: bool,
+    /// The stream whose host function is being called.
+    pub(super) host_running: Option<Key>,
     pub(super) shutdown: bool,
     /// Set by whoever makes progress, for the lock to wake those who wait for it.
     pub(super) changed: bool,
@@ -210,6 +213,7 @@ impl Machine {
         Machine {
             schedule,
             names: Names::default(),
+            liberties: Liberties::default(),
             faults: Faults::new(),
             findings: Findings::new(seed),
             devices: made,
@@ -224,6 +228,7 @@ impl Machine {
             host_ready: VecDeque::new(),
             host_targets: Vec::new(),
             host_thread: false,
+            host_running: None,
             shutdown: false,
             changed: false,
             host_work: false,

@@ -21,7 +21,7 @@
 //!    enqueue    what a call does        capture   graph captures, and what they forbid
 //!    schedule   when operations run     copies    pageable copies and batches
 //!    execute    what they do            loss      devices that are lost
-//!    order      what orders them: races
+//!    order      what orders them: races           liberties  what CUDA leaves open
 //! ```
 //!
 //! # Invariants
@@ -57,6 +57,7 @@ mod finding;
 mod host_memory;
 mod host_thread;
 mod kernels;
+mod liberties;
 mod loss;
 mod machine;
 mod name;

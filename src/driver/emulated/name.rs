@@ -91,6 +91,25 @@ impl Names {
     }
 }
 
+/// How often each thread could have taken a liberty (`liberties.rs`).
+#[derive(Debug, Default)]
+pub(super) struct Liberties {
+    /// By the number of the thread in the process: its number here, and how often.
+    threads: HashMap<u64, (u32, u64)>,
+}
+
+impl Liberties {
+    pub(super) fn next(&mut self) -> (u32, u64) {
+        let known = self.threads.len();
+        let here = this_thread();
+        let crowded = known >= MOST_THREADS && !self.threads.contains_key(&here);
+        let here = if crowded { u64::MAX } else { here };
+        let (thread, count) = self.threads.entry(here).or_insert((known as u32, 0));
+        *count += 1;
+        (*thread, *count)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

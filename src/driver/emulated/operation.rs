@@ -44,6 +44,11 @@ pub(super) enum Action {
         bytes: usize,
         pattern: Pattern,
     },
+    /// The same of host memory.
+    FillHost {
+        dst: HostUse,
+        value: u8,
+    },
     Checksum {
         src: DevicePtr,
         bytes: usize,
@@ -153,7 +158,7 @@ impl Action {
         match self {
             Action::Copy(call, _) => *call,
             Action::Batch(_) => Call::CopyBatch,
-            Action::Fill { .. } => Call::Fill,
+            Action::Fill { .. } | Action::FillHost { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
             Action::Move { .. } => Call::MoveItems,
             Action::Busy { .. } | Action::Kernel(_) => Call::Busy,
@@ -171,6 +176,7 @@ impl Action {
             Action::Copy(_, transfer) => (std::slice::from_ref(transfer), &[]),
             Action::Batch(transfers) => (transfers, &[]),
             Action::Move { uses, .. } => (&[], uses),
+            Action::FillHost { dst, .. } => (&[], std::slice::from_ref(dst)),
             _ => (&[], &[]),
         };
         let of_transfer = |transfer| match transfer {

@@ -3,9 +3,9 @@
 //!
 //! | | synchronous | asynchronous |
 //! |---|---|---|
-//! | H2D, pageable | waits for the stream, takes the bytes, enqueues (rule 1) | `../pageable.rs` |
+//! | H2D, pageable | waits (rules 1 and 6), takes the bytes, enqueues | `../pageable.rs` |
 //! | H2D, page-locked | enqueues and waits (rule 2) | enqueues (rule 5) |
-//! | D2H | enqueues and waits (rule 2) | page-locked: enqueues; pageable: waits |
+//! | D2H | enqueues and waits (rule 2) | page-locked: enqueues; pageable: the same, or waits |
 //! | D2D | enqueues (rule 2) | enqueues |
 //! | H2H | waits for the stream, copies (rule 2) | the same |
 
@@ -23,6 +23,9 @@ use crate::driver::emulated::runtime::refuse_in_host_function;
 use crate::driver::emulated::slots::Key;
 use crate::driver::{Call, DriverResult, RawStream};
 use crate::error::CudaCode;
+
+/// An upload of so much may be asynchronous to the host (rule 6).
+const SHORT: usize = 64 << 10;
 
 /// What a call says of the direction of its copy (`cudaMemcpyKind`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,9 +111,6 @@ impl Plane {
 /// How a call ends.
 enum End {
     Return,
-    /// When the stream is done with it, which tells the caller nothing (rule 4).
-    Block,
-    /// When the stream is done with it, as is documented (rule 2).
     Wait,
 }
 
@@ -143,7 +143,7 @@ impl Face {
         match (dst.is_device(), src.is_device()) {
             (false, false) => {
                 self.check_kind(Kind::H2H, kind, &dst, &src)?;
-                self.drain(stream)?;
+                self.drain(stream, true)?;
                 for (to, from) in plane.lines() {
                     // SAFETY: the caller says that the lines are mapped; lines that overlap are
                     // copied as by memmove.
@@ -154,7 +154,11 @@ impl Face {
             (true, false) => {
                 self.check_kind(Kind::H2D, kind, &dst, &src)?;
                 if synchronous && src.side == Side::Pageable {
-                    self.drain(stream)?;
+                    let is_short = plane.width * plane.height <= SHORT;
+                    let goes_on = is_short && self.emulator.with(|m| m.takes_liberty(2));
+                    if !goes_on {
+                        self.drain(stream, !is_short)?;
+                    }
                 }
                 self.across(stream, plane, Access::Read, synchronous)
             }
@@ -180,8 +184,9 @@ impl Face {
         Err(self.emulator.with(|machine| machine.misuse(FindingKind::BadCopy, message, code)))
     }
 
-    /// Waits until the stream has done all that was enqueued on it.
-    pub(super) fn drain(&self, stream: RawStream) -> DriverResult<()> {
+    /// Waits until the stream has done all that was enqueued on it. `told` says whether that is a
+    /// promise of CUDA, and not only what it does this time.
+    pub(super) fn drain(&self, stream: RawStream, told: bool) -> DriverResult<()> {
         let runtime = &self.emulator.runtime;
         let target = runtime.on_stream(Call::StreamSynchronize, stream, |machine, key| {
             // The legacy stream's place is behind all blocking streams.
@@ -192,7 +197,7 @@ impl Face {
             waits.push(machine.tail(key));
             Ok(waits)
         })?;
-        target.into_iter().try_for_each(|target| self.wait(stream.device, target))
+        target.into_iter().try_for_each(|target| self.wait(stream.device, target, told))
     }
 
     /// Between the host and a device.
@@ -229,9 +234,8 @@ impl Face {
             let way = match (pageable, synchronous) {
                 (false, true) => Way::Block,
                 (false, false) => Way::Late,
-                // To the host, the call was only ever seen to block. A write that comes later might
-                // hit memory which the program has freed.
-                (true, _) if access == Access::Write => Way::Block,
+                (true, true) if access == Access::Write => Way::Block,
+                (true, false) if access == Access::Write => late_download(machine, key, &plane),
                 (true, true) => Way::Stage,
                 (true, false) => machine.pick_way(key, access, plane.width),
             };
@@ -248,17 +252,13 @@ impl Face {
                 let transfers = part.transfers(access, pageable, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
             }
-            let end = match way {
-                Way::Block if synchronous => End::Wait,
-                Way::Block => End::Block,
-                _ => End::Return,
-            };
+            let end = if way == Way::Block { End::Wait } else { End::Return };
             Ok((end, machine.tail(key)))
         })?;
         match end {
             End::Return => Ok(()),
-            End::Block => self.emulator.runtime.shared.wait(stream.device, target, None),
-            End::Wait => self.wait(stream.device, target),
+            // An asynchronous call may wait, and does not promise to.
+            End::Wait => self.wait(stream.device, target, synchronous),
         }
     }
 
@@ -333,6 +333,15 @@ impl Plane {
         };
         self.lines().map(transfer).collect()
     }
+}
+
+/// The way of an asynchronous copy to pageable memory. GPUs were seen to wait, and need not. Only
+/// if nobody else may write to the memory can a late copy see that it is still its own.
+fn late_download(machine: &Machine, key: Key, plane: &Plane) -> Way {
+    let span = plane.span(plane.dst_pitch).expect("checked");
+    let host = HostUse::new(HostPtr(plane.dst.cast()), span, Access::Write);
+    let is_late = machine.takes_liberty_on(key, 2) && machine.is_settled(&host);
+    if is_late { Way::Late } else { Way::Block }
 }
 
 /// When a copy reads its source in host memory.

@@ -3,13 +3,14 @@
 use std::ffi::c_void;
 
 use super::{Face, Side};
+use crate::driver::emulated::host_memory::{Access, HostPtr, HostUse};
 use crate::driver::emulated::operation::{Action, Pattern};
 use crate::driver::{Call, DriverResult, RawStream};
 use crate::error::CudaCode;
 
 impl Face {
-    /// Fills `height` lines of `width` bytes, each `pitch` behind the one before it. Device memory
-    /// is filled when its turn comes. For page-locked memory the call waits (rule 9).
+    /// Fills `height` lines of `width` bytes, each `pitch` behind the one before it, when their
+    /// turn comes. For page-locked memory the synchronous call waits (rule 9).
     ///
     /// # Errors
     ///
@@ -26,6 +27,7 @@ impl Face {
         pitch: usize,
         value: u8,
         (width, height): (usize, usize),
+        synchronous: bool,
     ) -> DriverResult<()> {
         if width == 0 || height == 0 {
             return Ok(());
@@ -43,13 +45,15 @@ impl Face {
                 if span > held.bytes - (dst.addr() - held.base.addr()) {
                     return Err(CudaCode::INVALID_VALUE);
                 }
-                self.drain(stream)?;
-                for line in 0..height {
-                    let at = dst.cast::<u8>().wrapping_add(line * pitch);
-                    // SAFETY: inside one page-locked block, which the caller lets be overwritten.
-                    unsafe { at.write_bytes(value, width) };
-                }
-                return Ok(());
+                self.emulator.runtime.on_stream(Call::Fill, stream, |machine, key| {
+                    for line in 0..height {
+                        let at = HostPtr(dst.cast::<u8>().wrapping_add(line * pitch));
+                        let dst = HostUse::new(at, width, Access::Write);
+                        machine.submit(key, Vec::new(), Action::FillHost { dst, value })?;
+                    }
+                    Ok(())
+                })?;
+                return if synchronous { self.drain(stream, true) } else { Ok(()) };
             }
         }
         let address = dst.addr() as u64;

@@ -98,7 +98,23 @@ impl Face {
     /// The code that the device was lost with. [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] while one
     /// of its streams is capturing.
     pub fn synchronize(&self, device: Ordinal) -> DriverResult<()> {
-        let (targets, told) = self.emulator.with(|machine| {
+        self.drain_device(device, true)
+    }
+
+    /// What allocating and freeing may do, one time in `n`: they synchronize with the device (rules
+    /// 13 and 22). Nobody may count on it.
+    pub(super) fn may_synchronize(&self, n: usize) {
+        let device = self.current_device();
+        if self.emulator.with(|machine| machine.takes_liberty(n)) {
+            // What a device or a capture has to say against it, the calls say that ask for it.
+            let _ = self.drain_device(device, false);
+        }
+    }
+
+    /// Waits for all work of a device. `told` says whether that is a promise of CUDA, and not only
+    /// what it does this time.
+    pub(super) fn drain_device(&self, device: Ordinal, told: bool) -> DriverResult<()> {
+        let (targets, knowledge) = self.emulator.with(|machine| {
             machine.device(device)?.lost.map_or(Ok(()), Err)?;
             let of_device = |key: &&Key| {
                 machine.streams.get(**key).is_some_and(|stream| stream.device == device)
@@ -114,15 +130,20 @@ impl Face {
             let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();
             Ok((targets, machine.order.device_tail(device)))
         })?;
-        targets.into_iter().try_for_each(|target| self.wait(device, target))?;
-        // Also of streams that have nothing left to do, and of those that are gone.
-        self.emulator.with(|machine| told.iter().for_each(|told| machine.order.synchronized(told)));
+        targets.into_iter().try_for_each(|target| self.wait(device, target, told))?;
+        if told {
+            // Also of streams that have nothing left to do, and of those that are gone.
+            self.emulator.with(|machine| {
+                knowledge.iter().for_each(|known| machine.order.synchronized(known));
+            });
+        }
         Ok(())
     }
 
-    pub(super) fn wait(&self, device: Ordinal, target: Position) -> DriverResult<()> {
+    /// Waits; the race checker is told only what CUDA promises.
+    pub(super) fn wait(&self, device: Ordinal, target: Position, told: bool) -> DriverResult<()> {
         let shared = &self.emulator.runtime.shared;
-        let knowledge = shared.with(|machine| machine.knowledge(target.stream));
+        let knowledge = shared.with(|machine| machine.knowledge(target.stream)).filter(|_| told);
         shared.wait(device, target, knowledge)
     }
 }

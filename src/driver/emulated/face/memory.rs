@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use super::Face;
 use super::books::{DeviceNote, HostKind, HostNote, PoolId};
 use crate::driver::emulated::finding::FindingKind;
+use crate::driver::emulated::machine::Machine;
 use crate::driver::emulated::order::MemoryKind;
 use crate::driver::{Call, DriverResult, HostFlags, Ordinal, RawStream};
 use crate::error::CudaCode;
@@ -90,7 +91,7 @@ impl Face {
         }
     }
 
-    /// Allocates memory of the current device, and synchronizes nothing (rule 13). `cudaMalloc`
+    /// Allocates memory of the current device; it may synchronize (rule 13). `cudaMalloc`
     ///
     /// # Errors
     ///
@@ -108,6 +109,7 @@ impl Face {
         })?;
         if address != 0 {
             self.books.lock().device.insert(address, DeviceNote { bytes, pool: None });
+            self.may_synchronize(4);
         }
         Ok(std::ptr::without_provenance_mut(address as usize))
     }
@@ -178,29 +180,32 @@ impl Face {
         let kind = if managed { HostKind::Managed } else { HostKind::Allocated };
         let note = HostNote { bytes, device, flags, kind };
         self.books.lock().host.insert(ptr.expose_provenance(), note);
+        self.may_synchronize(4);
         Ok(ptr.cast())
     }
 
-    /// Frees page-locked memory. In flight, that is a finding (rule 22). `cudaFreeHost`
+    /// Frees page-locked memory; it may synchronize. In flight, that is a finding all the same
+    /// (rule 22), and so is a call from a host function (rule 25). `cudaFreeHost`
     ///
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory, or freed already.
     pub fn free_host(&self, ptr: *mut c_void, managed: bool) -> DriverResult<()> {
         let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
+        self.emulator.with(Machine::find_cycle);
         let wanted = if managed { HostKind::Managed } else { HostKind::Allocated };
         let note = self.books.lock().host.get(&ptr.addr()).copied();
         if note.is_some_and(|note| note.kind != wanted) {
             let message = format!("cudaFreeHost of {ptr:p}, which {note:?} has made");
             let code = CudaCode::INVALID_VALUE;
-            let report = |machine: &mut crate::driver::emulated::machine::Machine| {
-                machine.misuse(FindingKind::BadFree, message, code)
-            };
+            let report =
+                |machine: &mut Machine| machine.misuse(FindingKind::BadFree, message, code);
             return Err(self.emulator.with(report));
         }
         // SAFETY: the machine checks that such a block begins there; the program gives it up.
         unsafe { self.emulator.driver().host_free(start) }?;
         self.books.lock().host.remove(&ptr.addr());
+        self.may_synchronize(2);
         Ok(())
     }
 
@@ -234,6 +239,7 @@ impl Face {
         // SAFETY: what is pending is found by the machine, which tells the program.
         unsafe { self.emulator.driver().host_unregister(start) }?;
         self.books.lock().host.remove(&ptr.addr());
+        self.may_synchronize(2);
         Ok(())
     }
 
@@ -248,7 +254,7 @@ impl Face {
         }
         if self.held(ptr).side == Side::Managed {
             // Later than CUDA would let it go on, and not earlier.
-            self.drain(stream)?;
+            self.drain(stream, true)?;
             return self.free_host(ptr, true);
         }
         let address = ptr.addr() as u64;

@@ -7,8 +7,9 @@ use super::books::HostKind;
 use crate::driver::{DriverResult, Ordinal};
 
 impl Face {
-    /// Waits for the work of a device, and destroys its memory, its streams and events, and the
-    /// page-locked memory that was made while it was current. `cudaDeviceReset`
+    /// Waits for the work of a device, without a promise of that, and destroys its memory, its
+    /// streams and events, and the page-locked memory that was made while it was current.
+    /// `cudaDeviceReset`
     ///
     /// # Errors
     ///
@@ -18,7 +19,7 @@ impl Face {
     ///
     /// * No reference into such page-locked memory is used afterwards.
     pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
-        self.synchronize(device)?;
+        self.drain_device(device, false)?;
         self.emulator.with(|machine| {
             let default = |key| {
                 let device = &machine.devices[device as usize];
@@ -38,15 +39,17 @@ impl Face {
             (memory, blocks.map(|(&start, note)| (start, note.kind)).collect::<Vec<_>>())
         };
         let at = |address: usize| std::ptr::with_exposed_provenance_mut::<c_void>(address);
+        // First what nobody has waited for: work that uses it is a finding.
+        blocks.into_iter().try_for_each(|(start, kind)| match kind {
+            HostKind::Registered => self.unregister(at(start)),
+            HostKind::Allocated => self.free_host(at(start), false),
+            HostKind::Managed => self.free_host(at(start), true),
+        })?;
         for address in memory {
             if self.held(at(address as usize)).device == device {
                 self.free(at(address as usize))?;
             }
         }
-        blocks.into_iter().try_for_each(|(start, kind)| match kind {
-            HostKind::Registered => self.unregister(at(start)),
-            HostKind::Allocated => self.free_host(at(start), false),
-            HostKind::Managed => self.free_host(at(start), true),
-        })
+        Ok(())
     }
 }

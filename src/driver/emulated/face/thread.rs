@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use super::Face;
+use crate::driver::emulated::liberties::Quirk;
 use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 
@@ -46,12 +47,20 @@ impl Face {
         Ok(())
     }
 
-    /// Puts an error into the calling thread's slot. NotReady stays out of it, as seen on hardware
-    /// (rule 29).
+    /// Puts an error into the calling thread's slot. NotReady stays out of it, as seen on hardware,
+    /// but with some seeds (rule 29).
     pub fn note_error(&self, code: CudaCode) {
-        if code != CudaCode::SUCCESS && code != CudaCode::NOT_READY {
+        let has_quirk = || self.emulator.with(|m| m.has_quirk(Quirk::NotReadyIsAnError));
+        if code != CudaCode::SUCCESS && (code != CudaCode::NOT_READY || has_quirk()) {
             self.state(|state| state.error = code);
         }
+    }
+
+    /// Whether the driver unloads before the destructors of what is older than the first call (rule
+    /// 30).
+    #[must_use]
+    pub fn unloads_early(&self) -> bool {
+        self.emulator.with(|machine| machine.has_quirk(Quirk::UnloadsEarly))
     }
 
     /// The calling thread's last error. `cudaPeekAtLastError`

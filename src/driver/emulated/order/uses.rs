@@ -38,6 +38,7 @@ pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
         Action::Copy(_, transfer) => of_transfer(transfer, each),
         Action::Batch(transfers) => transfers.iter().for_each(|t| of_transfer(t, &mut each)),
         &Action::Fill { dst, bytes, .. } => each(write(dst, bytes)),
+        Action::FillHost { dst, .. } => each(write(dst.ptr.address() as u64, dst.bytes)),
         &Action::Checksum { src, bytes, out } => {
             if bytes != 0 {
                 each(read(src, bytes));
@@ -122,6 +123,7 @@ pub(super) fn value_of(action: &Action) -> Option<u8> {
             let (&first, rest) = pattern.as_slice().split_first()?;
             rest.iter().all(|&byte| byte == first).then_some(first)
         }
+        Action::FillHost { value, .. } => Some(*value),
         _ => None,
     }
 }

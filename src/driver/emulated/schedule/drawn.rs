@@ -26,6 +26,8 @@ pub(in super::super) enum About {
     Speed,
     /// How long an operation is held.
     Hold,
+    /// Whether a call takes a liberty.
+    Liberty,
 }
 
 impl About {
@@ -39,6 +41,7 @@ impl About {
             About::Denials => [5, 0],
             About::Speed => [6, 0],
             About::Hold => [7, 0],
+            About::Liberty => [8, 0],
         }
     }
 }
