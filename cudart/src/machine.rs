@@ -94,25 +94,10 @@ fn variable<T: FromStr>(name: &str, default: T) -> T {
     })
 }
 
-struct Mode(Execution);
-
-impl FromStr for Mode {
-    type Err = ();
-
-    fn from_str(mode: &str) -> Result<Self, ()> {
-        match mode {
-            "eager" => Ok(Mode(Execution::Eager)),
-            "lazy" => Ok(Mode(Execution::Lazy)),
-            _ => Err(()),
-        }
-    }
-}
-
 fn build() -> Option<Face> {
-    let Mode(execution) = variable("PINLANE_CUDART_MODE", Mode(Execution::Eager));
     let gibibytes: usize = variable("PINLANE_CUDART_MEMORY_GIB", 4);
     let emulator = Emulator::builder()
-        .execution(execution)
+        .execution(variable("PINLANE_CUDART_MODE", Execution::Eager))
         .seed(variable("PINLANE_CUDART_SEED", 0))
         .devices(devices())
         .memory_bytes(gibibytes << 30)

@@ -45,7 +45,7 @@ struct DLManagedTensorVersioned;
 
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0 }
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0, NULL, 0, 3, 0 }
 #define PINLANE_EMULATOR_USAGE_INIT \
   { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
@@ -188,6 +188,23 @@ extern "C" {
 #define PINLANE_EXECUTION_LAZY 1
 
 /**
+ * Emulated operations run at any call or wait, as the seed decides.
+ */
+#define PINLANE_EXECUTION_RANDOM 2
+
+/**
+ * The same, and copies and fills land in pieces, with work of other streams in between.
+ */
+#define PINLANE_EXECUTION_CHUNKED 3
+
+/**
+ * The stream with the highest priority runs. Priorities are random, and change at random points,
+ * of which there are `pct_depth - 1`. A bug that shows if so many pairs of steps come in one
+ * certain order is found with a known probability (Burckhardt and others, ASPLOS 2010).
+ */
+#define PINLANE_EXECUTION_PCT 4
+
+/**
  * The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
  */
 #define PINLANE_EMULATOR_NO_BATCHES 1
@@ -214,6 +231,11 @@ extern "C" {
  * Otherwise work that any thread has waited for counts as known to all threads from then on.
  */
 #define PINLANE_EMULATOR_THREADS_APART 16
+
+/**
+ * The machine writes its decisions down, for `pinlane_emulator_replay`.
+ */
+#define PINLANE_EMULATOR_RECORD 32
 
 /**
  * One call fails.
@@ -604,7 +626,7 @@ typedef struct pinlane_emulator_options {
    */
   size_t memory_bytes;
   /**
-   * `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
+   * One of `PINLANE_EXECUTION_*`.
    */
   int32_t execution;
   /**
@@ -616,6 +638,23 @@ typedef struct pinlane_emulator_options {
    * gets `cudaErrorMemoryAllocation`, as on some systems.
    */
   size_t page_lock_limit_bytes;
+  /**
+   * NULL, or a run to repeat: a text of `pinlane_emulator_replay`, such as `12:B#3`. The machine
+   * then takes the seed and the decisions from there; `seed` and `execution` do not matter.
+   */
+  const char *replay;
+  /**
+   * About how many operations the program enqueues, for `PINLANE_EXECUTION_PCT`; 0: not known.
+   */
+  uint64_t operations;
+  /**
+   * For `PINLANE_EXECUTION_PCT`; 0 is taken as 1.
+   */
+  uint32_t pct_depth;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
 } pinlane_emulator_options;
 
 /**
@@ -2049,13 +2088,14 @@ pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
  * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
  * `pinlane_device_emulator` gives the machine.
  *
- * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
- * options of an unknown size, execution or flag; `FORKED_PROCESS`; `UNSUPPORTED` in a build
- * without the emulated device.
+ * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
+ * options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`;
+ * `UNSUPPORTED` in a build without the emulated device.
  *
  * # Safety
  *
- * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   `replay` is NULL or points to a string.
  * - `devices` is NULL or points to an array of `count` elements.
  */
 pinlane_status pinlane_emulator_create(const struct pinlane_emulator_options *options,
@@ -2151,6 +2191,27 @@ pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
                                         char *buffer,
                                         size_t capacity,
                                         size_t *needed);
+
+/**
+ * Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed, and
+ * what the machine did otherwise than an eager one. The member `replay` of the options of another
+ * machine repeats them. A program with one thread and without host functions then runs exactly as
+ * it did; with more threads, each decision is the same for the operation of the same number in the
+ * same stream. `buffer`, `capacity` and `needed` are as for `pinlane_emulator_finding`.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
+ * `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
+ * `buffer` is NULL while `capacity` is not 0.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
+                                       char *buffer,
+                                       size_t capacity,
+                                       size_t *needed);
 
 /**
  * Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the

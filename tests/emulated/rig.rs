@@ -1,6 +1,7 @@
 //! What the conformance tests run on, and what they do over and over.
 
 use std::ffi::c_void;
+use std::hash::{BuildHasher, RandomState};
 use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
@@ -18,8 +19,8 @@ pub struct Rig {
     pub device: Ordinal,
 }
 
-/// Runs a test on an eager emulator and on lazy ones with several seeds, none of which may find
-/// fault with it; or on the GPU, if that is what the suite is run for.
+/// Runs a test on emulators of all modes with several seeds, none of which may find fault with it;
+/// or on the GPU, if that is what the suite is run for.
 pub fn on_each_driver(test: impl Fn(&Rig)) {
     if target() == Target::Cuda {
         // One at a time: a gate of one test holds up the legacy stream, and the thread that runs
@@ -34,15 +35,39 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
 
 /// The same for what only emulators do.
 pub fn on_each_emulator(test: impl Fn(&Rig, &Emulator)) {
-    let eager = Emulator::builder().devices(2).memory_bytes(1 << 24);
-    let lazy = eager.clone().execution(Execution::Lazy);
-    let lazy = (0..12).map(|seed| lazy.clone().seed(seed));
-    for emulator in std::iter::once(eager).chain(lazy).map(|builder| builder.build()) {
-        test(&Rig { driver: emulator.driver(), device: 0 }, &emulator);
-        assert_eq!(emulator.findings(), [], "on {emulator:?}");
+    let builder = Emulator::builder().devices(2).memory_bytes(1 << 24);
+    for (execution, seeds) in MODES {
+        // A seed that nobody has tried, too.
+        for seed in (0..seeds).chain([RandomState::new().hash_one(seeds)]) {
+            let emulator = builder.clone().execution(execution).seed(seed).build();
+            let _says = Says(&emulator);
+            test(&Rig { driver: emulator.driver(), device: 0 }, &emulator);
+            assert_eq!(emulator.findings(), [], "on {emulator:?}");
+        }
     }
 }
 
+/// How many seeds each mode is tried with.
+const MODES: [(Execution, u64); 7] = [
+    (Execution::Eager, 1),
+    (Execution::Lazy, 12),
+    (Execution::Random, 8),
+    (Execution::Chunked, 8),
+    (Execution::Pct { depth: 1 }, 2),
+    (Execution::Pct { depth: 2 }, 4),
+    (Execution::Pct { depth: 3 }, 4),
+];
+
+/// Says on which machine a test has failed.
+struct Says<'a>(&'a Emulator);
+
+impl Drop for Says<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("failed on {:?}", self.0);
+        }
+    }
+}
 /// The size of every block and allocation.
 pub const BYTES: usize = 4096;
 

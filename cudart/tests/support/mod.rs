@@ -205,10 +205,6 @@ impl App {
         self.with("eager", 0, &[])
     }
 
-    pub fn lazy(&self, seed: u64) -> Run {
-        self.with("lazy", seed, &[])
-    }
-
     pub fn with(&self, mode: &str, seed: u64, more: &[(&str, &str)]) -> Run {
         static REPORTS: AtomicU32 = AtomicU32::new(0);
         let number = REPORTS.fetch_add(1, Ordering::Relaxed);

@@ -26,6 +26,12 @@ enum class execution : std::int32_t {
   eager = PINLANE_EXECUTION_EAGER,
   /// Only when somebody waits for it: as late as CUDA allows.
   lazy = PINLANE_EXECUTION_LAZY,
+  /// At any call or wait, as the seed decides.
+  random = PINLANE_EXECUTION_RANDOM,
+  /// The same, and copies and fills land in pieces, with work of other streams in between.
+  chunked = PINLANE_EXECUTION_CHUNKED,
+  /// By random priorities that change at random points. pinlane.h says what that finds.
+  pct = PINLANE_EXECUTION_PCT,
 };
 
 /// Options of an emulated machine.
@@ -48,6 +54,15 @@ struct emulator_options {
   bool threads_apart = false;
   /// The most that one CUDA call page-locks; 0: no limit.
   std::size_t page_lock_limit_bytes = 0;
+  /// Whether the machine writes its decisions down, for `emulator::replay`.
+  bool record = false;
+  /// A run to repeat: a text of `emulator::replay`. If it is not empty, `seed` and `mode` do not
+  /// matter.
+  std::string replay;
+  /// About how many operations the program enqueues, for `execution::pct`; 0: not known.
+  std::uint64_t operations = 0;
+  /// For `execution::pct`: how many orders have to come together for a bug to show.
+  std::uint32_t pct_depth = 3;
 };
 
 /// Memory of a device, in bytes.
@@ -78,7 +93,7 @@ public:
   }
 
   /// The `count` devices, 1 to 64, of a new emulated machine.
-  [[nodiscard]] static std::vector<device> emulated(int count, emulator_options options = {}) {
+  [[nodiscard]] static std::vector<device> emulated(int count, const emulator_options& options = {}) {
     pinlane_emulator_options raw = PINLANE_EMULATOR_OPTIONS_INIT;
     raw.seed = options.seed;
     raw.memory_bytes = options.memory_bytes;
@@ -87,8 +102,12 @@ public:
                 (options.host_addresses ? 0u : PINLANE_EMULATOR_NO_HOST_ADDRESSES) |
                 (options.races ? 0u : PINLANE_EMULATOR_NO_RACES) |
                 (options.sites ? PINLANE_EMULATOR_SITES : 0u) |
-                (options.threads_apart ? PINLANE_EMULATOR_THREADS_APART : 0u);
+                (options.threads_apart ? PINLANE_EMULATOR_THREADS_APART : 0u) |
+                (options.record ? PINLANE_EMULATOR_RECORD : 0u);
     raw.page_lock_limit_bytes = options.page_lock_limit_bytes;
+    raw.replay = options.replay.empty() ? nullptr : options.replay.c_str();
+    raw.operations = options.operations;
+    raw.pct_depth = options.pct_depth;
     // Allocate before there are handles: nothing may throw while they have no owner.
     std::vector<pinlane_device*> handles(count > 0 ? static_cast<std::size_t>(count) : 1);
     std::vector<device> devices;

@@ -89,6 +89,14 @@ public:
     return texts;
   }
 
+  /// The decisions of the machine so far, as a text such as `12:B#3`, if its option `record` is
+  /// set. The option `replay` of another machine repeats them. pinlane.h says what is promised.
+  [[nodiscard]] std::string replay() const {
+    return detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+      return pinlane_emulator_replay(get(), buffer, capacity, needed);
+    });
+  }
+
   /// What is allocated and pending now.
   [[nodiscard]] emulator_usage usage() const {
     emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;

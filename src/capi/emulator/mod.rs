@@ -8,6 +8,8 @@
 mod report;
 mod trouble;
 
+use std::ffi::c_char;
+
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out, check_flags, growing, layout, unknown};
@@ -33,6 +35,14 @@ handle_type!(pinlane_emulator: Emulator, "machine", table 9, shared: true);
 pub const PINLANE_EXECUTION_EAGER: i32 = 0;
 /// Emulated operations run only when somebody waits for them: as late as CUDA allows.
 pub const PINLANE_EXECUTION_LAZY: i32 = 1;
+/// Emulated operations run at any call or wait, as the seed decides.
+pub const PINLANE_EXECUTION_RANDOM: i32 = 2;
+/// The same, and copies and fills land in pieces, with work of other streams in between.
+pub const PINLANE_EXECUTION_CHUNKED: i32 = 3;
+/// The stream with the highest priority runs. Priorities are random, and change at random points,
+/// of which there are `pct_depth - 1`. A bug that shows if so many pairs of steps come in one
+/// certain order is found with a known probability (Burckhardt and others, ASPLOS 2010).
+pub const PINLANE_EXECUTION_PCT: i32 = 4;
 
 /// The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
 pub const PINLANE_EMULATOR_NO_BATCHES: u32 = 1;
@@ -47,6 +57,8 @@ pub const PINLANE_EMULATOR_SITES: u32 = 8;
 /// Each thread knows only of work that it has waited for itself, for the search for races.
 /// Otherwise work that any thread has waited for counts as known to all threads from then on.
 pub const PINLANE_EMULATOR_THREADS_APART: u32 = 16;
+/// The machine writes its decisions down, for `pinlane_emulator_replay`.
+pub const PINLANE_EMULATOR_RECORD: u32 = 32;
 
 /// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
 #[repr(C)]
@@ -58,18 +70,28 @@ pub struct pinlane_emulator_options {
     pub seed: u64,
     /// Memory of each device, in bytes.
     pub memory_bytes: usize,
-    /// `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
+    /// One of `PINLANE_EXECUTION_*`.
     pub execution: i32,
     /// 0, or some of `PINLANE_EMULATOR_*`.
     pub flags: u32,
     /// The most that one CUDA call page-locks, in bytes; 0: no limit. A call that asks for more
     /// gets `cudaErrorMemoryAllocation`, as on some systems.
     pub page_lock_limit_bytes: usize,
+    /// NULL, or a run to repeat: a text of `pinlane_emulator_replay`, such as `12:B#3`. The machine
+    /// then takes the seed and the decisions from there; `seed` and `execution` do not matter.
+    pub replay: *const c_char,
+    /// About how many operations the program enqueues, for `PINLANE_EXECUTION_PCT`; 0: not known.
+    pub operations: u64,
+    /// For `PINLANE_EXECUTION_PCT`; 0 is taken as 1.
+    pub pct_depth: u32,
+    /// 0.
+    pub reserved: u32,
 }
 
-layout!(pinlane_emulator_options: 40; size 0, execution 24, page_lock_limit_bytes 32);
-growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40], default {
-    memory_bytes: 1 << 30
+layout!(pinlane_emulator_options: 64; size 0, execution 24, page_lock_limit_bytes 32,
+    replay 40, operations 48, pct_depth 56);
+growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64], default {
+    memory_bytes: 1 << 30, pct_depth: 3
 });
 
 /// Runs the body where there is an emulated device, and refuses the call elsewhere.
@@ -104,20 +126,28 @@ fn not_emulated() -> Error {
 
 #[cfg(feature = "emulated")]
 impl pinlane_emulator_options {
-    fn builder(&self) -> Result<Builder> {
+    /// # Safety
+    ///
+    /// * `replay` is NULL, or points to a string.
+    unsafe fn builder(&self) -> Result<Builder> {
         const KNOWN: u32 = PINLANE_EMULATOR_NO_BATCHES
             | PINLANE_EMULATOR_NO_HOST_ADDRESSES
             | PINLANE_EMULATOR_NO_RACES
             | PINLANE_EMULATOR_SITES
-            | PINLANE_EMULATOR_THREADS_APART;
+            | PINLANE_EMULATOR_THREADS_APART
+            | PINLANE_EMULATOR_RECORD;
         check_flags(self.flags, KNOWN)?;
+        check_flags(self.reserved, 0)?;
         let has = |flag| self.flags & flag != 0;
         let execution = match self.execution {
             PINLANE_EXECUTION_EAGER => Execution::Eager,
             PINLANE_EXECUTION_LAZY => Execution::Lazy,
+            PINLANE_EXECUTION_RANDOM => Execution::Random,
+            PINLANE_EXECUTION_CHUNKED => Execution::Chunked,
+            PINLANE_EXECUTION_PCT => Execution::Pct { depth: self.pct_depth },
             other => return Err(unknown("execution", other, "use one of PINLANE_EXECUTION_*")),
         };
-        let builder = Emulator::builder()
+        let mut builder = Emulator::builder()
             .seed(self.seed)
             .memory_bytes(self.memory_bytes)
             .execution(execution)
@@ -125,7 +155,15 @@ impl pinlane_emulator_options {
             .host_addresses(!has(PINLANE_EMULATOR_NO_HOST_ADDRESSES))
             .races(!has(PINLANE_EMULATOR_NO_RACES))
             .sites(has(PINLANE_EMULATOR_SITES))
-            .threads_apart(has(PINLANE_EMULATOR_THREADS_APART));
+            .threads_apart(has(PINLANE_EMULATOR_THREADS_APART))
+            .record(has(PINLANE_EMULATOR_RECORD));
+        if self.operations > 0 {
+            builder = builder.operations(self.operations);
+        }
+        if !self.replay.is_null() {
+            // SAFETY: the precondition on `replay`.
+            builder = builder.replay(unsafe { pointer::string("replay", self.replay) }?.parse()?);
+        }
         Ok(match self.page_lock_limit_bytes {
             0 => builder,
             bytes => builder.page_lock_limit(bytes, CudaCode::MEMORY_ALLOCATION),
@@ -137,13 +175,14 @@ impl pinlane_emulator_options {
 /// count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
 /// `pinlane_device_emulator` gives the machine.
 ///
-/// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
-/// options of an unknown size, execution or flag; `FORKED_PROCESS`; `UNSUPPORTED` in a build
-/// without the emulated device.
+/// Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
+/// options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`;
+/// `UNSUPPORTED` in a build without the emulated device.
 ///
 /// # Safety
 ///
-/// - `options` is NULL or points to an initialised struct whose `size` member is right.
+/// - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+///   `replay` is NULL or points to a string.
 /// - `devices` is NULL or points to an array of `count` elements.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_emulator_create(
@@ -162,7 +201,9 @@ pub unsafe extern "C" fn pinlane_emulator_create(
         // SAFETY: the caller's precondition on `options`.
         let options = unsafe { pointer::options(options) }?;
         let made: Result<Vec<Device>> = emulated! {
-            let builder = options.map_or_else(|| Ok(Emulator::builder()), |given| given.builder())?;
+            // SAFETY: the caller's precondition on `options`, whose strings are there.
+            let builder = options.map(|given| unsafe { given.builder() }).transpose()?;
+            let builder = builder.unwrap_or_else(Emulator::builder);
             let emulator = builder.devices(count as usize).build();
             (0..count).map(|ordinal| Device::of_emulator(&emulator, ordinal)).collect()
         };

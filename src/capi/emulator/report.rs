@@ -131,3 +131,38 @@ pub unsafe extern "C" fn pinlane_emulator_finding(
     // SAFETY: the caller's preconditions on `buffer` and `needed`.
     unsafe { pointer::give_text("pinlane_emulator_finding", buffer, capacity, needed, find) }
 }
+
+/// Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed, and
+/// what the machine did otherwise than an eager one. The member `replay` of the options of another
+/// machine repeats them. A program with one thread and without host functions then runs exactly as
+/// it did; with more threads, each decision is the same for the operation of the same number in the
+/// same stream. `buffer`, `capacity` and `needed` are as for `pinlane_emulator_finding`.
+///
+/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
+/// `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
+/// `buffer` is NULL while `capacity` is not 0.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_replay(
+    emulator: *const pinlane_emulator,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    let find = || {
+        emulated! {
+            let replay = handle::get(emulator)?.replay();
+            replay.map(|replay| replay.to_string()).ok_or_else(|| {
+                let context = "a machine that writes no decisions down";
+                let remedy = "make it with PINLANE_EMULATOR_RECORD";
+                refused(ErrorKind::Unsupported, context, remedy)
+            })
+        }
+    };
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text("pinlane_emulator_replay", buffer, capacity, needed, find) }
+}

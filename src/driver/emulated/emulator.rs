@@ -5,11 +5,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::device_memory::MAX_DEVICES;
+use super::execution::Execution;
 use super::fault::Fault;
 use super::finding::Finding;
-use super::machine::{Execution, Machine, Usage};
+use super::machine::{Machine, Usage};
 use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
+use super::schedule::Replay;
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 
@@ -40,6 +42,9 @@ pub struct Builder {
     threads_apart: bool,
     sites: bool,
     faults: Vec<Fault>,
+    replay: Option<Replay>,
+    record: bool,
+    operations: Option<u64>,
 }
 
 impl Default for Builder {
@@ -56,6 +61,9 @@ impl Default for Builder {
             threads_apart: false,
             sites: false,
             faults: Vec::new(),
+            replay: None,
+            record: false,
+            operations: None,
         }
     }
 }
@@ -139,10 +147,41 @@ impl Builder {
         self
     }
 
+    /// About how many [operations](Emulator::operations) the program enqueues, for
+    /// [`Execution::Pct`]. Unless said, it takes any number below 65,536 for possible.
+    pub fn operations(mut self, operations: u64) -> Self {
+        self.operations = Some(operations);
+        self
+    }
+
+    /// Repeats a run: its seed, and what it decided otherwise than an eager one. The machine then
+    /// counts as eager; what [`execution`](Self::execution) and [`seed`](Self::seed) say does not
+    /// matter.
+    ///
+    /// A program with one thread and without host functions runs exactly as it did. With more
+    /// threads the decisions are the same ones, each for the operation of the same number in the
+    /// same stream; but what the threads do at what time is theirs.
+    pub fn replay(mut self, replay: Replay) -> Self {
+        self.replay = Some(replay);
+        self
+    }
+
+    /// Whether the machine writes its decisions down, for [`Emulator::replay`]. It is off unless
+    /// said: it takes some dozens of bytes for each operation that does not run at once.
+    pub fn record(mut self, record: bool) -> Self {
+        self.record = record;
+        self
+    }
+
     /// Builds the machine.
     #[must_use]
     pub fn build(self) -> Emulator {
-        let mut machine = Machine::new(self.devices, self.memory_bytes, self.execution, self.seed);
+        let (execution, seed) = match &self.replay {
+            Some(replay) => (Execution::Eager, replay.seed()),
+            None => (self.execution, self.seed),
+        };
+        let mut machine = Machine::new(self.devices, self.memory_bytes, execution, seed);
+        machine.schedule.configure(self.replay, self.record, self.operations);
         machine.batches = self.batches;
         machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
@@ -153,8 +192,8 @@ impl Builder {
                 shared: Arc::new(Shared::new(machine)),
                 sites: self.sites,
             }),
-            execution: self.execution,
-            seed: self.seed,
+            execution,
+            seed,
         }
     }
 }
@@ -196,6 +235,18 @@ impl Emulator {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// How many operations have been enqueued so far on all streams.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.with(|machine| machine.submitted)
+    }
+
+    /// The decisions of the run so far, if they are [written down](Builder::record).
+    #[must_use]
+    pub fn replay(&self) -> Option<Replay> {
+        self.with(|machine| machine.replay())
     }
 
     /// Makes a call to come fail.

@@ -6,7 +6,8 @@ use super::finding::FindingKind;
 use super::host_memory::{Access, HostMemory, HostUse};
 use super::machine::{EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
 use super::operation::{Action, Operation, Position};
-use super::order::{Agent, Kind};
+use super::order::{Agent, Kind, Knowledge};
+use super::pieces;
 use super::rng;
 use super::schedule::About;
 use super::slots::Key;
@@ -39,8 +40,8 @@ impl Machine {
     fn add_stream(&mut self, device: Ordinal, blocking: bool, kind: Kind) -> Key {
         let agent = self.order.stream_created(device, kind);
         let name = self.names.next();
-        let speed = self.schedule.speed(name);
-        self.streams.insert(Stream::new(device, blocking, agent, name, speed))
+        let standing = self.schedule.standing(name);
+        self.streams.insert(Stream::new(device, blocking, agent, standing))
     }
 
     /// The stream that a handle names on this thread (rule 11).
@@ -142,7 +143,7 @@ impl Machine {
             // Rule 8: in any order.
             self.draw(key, About::BatchOrder).shuffle(transfers);
         }
-        let id = self.next_operation();
+        self.submitted += 1;
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
         stream.submitted += 1;
@@ -162,11 +163,39 @@ impl Machine {
             }
             return Ok(());
         }
-        let stream = self.streams.get(key).expect("resolved by the caller");
-        let (name, speed, number) = (stream.name, stream.speed, stream.submitted);
-        let hold = self.schedule.hold(name, speed, number);
-        self.push(key, Operation { id, number, hold, waits, action, knowledge });
+        if self.schedule.is_eager() {
+            self.push(key, 0, waits, action, knowledge);
+        } else {
+            self.push_pieces(key, waits, action, knowledge);
+        }
         Ok(())
+    }
+
+    /// Enqueues an operation that may land in pieces; each is an operation of the queue.
+    #[cold]
+    fn push_pieces(
+        &mut self,
+        key: Key,
+        mut waits: Vec<Position>,
+        action: Action,
+        mut knowledge: Option<Knowledge>,
+    ) {
+        self.schedule.host_steps();
+        let stream = self.streams.get_mut(key).expect("resolved by the caller");
+        let (name, number) = (stream.standing.name, stream.submitted);
+        let pieces = match pieces::can_split(&action) {
+            true => self.schedule.pieces(name, number),
+            false => 1,
+        };
+        if pieces <= 1 {
+            return self.push(key, 0, waits, action, knowledge);
+        }
+        let mut rng = self.schedule.draw(name, number, About::Cuts);
+        let pieces = pieces::split(action, pieces as usize, &mut rng);
+        stream.enqueued += pieces.len() as u64 - 1;
+        for (piece, action) in (0..).zip(pieces) {
+            self.push(key, piece, std::mem::take(&mut waits), action, knowledge.take());
+        }
     }
 
     pub(super) fn next_operation(&mut self) -> u64 {
@@ -175,7 +204,26 @@ impl Machine {
     }
 
     #[cold]
-    fn push(&mut self, key: Key, operation: Operation) {
+    fn push(
+        &mut self,
+        key: Key,
+        piece: u32,
+        waits: Vec<Position>,
+        action: Action,
+        knowledge: Option<Knowledge>,
+    ) {
+        let stream = self.streams.get(key).expect("resolved by the caller");
+        let (standing, number) = (stream.standing, stream.submitted);
+        let operation = Operation {
+            id: self.next_operation(),
+            number,
+            piece,
+            hold: self.schedule.hold(standing, number, piece),
+            passed: 0,
+            waits,
+            action,
+            knowledge,
+        };
         self.disturb(&operation.action);
         for host in operation.action.host_uses() {
             self.host.begin_use(host, operation.id);

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::device_memory::DeviceMemory;
+use super::execution::Execution;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::host_memory::{HostMemory, HostUse};
@@ -28,27 +29,13 @@ use super::name::{Liberties, Names, StreamName};
 use super::operation::{HostCall, Operation, Position};
 use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
-use super::schedule::{Schedule, Speed};
+use super::schedule::{Schedule, Standing};
 use super::slots::{Key, Slots};
 use crate::driver::{DriverResult, Ordinal, Poll};
 use crate::error::CudaCode;
 
 pub(super) const STREAM_TAG: u8 = 0x5;
 pub(super) const EVENT_TAG: u8 = 0xe;
-
-/// When operations run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Execution {
-    /// As soon as they are ready, usually inside the call that enqueues them.
-    #[default]
-    Eager,
-    /// Only when somebody waits for them. A query says no up to four times first; a wait lets
-    /// other streams get ahead or not, as the seed decides. Until a copy to the host runs, its
-    /// destination holds poison; if the source of a copy changes before it runs, that is a finding.
-    ///
-    /// A host function counts as somebody who waits for the work ahead of it.
-    Lazy,
-}
 
 /// What is allocated and pending, for tests that look for leaks.
 #[non_exhaustive]
@@ -106,7 +93,9 @@ pub(super) struct Machine {
     pub(super) batches: bool,
     /// Whether kernels can use page-locked memory at the host's addresses.
     pub(super) host_addresses: bool,
-    /// How many operations were ever enqueued.
+    /// How many operations calls have enqueued.
+    pub(super) submitted: u64,
+    /// The last number of an operation in a queue or a capture.
     pub(super) operations: u64,
 }
 
@@ -140,8 +129,7 @@ pub(super) struct Stream {
     pub(super) capture: Option<Key>,
     /// What the race checker calls it.
     pub(super) agent: Agent,
-    pub(super) name: StreamName,
-    pub(super) speed: Speed,
+    pub(super) standing: Standing,
 }
 
 #[derive(Debug)]
@@ -157,13 +145,7 @@ pub(super) struct Event {
 }
 
 impl Stream {
-    pub(super) fn new(
-        device: Ordinal,
-        blocking: bool,
-        agent: Agent,
-        name: StreamName,
-        speed: Speed,
-    ) -> Self {
+    pub(super) fn new(device: Ordinal, blocking: bool, agent: Agent, standing: Standing) -> Self {
         Stream {
             device,
             blocking,
@@ -177,8 +159,7 @@ impl Stream {
             patience: 0,
             capture: None,
             agent,
-            name,
-            speed,
+            standing,
         }
     }
 }
@@ -199,8 +180,8 @@ impl Machine {
         let schedule = Schedule::new(execution, seed);
         let mut legacy = |device| {
             let agent = order.stream_created(device, Kind::Legacy);
-            let name = StreamName::Legacy(device);
-            streams.insert(Stream::new(device, true, agent, name, schedule.speed(name)))
+            let standing = schedule.standing(StreamName::Legacy(device));
+            streams.insert(Stream::new(device, true, agent, standing))
         };
         let device = |ordinal| Device {
             lost: None,
@@ -236,6 +217,7 @@ impl Machine {
             epoch: Instant::now(),
             batches: true,
             host_addresses: true,
+            submitted: 0,
             operations: 0,
         }
     }

@@ -51,6 +51,7 @@ mod driver;
 mod emulator;
 mod enqueue;
 mod execute;
+mod execution;
 mod face;
 mod fault;
 mod finding;
@@ -65,6 +66,7 @@ mod operation;
 mod order;
 mod pageable;
 mod per_thread;
+mod pieces;
 mod rng;
 mod runtime;
 mod schedule;
@@ -73,11 +75,13 @@ mod storage;
 mod thread;
 
 pub use emulator::{Builder, Emulator, HandOver};
+pub use execution::Execution;
 pub use face::{Face, Held, Kind, Plane, PoolFigure, PoolId, Side, Target};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
-pub use machine::{Execution, Usage};
+pub use machine::Usage;
 pub use order::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
+pub use schedule::Replay;
 
 #[cfg(test)]
 mod tests;

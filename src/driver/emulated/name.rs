@@ -18,8 +18,8 @@ const MOST_THREADS: usize = 1 << 16;
 /// stream of device 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum StreamName {
-    Legacy(Ordinal),
     Made { thread: u32, number: u32 },
+    Legacy(Ordinal),
 }
 
 impl StreamName {

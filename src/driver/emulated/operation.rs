@@ -23,8 +23,12 @@ pub(super) struct Operation {
     pub(super) id: u64,
     /// Numbers the operations of a stream, from 1.
     pub(super) number: u64,
-    /// How often it is passed over when it is ready; [`u32::MAX`]: until a wait needs it.
+    /// Which piece of the operation it is, from 0.
+    pub(super) piece: u32,
+    /// How often it is still to be passed over when it is ready.
     pub(super) hold: u32,
+    /// How often it has been passed over.
+    pub(super) passed: u32,
     /// What must be complete first, besides the operations ahead in the queue.
     pub(super) waits: Vec<Position>,
     pub(super) action: Action,

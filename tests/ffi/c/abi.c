@@ -3,13 +3,17 @@
 
 #include "rig.h"
 
-_Static_assert(sizeof(pinlane_emulator_options) == 40, "pinlane_emulator_options");
+_Static_assert(sizeof(pinlane_emulator_options) == 64, "pinlane_emulator_options");
 MEMBER(pinlane_emulator_options, size, 0);
 MEMBER(pinlane_emulator_options, seed, 8);
 MEMBER(pinlane_emulator_options, memory_bytes, 16);
 MEMBER(pinlane_emulator_options, execution, 24);
 MEMBER(pinlane_emulator_options, flags, 28);
 MEMBER(pinlane_emulator_options, page_lock_limit_bytes, 32);
+MEMBER(pinlane_emulator_options, replay, 40);
+MEMBER(pinlane_emulator_options, operations, 48);
+MEMBER(pinlane_emulator_options, pct_depth, 56);
+MEMBER(pinlane_emulator_options, reserved, 60);
 _Static_assert(sizeof(pinlane_stream_options) == 16, "pinlane_stream_options");
 MEMBER(pinlane_stream_options, size, 0);
 MEMBER(pinlane_stream_options, priority, 8);
@@ -268,10 +272,10 @@ static void c_rule_06_unknown_sizes_values_and_flags_are_refused(void) {
   pinlane_emulator_options machine = PINLANE_EMULATOR_OPTIONS_INIT;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 0));
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 65));
-  machine.execution = 2;
+  machine.execution = 5;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 1));
   machine.execution = PINLANE_EXECUTION_EAGER;
-  machine.flags = 32;
+  machine.flags = 64;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 1));
   machine.flags = 0;
   machine.size++;

@@ -261,6 +261,81 @@ static void races_are_found(uint32_t flags, size_t expected) {
   OK(pinlane_emulator_free(machine));
 }
 
+/* Which fill a copy sees on another stream that does not wait for it. */
+static char raced(const pinlane_emulator_options *options, char *replay, size_t capacity) {
+  enum { EACH = 64 };
+  pinlane_device *device = NULL;
+  OK(pinlane_emulator_create(options, &device, 1));
+  pinlane_emulator *machine = machine_of(device);
+  pinlane_pool *pool = NULL;
+  pinlane_buffer *buffer = NULL;
+  pinlane_stream *streams[2] = {NULL, NULL};
+  pinlane_device_buffer *memory = NULL, *borrowed = NULL;
+  void *address = NULL;
+  const void *seen = NULL;
+  OK(pinlane_pool_create(device, NULL, &pool));
+  OK(pinlane_buffer_alloc(pool, EACH, &buffer));
+  OK(pinlane_stream_create(device, NULL, &streams[0]));
+  OK(pinlane_stream_create(device, NULL, &streams[1]));
+  OK(pinlane_device_buffer_alloc(device, EACH, &memory));
+  OK(pinlane_device_buffer_fill(streams[0], memory, 0, EACH, "1", 1, NULL));
+  OK(pinlane_stream_synchronize(streams[0]));
+  OK(pinlane_device_buffer_address(memory, &address));
+  OK(pinlane_device_buffer_borrow(device, address, EACH, &borrowed));
+  OK(pinlane_device_buffer_fill(streams[0], memory, 0, EACH, "2", 1, NULL));
+  OK(pinlane_device_buffer_download(streams[1], borrowed, 0, buffer, 0, EACH, NULL));
+  OK(pinlane_buffer_read(buffer, &seen));
+  const char first = *(const char *)seen;
+  OK(pinlane_stream_synchronize(streams[0]));
+  if (replay) {
+    OK(pinlane_emulator_replay(machine, replay, capacity, NULL));
+  } else {
+    char text[8];
+    REFUSED(UNSUPPORTED, pinlane_emulator_replay(machine, text, sizeof text, NULL));
+  }
+  OK(pinlane_device_buffer_free(borrowed));
+  OK(pinlane_device_buffer_free(memory));
+  OK(pinlane_buffer_free(buffer));
+  OK(pinlane_stream_free(streams[0]));
+  OK(pinlane_stream_free(streams[1]));
+  OK(pinlane_pool_free(pool));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine));
+  return first;
+}
+
+static void every_mode_shows_both_orders_and_runs_are_repeated(void) {
+  static const int32_t modes[] = {PINLANE_EXECUTION_LAZY, PINLANE_EXECUTION_RANDOM,
+                                  PINLANE_EXECUTION_CHUNKED, PINLANE_EXECUTION_PCT};
+  pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
+  EXPECT(options.pct_depth == 3 && !options.replay && !options.operations && !options.reserved);
+  EXPECT(raced(&options, NULL, 0) == '2');
+  options.flags = PINLANE_EMULATOR_RECORD;
+  for (size_t i = 0; i < sizeof modes / sizeof *modes; i++) {
+    int seen[2] = {0, 0};
+    for (options.seed = 0; options.seed < 100; options.seed++) {
+      static char replay[4096];
+      options.execution = modes[i];
+      const char first = raced(&options, replay, sizeof replay);
+      EXPECT(first == '1' || first == '2');
+      seen[first - '1']++;
+      pinlane_emulator_options again = PINLANE_EMULATOR_OPTIONS_INIT;
+      again.replay = replay;
+      EXPECT(raced(&again, NULL, 0) == first);
+    }
+    EXPECT(seen[0] > 0 && seen[1] > 0);
+  }
+  pinlane_device *device = NULL;
+  options.replay = "12:B#";
+  REFUSED(INVALID_VALUE, pinlane_emulator_create(&options, &device, 1));
+  options.replay = NULL;
+  options.reserved = 1;
+  REFUSED(INVALID_VALUE, pinlane_emulator_create(&options, &device, 1));
+  options.reserved = 0;
+  options.execution = 5;
+  REFUSED(INVALID_VALUE, pinlane_emulator_create(&options, &device, 1));
+}
+
 static void usage_shows_what_is_alive(const pinlane_emulator *machine) {
   pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
   OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "u", 1, NULL));
@@ -323,6 +398,7 @@ int main(void) {
   races_are_found(0, 1);
   races_are_found(PINLANE_EMULATOR_SITES | PINLANE_EMULATOR_THREADS_APART, 1);
   races_are_found(PINLANE_EMULATOR_NO_RACES, 0);
+  every_mode_shows_both_orders_and_runs_are_repeated();
   devices_are_lost();
   machines_have_options();
   return verdict("emulated machines in C");

@@ -2,6 +2,7 @@
 
 #include "check.hpp"
 
+#include <set>
 #include <string>
 #include <type_traits>
 #include <vector>
@@ -123,6 +124,48 @@ void reports_of_a_pool(rig& rig) {
   EXPECT(metrics.back() == '\n');
 }
 
+// Copies from two buffers that do not know of each other, in a mode; the bytes that arrive.
+std::string copied(const pinlane::emulator_options& options, std::string* replay) {
+  const std::vector<pinlane::device> devices = pinlane::device::emulated(1, options);
+  const pinlane::emulator machine(devices[0]);
+  const pinlane::pinned_pool pool(devices[0]);
+  const pinlane::stream first(devices[0]), second(devices[0]);
+  pinlane::device_buffer<char> memory = devices[0].alloc<char>(64);
+  first.fill(memory, '1');
+  first.synchronize();
+  pinlane::pinned_buffer<char> host = pool.alloc<char>(64);
+  first.fill(memory, '2');
+  pinlane::device_buffer<char> borrowed = devices[0].borrow_memory(memory.address(), memory.size());
+  second.download(borrowed, host);
+  const auto seen = host.read();
+  std::string text(seen.begin(), seen.end());
+  first.synchronize();
+  if (replay != nullptr) {
+    *replay = machine.replay();
+  }
+  return text;
+}
+
+void modes_and_replay() {
+  const auto modes = {pinlane::execution::lazy, pinlane::execution::random,
+                      pinlane::execution::chunked, pinlane::execution::pct};
+  for (const pinlane::execution mode : modes) {
+    std::set<std::string> seen;
+    for (std::uint64_t seed = 0; seed < 60; ++seed) {
+      pinlane::emulator_options options;
+      options.mode = mode;
+      options.seed = seed;
+      options.record = true;
+      pinlane::emulator_options again;
+      const std::string text = copied(options, &again.replay);
+      EXPECT(copied(again, nullptr) == text);
+      seen.insert(text);
+    }
+    EXPECT(seen.size() >= 2);
+    EXPECT((seen.size() > 2) == (mode == pinlane::execution::chunked));
+  }
+}
+
 } // namespace
 
 int main() {
@@ -133,6 +176,7 @@ int main() {
   EXPECT(pinlane::emulator(rig.device).findings().empty());
   lost_devices_and_findings();
   races();
+  modes_and_replay();
   usage();
   return verdict("emulated machines in C++");
 }

@@ -117,7 +117,7 @@ inline pinlane_emulator_options some_machine(frame& f) {
   pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
   options.seed = f.in.byte();
   options.memory_bytes = std::size_t{16} << 20;
-  options.execution = f.in.byte() % 2;
+  options.execution = f.in.byte() % 5;
   options.flags = f.in.byte() % 4;
   options.page_lock_limit_bytes = f.in.rarely(32) ? 16384 : 0;
   return options;
@@ -127,7 +127,7 @@ inline pinlane_status emulator_create(frame& f) {
   pinlane_emulator_options options = some_machine(f);
   const bool wrong = f.in.rarely(24);
   if (wrong) {
-    options.execution = 2;
+    options.execution = 5;
     options.flags = f.in.byte() % 8;
   }
   const std::int32_t counts[] = {1, 2, 1, 0, -1, 65};
@@ -258,6 +258,14 @@ inline pinlane_status emulator_finding(frame& f) {
   char* const text = f.text_out(capacity);
   return pinlane_emulator_finding(emulator, f.in.below(2), text, capacity,
                                   f.optional_out<std::size_t>());
+}
+
+inline pinlane_status emulator_replay(frame& f) {
+  const argument emulator = f.any(kind::emulator);
+  f.must_fail = true; // the machines write nothing down
+  std::size_t capacity = 0;
+  char* const text = f.text_out(capacity);
+  return pinlane_emulator_replay(emulator, text, capacity, f.optional_out<std::size_t>());
 }
 
 // -- Streams and tickets -------------------------------------------------------------------------

@@ -204,6 +204,7 @@ inline const call calls[] = {
     {"pinlane_dlpack_to_legacy", nothing, dlpack_to_legacy},
     {"pinlane_dlpack_from_legacy", nothing, dlpack_from_legacy},
     {"a tensor is deleted", waits, tensor_delete},
+    {"pinlane_emulator_replay", nothing, emulator_replay},
 };
 
 /// What other numbers stand for: what programs do most.

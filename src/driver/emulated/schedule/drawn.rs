@@ -6,6 +6,7 @@
 
 use super::super::name::StreamName;
 use super::super::rng::Rng;
+use super::decision::HELD;
 
 /// What a decision is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,8 +25,16 @@ pub(in super::super) enum About {
     Denials,
     /// How fast a stream is.
     Speed,
-    /// How long an operation is held.
-    Hold,
+    /// How long a piece of an operation is held.
+    Hold(u32),
+    /// Into how many pieces an operation is cut.
+    Pieces,
+    /// Where it is cut.
+    Cuts,
+    /// The priority of a stream, or of the host.
+    Priority,
+    /// Where priorities change.
+    Changes,
     /// Whether a call takes a liberty.
     Liberty,
 }
@@ -40,8 +49,12 @@ impl About {
             About::Drift(count) => [4, count],
             About::Denials => [5, 0],
             About::Speed => [6, 0],
-            About::Hold => [7, 0],
-            About::Liberty => [8, 0],
+            About::Hold(piece) => [7, piece.into()],
+            About::Pieces => [8, 0],
+            About::Cuts => [9, 0],
+            About::Priority => [10, 0],
+            About::Changes => [11, 0],
+            About::Liberty => [12, 0],
         }
     }
 }
@@ -52,10 +65,16 @@ pub(super) fn draw(seed: u64, stream: StreamName, operation: u64, about: About) 
     Rng::keyed(seed, [stream.word(), operation, what, which])
 }
 
+/// The generator of what is decided once for a machine.
+pub(super) fn draw_once(seed: u64, about: About) -> Rng {
+    let [what, which] = about.words();
+    Rng::keyed(seed, [0, u64::MAX, what, which])
+}
+
 /// How soon the operations of a stream run, by tendency. Many bugs need one stream that is slow
 /// altogether.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Speed {
+pub(super) enum Speed {
     Quick,
     Mixed,
     Slow,
@@ -66,17 +85,16 @@ impl Speed {
         [Speed::Quick, Speed::Mixed, Speed::Mixed, Speed::Slow][rng.below(4)]
     }
 
-    /// How often an operation is passed over when it is ready; [`u32::MAX`]: until somebody needs
-    /// it.
+    /// How often an operation is passed over when it is ready.
     pub(super) fn hold(self, rng: &mut Rng) -> u32 {
         match self {
             Speed::Quick if !rng.one_in(8) => 0,
-            Speed::Slow if !rng.one_in(8) => u32::MAX,
+            Speed::Slow if !rng.one_in(8) => HELD,
             _ => match rng.below(4) {
                 0 => 0,
                 1 => 1 + rng.below(3) as u32,
                 2 => 1 + rng.below(16) as u32,
-                _ => u32::MAX,
+                _ => HELD,
             },
         }
     }

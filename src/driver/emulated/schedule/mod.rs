@@ -5,17 +5,21 @@
 //!
 //! * eager: [`pump`](Machine::pump) runs everything that is ready, after each change;
 //! * all others: [`pass`](Machine::pass), behind each call, and [`drive`](Machine::drive), in a
-//!   wait, run what a [`Policy`] picks; in a wait, what it needs if the policy picks nothing.
+//!   wait, run what [`pick`](Machine::pick) says; in a wait, that is at last what it needs.
 //!
 //! ```text
-//!   mod   how far a call or a wait gets    policy   what runs next    drawn   what the seed picks
+//!   mod      how far a call or a wait gets       drawn   what the seed picks
+//!   policy   what runs next                      pct     priorities
+//!   decision runs as texts
 //! ```
 //!
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
 //! and a stream is on the path at most once. Nothing is enqueued meanwhile. `pass` runs operations
 //! only.
 
+mod decision;
 mod drawn;
+mod pct;
 mod policy;
 
 use super::machine::Machine;
@@ -25,8 +29,9 @@ use super::slots::Key;
 use crate::driver::{DriverResult, Poll};
 use crate::error::CudaCode;
 
-pub(super) use drawn::{About, Speed};
-pub(super) use policy::Schedule;
+pub use decision::Replay;
+pub(super) use drawn::About;
+pub(super) use policy::{Schedule, Standing};
 
 /// How far a wait has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -112,7 +117,7 @@ impl Machine {
     fn denials(&mut self, target: Position) -> u8 {
         let stream = self.streams.get(target.stream).expect("incomplete, so it is there");
         let at = (target.count - stream.completed - 1) as usize;
-        self.schedule.denials(stream.name, stream.queue[at].number)
+        self.schedule.denials(stream.standing.name, stream.queue[at].number)
     }
 
     /// Something has changed: whatever may run now does.
@@ -176,7 +181,7 @@ impl Machine {
     /// The generator of one decision about the next operation that a stream is given.
     pub(super) fn draw(&self, key: Key, about: About) -> Rng {
         let stream = self.streams.get(key).expect("resolved by the caller");
-        self.schedule.draw(stream.name, stream.submitted + 1, about)
+        self.schedule.draw(stream.standing.name, stream.submitted + 1, about)
     }
 
     fn front(&self, key: Key) -> Front {
@@ -195,6 +200,7 @@ impl Machine {
     fn step(&mut self, key: Key) {
         let stream = self.streams.get_mut(key).expect("has a first operation");
         let operation = stream.queue.front_mut().expect("has a first operation");
+        self.schedule.ran(&mut stream.standing, operation);
         if let Action::HostFunction(call) = operation.action {
             stream.dispatched = true;
             self.host_ready.push_back((key, call));

@@ -1,52 +1,153 @@
 //! What runs next on a machine that is not eager.
 //!
-//! An operation that is ready may be *held*: passed over some number of times, or until a wait
-//! needs it. It is passed over whenever another operation runs in its place, or a call returns.
+//! An operation that is ready is *passed over* whenever another operation runs in its place, or a
+//! call returns. How often that happens to each operation says all there is to say about a run: so
+//! a run of any mode is written down, and replayed, as these numbers.
 
-use super::super::machine::{Execution, Machine};
+use super::super::execution::Execution;
+use super::super::machine::Machine;
 use super::super::name::StreamName;
+use super::super::operation::Operation;
 use super::super::rng::Rng;
 use super::super::slots::Key;
 use super::Front;
+use super::decision::{HELD, Replay, Spot, What};
 use super::drawn::{self, About, Speed};
+use super::pct::{self, Pct};
 
 /// How a machine decides.
 #[derive(Debug)]
 pub(in super::super) struct Schedule {
     pub(in super::super) execution: Execution,
+    eager: bool,
     seed: u64,
+    /// The decisions that were given: they count instead of those of the seed.
+    given: Option<Replay>,
+    /// The decisions that were made, if they are to be known.
+    made: Option<Replay>,
+    pct: Pct,
     /// How many calls found a device lost.
     pub(super) drifts: u64,
 }
 
+/// What is decided about a stream as a whole.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Standing {
+    pub(in super::super) name: StreamName,
+    speed: Speed,
+    priority: u64,
+}
+
 impl Schedule {
     pub(in super::super) fn new(execution: Execution, seed: u64) -> Self {
-        Schedule { execution, seed, drifts: 0 }
+        let eager = execution == Execution::Eager;
+        let pct = Pct::default();
+        Schedule { execution, eager, seed, given: None, made: None, pct, drifts: 0 }
+    }
+
+    /// Which decisions count, if they are given; whether they are written down; and how many
+    /// operations there will be, if that is known.
+    pub(in super::super) fn configure(
+        &mut self,
+        given: Option<Replay>,
+        record: bool,
+        operations: Option<u64>,
+    ) {
+        self.eager &= given.is_none();
+        self.given = given;
+        self.made = record.then(|| Replay::eager(self.seed));
+        if let Execution::Pct { depth } = self.execution {
+            // Each is enqueued, and run.
+            let steps = operations.map(|count| count.saturating_mul(2).min(1 << 31) as usize);
+            self.pct = Pct::new(self.seed, depth, steps);
+        }
     }
 
     /// Whether everything runs as soon as it is ready.
     #[inline]
     pub(in super::super) fn is_eager(&self) -> bool {
-        self.execution == Execution::Eager
+        self.eager
     }
 
     pub(in super::super) fn draw(&self, stream: StreamName, operation: u64, about: About) -> Rng {
         drawn::draw(self.seed, stream, operation, about)
     }
 
-    /// The tendency of a stream.
-    pub(in super::super) fn speed(&self, stream: StreamName) -> Speed {
-        Speed::drawn(&mut self.draw(stream, 0, About::Speed))
+    pub(in super::super) fn standing(&self, name: StreamName) -> Standing {
+        let speed = Speed::drawn(&mut self.draw(name, 0, About::Speed));
+        let priority = pct::first(&mut self.draw(name, 0, About::Priority));
+        Standing { name, speed, priority }
     }
 
-    /// How long an operation is held.
-    pub(in super::super) fn hold(&self, stream: StreamName, speed: Speed, operation: u64) -> u32 {
-        speed.hold(&mut self.draw(stream, operation, About::Hold))
+    /// How long a piece of an operation is held.
+    pub(in super::super) fn hold(&self, of: Standing, operation: u64, piece: u32) -> u32 {
+        let what = What::Passed(piece);
+        match (&self.given, self.execution) {
+            (Some(given), _) => given.value(Spot { stream: of.name, operation, what }),
+            (None, Execution::Pct { .. } | Execution::Eager) => 0,
+            (None, Execution::Lazy | Execution::Random | Execution::Chunked) => {
+                of.speed.hold(&mut self.draw(of.name, operation, About::Hold(piece)))
+            }
+        }
     }
 
-    /// How often queries for an operation say "not ready": 1 to 4 times.
-    pub(super) fn denials(&self, stream: StreamName, operation: u64) -> u8 {
-        1 + self.draw(stream, operation, About::Denials).below(4) as u8
+    /// Into how many pieces an operation is cut, at most.
+    pub(in super::super) fn pieces(&mut self, stream: StreamName, operation: u64) -> u32 {
+        let spot = Spot { stream, operation, what: What::Pieces };
+        let pieces = match (&self.given, self.execution) {
+            (Some(given), _) => given.value(spot),
+            (None, Execution::Chunked) => {
+                1 + self.draw(stream, operation, About::Pieces).below(4) as u32
+            }
+            _ => 1,
+        };
+        if pieces > 1 {
+            self.note(spot, pieces);
+        }
+        pieces
+    }
+
+    /// How often queries for an operation say "not ready" first.
+    pub(super) fn denials(&mut self, stream: StreamName, operation: u64) -> u8 {
+        let spot = Spot { stream, operation, what: What::Denials };
+        let denials = match &self.given {
+            Some(given) => given.value(spot).min(100),
+            None => 1 + self.draw(stream, operation, About::Denials).below(4) as u32,
+        };
+        if denials > 0 {
+            self.note(spot, denials);
+        }
+        denials as u8
+    }
+
+    fn note(&mut self, spot: Spot, value: u32) {
+        if let Some(made) = &mut self.made {
+            made.decisions.insert(spot, value);
+        }
+    }
+
+    /// The host makes a step.
+    pub(in super::super) fn host_steps(&mut self) {
+        self.pct.host_steps();
+    }
+
+    /// What is to be known of an operation that runs: how often it was passed over.
+    pub(super) fn ran(&mut self, stream: &mut Standing, operation: &Operation) {
+        stream.priority = self.pct.step().unwrap_or(stream.priority);
+        if operation.passed > 0 {
+            self.note(spot_of(*stream, operation), operation.passed);
+        }
+    }
+}
+
+fn spot_of(stream: Standing, operation: &Operation) -> Spot {
+    let what = What::Passed(operation.piece);
+    Spot { stream: stream.name, operation: operation.number, what }
+}
+
+impl Replay {
+    fn value(&self, spot: Spot) -> u32 {
+        self.decisions.get(&spot).copied().unwrap_or(0)
     }
 }
 
@@ -55,28 +156,42 @@ impl Machine {
     /// stream that has to go on, and some stream is picked.
     pub(super) fn pick(&mut self, needed: Option<Key>) -> Option<Key> {
         let waits = needed.is_some();
-        let may_run = waits || self.schedule.execution != Execution::Lazy;
-        let next = match may_run {
-            true => self.first_not_held().or(needed),
-            false => None,
+        let given = self.schedule.given.is_some();
+        let lies = self.schedule.execution == Execution::Lazy && !given && !waits;
+        let next = match self.schedule.execution {
+            _ if lies => None,
+            Execution::Pct { .. } if !given => self.first_by_priority(waits),
+            _ => self.first_not_held().or(needed),
         };
-        if may_run {
-            self.pass_over(next);
-        }
+        self.pass_over(next, lies);
         next
     }
 
-    fn first_not_held(&self) -> Option<Key> {
-        let is_held = |key: Key| {
-            let first = self.streams.get(key).and_then(|stream| stream.queue.front());
-            first.is_none_or(|operation| operation.hold > 0)
-        };
-        let mut ready = self.backlog.iter().copied().filter(|&key| !is_held(key));
-        ready.find(|&key| matches!(self.front(key), Front::Ready))
+    fn ready(&self) -> impl Iterator<Item = Key> {
+        let ready = |key: &Key| matches!(self.front(*key), Front::Ready);
+        self.backlog.iter().copied().filter(ready)
     }
 
-    /// All that are ready, but for the one that runs, are passed over.
-    fn pass_over(&mut self, next: Option<Key>) {
+    fn first(&self, key: Key) -> &Operation {
+        let first = self.streams.get(key).and_then(|stream| stream.queue.front());
+        first.expect("it is in the backlog")
+    }
+
+    fn first_not_held(&self) -> Option<Key> {
+        self.ready().find(|&key| self.first(key).hold == 0)
+    }
+
+    /// All may go in a wait, since the host does not.
+    fn first_by_priority(&self, all: bool) -> Option<Key> {
+        let priority = |key: Key| self.streams.get(key).map_or(0, |s| s.standing.priority);
+        let candidates = self.ready().map(|key| (priority(key), key));
+        let (highest, first) = candidates.max_by_key(|&(priority, _)| priority)?;
+        (all || self.schedule.pct.is_ahead(highest)).then_some(first)
+    }
+
+    /// All that are ready, but for the one that runs, are passed over. While a machine `lies` idle,
+    /// no time counts for what it holds.
+    fn pass_over(&mut self, next: Option<Key>, lies: bool) {
         for at in 0..self.backlog.len() {
             let key = self.backlog[at];
             if Some(key) == next || !matches!(self.front(key), Front::Ready) {
@@ -84,9 +199,23 @@ impl Machine {
             }
             let stream = self.streams.get_mut(key).expect("it is ready");
             let first = stream.queue.front_mut().expect("it is ready");
-            if first.hold != u32::MAX {
+            first.passed = first.passed.saturating_add(1).min(HELD - 1);
+            if first.hold != HELD && !lies {
                 first.hold = first.hold.saturating_sub(1);
             }
         }
+    }
+
+    /// The run so far; `None` if it is not written down.
+    pub(in super::super) fn replay(&self) -> Option<Replay> {
+        let mut replay = self.schedule.made.clone()?;
+        for &key in &self.backlog {
+            let stream = self.streams.get(key).expect("it is in the backlog");
+            let first = self.first(key);
+            if first.passed > 0 && !stream.dispatched {
+                replay.decisions.insert(spot_of(stream.standing, first), HELD);
+            }
+        }
+        Some(replay)
     }
 }

@@ -21,6 +21,16 @@ use crate::driver::{
 
 pub(super) const BYTES: usize = 64;
 
+pub(super) const MODES: [Execution; 7] = [
+    Execution::Eager,
+    Execution::Lazy,
+    Execution::Random,
+    Execution::Chunked,
+    Execution::Pct { depth: 1 },
+    Execution::Pct { depth: 2 },
+    Execution::Pct { depth: 3 },
+];
+
 pub(super) struct Rig {
     pub(super) emulator: Emulator,
     pub(super) driver: Arc<dyn Driver>,
@@ -38,6 +48,12 @@ impl Rig {
 
     pub(super) fn lazy(seed: u64) -> Self {
         Self::new(Emulator::builder().execution(Execution::Lazy).seed(seed))
+    }
+
+    /// A machine of each mode.
+    pub(super) fn of_each_mode(seed: u64) -> impl Iterator<Item = Self> {
+        let machine = move |execution| Emulator::builder().execution(execution).seed(seed);
+        MODES.into_iter().map(machine).map(Self::new)
     }
 
     pub(super) fn found(&self) -> Vec<FindingKind> {

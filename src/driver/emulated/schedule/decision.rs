@@ -1,0 +1,164 @@
+//! Decisions as values: what a run did differently from an eager one, as a short text.
+//!
+//! ```text
+//!   12:B#3,C#1+2,B#4?1,C#2/4,C#2.1+5
+//!   |  |   |     |     |     piece 1 of C's second operation is passed over five times
+//!   |  |   |     |     C's second operation lands in up to four pieces
+//!   |  |   |     queries for B's fourth operation say once that it is not done
+//!   |  |   C's first operation is passed over twice
+//!   |  B's third operation is held until a wait needs it
+//!   the seed: poison, pageable copies, the order of batches
+//! ```
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use super::super::name::StreamName;
+use crate::error::{Error, ErrorKind};
+
+/// What is decided about an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum What {
+    /// Into how many pieces it is cut, at most.
+    Pieces,
+    /// How often this piece of it is passed over when it is ready; [`HELD`]: until a wait needs it.
+    Passed(u32),
+    /// How often queries for it say that it is not done.
+    Denials,
+}
+
+/// Until a wait needs it.
+pub(super) const HELD: u32 = u32::MAX;
+
+/// What a decision is about. Operations count from 1 in their streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Spot {
+    pub(super) stream: StreamName,
+    pub(super) operation: u64,
+    pub(super) what: What,
+}
+
+/// A run of a program: its seed, and what was decided otherwise than in eager mode.
+///
+/// It is a short text, such as `12:B#3`, by `Display` and `FromStr`. Streams are named as in
+/// reports of [races](super::super::FindingKind::Race): `A` is the first that the program made, `1A`
+/// the first that its second thread made, `@0` the legacy stream of device 0. `B#3` holds B's third
+/// operation until a wait needs it; `B#3+2` passes it over twice, when another operation runs in its
+/// place or a call returns; `B#3?1` denies once that it is done; `B#3/4` lets it land in up to four pieces.
+///
+/// [`Emulator::replay`](super::super::Emulator::replay) gives that of a run, and
+/// [`Builder::replay`](super::super::Builder::replay) takes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Replay {
+    pub(super) seed: u64,
+    pub(super) decisions: BTreeMap<Spot, u32>,
+}
+
+impl Replay {
+    /// The eager run of a seed.
+    #[must_use]
+    pub fn eager(seed: u64) -> Self {
+        Replay { seed, decisions: BTreeMap::new() }
+    }
+
+    /// The seed of the run.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many decisions differ from those of an eager run.
+    #[must_use]
+    pub fn decisions(&self) -> usize {
+        self.decisions.len()
+    }
+}
+
+impl fmt::Display for Replay {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:", self.seed)?;
+        for (index, (spot, &value)) in self.decisions.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "," };
+            write!(f, "{comma}{}#{}", spot.stream, spot.operation)?;
+            match spot.what {
+                What::Pieces => write!(f, "/{value}")?,
+                What::Denials => write!(f, "?{value}")?,
+                What::Passed(piece) => {
+                    if piece > 0 {
+                        write!(f, ".{piece}")?;
+                    }
+                    if value != HELD {
+                        write!(f, "+{value}")?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for Replay {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self, Error> {
+        read(text).ok_or_else(|| {
+            let context = format!("{text:?} is no replay of a run");
+            let remedy = "copy the text that a run has printed, such as 12:B#3";
+            Error::new(ErrorKind::InvalidValue, "Replay", context, remedy)
+        })
+    }
+}
+
+fn read(text: &str) -> Option<Replay> {
+    let (seed, decisions) = text.trim().split_once(':')?;
+    let texts = decisions.split(',').filter(|_| !decisions.is_empty());
+    let decisions: Option<BTreeMap<Spot, u32>> = texts.map(decision).collect();
+    Some(Replay { seed: seed.parse().ok()?, decisions: decisions? })
+}
+
+fn decision(text: &str) -> Option<(Spot, u32)> {
+    let (stream, rest) = text.split_once('#')?;
+    let stream = stream.parse().ok()?;
+    let spot = |operation: &str, what| {
+        let operation = operation.parse().ok().filter(|&number| number > 0)?;
+        Some(Spot { stream, operation, what })
+    };
+    if let Some((operation, count)) = rest.split_once('/') {
+        return Some((spot(operation, What::Pieces)?, count.parse().ok()?));
+    }
+    if let Some((operation, count)) = rest.split_once('?') {
+        return Some((spot(operation, What::Denials)?, count.parse().ok()?));
+    }
+    let (rest, count) = match rest.split_once('+') {
+        Some((rest, count)) => (rest, count.parse().ok().filter(|&count| count != HELD)?),
+        None => (rest, HELD),
+    };
+    let (operation, piece) = rest.split_once('.').unwrap_or((rest, "0"));
+    Some((spot(operation, What::Passed(piece.parse().ok()?))?, count))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replays_are_read_back() {
+        for text in ["0:", "18446744073709551615:", "12:B#3", "7:2A#1,@0#4", "1:A#1/4,A#1+2,A#1.3"]
+        {
+            assert_eq!(text.parse::<Replay>().unwrap().to_string(), text);
+        }
+        let replay: Replay = " 1:B#4?1,A#2+5 ".parse().unwrap();
+        assert_eq!((replay.seed(), replay.decisions()), (1, 2));
+        assert_eq!(replay.to_string(), "1:A#2+5,B#4?1");
+    }
+
+    #[test]
+    fn what_is_no_replay_is_refused() {
+        let bad =
+            ["", "12", ":", "x:", "1:B", "1:B#", "1:B#0", "1:b#1", "1:B#1,", "1:B#1+", "1:B#1/x"];
+        for text in bad {
+            assert!(text.parse::<Replay>().is_err(), "{text:?}");
+        }
+    }
+}
