@@ -125,10 +125,12 @@ void waiting(rig& rig) {
   auto host = rig.pool.alloc<std::uint32_t>(100);
   auto gpu = rig.device.alloc<std::uint32_t>(100);
   rig.stream.fill(gpu, 7u);
+  pinlane::emulator::stall(rig.stream);
   const pinlane::ticket ticket = rig.stream.download(gpu, host);
   EXPECT(!ticket.is_done() && !host.try_read() && !host.try_write());
   pinlane::span<const std::uint32_t> elements;
   EXPECT(host.try_read(std::nothrow, elements) == PINLANE_STATUS_NOT_READY && elements.empty());
+  pinlane::emulator::release(rig.stream);
   ticket.wait();
   EXPECT(ticket.is_done() && host.try_read() && host.try_write());
   EXPECT(host.read(std::nothrow, elements) == PINLANE_STATUS_OK && elements[99] == 7);
