@@ -7,8 +7,10 @@
 //!   |  |   |     queries for B's fourth operation say once that it is not done
 //!   |  |   C's first operation is passed over twice
 //!   |  B's third operation is held until a wait needs it
-//!   the seed: poison, pageable copies, the order of batches
+//!   the seed: poison, pageable copies, the order of batches, liberties
 //! ```
+//!
+//! `12:eager` is an eager run, which takes no liberties either.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,9 +51,11 @@ pub(super) struct Spot {
 ///
 /// [`Emulator::replay`](super::super::Emulator::replay) gives that of a run, and
 /// [`Builder::replay`](super::super::Builder::replay) takes it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Replay {
     pub(super) seed: u64,
+    /// An eager run: there are no decisions.
+    pub(super) eager: bool,
     pub(super) decisions: BTreeMap<Spot, u32>,
 }
 
@@ -59,7 +63,12 @@ impl Replay {
     /// The eager run of a seed.
     #[must_use]
     pub fn eager(seed: u64) -> Self {
-        Replay { seed, decisions: BTreeMap::new() }
+        Replay { seed, eager: true, decisions: BTreeMap::new() }
+    }
+
+    /// The run of a seed that takes liberties, but runs each operation as soon as it is ready.
+    pub(super) fn of(seed: u64) -> Self {
+        Replay { seed, eager: false, decisions: BTreeMap::new() }
     }
 
     /// The seed of the run.
@@ -77,7 +86,7 @@ impl Replay {
 
 impl fmt::Display for Replay {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:", self.seed)?;
+        write!(f, "{}:{}", self.seed, if self.eager { "eager" } else { "" })?;
         for (index, (spot, &value)) in self.decisions.iter().enumerate() {
             let comma = if index == 0 { "" } else { "," };
             write!(f, "{comma}{}#{}", spot.stream, spot.operation)?;
@@ -112,9 +121,13 @@ impl FromStr for Replay {
 
 fn read(text: &str) -> Option<Replay> {
     let (seed, decisions) = text.trim().split_once(':')?;
+    let seed = seed.parse().ok()?;
+    if decisions == "eager" {
+        return Some(Replay::eager(seed));
+    }
     let texts = decisions.split(',').filter(|_| !decisions.is_empty());
     let decisions: Option<BTreeMap<Spot, u32>> = texts.map(decision).collect();
-    Some(Replay { seed: seed.parse().ok()?, decisions: decisions? })
+    Some(Replay { decisions: decisions?, ..Replay::of(seed) })
 }
 
 fn decision(text: &str) -> Option<(Spot, u32)> {
@@ -144,8 +157,14 @@ mod tests {
 
     #[test]
     fn replays_are_read_back() {
-        for text in ["0:", "18446744073709551615:", "12:B#3", "7:2A#1,@0#4", "1:A#1/4,A#1+2,A#1.3"]
-        {
+        for text in [
+            "0:",
+            "3:eager",
+            "18446744073709551615:",
+            "12:B#3",
+            "7:2A#1,@0#4",
+            "1:A#1/4,A#1+2,A#1.3",
+        ] {
             assert_eq!(text.parse::<Replay>().unwrap().to_string(), text);
         }
         let replay: Replay = " 1:B#4?1,A#2+5 ".parse().unwrap();

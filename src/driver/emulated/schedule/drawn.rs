@@ -50,11 +50,11 @@ impl About {
             About::Denials => [5, 0],
             About::Speed => [6, 0],
             About::Hold(piece) => [7, piece.into()],
-            About::Pieces => [8, 0],
+            About::Pieces => [12, 0],
             About::Cuts => [9, 0],
             About::Priority => [10, 0],
             About::Changes => [11, 0],
-            About::Liberty => [12, 0],
+            About::Liberty => [8, 0],
         }
     }
 }

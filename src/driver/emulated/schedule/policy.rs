@@ -53,9 +53,13 @@ impl Schedule {
         record: bool,
         operations: Option<u64>,
     ) {
-        self.eager &= given.is_none();
+        self.eager = match &given {
+            Some(given) => given.eager,
+            None => self.execution == Execution::Eager,
+        };
         self.given = given;
-        self.made = record.then(|| Replay::eager(self.seed));
+        let none = if self.eager { Replay::eager } else { Replay::of };
+        self.made = record.then(|| none(self.seed));
         if let Execution::Pct { depth } = self.execution {
             // Each is enqueued, and run.
             let steps = operations.map(|count| count.saturating_mul(2).min(1 << 31) as usize);

@@ -182,7 +182,7 @@ fn a_run_is_replayed_exactly_in_every_mode() {
             assert_eq!(tangle(&again, seed), seen, "{execution} {text}");
             assert_eq!(again.emulator.replay().unwrap().to_string(), text, "{execution}");
             assert_eq!(again.found(), rig.found());
-            assert!(execution != Execution::Eager || text == format!("{seed}:"));
+            assert_eq!(execution == Execution::Eager, text == format!("{seed}:eager"));
             texts += text.len();
         }
     }
@@ -198,6 +198,7 @@ fn decisions_can_be_given_by_hand() {
     };
     // Producer is stream A, consumer B; rig.memory makes C for its allocation.
     assert_eq!(seen("3:"), [7; BYTES]);
+    assert_eq!(seen("3:eager"), [7; BYTES]);
     assert_eq!(seen("3:A#2"), [1; BYTES]);
     assert_eq!(seen("3:A#2+1"), [7; BYTES], "passed over by the call that made it");
     assert_eq!(seen("3:A#2+2"), [1; BYTES], "and by the copy");
@@ -210,7 +211,7 @@ fn nothing_is_written_down_unless_asked() {
     let rig = Rig::lazy(1);
     tangle(&rig, 1);
     assert_eq!(rig.emulator.replay(), None);
-    assert_eq!(Replay::eager(4).to_string(), "4:");
+    assert_eq!(Replay::eager(4).to_string(), "4:eager");
 }
 
 #[test]
