@@ -243,6 +243,28 @@ fn advance_finds_all_that_is_complete_with_few_queries() {
     }
 }
 
+/// A look records nothing, and takes the stream's word where there is no event.
+#[test]
+fn a_look_finds_what_is_complete_and_nothing_else() {
+    let rig = Rig::eager();
+    rig.barrier();
+    let fenced = rig.submit(Fencing::Own);
+    let small = rig.small();
+    let records = rig.calls(Call::EventRecord);
+    for position in [fenced, small] {
+        rig.stream.look(position);
+        assert!(!rig.stream.is_complete(position));
+    }
+    rig.open_gate();
+    rig.stream.look(small);
+    assert!(rig.is_retired_below(small + 1), "all before it are complete, too");
+    let again = rig.submit(Fencing::Own);
+    rig.stream.look(again);
+    assert!(rig.stream.is_complete(again));
+    assert_eq!(rig.calls(Call::EventRecord), records + 1);
+    rig.assert_clean();
+}
+
 /// Queries of a lazy machine say no a few times; asking again and again ends, with groups open or
 /// not.
 #[test]

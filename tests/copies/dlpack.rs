@@ -53,6 +53,26 @@ fn a_tensor_that_is_refused_gives_its_buffer_back() {
     });
 }
 
+/// Consumers access host memory at once, so an export waits for what the device still writes.
+#[test]
+fn a_tensor_on_the_host_has_what_was_on_its_way() {
+    on_lazy_machines(1, |rig| {
+        let mut gpu = rig.device.alloc::<u8>(BLOCK).unwrap();
+        rig.stream.fill(&mut gpu, 7).unwrap();
+        let mut host = buffer(&rig);
+        rig.stream.download(&gpu, &mut host).unwrap();
+        let tensor = host.into_dlpack(&BYTES, None).unwrap();
+        // SAFETY: live, and this is its only consumer.
+        let data = unsafe { tensor.as_ref() }.tensor.data.cast::<u8>().cast_const();
+        rig.emulator.host_reads(data, BLOCK);
+        // SAFETY: the bytes of the tensor, which nobody writes.
+        assert!(unsafe { std::slice::from_raw_parts(data, BLOCK) }.iter().all(|&byte| byte == 7));
+        deleted(tensor);
+        drop(gpu);
+        rig.assert_nothing_is_left();
+    });
+}
+
 /// A graph may use the memory at every replay.
 #[test]
 fn memory_that_is_deleted_while_its_consumer_captures_is_kept() {

@@ -104,6 +104,35 @@ impl Compiler {
 
     /// Compiles `source` and links it with the library.
     pub fn link(&self, standard: &str, source: &Path, library: &Library) -> Program {
+        self.link_with(standard, source, &[], library)
+    }
+
+    /// As [`link`](Self::link): the program gets these functions from `faults/machines.c`.
+    pub fn link_with_machines(
+        &self,
+        standard: &str,
+        source: &Path,
+        wrapped: &[&str],
+        library: &Library,
+    ) -> Program {
+        let scratch = Scratch::new();
+        let object = scratch.0.join("machines.o");
+        let mut command = Compiler::of(Language::C).command("gnu11");
+        let machines = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/ffi/faults/machines.c");
+        command.args(STRICT).arg("-c").arg(machines).arg("-o").arg(&object);
+        output(command).unwrap_or_else(|errors| panic!("{errors}"));
+        let mut arguments = vec![object.into_os_string()];
+        arguments.extend(wrapped.iter().map(|name| format!("-Wl,--wrap={name}").into()));
+        self.link_with(standard, source, &arguments, library)
+    }
+
+    fn link_with(
+        &self,
+        standard: &str,
+        source: &Path,
+        arguments: &[OsString],
+        library: &Library,
+    ) -> Program {
         let scratch = Scratch::new();
         let program = scratch.0.join(Program::NAME);
         let mut command = self.command(standard);
@@ -112,6 +141,7 @@ impl Compiler {
         }
         command
             .arg(source)
+            .args(arguments)
             .arg(&library.archive)
             .args(&library.link_arguments)
             .arg("-o")
@@ -170,8 +200,11 @@ pub struct Program(Scratch);
 impl Program {
     const NAME: &str = "program";
 
+    pub fn path(&self) -> PathBuf {
+        self.0.0.join(Self::NAME)
+    }
+
     pub fn run(&self, arguments: &[&str]) -> Output {
-        let program = self.0.0.join(Self::NAME);
-        Command::new(program).args(arguments).output().expect("the program starts")
+        Command::new(self.path()).args(arguments).output().expect("the program starts")
     }
 }

@@ -6,6 +6,7 @@
 
 mod abi;
 mod compiler;
+mod faults;
 mod headers;
 mod library;
 
