@@ -1,17 +1,19 @@
-//! Captures of streams. There are no graphs: what a capture gives can be destroyed, and no more.
+//! Captures of streams, and graphs as far as they come from captures.
 
-use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_ulonglong};
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane::CudaCode;
-use pinlane::driver::emulated::Face;
+use pinlane::driver::emulated::{CaptureMode, Face};
 use pinlane::driver::{Capture, DriverResult};
 
 use crate::abi::{Handle, Out, stream};
 
-thread_local! {
-    static MODE: Cell<c_uint> = const { Cell::new(0) };
+/// The numbers of the modes.
+const MODES: [CaptureMode; 3] =
+    [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
+
+fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
+    MODES.get(number as usize).copied().ok_or(CudaCode::INVALID_VALUE)
 }
 
 fn status(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<c_int> {
@@ -28,21 +30,15 @@ cuda! {
     fn cudaStreamBeginCapture / cudaStreamBeginCapture_ptsz(
         handle: Handle, mode: c_uint,
     ) |face, per_thread| {
-        if mode > 2 {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        let stream = stream(face, "cudaStreamBeginCapture", handle, per_thread)?;
-        face.emulator().begin_capture(stream)
+        let mode = mode_of(mode)?;
+        face.begin_capture(stream(face, "cudaStreamBeginCapture", handle, per_thread)?, mode)
     }
 
     fn cudaStreamEndCapture / cudaStreamEndCapture_ptsz(
         handle: Handle, graph: Out<Handle>,
     ) |face, per_thread| {
-        static NEXT: AtomicUsize = AtomicUsize::new(16);
         graph.put(0)?;
-        let stream = stream(face, "cudaStreamEndCapture", handle, per_thread)?;
-        face.emulator().end_capture(stream)?;
-        graph.put(NEXT.fetch_add(16, Ordering::Relaxed))
+        graph.put(face.end_capture(stream(face, "cudaStreamEndCapture", handle, per_thread)?)?)
     }
 
     fn cudaStreamIsCapturing / cudaStreamIsCapturing_ptsz(
@@ -68,11 +64,43 @@ cuda! {
         Ok(())
     }
 
-    fn cudaThreadExchangeStreamCaptureMode(mode: Out<c_uint>) |_face| {
-        mode.exchange(|mode| MODE.replace(mode))
+    fn cudaThreadExchangeStreamCaptureMode(mode: Out<c_uint>) |face| {
+        mode.exchange(|number| {
+            let was = mode_of(number).map(|mode| face.exchange_capture_mode(mode));
+            let was = was.map(|was| MODES.iter().position(|&mode| mode == was));
+            was.ok().flatten().map_or(number, |was| was as c_uint)
+        })
     }
 
-    fn cudaGraphDestroy(graph: Handle) |_face| {
-        if graph == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
+    fn cudaGraphInstantiate(
+        out: Out<Handle>, graph: Handle, _flags: c_ulonglong,
+    ) |face| {
+        out.check()?;
+        out.put(face.graph_instantiate(graph)?)
+    }
+
+    fn cudaGraphInstantiateWithFlags(
+        out: Out<Handle>, graph: Handle, _flags: c_ulonglong,
+    ) |face| {
+        out.check()?;
+        out.put(face.graph_instantiate(graph)?)
+    }
+
+    fn cudaGraphUpload / cudaGraphUpload_ptsz(_exec: Handle, handle: Handle) |face, per_thread| {
+        stream(face, "cudaGraphUpload", handle, per_thread).map(drop)
+    }
+
+    fn cudaGraphLaunch / cudaGraphLaunch_ptsz(exec: Handle, handle: Handle) |face, per_thread| {
+        let stream = stream(face, "cudaGraphLaunch", handle, per_thread)?;
+        // SAFETY: the CUDA runtime demands of its callers that what the graph uses is there.
+        unsafe { face.graph_launch(exec, stream) }
+    }
+
+    fn cudaGraphExecDestroy(exec: Handle) |face| {
+        face.graph_destroy(exec)
+    }
+
+    fn cudaGraphDestroy(graph: Handle) |face| {
+        face.graph_destroy(graph)
     }
 }

@@ -73,6 +73,11 @@ cuda! {
 
     fn cudaEventQuery(handle: Handle) |face| {
         let event = event(face, "cudaEventQuery", handle)?;
+        // What a captured event answers comes first: it does so in every mode (rule 33).
+        let of_capture = face.is_captured(event)?;
+        if !of_capture {
+            face.refuse_unsafe("cudaEventQuery")?;
+        }
         // SAFETY: the machine checks the handle.
         match unsafe { face.emulator().driver().event_query(event) }? {
             Poll::Done => Ok(()),

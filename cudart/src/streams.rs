@@ -3,7 +3,7 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use pinlane::CudaCode;
-use pinlane::driver::Poll;
+use pinlane::driver::{Capture, Poll};
 
 use crate::abi::{Handle, Out, event, stream};
 
@@ -117,6 +117,11 @@ cuda! {
     ) |face, per_thread| {
         let function = function.filter(|_| flags == 0).ok_or(CudaCode::INVALID_VALUE)?;
         let stream = stream(face, "cudaStreamAddCallback", handle, per_thread)?;
+        // SAFETY: the machine checks the handle.
+        if unsafe { face.emulator().driver().stream_capture(stream) }? != Capture::None {
+            // It is called once; a graph would call it again.
+            return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
+        }
         let call = Box::into_raw(Box::new(Call { function, stream: handle, data })).cast();
         // SAFETY: as above. `call_back` is called at most once with the box.
         let done = unsafe { face.emulator().driver().launch_host(stream, call_back, call) };

@@ -1,16 +1,16 @@
 //! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
 //!
-//! A capturing stream's operations are counted instead of run, and the page-locked memory that they
-//! name is held until the capture ends. There is no graph, and nothing replays one. The model is of
-//! what goes wrong: the calls that a capture forbids fail with the code that CUDA documents, and
-//! invalidate the capture.
+//! A capturing stream's operations are recorded instead of run, and the page-locked memory that they
+//! name is held until the capture ends; then by the executable graphs that are made of it
+//! (`graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents, and
+//! invalidate it.
 
 use super::finding::FindingKind;
-use super::machine::{Capturing, Machine};
+use super::machine::{CaptureMode, Capturing, Machine};
 use super::operation::{Action, Position};
 use super::slots::Key;
 use super::thread::this_thread;
-use crate::driver::{Call, Capture, DriverResult};
+use crate::driver::{Call, Capture, DriverResult, Ordinal};
 use crate::error::CudaCode;
 
 /// Codes of captures that nothing but the emulated device returns (`cudaErrorIllegalState`,
@@ -22,8 +22,8 @@ const ISOLATION: CudaCode = CudaCode(905);
 const WRONG_THREAD: CudaCode = CudaCode(908);
 
 impl Machine {
-    /// Starts a capture in global mode.
-    pub(super) fn begin_capture(&mut self, key: Key) -> DriverResult<()> {
+    /// Starts a capture.
+    pub(super) fn begin_capture(&mut self, key: Key, mode: CaptureMode) -> DriverResult<()> {
         let stream = self.streams.get(key).expect("resolved by the caller");
         if self.is_legacy(key) {
             return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
@@ -34,7 +34,8 @@ impl Machine {
         let capture = self.captures.insert(Capturing {
             origin: key,
             thread: this_thread(),
-            operations: 0,
+            mode,
+            nodes: Vec::new(),
             invalidated: false,
             held: Vec::new(),
         });
@@ -42,22 +43,22 @@ impl Machine {
         Ok(())
     }
 
-    /// Ends a capture; gives how many operations it has recorded.
-    pub(super) fn end_capture(&mut self, key: Key) -> DriverResult<usize> {
+    /// Ends a capture; gives the operations that it has recorded.
+    pub(super) fn end_capture(&mut self, key: Key) -> DriverResult<Vec<Action>> {
         let capture = self.streams.get(key).and_then(|stream| stream.capture);
         let capture = capture.ok_or(ILLEGAL_STATE)?;
         let state = self.captures.get(capture).expect("its streams outlive it");
         if state.origin != key {
             return Err(UNMATCHED);
         }
-        if state.thread != this_thread() {
+        if state.mode != CaptureMode::Relaxed && state.thread != this_thread() {
             return Err(WRONG_THREAD);
         }
         let state = self.drop_capture(capture);
         if state.invalidated {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         }
-        Ok(state.operations)
+        Ok(state.nodes)
     }
 
     pub(super) fn drop_capture(&mut self, capture: Key) -> Capturing {
@@ -94,7 +95,7 @@ impl Machine {
         if state.invalidated {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         }
-        state.operations += 1;
+        state.nodes.push(action.clone());
         for host in action.host_uses() {
             state.held.push((host.clone(), id));
             self.host.begin_use(host, id);
@@ -185,6 +186,42 @@ impl Machine {
 
     pub(super) fn is_legacy(&self, key: Key) -> bool {
         self.devices.iter().any(|device| device.legacy == key)
+    }
+
+    /// Fails, and kills the captures, if the call is potentially unsafe beside one that is under way
+    /// (rule 33). `mode` is that of the calling thread.
+    pub(super) fn refuse_unsafe(&mut self, call: &str, mode: CaptureMode) -> DriverResult<()> {
+        if self.captures.is_empty() {
+            return Ok(());
+        }
+        let here = this_thread();
+        let forbids = |capture: &Capturing| {
+            let is_own = capture.thread == here && capture.mode != CaptureMode::Relaxed;
+            match mode {
+                CaptureMode::Global => is_own || capture.mode == CaptureMode::Global,
+                CaptureMode::ThreadLocal => is_own,
+                CaptureMode::Relaxed => false,
+            }
+        };
+        let captures = self.captures.keys_of(forbids);
+        let Some(&first) = captures.first() else { return Ok(()) };
+        let origin = self.captures.get(first).expect("just found").origin;
+        let message = format!("{call} kills the capture of {}", self.describe(origin));
+        self.findings.report(FindingKind::Capture, message);
+        let code = CudaCode::STREAM_CAPTURE_UNSUPPORTED;
+        for capture in captures {
+            self.invalidate(capture, code);
+        }
+        Err(code)
+    }
+
+    /// Kills the captures of a device: somebody synchronizes with it.
+    pub(super) fn invalidate_all(&mut self, device: Ordinal) {
+        let of_device = self.streams.values().filter(|stream| stream.device == device);
+        let captures: Vec<Key> = of_device.filter_map(|stream| stream.capture).collect();
+        for capture in captures {
+            self.invalidate(capture, CudaCode::STREAM_CAPTURE_UNSUPPORTED);
+        }
     }
 
     fn invalidate(&mut self, capture: Key, code: CudaCode) -> CudaCode {

@@ -8,7 +8,7 @@ use super::device_memory::MAX_DEVICES;
 use super::execution::Execution;
 use super::fault::Fault;
 use super::finding::Finding;
-use super::machine::{Machine, Usage};
+use super::machine::{CaptureMode, Machine, Usage};
 use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
 use super::schedule::Replay;
@@ -326,7 +326,7 @@ impl Emulator {
     pub fn begin_capture(&self, stream: RawStream) -> DriverResult<()> {
         self.with(|machine| {
             let key = machine.resolve("begin_capture", stream)?;
-            machine.begin_capture(key)
+            machine.begin_capture(key, CaptureMode::Global)
         })
     }
 
@@ -341,7 +341,7 @@ impl Emulator {
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.with(|machine| {
             let key = machine.resolve("end_capture", stream)?;
-            machine.end_capture(key)
+            machine.end_capture(key).map(|nodes| nodes.len())
         })
     }
 

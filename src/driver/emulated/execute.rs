@@ -123,7 +123,7 @@ impl Machine {
             }
             Action::Kernel(ref launch) => {
                 if let Some(stand_in) = &launch.0 {
-                    self.memory.opened(stand_in);
+                    self.memory.opened(&*stand_in.lock());
                 }
             }
             Action::Alloc { ptr } => self.memory.commit(ptr),

@@ -26,7 +26,7 @@ use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
 use super::host_memory::{HostMemory, HostUse};
 use super::name::{Liberties, Names, StreamName};
-use super::operation::{HostCall, Operation, Position};
+use super::operation::{Action, HostCall, Operation, Position};
 use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
 use super::schedule::{Schedule, Standing};
@@ -36,6 +36,7 @@ use crate::error::CudaCode;
 
 pub(super) const STREAM_TAG: u8 = 0x5;
 pub(super) const EVENT_TAG: u8 = 0xe;
+pub(super) const GRAPH_TAG: u8 = 0x9;
 
 /// What is allocated and pending, for tests that look for leaks.
 #[non_exhaustive]
@@ -73,6 +74,7 @@ pub(super) struct Machine {
     pub(super) streams: Slots<Stream>,
     pub(super) events: Slots<Event>,
     pub(super) captures: Slots<Capturing>,
+    pub(super) graphs: Slots<Graph>,
     pub(super) backlog: Vec<Key>,
     /// Host functions that are enqueued and have not returned.
     pub(super) host_functions: usize,
@@ -164,12 +166,33 @@ impl Stream {
     }
 }
 
+/// Which calls a capture forbids (`cudaStreamCaptureMode`; rule 33).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CaptureMode {
+    /// Those that are potentially unsafe, on every thread.
+    #[default]
+    Global,
+    /// The same, on the thread that has begun it.
+    ThreadLocal,
+    /// None of them.
+    Relaxed,
+}
+
+/// What a capture has recorded, in the order of the calls.
+#[derive(Debug)]
+pub(super) struct Graph {
+    pub(super) nodes: Vec<Action>,
+    /// What an executable graph holds for its life: its replays use it (rule 34).
+    pub(super) held: Vec<(HostUse, u64)>,
+}
+
 /// A capture under way.
 #[derive(Debug)]
 pub(super) struct Capturing {
     pub(super) origin: Key,
     pub(super) thread: u64,
-    pub(super) operations: usize,
+    pub(super) mode: CaptureMode,
+    pub(super) nodes: Vec<Action>,
     pub(super) invalidated: bool,
     pub(super) held: Vec<(HostUse, u64)>,
 }
@@ -204,6 +227,7 @@ impl Machine {
             streams,
             events: Slots::new(),
             captures: Slots::new(),
+            graphs: Slots::new(),
             backlog: Vec::new(),
             host_functions: 0,
             host_ready: VecDeque::new(),

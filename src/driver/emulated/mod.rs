@@ -18,7 +18,7 @@
 //!                                       host_thread: host functions     fault, finding
 //!
 //!  What is done to a Machine:
-//!    enqueue    what a call does        capture   graph captures, and what they forbid
+//!    enqueue    what a call does        capture, graphs   captures, and what they forbid
 //!    schedule   when operations run     copies    pageable copies and batches
 //!    execute    what they do            loss      devices that are lost
 //!    order      what orders them: races           liberties  what CUDA leaves open
@@ -55,6 +55,7 @@ mod execution;
 mod face;
 mod fault;
 mod finding;
+mod graphs;
 mod host_memory;
 mod host_thread;
 mod kernels;
@@ -79,7 +80,7 @@ pub use execution::Execution;
 pub use face::{Face, Held, Kind, Plane, PoolFigure, PoolId, Side, Target};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
-pub use machine::Usage;
+pub use machine::{CaptureMode, Usage};
 pub use order::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 pub use schedule::Replay;
 

@@ -2,11 +2,13 @@
 
 use std::ffi::c_void;
 use std::fmt;
+use std::sync::Arc;
 
 use super::host_memory::HostUse;
 use super::order::Knowledge;
 use super::slots::Key;
 use crate::driver::{Call, DevicePtr, HostFunction, Item, MAX_PATTERN, Mover};
+use crate::sync::Mutex;
 
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
 /// these.
@@ -37,7 +39,7 @@ pub(super) struct Operation {
 }
 
 /// What an operation does. Ranges are never empty.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Action {
     /// One copy, and the call that made it.
     Copy(Call, Transfer),
@@ -89,7 +91,7 @@ pub(super) enum Action {
 }
 
 /// The copy of one range.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Transfer {
     In {
         dst: DevicePtr,
@@ -108,7 +110,7 @@ pub(super) enum Transfer {
 }
 
 /// Where a copy to the device has its bytes from.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Source {
     /// From host memory, when the copy runs.
     Host(HostUse),
@@ -128,7 +130,11 @@ unsafe impl Send for HostCall {}
 
 /// What a kernel does, if that is known: a function of the host. It is called under the machine's
 /// lock, and so must make no call.
-pub(super) struct Launch(pub(super) Option<Box<dyn Fn() + Send>>);
+#[derive(Clone)]
+pub(super) struct Launch(pub(super) Option<Arc<Mutex<StandIn>>>);
+
+/// A function that does what a kernel does.
+pub(super) type StandIn = Box<dyn Fn() + Send>;
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -105,7 +105,8 @@ impl Face {
     /// 13 and 22). Nobody may count on it.
     pub(super) fn may_synchronize(&self, n: usize) {
         let device = self.current_device();
-        if self.emulator.with(|machine| machine.takes_liberty(n)) {
+        let free = |machine: &mut Machine| machine.captures.is_empty() && machine.takes_liberty(n);
+        if self.emulator.with(free) {
             // What a device or a capture has to say against it, the calls say that ask for it.
             let _ = self.drain_device(device, false);
         }
@@ -125,6 +126,7 @@ impl Face {
                 .values()
                 .any(|stream| stream.device == device && stream.capture.is_some());
             if capturing {
+                machine.invalidate_all(device);
                 return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
             }
             let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();

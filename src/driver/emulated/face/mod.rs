@@ -16,6 +16,7 @@
 //! | `pools.rs` | pools of device memory | |
 //! | `books.rs` | what is written down of a program | |
 //! | `reset.rs` | what a reset of a device destroys | 23 |
+//! | `graphs.rs` | captures and graphs | 32 to 34 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
 //!
 //! Device memory lies at addresses of the process (`arena.rs`), so that stand-ins for kernels can
@@ -25,6 +26,7 @@
 mod books;
 mod copies;
 mod fills;
+mod graphs;
 mod handles;
 mod kernels;
 mod look;

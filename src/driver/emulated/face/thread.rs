@@ -5,6 +5,7 @@ use std::cell::RefCell;
 
 use super::Face;
 use crate::driver::emulated::liberties::Quirk;
+use crate::driver::emulated::machine::CaptureMode;
 use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 
@@ -22,6 +23,7 @@ struct State {
     face: u64,
     device: Ordinal,
     error: CudaCode,
+    capture_mode: CaptureMode,
 }
 
 thread_local! {
@@ -80,6 +82,17 @@ impl Face {
         self.state(take).unwrap_or(CudaCode::SUCCESS)
     }
 
+    /// How the calling thread takes captures of others. `cudaThreadExchangeStreamCaptureMode`
+    pub(super) fn capture_mode(&self) -> CaptureMode {
+        self.state(|state| state.capture_mode).unwrap_or_default()
+    }
+
+    /// Sets that, and gives what it was before.
+    pub fn exchange_capture_mode(&self, mode: CaptureMode) -> CaptureMode {
+        let exchange = |state: &mut State| std::mem::replace(&mut state.capture_mode, mode);
+        self.state(exchange).unwrap_or_default()
+    }
+
     /// The default stream that a call without a stream uses (rule 3).
     #[must_use]
     pub fn default_stream(&self, per_thread: bool) -> RawStream {
@@ -95,7 +108,8 @@ impl Face {
                 let at = states.iter().position(|state| state.face == self.id);
                 let at = at.unwrap_or_else(|| {
                     let error = CudaCode::SUCCESS;
-                    states.push(State { face: self.id, device: 0, error });
+                    let capture_mode = CaptureMode::default();
+                    states.push(State { face: self.id, device: 0, error, capture_mode });
                     states.len() - 1
                 });
                 work(&mut states[at])

@@ -1,0 +1,90 @@
+//! Captures and graphs (rules 32 to 34).
+
+use super::Face;
+use crate::driver::emulated::machine::CaptureMode;
+use crate::driver::{Call, DriverResult, RawEvent, RawStream};
+
+impl Face {
+    /// Starts a capture. `cudaStreamBeginCapture`
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emulator::begin_capture`](super::super::Emulator::begin_capture).
+    pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
+        self.emulator.with(|machine| {
+            let key = machine.resolve("cudaStreamBeginCapture", stream)?;
+            machine.begin_capture(key, mode)
+        })
+    }
+
+    /// Ends a capture; gives the handle of its graph. `cudaStreamEndCapture`
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emulator::end_capture`](super::super::Emulator::end_capture).
+    pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
+        self.emulator.with(|machine| {
+            let key = machine.resolve("cudaStreamEndCapture", stream)?;
+            let nodes = machine.end_capture(key)?;
+            Ok(machine.graph_create(nodes))
+        })
+    }
+
+    /// Fails if a capture under way forbids calls that are potentially unsafe, and kills it. Such
+    /// calls are those that allocate and free other than in stream order, and queries of events.
+    ///
+    /// # Errors
+    ///
+    /// [`STREAM_CAPTURE_UNSUPPORTED`](crate::CudaCode::STREAM_CAPTURE_UNSUPPORTED), with a finding.
+    pub fn refuse_unsafe(&self, call: &str) -> DriverResult<()> {
+        let mode = self.capture_mode();
+        self.emulator.with(|machine| machine.refuse_unsafe(call, mode))
+    }
+
+    /// Whether an event was last recorded in a capture.
+    ///
+    /// # Errors
+    ///
+    /// [`INVALID_RESOURCE_HANDLE`](crate::CudaCode::INVALID_RESOURCE_HANDLE) if there is no such
+    /// event.
+    pub fn is_captured(&self, event: RawEvent) -> DriverResult<bool> {
+        self.emulator.with(|machine| {
+            let key = machine.resolve_event(Call::EventQuery, event)?;
+            Ok(machine.events.get(key).is_some_and(|event| event.captured.is_some()))
+        })
+    }
+
+    /// Makes an executable graph. It holds the page-locked memory that it uses until it is
+    /// destroyed. `cudaGraphInstantiate`
+    ///
+    /// # Errors
+    ///
+    /// [`INVALID_VALUE`](crate::CudaCode::INVALID_VALUE), and a finding, if there is no such graph.
+    pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
+        self.emulator.with(|machine| machine.graph_instantiate(graph))
+    }
+
+    /// Runs an executable graph. `cudaGraphLaunch`
+    ///
+    /// # Errors
+    ///
+    /// As for [`graph_instantiate`](Self::graph_instantiate), and what the machine says of the
+    /// stream.
+    ///
+    /// # Safety
+    ///
+    /// * What its operations use is as valid as at the calls that were captured.
+    pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
+        let runtime = &self.emulator.runtime;
+        runtime.on_stream(Call::Busy, stream, |machine, key| machine.graph_launch(graph, key))
+    }
+
+    /// Destroys a graph, or an executable one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`graph_instantiate`](Self::graph_instantiate).
+    pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
+        self.emulator.with(|machine| machine.graph_destroy(graph))
+    }
+}
