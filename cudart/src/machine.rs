@@ -6,6 +6,7 @@ use std::panic::catch_unwind;
 use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use pinlane::CudaCode;
 use pinlane::driver::emulated::{Emulator, Execution, Face};
@@ -95,8 +96,14 @@ fn variable<T: FromStr>(name: &str, default: T) -> T {
 }
 
 fn build() -> Option<Face> {
+    // A program that hangs tells nobody anything. No host function should take so long.
+    let seconds: f64 = variable("PINLANE_CUDART_HOST_FUNCTION_SECONDS", 60.0);
     let gibibytes: usize = variable("PINLANE_CUDART_MEMORY_GIB", 4);
-    let emulator = Emulator::builder()
+    let mut builder = Emulator::builder();
+    if seconds > 0.0 {
+        builder = builder.host_function_limit(Duration::from_secs_f64(seconds));
+    }
+    let emulator = builder
         .execution(variable("PINLANE_CUDART_MODE", Execution::Eager))
         .seed(variable("PINLANE_CUDART_SEED", 0))
         .devices(devices())

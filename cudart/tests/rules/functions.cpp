@@ -73,3 +73,26 @@ RULE(rule_25_a_host_function_frees_no_page_locked_memory, "", "CallInHostFunctio
   OK(cudaStreamSynchronize(stream));
   EXPECT(freed.answer == cudaErrorNotPermitted);
 }
+
+// The function wants a lock that its waiter holds. Here it gives up; one that does not never
+// returns. The emulated device reports that, and ends the wait.
+RULE(rule_25_a_lock_cycle_with_a_host_function_never_ends, "", "Deadlock") {
+  setenv("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "0.1", 1);
+  struct Shared {
+    std::timed_mutex mutex;
+    std::atomic<int> locked{-1};
+  } shared;
+  const Function lock = [](void* data) {
+    auto* shared = static_cast<Shared*>(data);
+    const bool locked = shared->mutex.try_lock_for(std::chrono::milliseconds(500));
+    if (locked) shared->mutex.unlock();
+    shared->locked = locked;
+  };
+  cudaStream_t stream = non_blocking_stream();
+  std::unique_lock<std::timed_mutex> held(shared.mutex);
+  OK(cudaLaunchHostFunc(stream, lock, &shared));
+  const cudaError_t answer = cudaStreamSynchronize(stream);
+  EXPECT(answer == (is_emulated() ? cudaErrorLaunchTimeout : cudaSuccess));
+  while (shared.locked == -1) std::this_thread::yield();
+  EXPECT(shared.locked == 0);
+}

@@ -2,7 +2,9 @@
 //! nothing of this project and run on a GPU as they stand, with every choice that a seed can make.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::{env, fs};
 
 use crate::support::{App, Run, folder, header_sets};
 
@@ -79,5 +81,54 @@ fn the_rules_are_the_same_with_the_headers_of_the_toolkit() {
         let run = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "2")]);
         assert_eq!(run.status, Some(0), "{run:#?}");
         assert!(run.stdout.contains("; 0 failed"), "{run:#?}");
+    }
+}
+
+/// The sources of the conformance tests, by their paths in the project.
+fn sources() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member of the workspace");
+    let mut all = Vec::new();
+    for folder in ["cudart/tests/rules", "tests/emulated", "tests/emulated/races"] {
+        for file in fs::read_dir(root.join(folder)).expect("is there").flatten() {
+            if let Ok(text) = fs::read_to_string(file.path()) {
+                all.push((format!("{folder}/{}", file.file_name().display()), text));
+            }
+        }
+    }
+    all
+}
+
+/// The rows of the table of rules: number, source, tests, on hardware.
+fn rows() -> Vec<Vec<String>> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("a member of the workspace");
+    let page = fs::read_to_string(root.join("docs/semantics.md")).expect("is there");
+    let table = page.split("\n# The rules, tested").nth(1).expect("the page has the section");
+    let table = table.split("\n# ").next().expect("a part");
+    let rows = table.lines().filter(|line| line.starts_with("| ")).skip(1);
+    let cells = |line: &str| -> Vec<String> {
+        line.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect()
+    };
+    rows.map(cells).collect()
+}
+
+#[test]
+fn every_rule_has_a_row_and_a_test_by_its_number() {
+    let (rows, sources) = (rows(), sources());
+    let numbers: Vec<&str> = rows.iter().map(|row| row[0].as_str()).collect();
+    let expected: Vec<String> = (1..=35).map(|number| number.to_string()).collect();
+    assert_eq!(numbers, expected);
+    for row in &rows {
+        let [number, source, tests, hardware] = &row[..] else { panic!("{row:?}") };
+        let name = format!("rule_{number:0>2}_");
+        assert!(!source.is_empty() && !hardware.is_empty(), "rule {number}: an empty cell");
+        // The row names just those files that have such tests.
+        let named: BTreeSet<&str> = tests.split('`').skip(1).step_by(2).collect();
+        let have = sources.iter().filter(|(_, text)| text.contains(&name));
+        let short = |path: &'_ str| -> String {
+            path.trim_start_matches("cudart/tests/").trim_start_matches("tests/").to_owned()
+        };
+        let have: BTreeSet<String> = have.map(|(path, _)| short(path)).collect();
+        assert!(!have.is_empty(), "rule {number} has no test");
+        assert_eq!(named, have.iter().map(String::as_str).collect(), "rule {number}");
     }
 }

@@ -1,7 +1,7 @@
 //! Graph capture, as far as a program that must not disturb one can tell (rules 32 to 34).
 //!
-//! A capturing stream's operations are recorded instead of run, and the page-locked memory that they
-//! name is held until the capture ends; then by the executable graphs that are made of it
+//! A capturing stream's operations are recorded instead of run, and the page-locked memory that
+//! they name is held until the capture ends; then by the executable graphs that are made of it
 //! (`graphs.rs`). The calls that a capture forbids fail with the code that CUDA documents, and
 //! invalidate it.
 
@@ -188,8 +188,8 @@ impl Machine {
         self.devices.iter().any(|device| device.legacy == key)
     }
 
-    /// Fails, and kills the captures, if the call is potentially unsafe beside one that is under way
-    /// (rule 33). `mode` is that of the calling thread.
+    /// Fails, and kills the captures, if the call is potentially unsafe beside one that is under
+    /// way (rule 33). `mode` is that of the calling thread.
     pub(super) fn refuse_unsafe(&mut self, call: &str, mode: CaptureMode) -> DriverResult<()> {
         if self.captures.is_empty() {
             return Ok(());

@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::device_memory::MAX_DEVICES;
 use super::execution::Execution;
@@ -41,6 +42,7 @@ pub struct Builder {
     races: bool,
     threads_apart: bool,
     sites: bool,
+    host_function_limit: Option<Duration>,
     faults: Vec<Fault>,
     replay: Option<Replay>,
     record: bool,
@@ -60,6 +62,7 @@ impl Default for Builder {
             races: true,
             threads_apart: false,
             sites: false,
+            host_function_limit: None,
             faults: Vec::new(),
             replay: None,
             record: false,
@@ -141,6 +144,15 @@ impl Builder {
         self
     }
 
+    /// How long a call may wait for one host function to return. It is not limited unless said: a
+    /// host function may be slow. After that time the two wait for each other, as far as the
+    /// machine can tell: that is a [finding](super::FindingKind::Deadlock) instead of a hang. The
+    /// device is then lost with [`CudaCode::LAUNCH_TIMEOUT`], so that the program comes to its end.
+    pub fn host_function_limit(mut self, limit: Duration) -> Self {
+        self.host_function_limit = Some(limit);
+        self
+    }
+
     /// Adds a fault, as [`Emulator::inject`] does.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
@@ -185,6 +197,8 @@ impl Builder {
         machine.batches = self.batches;
         machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
+        machine.host_function_limit = self.host_function_limit;
+        machine.sites = self.sites;
         machine.order.configure(self.races, self.threads_apart);
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
         Emulator {

@@ -35,7 +35,8 @@ pub enum FindingKind {
     BadHandle,
     /// A host function called the driver.
     CallInHostFunction,
-    /// A call waits for a host function that cannot return before the call does.
+    /// A call waits for a host function that cannot return before the call does, or that has not
+    /// returned for longer than [`Builder::host_function_limit`](super::Builder) allows.
     Deadlock,
     /// Memory was allocated or freed, or pageable memory copied, on a capturing stream.
     Capture,

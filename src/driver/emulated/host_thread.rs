@@ -7,12 +7,14 @@
 //! then are never called, like those of a lost device.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::machine::Machine;
 use super::operation::HostCall;
 use super::runtime::Shared;
 use super::schedule::Progress;
 use super::slots::Key;
+use super::stuck::Calling;
 use super::thread::as_host_function;
 use crate::driver::DriverResult;
 use crate::error::CudaCode;
@@ -51,9 +53,11 @@ impl Machine {
         loop {
             while let Some((key, call)) = self.host_ready.pop_front() {
                 if let Some(stream) = self.streams.get_mut(key).filter(|s| s.dispatched) {
+                    let number = stream.completed + 1;
                     let knowledge = stream.queue.front_mut().and_then(|o| o.knowledge.take());
                     self.order.function_begins(knowledge);
-                    self.host_running = Some(key);
+                    self.host_calling =
+                        Some(Calling { stream: key, number, since: Instant::now() });
                     return Some((key, call));
                 }
                 // The device was lost meanwhile.

@@ -26,7 +26,8 @@ impl Machine {
         if !in_host_function() || !self.takes_liberty(2) {
             return;
         }
-        let stream = self.host_running.map_or("a stream".into(), |key| self.describe(key));
+        let stream =
+            self.host_calling.map_or("a stream".into(), |calling| self.describe(calling.stream));
         let message = format!(
             "a host function of {stream} frees page-locked memory; the free waits for the device, \
              and the device for that host function"

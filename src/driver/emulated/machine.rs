@@ -18,7 +18,7 @@
 //! * The backlog lists the streams whose queue is not empty.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::device_memory::DeviceMemory;
 use super::execution::Execution;
@@ -31,6 +31,7 @@ use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
 use super::schedule::{Schedule, Standing};
 use super::slots::{Key, Slots};
+use super::stuck::Calling;
 use crate::driver::{DriverResult, Ordinal, Poll};
 use crate::error::CudaCode;
 
@@ -83,14 +84,17 @@ pub(super) struct Machine {
     /// Unless the machine is eager, the positions of the others: the host thread waits for them.
     pub(super) host_targets: Vec<Position>,
     pub(super) host_thread: bool,
-    /// The stream whose host function is being called.
-    pub(super) host_running: Option<Key>,
+    pub(super) host_calling: Option<Calling>,
+    /// How long a call may wait for one host function.
+    pub(super) host_function_limit: Option<Duration>,
     pub(super) shutdown: bool,
     /// Set by whoever makes progress, for the lock to wake those who wait for it.
     pub(super) changed: bool,
     pub(super) host_work: bool,
     pub(super) waiters: usize,
     pub(super) epoch: Instant,
+    /// Whether findings name the lines of the program.
+    pub(super) sites: bool,
     /// Whether there are batches of copies.
     pub(super) batches: bool,
     /// Whether kernels can use page-locked memory at the host's addresses.
@@ -233,12 +237,14 @@ impl Machine {
             host_ready: VecDeque::new(),
             host_targets: Vec::new(),
             host_thread: false,
-            host_running: None,
+            host_calling: None,
+            host_function_limit: None,
             shutdown: false,
             changed: false,
             host_work: false,
             waiters: 0,
             epoch: Instant::now(),
+            sites: false,
             batches: true,
             host_addresses: true,
             submitted: 0,

@@ -21,6 +21,7 @@
 //!    enqueue    what a call does        capture, graphs   captures, and what they forbid
 //!    schedule   when operations run     copies    pageable copies and batches
 //!    execute    what they do            loss      devices that are lost
+//!    stuck      waits that never end
 //!    order      what orders them: races           liberties  what CUDA leaves open
 //! ```
 //!
@@ -73,6 +74,7 @@ mod runtime;
 mod schedule;
 mod slots;
 mod storage;
+mod stuck;
 mod thread;
 
 pub use emulator::{Builder, Emulator, HandOver};

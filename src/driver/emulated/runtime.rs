@@ -10,6 +10,7 @@
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::finding::FindingKind;
 use super::machine::Machine;
@@ -76,6 +77,7 @@ impl Shared {
         target: Position,
         knowledge: Option<Knowledge>,
     ) -> DriverResult<()> {
+        let began = Instant::now();
         let mut machine = self.lock();
         loop {
             if let Some(code) = machine.devices[device as usize].lost {
@@ -90,9 +92,17 @@ impl Shared {
                 }
                 Progress::Lost(code) => return Err(code),
                 Progress::Blocked => {
+                    let time = machine.time_to_wait(target, began);
                     machine.waiters += 1;
-                    machine = self.changed.wait(machine);
+                    machine = match time {
+                        Some(time) => self.changed.wait_timeout(machine, time),
+                        None => self.changed.wait(machine),
+                    };
                     machine.waiters -= 1;
+                    if time.is_some() {
+                        let site = machine.sites.then(Site::capture).flatten();
+                        machine.end_if_stuck(target, began, site);
+                    }
                 }
             }
         }

@@ -14,6 +14,7 @@ mod order;
 mod per_thread;
 mod rig;
 mod schedule;
+mod stuck;
 
 use self::rig::{BYTES, Rig, at, bytes, write};
 use super::machine::Machine;

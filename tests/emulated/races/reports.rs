@@ -119,13 +119,34 @@ fn what_would_help_is_said_for_each_kind_of_attempt() {
         rig.fill(second, a, 2);
     });
     assert!(too_early.contains("recording e1 on stream B after"), "{too_early}");
+    let overwritten = missing(&|rig, _, first, second, a| {
+        let other = rig.stream(false);
+        rig.fill(first, a, 1);
+        let event = rig.mark(first);
+        rig.record(event, other);
+        rig.wait(second, event);
+        rig.fill(second, a, 2);
+    });
+    assert!(overwritten.contains("e1 was recorded again on stream D"), "{overwritten}");
+    let late = missing(&|rig, _, first, second, a| {
+        let event = rig.event();
+        rig.fill(first, a, 1);
+        rig.wait(second, event);
+        rig.record(event, first);
+        rig.fill(second, a, 2);
+    });
+    assert!(late.contains("recording e1 on stream B before the wait"), "{late}");
     let host = missing(&|rig, emulator, first, _, a| {
         let host = rig.host();
         rig.download(first, host, a);
         emulator.host_reads(host.as_ptr(), 1);
     });
     assert!(host.contains("a synchronize with stream B behind"), "{host}");
-    assert!([nothing, too_early, host].iter().all(|text| text.ends_with(" would add it")));
+    assert!(
+        [nothing, too_early, overwritten, late, host]
+            .iter()
+            .all(|text| text.ends_with(" would add it"))
+    );
 }
 
 /// A lost device ends what the host can learn.

@@ -108,6 +108,12 @@ impl Trail {
                 What::Wait(event, Some(told)) if !is_in(&reached, told) => {
                     let label = agents.label(told);
                     seen.push(format!("{by} waits for e{event}{at}, recorded at {label}"));
+                    let was = recorded.iter().find(|(number, ..)| *number == event);
+                    if was.is_some() && told.agent != first.agent && remedy.is_none() {
+                        let again = agents.name(told.agent);
+                        remedy =
+                            Some(format!("a wait before e{event} was recorded again on {again}"));
+                    }
                     if told.agent == first.agent && remedy.is_none() {
                         let (after, from) = (agents.label(first), agents.name(first.agent));
                         remedy = Some(format!("recording e{event} on {from} after {after}"));

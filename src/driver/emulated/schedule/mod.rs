@@ -218,7 +218,7 @@ impl Machine {
     /// The host thread is back from a function of this stream.
     pub(super) fn host_function_returned(&mut self, key: Key) {
         self.host_functions -= 1;
-        self.host_running = None;
+        self.host_calling = None;
         self.order.function_ends();
         if self.streams.get_mut(key).is_some_and(|s| std::mem::take(&mut s.dispatched)) {
             self.complete_first(key);
