@@ -11,7 +11,7 @@ RULE(rule_01_a_synchronous_upload_of_pageable_memory_waits_for_its_stream, "", "
   char* a = device_memory(there.size());
   Gate gate(cudaStreamLegacy);
   Call copy([&] { OK(cudaMemcpy(a, there.data(), there.size(), cudaMemcpyHostToDevice)); });
-  EXPECT(!copy.returns());
+  EXPECT(copy.is_held());
   gate.open();
 }
 
@@ -83,7 +83,7 @@ RULE(rule_03_a_synchronous_copy_waits_for_blocking_streams, "", "") {
   std::vector<char> there(BYTES);
   Gate gate(blocking_stream());
   Call copy([&] { OK(cudaMemcpy(there.data(), a, BYTES, cudaMemcpyDeviceToHost)); });
-  EXPECT(!copy.returns());
+  EXPECT(copy.is_held());
   gate.open();
 }
 
@@ -109,7 +109,7 @@ static void upload_behind_a_host_function(size_t bytes) {
     Call copy([&] {
       OK(cudaMemcpyAsync(a, there.data(), bytes, cudaMemcpyHostToDevice, stream));
     });
-    if (!copy.returns()) saw("the call waits");
+    if (copy.is_held()) saw("the call waits");
     gate.open();
   }
   OK(cudaStreamSynchronize(stream));
@@ -137,6 +137,18 @@ RULE(rule_04_pageable_copies_have_their_place_on_the_device, "", "") {
   OK(cudaStreamSynchronize(stream));
   EXPECT(value_of(back.data(), BYTES) == 3);
   EXPECT(device_value(a) == 2);
+}
+
+RULE(rule_04_downloads_to_the_same_pageable_memory_follow_each_other, "", "") {
+  std::vector<char> back(BYTES, 0);
+  char* a = device_memory();
+  cudaStream_t stream = non_blocking_stream();
+  for (int value = 1; value < 20; ++value) {
+    OK(cudaMemsetAsync(a, value, BYTES, stream));
+    OK(cudaMemcpyAsync(back.data(), a, BYTES, cudaMemcpyDeviceToHost, stream));
+  }
+  OK(cudaStreamSynchronize(stream));
+  EXPECT(value_of(back.data(), BYTES) == 19);
 }
 
 // GPUs were only seen to wait.
@@ -196,7 +208,7 @@ RULE(rule_06_a_short_upload_may_be_asynchronous_to_the_host, "waits, does not wa
   Gate gate(cudaStreamLegacy);
   {
     Call copy([&] { OK(cudaMemcpy(a, there.data(), there.size(), cudaMemcpyHostToDevice)); });
-    saw(copy.returns() ? "does not wait" : "waits");
+    saw(copy.is_held() ? "waits" : "does not wait");
     gate.open();
   }
   std::memset(there.data(), 9, there.size());

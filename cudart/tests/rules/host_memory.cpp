@@ -73,7 +73,7 @@ RULE(rule_22_freeing_page_locked_memory_may_wait, "waits, goes on", "") {
     Call free([&] {
       OK(round == 0 ? cudaFreeHost(first) : cudaHostUnregister(owned.data()));
     });
-    saw(free.returns() ? "goes on" : "waits");
+    saw(free.is_held() ? "waits" : "goes on");
     gate.open();
   }
 }

@@ -126,11 +126,14 @@ Call::Call(std::function<void()> call) : state(std::make_shared<State>()) {
   });
 }
 
-bool Call::returns() {
+bool Call::returns_within(std::chrono::milliseconds time) {
   std::unique_lock<std::mutex> lock(state->mutex);
-  const auto patience = is_emulated() ? 100ms : 500ms;
-  return state->changed.wait_for(lock, patience, [&] { return state->is_over; });
+  return state->changed.wait_for(lock, time, [&] { return state->is_over; });
 }
+
+bool Call::returns() { return returns_within(10s); }
+
+bool Call::is_held() { return !returns_within(is_emulated() ? 100ms : 500ms); }
 
 cudaStream_t blocking_stream() {
   cudaStream_t stream;

@@ -8,8 +8,9 @@ use std::{env, fs};
 
 use crate::support::{App, Run, folder, header_sets};
 
-/// How many seeds a test is run with, beside the eager run.
-const SEEDS: u64 = 16;
+/// The modes that a test is run in, each with the seeds up to that number.
+const MODES: [(&str, u64); 5] =
+    [("eager", 1), ("lazy", 12), ("random", 3), ("chunked", 3), ("pct", 2)];
 
 /// A test, as the program describes it.
 struct Rule {
@@ -51,8 +52,10 @@ fn seen(rule: &Rule, run: &Run) -> BTreeSet<String> {
 fn check(app: &App, rule: &Rule) {
     let app = app.given(&rule.name);
     let devices = [("PINLANE_CUDART_DEVICES", "2")];
-    let mut choices = seen(rule, &app.with("eager", 0, &devices));
-    (1..=SEEDS).for_each(|seed| choices.extend(seen(rule, &app.with("lazy", seed, &devices))));
+    let mut choices = BTreeSet::new();
+    for (mode, seeds) in MODES {
+        (1..=seeds).for_each(|seed| choices.extend(seen(rule, &app.with(mode, seed, &devices))));
+    }
     for choice in rule.choices.iter().filter(|choice| !choice.ends_with('?')) {
         assert!(choices.contains(choice), "{}: no seed takes {choice:?}", rule.name);
     }

@@ -58,10 +58,11 @@ RULE(rule_31_without_a_device_every_call_says_so, "", "") {
 }
 
 RULE(rule_31_a_driver_that_is_too_old_leaves_outputs_alone, "", "") {
-  if (!is_emulated()) skip("there is a driver");
   setenv("PINLANE_CUDART_DRIVER", "0", 1);
   int count = 77, version = 77;
   void* memory = &count;
+  // Beside NVIDIA's library, on a host without a driver.
+  if (cudaGetDeviceCount(&count) == cudaSuccess) skip("there is a driver");
   EXPECT(cudaGetDeviceCount(&count) == cudaErrorInsufficientDriver && count == 77);
   EXPECT(cudaMalloc(&memory, BYTES) == cudaErrorInsufficientDriver && memory == &count);
   OK(cudaDriverGetVersion(&version));

@@ -10,6 +10,7 @@
 
 #include "../programs/cuda.h"
 
+#include <chrono>
 #include <condition_variable>
 #include <functional>
 #include <memory>
@@ -69,11 +70,14 @@ class Call {
  public:
   explicit Call(std::function<void()> call);
   ~Call() { thread.join(); }
-  // Waits for a time in which every call returns that does not wait for a gate.
+  // Waits for it, for much longer than a call takes that does not wait for a gate.
   bool returns();
+  // Whether it has not returned after a time in which most calls do.
+  bool is_held();
 
  private:
   struct State;
+  bool returns_within(std::chrono::milliseconds time);
   std::shared_ptr<State> state;
   std::thread thread;
 };

@@ -89,7 +89,7 @@ RULE(rule_12_a_handle_that_is_destroyed_is_undefined, "", "BadHandle") {
 static void under_a_gate(const std::function<void()>& call) {
   Gate gate(non_blocking_stream());
   Call made(call);
-  saw(made.returns() ? "goes on" : "waits");
+  saw(made.is_held() ? "waits" : "goes on");
   gate.open();
 }
 
@@ -115,6 +115,6 @@ RULE(rule_13_a_free_of_device_memory_waits_for_all_streams, "", "") {
   char* a = device_memory();
   Gate gate(non_blocking_stream());
   Call free([&] { OK(cudaFree(a)); });
-  EXPECT(!free.returns());
+  EXPECT(free.is_held());
   gate.open();
 }

@@ -250,7 +250,8 @@ impl Machine {
     /// write: nobody keeps a program from using it for something else.
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
-            if !self.is_settled(host) {
+            let is_watched = host.pageable && host.access == Access::Write;
+            if !self.is_settled(host) || (is_watched && self.is_to_be_written(host)) {
                 continue;
             }
             let (ptr, bytes) = (host.ptr, host.bytes);
@@ -270,6 +271,11 @@ impl Machine {
                 }
             }
         }
+    }
+
+    /// Whether a pending operation writes to some of the range.
+    pub(super) fn is_to_be_written(&self, host: &HostUse) -> bool {
+        self.host.is_pending(host.ptr, host.bytes, Access::Write)
     }
 
     /// Whether no pending operation may touch the range in a conflicting way. Such an operation

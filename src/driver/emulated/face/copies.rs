@@ -340,7 +340,8 @@ impl Plane {
 fn late_download(machine: &Machine, key: Key, plane: &Plane) -> Way {
     let span = plane.span(plane.dst_pitch).expect("checked");
     let host = HostUse::new(HostPtr(plane.dst.cast()), span, Access::Write);
-    let is_late = machine.takes_liberty_on(key, 2) && machine.is_settled(&host);
+    let is_alone = machine.is_settled(&host) && !machine.is_to_be_written(&host);
+    let is_late = machine.takes_liberty_on(key, 2) && is_alone;
     if is_late { Way::Late } else { Way::Block }
 }
 
