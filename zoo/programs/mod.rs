@@ -17,7 +17,9 @@ programs! {
     behind_a_host_function
     clone_after_the_wait
     download_into_a_local
+    filled_for_debugging
     freed_on_another_stream
+    growing_sink
     load_over_reads
     offsets_in_place
     peer_source_not_ready

@@ -164,6 +164,13 @@ impl Gpu {
         unsafe { memory.write_bytes(value, BYTES) };
     }
 
+    /// The host moves a buffer to another place.
+    pub fn move_to(&self, to: *mut u8, from: *const u8) {
+        self.emulator().host_reads(from, BYTES);
+        self.emulator().host_writes(to, BYTES);
+        unsafe { to.copy_from(from, BYTES) };
+    }
+
     /// The host reads a buffer: whether all of it has this value.
     pub fn holds(&self, memory: *const u8, value: u8) -> bool {
         self.emulator().host_reads(memory, BYTES);

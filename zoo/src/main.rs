@@ -21,7 +21,7 @@ struct Measured {
 }
 
 fn with_seeds() -> impl Iterator<Item = &'static str> {
-    MODES.iter().map(|&(mode, _)| mode).filter(|&mode| mode != "eager")
+    MODES.into_iter().filter(|&mode| mode != "eager")
 }
 
 fn measure(program: &Program, twins: &AtomicU64) -> Measured {

@@ -9,8 +9,8 @@ use crate::native::{self, Native};
 use crate::outcome::{End, Found, Outcome};
 use crate::programs;
 
-/// How schedules are made: the name as the drop-in library takes it, and as the crate does.
-pub const MODES: [(&str, Execution); 2] = [("eager", Execution::Eager), ("lazy", Execution::Lazy)];
+/// How schedules are made, by the names of [`Execution`].
+pub const MODES: [&str; 6] = ["eager", "lazy", "random", "pct:2", "pct:3", "chunked"];
 
 /// What a program is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,8 +90,8 @@ impl Program {
         match &self.body {
             Body::Native(native) => native.run(fixed, mode, seed, self.header.devices),
             Body::Rust(run) => {
-                let (_, execution) = MODES.iter().find(|(name, _)| *name == mode).expect("a mode");
-                let gpu = Gpu::new(self.header.devices, *execution, seed);
+                let execution: Execution = mode.parse().expect("a mode");
+                let gpu = Gpu::new(self.header.devices, execution, seed);
                 let end = match run(&gpu, fixed) {
                     Ok(true) => End::Right,
                     Ok(false) => End::Wrong,

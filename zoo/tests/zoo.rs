@@ -13,7 +13,7 @@ const SEEDS: u64 = 5;
 
 fn schedules() -> impl Iterator<Item = (&'static str, u64)> {
     let seeds = |mode| if mode == "eager" { 1 } else { SEEDS };
-    MODES.iter().flat_map(move |&(mode, _)| (1..=seeds(mode)).map(move |seed| (mode, seed)))
+    MODES.into_iter().flat_map(move |mode| (1..=seeds(mode)).map(move |seed| (mode, seed)))
 }
 
 /// Looks at all programs of a language; panics with what is wrong with all of them.
@@ -42,7 +42,10 @@ fn is_found(program: &Program) -> Vec<String> {
         let found = program.is_found(&outcome);
         (!found).then(|| format!("{mode} with seed {seed}: {outcome:?}"))
     };
-    schedules().filter_map(missed).collect()
+    // A call that waits in vain takes time, whatever the seed.
+    let hangs = program.header.finds.iter().any(|found| found.kind == "Deadlock");
+    let schedules = schedules().filter(|&(_, seed)| !hangs || seed == 1);
+    schedules.filter_map(missed).collect()
 }
 
 fn twin_is_clean(program: &Program) -> Vec<String> {
