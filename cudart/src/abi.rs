@@ -21,6 +21,11 @@ impl<T> Clone for Out<T> {
 impl<T> Copy for Out<T> {}
 
 impl<T> Out<T> {
+    /// The pointer that came as a number.
+    pub fn of(address: usize) -> Self {
+        Out(std::ptr::with_exposed_provenance_mut(address))
+    }
+
     /// # Errors
     ///
     /// `INVALID_VALUE` if it is NULL.

@@ -19,6 +19,7 @@
 mod boundary;
 
 mod abi;
+mod batches;
 mod capture;
 mod copies;
 mod device;

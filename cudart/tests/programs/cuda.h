@@ -26,6 +26,16 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeRelaxed,
 };
 enum cudaDeviceAttr {};
+enum cudaMemcpySrcAccessOrder {
+  cudaMemcpySrcAccessOrderStream = 1,
+  cudaMemcpySrcAccessOrderDuringApiCall,
+  cudaMemcpySrcAccessOrderAny,
+};
+struct cudaMemcpyAttributes {
+  cudaMemcpySrcAccessOrder srcAccessOrder;
+  int hints[4];
+  unsigned flags;
+};
 enum {
   cudaSuccess = 0,
   cudaErrorInvalidValue = 1,
@@ -84,6 +94,8 @@ cudaError_t cudaDeviceGetDefaultMemPool(cudaMemPool_t*, int);
 cudaError_t cudaMallocFromPoolAsync(void**, size_t, cudaMemPool_t, cudaStream_t);
 cudaError_t cudaMemcpy(void*, const void*, size_t, cudaMemcpyKind);
 cudaError_t cudaMemcpyAsync(void*, const void*, size_t, cudaMemcpyKind, cudaStream_t);
+cudaError_t cudaMemcpyBatchAsync(void* const*, const void* const*, const size_t*, size_t,
+                                 cudaMemcpyAttributes*, size_t*, size_t, cudaStream_t);
 cudaError_t cudaMemcpy2D(void*, size_t, const void*, size_t, size_t, size_t, cudaMemcpyKind);
 cudaError_t cudaMemset(void*, int, size_t);
 cudaError_t cudaMemset2D(void*, size_t, int, size_t, size_t);

@@ -241,6 +241,81 @@ RULE(rule_07_ranges_that_overlap_are_undefined, "", "BadCopy") {
   EXPECT(cudaMemcpy(a + 1, a, BYTES - 1, cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
 }
 
+// Copies parts of `src` to `dst`, in another order, by one call.
+static cudaError_t batch(char* dst, const char* src, cudaMemcpySrcAccessOrder order,
+                         cudaStream_t stream) {
+  void* to[] = {dst + 2000, dst, dst + 1000};
+  const void* from[] = {src + 2000, src, src + 1000};
+  const size_t sizes[] = {BYTES - 2000, 1000, 1000};
+  cudaMemcpyAttributes how{};
+  how.srcAccessOrder = order;
+  size_t first = 0;
+  return cudaMemcpyBatchAsync(to, from, sizes, 3, &how, &first, 1, stream);
+}
+
+RULE(rule_08_a_batch_copies_all_in_stream_order, "", "") {
+  char *host = pinned(), *a = device_memory(), *b = device_memory(), *back = pinned();
+  cudaStream_t stream = non_blocking_stream();
+  for (int value = 1; value < 10; ++value) {
+    std::memset(host, value, BYTES);
+    OK(batch(a, host, cudaMemcpySrcAccessOrderStream, stream));
+    OK(batch(b, a, cudaMemcpySrcAccessOrderStream, stream));
+    OK(batch(back, b, cudaMemcpySrcAccessOrderStream, stream));
+    OK(cudaStreamSynchronize(stream));
+    EXPECT(value_of(back, BYTES) == value);
+  }
+}
+
+RULE(rule_08_a_source_in_stream_order_is_read_behind_earlier_work, "", "") {
+  char *host = pinned(), *a = device_memory();
+  cudaStream_t stream = non_blocking_stream();
+  std::memset(host, 1, BYTES);
+  Gate gate(stream, [=] { std::memset(host, 2, BYTES); });
+  OK(batch(a, host, cudaMemcpySrcAccessOrderStream, stream));
+  gate.open();
+  EXPECT(device_value(a) == 2);
+}
+
+RULE(rule_08_a_source_during_the_call_may_go_when_it_returns, "", "") {
+  char* a = device_memory();
+  cudaStream_t stream = non_blocking_stream();
+  for (int value = 1; value < 10; ++value) {
+    std::vector<char> there(BYTES, static_cast<char>(value));
+    OK(batch(a, there.data(), cudaMemcpySrcAccessOrderDuringApiCall, stream));
+    there.assign(BYTES, 99);
+    OK(cudaStreamSynchronize(stream));
+    EXPECT(device_value(a) == value);
+  }
+}
+
+RULE(rule_08_a_source_in_any_order_may_be_read_ahead, "ahead, in order, torn?", "") {
+  std::vector<char> there(BYTES, 1);
+  char* a = device_memory();
+  cudaStream_t stream = non_blocking_stream();
+  Gate gate(stream, [&] { std::memset(there.data(), 2, BYTES); });
+  {
+    Call copy([&] { OK(batch(a, there.data(), cudaMemcpySrcAccessOrderAny, stream)); });
+    (void)copy.is_held();
+    gate.open();
+  }
+  const int value = device_value(a);
+  saw(value == 1 ? "ahead" : value == 2 ? "in order" : "torn");
+}
+
+RULE(rule_08_the_legacy_stream_and_captures_refuse_a_batch, "", "") {
+  char *a = device_memory(), *b = device_memory();
+  EXPECT(batch(b, a, cudaMemcpySrcAccessOrderStream, cudaStreamLegacy) == cudaErrorInvalidValue);
+  OK(batch(b, a, cudaMemcpySrcAccessOrderStream, cudaStreamPerThread));
+  OK(cudaStreamSynchronize(cudaStreamPerThread));
+  cudaStream_t stream = non_blocking_stream();
+  cudaGraph_t graph;
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  EXPECT(batch(b, a, cudaMemcpySrcAccessOrderStream, stream) == cudaErrorStreamCaptureUnsupported);
+  OK(cudaMemsetAsync(a, 1, BYTES, stream));
+  OK(cudaStreamEndCapture(stream, &graph));
+  OK(cudaGraphDestroy(graph));
+}
+
 RULE(rule_09_a_fill_of_device_memory_does_not_wait, "", "") {
   char* a = device_memory();
   cudaStream_t stream = non_blocking_stream();

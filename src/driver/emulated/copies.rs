@@ -145,6 +145,14 @@ impl Machine {
         if copies.is_empty() {
             return Ok(());
         }
+        self.check_batch(key, &copies)?;
+        let transfers: DriverResult<_> =
+            copies.iter().map(|copy| self.transfer_of(key, kind, copy)).collect();
+        self.submit(key, Vec::new(), Action::Batch(transfers?))
+    }
+
+    /// Whether a stream takes these copies as a batch.
+    pub(super) fn check_batch(&mut self, key: Key, copies: &[BatchCopy]) -> DriverResult<()> {
         if !self.batches {
             return Err(CudaCode::NOT_SUPPORTED);
         }
@@ -154,12 +162,10 @@ impl Machine {
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
         }
-        if depend(&copies) {
+        if depend(copies) {
             return Err(self.bad_batch(key, "copies that overlap"));
         }
-        let transfers: DriverResult<_> =
-            copies.iter().map(|copy| self.transfer_of(key, kind, copy)).collect();
-        self.submit(key, Vec::new(), Action::Batch(transfers?))
+        Ok(())
     }
 
     /// One copy of a batch.
@@ -188,7 +194,7 @@ impl Machine {
         Ok(transfer(host, device))
     }
 
-    fn bad_batch(&mut self, key: Key, what: &str) -> CudaCode {
+    pub(super) fn bad_batch(&mut self, key: Key, what: &str) -> CudaCode {
         let message = format!("CopyBatch on {}: {what}", self.describe(key));
         self.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE)
     }
@@ -204,7 +210,12 @@ impl Machine {
 
     /// Whether the host's side of a copy is pageable memory (rule 7): it is page-locked as a whole,
     /// or not at all.
-    fn is_pageable(&mut self, call: Call, key: Key, host: &HostUse) -> DriverResult<bool> {
+    pub(super) fn is_pageable(
+        &mut self,
+        call: Call,
+        key: Key,
+        host: &HostUse,
+    ) -> DriverResult<bool> {
         match self.host.cover(host.ptr, host.bytes) {
             Cover::Whole => Ok(false),
             Cover::None => Ok(true),

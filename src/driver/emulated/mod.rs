@@ -79,7 +79,9 @@ mod thread;
 
 pub use emulator::{Builder, Emulator, HandOver};
 pub use execution::Execution;
-pub use face::{Face, Held, Kind, Plane, PoolFigure, PoolId, Side, Target};
+pub use face::{
+    BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, Side, SourceOrder, Target,
+};
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};

@@ -11,6 +11,7 @@
 //! | `thread.rs` | current device, last error | 18, 26 to 29 |
 //! | `handles.rs` | streams and events by their handles alone; waiting for a device | 10 to 12 |
 //! | `copies.rs` | copies of lines and planes, synchronous or not | 1 to 7 |
+//! | `batches.rs` | batches of copies | 8 |
 //! | `fills.rs` | memset | 9 |
 //! | `memory.rs` | allocating and freeing; what a pointer is | 13, 20 to 23 |
 //! | `pools.rs` | pools of device memory | |
@@ -23,6 +24,7 @@
 //! use them. One lock guards what the face writes down; it is never held while the machine's is
 //! taken.
 
+mod batches;
 mod books;
 mod copies;
 mod fills;
@@ -37,6 +39,7 @@ mod thread;
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+pub use batches::{BatchEntry, SourceOrder};
 pub use books::PoolId;
 use books::{Books, Pools};
 pub use copies::{Kind, Plane};
