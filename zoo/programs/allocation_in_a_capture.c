@@ -1,9 +1,9 @@
-// Memory is allocated on a stream that is capturing.
+// Memory is allocated while a stream of the thread is capturing.
 //
-// Copies and temporary memory of a routing solver were allocated in the middle of a graph capture.
-// The allocator was another one with CUDA 13, and all captures failed.
+// A routing solver allocated temporary memory in the middle of a graph capture. With CUDA 13 that
+// came from a resource that is not stream-ordered, and all captures failed.
 // Report: https://github.com/NVIDIA/cuopt/issues/1748
-// Wrong: a stream-ordered allocation does not belong into a capture that is to be replayed.
+// Wrong: cudaMalloc is not allowed while the thread captures, and kills the capture.
 // Finds: Capture
 #include "zoo.h"
 
@@ -13,13 +13,13 @@ static bool program(void) {
   cudaGraph_t graph;
   void *temporary = NULL;
 
-  if (fixed) OK(cudaMallocAsync(&temporary, BYTES, stream));
-  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  if (!fixed) (void)cudaMallocAsync(&temporary, BYTES, stream);
+  if (fixed) OK(cudaMalloc(&temporary, BYTES));
+  OK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+  if (!fixed) (void)cudaMalloc(&temporary, BYTES);
   (void)cudaMemsetAsync(tensor, 1, BYTES, stream);
   const bool captured = cudaStreamEndCapture(stream, &graph) == cudaSuccess;
   if (captured) OK(cudaGraphDestroy(graph));
-  if (temporary) OK(cudaFreeAsync(temporary, stream));
+  if (temporary) OK(cudaFree(temporary));
   OK(cudaStreamSynchronize(stream));
   return captured;
 }
