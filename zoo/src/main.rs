@@ -131,7 +131,8 @@ The columns:
 - **It ends**: whether the program itself finds its result right in that run.
 - {names}: how many schedules of that
   kind it takes until the run goes wrong by itself: wrong bytes, a crash, or a finding about what
-  happened to the bytes. The median of {STARTS} searches, each from another seed. `-` is more than {LIMIT}.
+  happened to the bytes. The median of {STARTS} searches, each from another seed. `-` is more than
+  {LIMIT}.
 
 | program | what happened | eager run finds | it ends | {} |
 |---|---|---|---|{}
