@@ -9,7 +9,7 @@ use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::Face;
 
-use crate::{machine, report};
+use crate::{faults, machine, report};
 
 /// Declares functions of the CUDA runtime.
 ///
@@ -26,7 +26,7 @@ macro_rules! cuda {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
-            $crate::boundary::call(|$face| $body)
+            $crate::boundary::call(stringify!($name), |$face| $body)
         }
         cuda! { $($rest)* }
     };
@@ -39,11 +39,17 @@ macro_rules! cuda {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
-            $crate::boundary::call(|$face| { let $per = false; $body })
+            $crate::boundary::call(stringify!($name), |$face| {
+                let $per = false;
+                $body
+            })
         }
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $other($($arg: $ty),*) -> std::ffi::c_int {
-            $crate::boundary::call(|$face| { let $per = true; $body })
+            $crate::boundary::call(stringify!($name), |$face| {
+                let $per = true;
+                $body
+            })
         }
         cuda! { $($rest)* }
     };
@@ -60,8 +66,8 @@ pub fn as_kernel(work: impl FnOnce()) {
     IN_KERNEL.set(false);
 }
 
-/// What a call gives back to C.
-pub fn call(work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
+/// What the call of that name gives back to C.
+pub fn call(name: &str, work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
     if IN_KERNEL.try_with(Cell::get).unwrap_or(false) {
         return CudaCode::NOT_PERMITTED.0;
     }
@@ -70,6 +76,10 @@ pub fn call(work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
         if machine::is_forked() {
             report::forked();
         }
+        face.note_error(code);
+        return code.0;
+    }
+    if let Some(code) = faults::strike(face, name) {
         face.note_error(code);
         return code.0;
     }

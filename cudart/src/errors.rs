@@ -13,6 +13,11 @@ fn find(code: c_int) -> (&'static CStr, &'static CStr) {
     found.map_or((c"unrecognized error code", c"unrecognized error code"), |e| (e.1, e.2))
 }
 
+/// The number of the error of that name.
+pub fn named(name: &str) -> Option<c_int> {
+    ERRORS.iter().find(|error| error.1.to_bytes() == name.as_bytes()).map(|error| error.0)
+}
+
 #[unsafe(no_mangle)]
 extern "C" fn cudaGetErrorName(code: c_int) -> *const c_char {
     find(code).0.as_ptr()

@@ -9,6 +9,7 @@
 //! | `boundary.rs` | what every call does: the machine, the last error, panics |
 //! | `machine.rs` | the one machine of the process, as the environment says |
 //! | `report.rs` | findings, as they come and at the end of the process |
+//! | `faults.rs` | calls that fail because the environment says so |
 //! | `stubs.rs` | names without an implementation |
 //! | `abi.rs` | pointers and structs of C |
 //! | the others | one noun each |
@@ -25,6 +26,7 @@ mod copies;
 mod device;
 mod errors;
 mod events;
+mod faults;
 mod host;
 mod kernels;
 mod machine;

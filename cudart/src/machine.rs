@@ -86,7 +86,7 @@ pub fn built() -> Option<&'static Face> {
 
 /// A variable of the environment. What cannot be read stops the program: a run under a wrong seed
 /// would mislead.
-fn variable<T: FromStr>(name: &str, default: T) -> T {
+pub fn variable<T: FromStr>(name: &str, default: T) -> T {
     let Some(value) = env::var_os(name) else { return default };
     value.to_str().and_then(|value| value.parse().ok()).unwrap_or_else(|| {
         eprintln!("pinlane-cudart: {name}={value:?} is not understood");

@@ -10,7 +10,7 @@ use std::{env, fmt};
 
 use pinlane::driver::emulated::{Face, Finding};
 
-use crate::machine;
+use crate::{faults, machine};
 
 /// How many findings have been written.
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
@@ -110,6 +110,7 @@ fn escaped(text: &str) -> String {
 extern "C" fn at_exit() {
     let Some(face) = machine::built().filter(|_| !machine::is_forked()) else { return };
     flush(face);
+    faults::report();
     let status = env::var("PINLANE_CUDART_EXIT").ok().and_then(|status| status.parse().ok());
     if let Some(status) = status
         && WRITTEN.load(Ordering::Relaxed) > 0

@@ -16,7 +16,7 @@ pub fn remark_once(said: &AtomicBool, name: &str) {
 
 fn refuse(said: &AtomicBool, name: &str) -> c_int {
     remark_once(said, name);
-    boundary::call(|_| Err(CudaCode::NOT_SUPPORTED))
+    boundary::call(name, |_| Err(CudaCode::NOT_SUPPORTED))
 }
 
 macro_rules! stub {

@@ -125,7 +125,8 @@ extern "C" fn __cudaRegisterManagedVar(
     _external: c_int,
     bytes: usize,
 ) {
-    crate::boundary::call(|face| shadow.put(face.host_alloc(bytes, 1, true)?));
+    let name = "__cudaRegisterManagedVar";
+    crate::boundary::call(name, |face| shadow.put(face.host_alloc(bytes, 1, true)?));
 }
 
 #[unsafe(no_mangle)]

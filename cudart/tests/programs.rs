@@ -176,3 +176,43 @@ fn exploring_a_program_counts_what_was_found_and_names_the_first_seed() {
     let (status, table) = program("correct", None).explored(3);
     assert_eq!(status, Some(0), "{table}");
 }
+
+/// Every call of a program that looks at each result, each time, in turn.
+#[test]
+fn calls_fail_as_the_environment_says() {
+    let app = program("careful", None);
+    let fault = |fault: &str| app.with("eager", 0, &[("PINLANE_CUDART_FAULT", fault)]);
+    let usual = app.eager();
+    assert_eq!((usual.status, &*usual.stdout), (Some(0), "all is right\n"), "{usual:?}");
+    let calls = ["cudaMalloc", "cudaMallocHost", "cudaStreamCreate", "cudaMemcpyAsync"];
+    let calls = calls.iter().chain(&["cudaStreamSynchronize", "cudaFree", "cudaFreeHost"]);
+    for call in calls.chain(&["cudaStreamDestroy"]) {
+        let mut nth = 0;
+        loop {
+            nth += 1;
+            let run = fault(&format!("{call}:{nth}:cudaErrorUnknown"));
+            if run.stderr.contains("did not strike") {
+                assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+                break;
+            }
+            let said = format!("{call}: cudaErrorUnknown\n");
+            assert_eq!((run.status, run.stdout), (Some(1), said), "{call} number {nth}");
+            assert!(run.findings.is_empty(), "{call} number {nth}: {:?}", run.findings);
+        }
+        assert!(nth > 1, "the program calls {call}");
+        let lost = fault(&format!("{call}:1:700"));
+        assert_eq!(lost.status, Some(1), "{lost:?}");
+        assert!(lost.stdout.starts_with(&format!("{call}: cudaErrorIllegalAddress")), "{lost:?}");
+        let unloads = fault(&format!("{call}:1:4"));
+        assert!(unloads.stdout.starts_with(&format!("{call}: cudaErrorCudartUnloading")));
+    }
+    let both = fault("cudaMalloc:2:2:forever,cudaFree:1:1");
+    assert_eq!(
+        both.stdout,
+        "cudaMalloc: cudaErrorMemoryAllocation\ncudaFree: cudaErrorInvalidValue\n"
+    );
+    for wrong in ["cudaMalloc", "cudaNothing:1:2", "cudaMalloc:0:2"] {
+        let run = fault(wrong);
+        assert_eq!(run.status, Some(125), "{run:?}");
+    }
+}

@@ -191,7 +191,8 @@ impl App {
         let mut command = Command::new(&self.file);
         command.args(&self.arguments);
         command.env("PINLANE_CUDART_MODE", mode).env("PINLANE_CUDART_SEED", seed.to_string());
-        for name in ["REPORT", "QUIET", "EXIT", "DEVICES", "MEMORY_GIB", "HOST_FUNCTION_SECONDS"] {
+        let others = ["REPORT", "QUIET", "EXIT", "DEVICES", "MEMORY_GIB", "FAULT"];
+        for name in others.into_iter().chain(["HOST_FUNCTION_SECONDS"]) {
             command.env_remove(format!("PINLANE_CUDART_{name}"));
         }
         command

@@ -1,0 +1,118 @@
+//! Calls that fail because `PINLANE_CUDART_FAULT` says so.
+//!
+//! `cudaMalloc:3:2` makes the third call of cudaMalloc in the process give error 2, and have no
+//! effect; `cudaMalloc:3:2:forever` those behind it, too. Several are separated by commas. The form
+//! of a call for per-thread default streams counts as the call.
+
+use std::ffi::c_int;
+use std::str::FromStr;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use pinlane::CudaCode;
+use pinlane::driver::emulated::Face;
+
+use crate::{errors, machine};
+
+#[derive(Debug)]
+struct Fault {
+    call: String,
+    nth: u64,
+    code: CudaCode,
+    forever: bool,
+    /// How often the call was made.
+    made: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Faults(Vec<Fault>);
+
+/// What may be named: all functions of either version.
+const EXPORTS: [&str; 2] = [include_str!("../exports/12.txt"), include_str!("../exports/13.txt")];
+
+impl FromStr for Fault {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let parts: Vec<&str> = text.split(':').map(str::trim).collect();
+        let (call, nth, code, forever) = match parts[..] {
+            [call, nth, code] => (call, nth, code, false),
+            [call, nth, code, "once"] => (call, nth, code, false),
+            [call, nth, code, "forever"] => (call, nth, code, true),
+            _ => return Err(()),
+        };
+        let is_there = EXPORTS.iter().any(|list| list.lines().any(|name| name == call));
+        let nth = nth.parse().ok().filter(|&nth| nth > 0).ok_or(())?;
+        let code = code.parse::<c_int>().ok().or_else(|| errors::named(code)).ok_or(())?;
+        let fault =
+            Fault { call: call.to_owned(), nth, code: CudaCode(code), forever, made: 0.into() };
+        if is_there && code > 0 { Ok(fault) } else { Err(()) }
+    }
+}
+
+impl FromStr for Faults {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        text.split(',').map(str::parse).collect::<Result<_, ()>>().map(Faults)
+    }
+}
+
+fn all() -> &'static [Fault] {
+    static ALL: OnceLock<Faults> = OnceLock::new();
+    &ALL.get_or_init(|| machine::variable("PINLANE_CUDART_FAULT", Faults::default())).0
+}
+
+/// What the call is to fail with. An error that ends the process loses the current device.
+pub fn strike(face: &Face, call: &str) -> Option<CudaCode> {
+    let mut struck = None;
+    for fault in all().iter().filter(|fault| fault.call == call) {
+        let made = fault.made.fetch_add(1, Ordering::Relaxed) + 1;
+        if made == fault.nth || made > fault.nth && fault.forever {
+            struck = struck.or(Some(fault.code));
+        }
+    }
+    let code = struck?;
+    if code.is_sticky() || code == CudaCode::CUDART_UNLOADING {
+        let _ = face.emulator().lose_device(face.current_device(), code);
+    }
+    Some(code)
+}
+
+/// Says at the end which faults have not struck, so that who tries one number after another knows
+/// when to stop.
+pub fn report() {
+    for Fault { call, nth, made, .. } in all() {
+        let made = made.load(Ordering::Relaxed);
+        if made < *nth && !machine::is_quiet() {
+            eprintln!("pinlane-cudart: {call} was called {made} times: fault {nth} did not strike");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Option<Vec<(String, u64, i32, bool)>> {
+        let Faults(faults) = text.parse().ok()?;
+        let parts = |it: Fault| (it.call, it.nth, it.code.0, it.forever);
+        Some(faults.into_iter().map(parts).collect())
+    }
+
+    #[test]
+    fn faults_are_read() {
+        let malloc = |nth, code, forever| ("cudaMalloc".to_owned(), nth, code, forever);
+        assert_eq!(read("cudaMalloc:3:2"), Some(vec![malloc(3, 2, false)]));
+        assert_eq!(
+            read("cudaMalloc:1:cudaErrorIllegalAddress:forever, cudaMalloc:9:2:once"),
+            Some(vec![malloc(1, 700, true), malloc(9, 2, false)])
+        );
+        for wrong in
+            ["", "cudaMalloc", "cudaMalloc:0:2", "cudaMalloc:1:0", "cudaMalloc:1:no", "malloc:1:2"]
+        {
+            assert_eq!(read(wrong), None, "{wrong}");
+        }
+        assert_eq!(read("cudaMalloc:1:2:often"), None);
+    }
+}
