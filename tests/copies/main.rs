@@ -11,6 +11,7 @@
 //! | `dlpack` | memory of tensors whose last use cannot be known |
 //! | `events` | events of the caller order streams |
 //! | `foreign` | work that is not this crate's, default streams and two devices, while calls fail |
+//! | `slow` | slow streams, and memory that runs out |
 //! | `load_safetensors` | the example, as its users run it |
 
 #![cfg(feature = "emulated")]
@@ -27,4 +28,5 @@ mod known;
 mod load_safetensors;
 mod prefetch;
 mod registered;
+mod slow;
 mod staging;

@@ -92,6 +92,11 @@ struct Place {
 pub(super) type Violation = String;
 
 impl DeviceMemory {
+    /// How much each device has from now on.
+    pub(super) fn set_capacity(&mut self, bytes: usize) {
+        self.banks.iter_mut().for_each(|bank| bank.capacity = bytes);
+    }
+
     pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
         let bank =
             || Bank { capacity, used: 0, blocks: 0, next: 4096, allocations: BTreeMap::new() };
@@ -139,7 +144,7 @@ impl DeviceMemory {
 
     pub(super) fn free_and_total(&self, device: Ordinal) -> (usize, usize) {
         let bank = &self.banks[device as usize];
-        (bank.capacity - bank.used, bank.capacity)
+        (bank.capacity.saturating_sub(bank.used), bank.capacity)
     }
 
     /// Bytes and blocks that are allocated on all devices together.
@@ -154,7 +159,7 @@ impl DeviceMemory {
         let next = next.and_then(|bytes| bytes.checked_add(bank.next + ALIGNMENT));
         let next =
             next.filter(|&next| next <= 1 << self.shift).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-        if bytes > bank.capacity - bank.used {
+        if bytes > bank.capacity.saturating_sub(bank.used) {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
         let address = self.base + ((device as u64) << self.shift) + bank.next;

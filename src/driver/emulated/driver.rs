@@ -128,6 +128,9 @@ unsafe impl Driver for Runtime {
                 return Err(CudaCode::INVALID_VALUE);
             }
             machine.host.check_call(bytes)?;
+            if !machine.host.has_room(bytes) {
+                return Err(CudaCode::MEMORY_ALLOCATION);
+            }
             if machine.host.register(device, ptr, bytes) {
                 machine.order.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
                 Ok(())

@@ -273,6 +273,17 @@ impl Emulator {
         self.with(|machine| machine.faults.clear());
     }
 
+    /// Limits how much memory may be page-locked at a time, allocated and registered together. More
+    /// gets [`CudaCode::MEMORY_ALLOCATION`]; what there is stays. [`usize::MAX`] lifts the limit.
+    pub fn limit_page_locked(&self, bytes: usize) {
+        self.with(|machine| machine.host.capacity = bytes);
+    }
+
+    /// Changes how much memory each device has; what there is stays.
+    pub fn limit_device_memory(&self, bytes: usize) {
+        self.with(|machine| machine.memory.set_capacity(bytes));
+    }
+
     /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never
     /// runs. Streams of other devices that wait for its events go on, or never do; the seed
     /// decides. [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
@@ -368,6 +379,22 @@ impl Emulator {
         self.with(|machine| {
             let key = machine.resolve("stall", stream)?;
             machine.streams.get_mut(key).expect("just resolved").stalled = true;
+            Ok(())
+        })
+    }
+
+    /// Makes a stream slow: each of its operations takes so many steps more before it is complete.
+    /// A step is a call that any thread makes on the machine. Who waits lets as many pass as it
+    /// takes; so does a host function for what is ahead of it. 0 makes the stream as fast as
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if the stream is not live.
+    pub fn slow(&self, stream: RawStream, steps: u32) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("slow", stream)?;
+            machine.make_slow(key, steps);
             Ok(())
         })
     }

@@ -19,6 +19,9 @@ impl Machine {
     #[inline]
     pub(super) fn enter(&mut self, call: Call, device: Ordinal) -> DriverResult<()> {
         let fault = self.faults.count(call);
+        if self.slow_streams > 0 {
+            self.pass_steps(1);
+        }
         let lost = self.device(device)?.lost;
         let unloads = fault == Err(CudaCode::CUDART_UNLOADING);
         if let Some(code) = lost.filter(|_| !unloads) {
@@ -148,7 +151,8 @@ impl Machine {
         stream.enqueued += 1;
         stream.submitted += 1;
         let (agent, knowledge) = (stream.agent, self.order.enqueued(stream.agent, &action));
-        let idle = stream.queue.is_empty() && !stream.stalled && waits.is_empty();
+        let ready = !stream.stalled && !stream.slow.is_slow() && waits.is_empty();
+        let idle = ready && stream.queue.is_empty();
         let position = Position { stream: key, count: stream.enqueued };
         if let Action::Mark { event } = action {
             self.snapshot(event, position, agent);
@@ -232,12 +236,13 @@ impl Machine {
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         if stream.queue.is_empty() {
             self.backlog.push(key);
+            stream.slow.begin();
         }
         stream.queue.push_back(operation);
         if is_host_function {
             let target = Position { stream: key, count: stream.enqueued };
             self.host_functions += 1;
-            match self.schedule.is_eager() {
+            match self.schedule.is_eager() && self.slow_streams == 0 {
                 true => self.settle(),
                 false => self.host_targets.push(target),
             }

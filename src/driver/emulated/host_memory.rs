@@ -20,8 +20,8 @@ use crate::error::CudaCode;
 
 const PAGE: usize = 4096;
 
-/// How much memory the emulated machine can page-lock. A real system may promise more than it has,
-/// and kill the process that touches it.
+/// How much memory the emulated machine can page-lock unless told. A real system may promise more
+/// than it has, and kill the process that touches it.
 const MACHINE: usize = 64 << 30;
 
 /// A pointer that an operation carries until it runs.
@@ -123,6 +123,8 @@ pub(super) struct HostMemory {
     blocks: BTreeMap<usize, Block>,
     /// The most that one call page-locks, and what a larger one gets.
     pub(super) largest_call: Option<(usize, CudaCode)>,
+    /// The most that is page-locked at a time.
+    pub(super) capacity: usize,
     /// Of memory in no block.
     pageable: Vec<Use>,
 }
@@ -134,6 +136,7 @@ impl HostMemory {
             generation: 0,
             blocks: BTreeMap::new(),
             largest_call: None,
+            capacity: MACHINE,
             pageable: Vec::new(),
         }
     }
@@ -157,13 +160,18 @@ impl HostMemory {
         }
     }
 
+    /// Whether so much more can be page-locked.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        bytes <= self.capacity.saturating_sub(self.usage().0)
+    }
+
     /// The device that a block was allocated or registered on.
     pub(super) fn device_of(&self, ptr: NonNull<u8>) -> Option<Ordinal> {
         self.blocks.get(&ptr.as_ptr().addr()).map(|block| block.device)
     }
 
     pub(super) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
-        if bytes > MACHINE - self.usage().0.min(MACHINE) {
+        if !self.has_room(bytes) {
             return None;
         }
         let layout =

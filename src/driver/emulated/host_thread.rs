@@ -64,7 +64,7 @@ impl Machine {
                 self.host_functions -= 1;
             }
             let mut targets = std::mem::take(&mut self.host_targets);
-            targets.retain(|&target| self.drive(target) == Progress::Blocked);
+            targets.retain(|&target| self.drive(target, true) == Progress::Blocked);
             self.host_targets = targets;
             if self.host_ready.is_empty() {
                 return None;

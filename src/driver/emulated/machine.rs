@@ -29,7 +29,7 @@ use super::name::{Liberties, Names, StreamName};
 use super::operation::{Action, HostCall, Operation, Position};
 use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
-use super::schedule::{Schedule, Standing};
+use super::schedule::{Schedule, Slow, Standing};
 use super::slots::{Key, Slots};
 use super::stuck::Calling;
 use crate::driver::{DriverResult, Ordinal, Poll};
@@ -92,6 +92,8 @@ pub(super) struct Machine {
     pub(super) changed: bool,
     pub(super) host_work: bool,
     pub(super) waiters: usize,
+    /// How many streams are slow.
+    pub(super) slow_streams: usize,
     pub(super) epoch: Instant,
     /// Whether findings name the lines of the program.
     pub(super) sites: bool,
@@ -127,6 +129,8 @@ pub(super) struct Stream {
     pub(super) submitted: u64,
     pub(super) completed: u64,
     pub(super) stalled: bool,
+    /// How many steps each operation takes, and the first one still does.
+    pub(super) slow: Slow,
     pub(super) destroyed: bool,
     /// The first operation is a host function that the host thread has.
     pub(super) dispatched: bool,
@@ -160,6 +164,7 @@ impl Stream {
             submitted: 0,
             completed: 0,
             stalled: false,
+            slow: Slow::default(),
             destroyed: false,
             dispatched: false,
             patience: 0,
@@ -243,6 +248,7 @@ impl Machine {
             changed: false,
             host_work: false,
             waiters: 0,
+            slow_streams: 0,
             epoch: Instant::now(),
             sites: false,
             batches: true,

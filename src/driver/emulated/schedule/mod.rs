@@ -10,6 +10,7 @@
 //! ```text
 //!   mod      how far a call or a wait gets       drawn   what the seed picks
 //!   policy   what runs next                      pct     priorities
+//!   slow     operations that take a while
 //!   decision runs as texts
 //! ```
 //!
@@ -21,6 +22,7 @@ mod decision;
 mod drawn;
 mod pct;
 mod policy;
+mod slow;
 
 use super::machine::Machine;
 use super::operation::{Action, Position};
@@ -32,6 +34,7 @@ use crate::error::CudaCode;
 pub use decision::Replay;
 pub(super) use drawn::About;
 pub(super) use policy::{Schedule, Standing};
+pub(super) use slow::Slow;
 
 /// How far a wait has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +51,14 @@ enum Front {
     Idle,
     Blocked,
     Waits(Position),
+    /// It takes some steps more.
+    Slow,
     Ready,
 }
 
 impl Machine {
-    /// Works towards `target`.
-    pub(super) fn drive(&mut self, target: Position) -> Progress {
+    /// Works towards `target`. In a wait, time passes for slow streams.
+    pub(super) fn drive(&mut self, target: Position, in_wait: bool) -> Progress {
         let mut path = vec![target];
         while let Some(&at) = path.last() {
             if self.is_complete(at) {
@@ -66,7 +71,8 @@ impl Machine {
             }
             match self.front(at.stream) {
                 Front::Waits(position) => path.push(position),
-                Front::Idle | Front::Blocked => return Progress::Blocked,
+                Front::Slow if in_wait => self.pass_steps_of(at.stream),
+                Front::Idle | Front::Blocked | Front::Slow => return Progress::Blocked,
                 Front::Ready => {
                     let next = match self.schedule.is_eager() {
                         true => at.stream,
@@ -84,7 +90,7 @@ impl Machine {
 
     /// What a wait does while it holds the lock.
     pub(super) fn wait_step(&mut self, target: Position) -> Progress {
-        if self.is_complete(target) { Progress::Done } else { self.drive(target) }
+        if self.is_complete(target) { Progress::Done } else { self.drive(target, true) }
     }
 
     /// What a query answers. Unless the machine is eager, it says "not ready" for a while and then
@@ -102,7 +108,7 @@ impl Machine {
                 return Ok(Poll::NotReady);
             }
         }
-        match self.drive(target) {
+        match self.drive(target, false) {
             Progress::Done => Ok(Poll::Done),
             Progress::Blocked => Ok(Poll::NotReady),
             Progress::Lost(code) => {
@@ -192,6 +198,7 @@ impl Machine {
         }
         match operation.waits.iter().find(|&&position| !self.is_complete(position)) {
             Some(&position) => Front::Waits(position),
+            None if stream.slow.holds() => Front::Slow,
             None => Front::Ready,
         }
     }
@@ -239,6 +246,7 @@ impl Machine {
         let stream = self.streams.get_mut(key).expect("has a first operation");
         stream.queue.pop_front();
         stream.completed += 1;
+        stream.slow.begin();
         if stream.queue.is_empty() {
             let at = self.backlog.iter().position(|&other| other == key);
             self.backlog.swap_remove(at.expect("its queue was not empty"));

@@ -1,0 +1,84 @@
+//! Streams whose operations take a while.
+//!
+//! Each operation of a slow stream takes a number of steps more than it would. A step is a call on
+//! the machine, of whatever thread. So who polls sees the operation pending for a while, in every
+//! mode, and other streams get ahead; who waits lets the steps pass.
+
+use super::Machine;
+use crate::driver::emulated::operation::{Action, Position};
+use crate::driver::emulated::slots::Key;
+
+/// How slow a stream is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in crate::driver::emulated) struct Slow {
+    /// The steps that each operation takes.
+    each: u32,
+    /// Those that the first operation still takes.
+    left: u32,
+}
+
+impl Slow {
+    pub(in crate::driver::emulated) fn is_slow(self) -> bool {
+        self.each > 0
+    }
+
+    /// Whether the first operation still takes a while.
+    pub(super) fn holds(self) -> bool {
+        self.left > 0
+    }
+
+    /// The next operation is the first one.
+    pub(in crate::driver::emulated) fn begin(&mut self) {
+        self.left = self.each;
+    }
+}
+
+impl Machine {
+    pub(in crate::driver::emulated) fn make_slow(&mut self, key: Key, steps: u32) {
+        let stream = self.streams.get_mut(key).expect("resolved by the caller");
+        stream.slow = Slow { each: steps, left: steps };
+        self.slow_streams = self.streams.values().filter(|stream| stream.slow.is_slow()).count();
+        // The host thread waits for what host functions are behind of, which may be slow now.
+        self.wake_for_functions();
+        self.settle();
+        self.changed = true;
+    }
+
+    /// Time passes.
+    pub(in crate::driver::emulated) fn pass_steps(&mut self, steps: u32) {
+        let mut arrived = false;
+        for &key in &self.backlog {
+            if let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.slow.holds()) {
+                stream.slow.left = stream.slow.left.saturating_sub(steps);
+                arrived |= !stream.slow.holds();
+            }
+        }
+        if arrived {
+            self.settle();
+            self.changed = true;
+            self.host_work = true;
+        }
+    }
+
+    /// Lets so much time pass that the stream's first operation is not held up any more.
+    pub(super) fn pass_steps_of(&mut self, key: Key) {
+        let left = self.streams.get(key).map_or(0, |stream| stream.slow.left);
+        self.pass_steps(left);
+    }
+
+    /// Host functions are waited for by the host thread.
+    fn wake_for_functions(&mut self) {
+        let is_function = |operation: &&crate::driver::emulated::operation::Operation| {
+            matches!(operation.action, Action::HostFunction(_))
+        };
+        let mut targets = Vec::new();
+        for &key in &self.backlog {
+            let Some(stream) = self.streams.get(key) else { continue };
+            if stream.queue.iter().any(|operation| is_function(&operation)) {
+                targets.push(Position { stream: key, count: stream.enqueued });
+            }
+        }
+        self.host_targets.extend(targets);
+        self.host_work = true;
+    }
+}
