@@ -37,9 +37,11 @@ pub fn on_each_driver(test: impl Fn(&Rig)) {
 pub fn on_each_emulator(test: impl Fn(&Rig, &Emulator)) {
     let builder = Emulator::builder().devices(2).memory_bytes(1 << 24);
     for (execution, seeds) in MODES {
-        // A seed that nobody has tried, too.
-        for seed in (0..seeds).chain([RandomState::new().hash_one(seeds)]) {
-            let emulator = builder.clone().execution(execution).seed(seed).build();
+        // A seed that nobody has tried, too. Its machine also sees what the host does.
+        let unknown = RandomState::new().hash_one(seeds);
+        for (seed, watches) in (0..seeds).map(|seed| (seed, false)).chain([(unknown, true)]) {
+            let builder = builder.clone().watch_host(watches);
+            let emulator = builder.execution(execution).seed(seed).build();
             let _says = Says(&emulator);
             test(&Rig { driver: emulator.driver(), device: 0 }, &emulator);
             assert_eq!(emulator.findings(), [], "on {emulator:?}");

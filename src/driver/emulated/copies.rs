@@ -5,7 +5,7 @@
 
 use super::emulator::Emulator;
 use super::finding::FindingKind;
-use super::host_memory::{Access, Cover, HostMemory, HostPtr, HostUse};
+use super::host_memory::{Access, Cover, HostPtr, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
 use super::pageable::Way;
@@ -115,7 +115,7 @@ impl Runtime {
             };
             if taken > 0 {
                 // SAFETY: valid as the caller says, who does not write to it during the call.
-                let bytes = unsafe { HostMemory::bytes(host.ptr, taken) };
+                let bytes = unsafe { machine.host.bytes(host.ptr, taken) };
                 let src = Source::Taken { bytes: bytes.into(), from: host.ptr.address() };
                 let first = Transfer::In { dst: device, src };
                 machine.submit(key, Vec::new(), Action::Copy(call, first))?;

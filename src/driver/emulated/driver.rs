@@ -440,6 +440,7 @@ unsafe impl Driver for Runtime {
         self.with(|machine| {
             machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
             machine.report_races();
+            machine.open_to_host(ptr.addr(), bytes);
         });
     }
 

@@ -13,6 +13,7 @@ use super::machine::{CaptureMode, Machine, Usage};
 use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
 use super::schedule::Replay;
+use super::watch::Watcher;
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
 
@@ -43,6 +44,7 @@ pub struct Builder {
     threads_apart: bool,
     sites: bool,
     host_function_limit: Option<Duration>,
+    watch_host: bool,
     faults: Vec<Fault>,
     replay: Option<Replay>,
     record: bool,
@@ -63,6 +65,7 @@ impl Default for Builder {
             threads_apart: false,
             sites: false,
             host_function_limit: None,
+            watch_host: false,
             faults: Vec::new(),
             replay: None,
             record: false,
@@ -153,6 +156,20 @@ impl Builder {
         self
     }
 
+    /// Whether the machine sees what the host itself does to memory of `cudaHostAlloc`, and looks
+    /// for [races](super::FindingKind::Race) with that. It does not unless said.
+    ///
+    /// Pages that an operation uses are closed to the host until it knows that the operation is
+    /// complete. A load or store that comes too early faults; it is reported, with its line, and
+    /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
+    /// on what is not of such pages. A debugger stops at those faults. A system call on a page that
+    /// is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it. Registered memory is not
+    /// watched, and nothing is without [`races`](Self::races).
+    pub fn watch_host(mut self, watch: bool) -> Self {
+        self.watch_host = watch;
+        self
+    }
+
     /// Adds a fault, as [`Emulator::inject`] does.
     pub fn fault(mut self, fault: Fault) -> Self {
         self.faults.push(fault);
@@ -201,14 +218,12 @@ impl Builder {
         machine.sites = self.sites;
         machine.order.configure(self.races, self.threads_apart);
         self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
-        Emulator {
-            runtime: Arc::new(Runtime {
-                shared: Arc::new(Shared::new(machine)),
-                sites: self.sites,
-            }),
-            execution,
-            seed,
+        let shared = Arc::new(Shared::new(machine));
+        if self.watch_host && self.races {
+            let watcher = Watcher::new(&shared);
+            shared.with(|machine| machine.host.watcher = watcher);
         }
+        Emulator { runtime: Arc::new(Runtime { shared, sites: self.sites }), execution, seed }
     }
 }
 
@@ -333,7 +348,10 @@ impl Emulator {
 
     /// Tells the calling thread what another knew.
     pub fn take_over(&self, told: &HandOver) {
-        self.with(|machine| machine.order.take_over(&told.0));
+        self.with(|machine| {
+            machine.order.take_over(&told.0);
+            machine.settle_host();
+        });
     }
 
     /// What is allocated and pending now.

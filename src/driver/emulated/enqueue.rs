@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::finding::FindingKind;
-use super::host_memory::{Access, HostMemory, HostUse};
+use super::host_memory::{Access, HostUse};
 use super::machine::{EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
 use super::operation::{Action, Operation, Position};
 use super::order::{Agent, Kind, Knowledge};
@@ -157,6 +157,9 @@ impl Machine {
         if let Action::Mark { event } = action {
             self.snapshot(event, position, agent);
         }
+        if self.host.watcher.is_some() {
+            self.close_to_host(agent, &action);
+        }
         if self.order.has_found() {
             self.report_races();
         }
@@ -264,7 +267,7 @@ impl Machine {
                 // SAFETY: the caller has checked that the range is page-locked, or says that it is
                 // valid; and the host does not write to what an operation reads until that is
                 // retired.
-                let contents = unsafe { HostMemory::bytes(ptr, bytes) };
+                let contents = unsafe { self.host.bytes(ptr, bytes) };
                 host.fingerprint.set(Some(rng::fingerprint(contents)));
             } else {
                 // SAFETY: the same; and the host does not access what an operation writes at all.

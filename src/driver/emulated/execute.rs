@@ -5,7 +5,7 @@
 
 use super::device_memory::Violation;
 use super::finding::FindingKind;
-use super::host_memory::{HostMemory, HostUse};
+use super::host_memory::HostUse;
 use super::machine::Machine;
 use super::operation::{Action, Source, Transfer};
 use super::order::Knowledge;
@@ -123,7 +123,8 @@ impl Machine {
             }
             Action::Kernel(ref launch) => {
                 if let Some(stand_in) = &launch.0 {
-                    self.memory.opened(&*stand_in.lock());
+                    let stand_in = stand_in.lock();
+                    self.memory.opened(|| self.host.opened(&*stand_in));
                 }
             }
             Action::Alloc { ptr } => self.memory.commit(ptr),
@@ -163,7 +164,7 @@ impl Machine {
                 // SAFETY: the range was found page-locked when the copy was enqueued, and, if time
                 // has passed since, again by `claim`. The host does not write to it until the copy
                 // is retired, and all device work is under the machine's lock.
-                target.copy_from_slice(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
+                target.copy_from_slice(unsafe { self.host.bytes(host.ptr, host.bytes) });
                 self.check_source(key, call, host);
             }
             Transfer::In { dst, src: Source::Taken { ref bytes, .. } } => {
@@ -175,7 +176,7 @@ impl Machine {
                 }
                 let source = self.memory.read(src, dst.bytes)?;
                 // SAFETY: as for the source of a copy; the host does not access the range at all.
-                unsafe { HostMemory::write(dst.ptr, source) };
+                unsafe { self.host.write(dst.ptr, source) };
             }
             // What a lost device's memory holds is unspecified, and whether it is there at all.
             Transfer::Across { dst, src, .. } if self.is_of_lost(dst) || self.is_of_lost(src) => {}
@@ -188,7 +189,7 @@ impl Machine {
     fn check_source(&mut self, key: Key, call: Call, host: &HostUse) {
         if host.fingerprint.get().is_some() {
             // SAFETY: as in `transfer`: the range is still mapped, and nobody writes to it.
-            let seen = rng::fingerprint(unsafe { HostMemory::bytes(host.ptr, host.bytes) });
+            let seen = rng::fingerprint(unsafe { self.host.bytes(host.ptr, host.bytes) });
             self.compare(key, call, host, Seen::Bytes(Some(seen)));
         }
     }

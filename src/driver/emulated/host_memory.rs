@@ -7,6 +7,9 @@
 //!   given back, so that the program under test stays sound and can be told of its mistake.
 //! * Blocks never overlap (rule 21).
 //!
+//! * A machine that watches the host ([`watch`](super::watch)) maps its blocks twice. The program
+//!   has one mapping, and all that is done here is done to the other.
+//!
 //! This is the one place that dereferences host memory.
 
 use std::alloc::Layout;
@@ -14,7 +17,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
+use super::order::Epoch;
 use super::rng;
+use super::watch::{Watched, Watcher};
 use crate::driver::{DriverResult, Ordinal};
 use crate::error::CudaCode;
 
@@ -96,6 +101,7 @@ struct Block {
     device: Ordinal,
     origin: Origin,
     uses: Vec<Use>,
+    watched: Option<Watched>,
 }
 
 /// Why a block could not be freed or unregistered.
@@ -127,6 +133,10 @@ pub(super) struct HostMemory {
     pub(super) capacity: usize,
     /// Of memory in no block.
     pageable: Vec<Use>,
+    /// Who is told of new blocks, so that it sees what the host does to them.
+    pub(super) watcher: Option<Watcher>,
+    /// The blocks that have closed pages.
+    closed: Vec<usize>,
 }
 
 impl HostMemory {
@@ -138,6 +148,8 @@ impl HostMemory {
             largest_call: None,
             capacity: MACHINE,
             pageable: Vec::new(),
+            watcher: None,
+            closed: Vec::new(),
         }
     }
 
@@ -176,8 +188,15 @@ impl HostMemory {
         }
         let layout =
             Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
-        // SAFETY: the layout's size is not 0.
-        let ptr = NonNull::new(unsafe { std::alloc::alloc(layout) })?;
+        let watched = match &self.watcher {
+            Some(watcher) => Some(watcher.watch(bytes)?),
+            None => None,
+        };
+        let ptr = match &watched {
+            Some(watched) => watched.program(),
+            // SAFETY: the layout's size is not 0.
+            None => NonNull::new(unsafe { std::alloc::alloc(layout) })?,
+        };
         self.generation += 1;
         let words = bytes / 8;
         let word = rng::poison(self.seed, self.generation);
@@ -189,7 +208,7 @@ impl HostMemory {
             }
             ptr.as_ptr().add(words * 8).write_bytes(word as u8, bytes - words * 8);
         }
-        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Allocated);
+        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Allocated, watched);
         Some(ptr)
     }
 
@@ -205,7 +224,13 @@ impl HostMemory {
             return Ok(Removal::InFlight(block.uses.len()));
         }
         let bytes = block.bytes;
-        self.blocks.remove(&ptr.as_ptr().addr());
+        let gone = self.blocks.remove(&ptr.as_ptr().addr());
+        if let Some(watched) = gone.and_then(|block| block.watched) {
+            self.closed.retain(|&start| start != ptr.as_ptr().addr());
+            // SAFETY: no pointer into the block is used afterwards: promised by the caller.
+            unsafe { watched.free() };
+            return Ok(Removal::Clean);
+        }
         let layout = Layout::from_size_align(bytes, PAGE).expect("was valid when allocated");
         // SAFETY: `allocate` made a block of this layout at this address; it was in the registry,
         // so that it has not been freed, and it is now out of it, so that it never will be again.
@@ -220,7 +245,7 @@ impl HostMemory {
         if before.is_some_and(|(&other, block)| other + block.bytes > start) {
             return false;
         }
-        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered);
+        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered, None);
         true
     }
 
@@ -297,9 +322,9 @@ impl HostMemory {
     ///
     /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is
     ///   used.
-    pub(super) unsafe fn bytes<'a>(ptr: HostPtr, bytes: usize) -> &'a [u8] {
+    pub(super) unsafe fn bytes<'a>(&self, ptr: HostPtr, bytes: usize) -> &'a [u8] {
         // SAFETY: the memory is mapped and initialised; nobody writes meanwhile.
-        unsafe { std::slice::from_raw_parts(ptr.0, bytes) }
+        unsafe { std::slice::from_raw_parts(self.storage_of(ptr), bytes) }
     }
 
     /// Overwrites a range with `source`.
@@ -308,10 +333,11 @@ impl HostMemory {
     ///
     /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses
     ///   it.
-    pub(super) unsafe fn write(ptr: HostPtr, source: &[u8]) {
+    pub(super) unsafe fn write(&self, ptr: HostPtr, source: &[u8]) {
+        let target = self.storage_of(ptr);
         // SAFETY: the memory is mapped; device memory, where `source` lies, is storage of
         // its own, so that the two cannot overlap.
-        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), ptr.0, source.len()) };
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
     }
 
     /// Overwrites a range with a pattern that nobody may rely on.
@@ -322,13 +348,76 @@ impl HostMemory {
     pub(super) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
         self.generation += 1;
         // SAFETY: the memory is mapped and initialised, and nobody else accesses it.
-        let range = unsafe { std::slice::from_raw_parts_mut(ptr.0, bytes) };
+        let range = unsafe { std::slice::from_raw_parts_mut(self.storage_of(ptr), bytes) };
         rng::fill_word(range, rng::poison(self.seed, self.generation));
     }
 
-    fn insert(&mut self, ptr: HostPtr, bytes: usize, device: Ordinal, origin: Origin) {
+    /// Where the bytes of an address are: a watched block has a view of its own for the program.
+    fn storage_of(&self, ptr: HostPtr) -> *mut u8 {
+        if self.watcher.is_none() {
+            return ptr.0;
+        }
+        let watched = self.containing(ptr, 1).and_then(|block| block.watched.as_ref());
+        watched.map_or(ptr.0, |watched| watched.storage_of(ptr.address()))
+    }
+
+    /// An operation, of which the host does not know that it is complete, uses the range.
+    pub(super) fn close(&mut self, host: &HostUse, by: Epoch) {
+        let (start, writes) = (host.ptr.address(), host.access == Access::Write);
+        let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return };
+        let block_start = block.ptr.address();
+        let Some(watched) = &mut block.watched else { return };
+        let was_open = watched.is_open();
+        watched.close(by, start..start + host.bytes, writes);
+        if was_open {
+            self.closed.push(block_start);
+        }
+    }
+
+    /// Whether some pages are closed to the host.
+    #[inline]
+    pub(super) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Opens the pages of operations that the host knows to be complete.
+    #[cold]
+    pub(super) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
+        let blocks = &mut self.blocks;
+        self.closed.retain(|start| {
+            let watched = blocks.get_mut(start).and_then(|block| block.watched.as_mut());
+            watched.is_some_and(|watched| {
+                watched.settle(&is_settled);
+                !watched.is_open()
+            })
+        });
+    }
+
+    /// The watched block that an address of the program's lies in.
+    pub(super) fn watched_mut(&mut self, address: usize) -> Option<&mut Watched> {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address / PAGE * PAGE));
+        self.containing_mut(ptr, 0)?.watched.as_mut()
+    }
+
+    /// Runs `work` while all pages are open.
+    pub(super) fn opened(&self, work: impl FnOnce()) {
+        let closed = || self.closed.iter().filter_map(|start| self.blocks[start].watched.as_ref());
+        closed().for_each(|watched| watched.set_open(true));
+        work();
+        closed().for_each(|watched| watched.set_open(false));
+    }
+
+    fn insert(
+        &mut self,
+        ptr: HostPtr,
+        bytes: usize,
+        device: Ordinal,
+        origin: Origin,
+        watched: Option<Watched>,
+    ) {
         // A quarantined block keeps its memory, so that no new block can lie where it does.
-        self.blocks.insert(ptr.address(), Block { ptr, bytes, device, origin, uses: Vec::new() });
+        let block = Block { ptr, bytes, device, origin, uses: Vec::new(), watched };
+        self.blocks.insert(ptr.address(), block);
     }
 
     fn find(&mut self, ptr: NonNull<u8>, origin: Origin) -> Result<&mut Block, Refusal> {
@@ -368,7 +457,7 @@ mod tests {
         let ptr = memory.allocate(0, 4099).unwrap();
         assert_eq!(ptr.as_ptr().addr() % PAGE, 0);
         // SAFETY: the block is page-locked and this test's own.
-        let bytes = unsafe { HostMemory::bytes(HostPtr(ptr.as_ptr()), 4099) };
+        let bytes = unsafe { memory.bytes(HostPtr(ptr.as_ptr()), 4099) };
         assert!(bytes.iter().all(|&byte| byte != 0));
         assert_eq!(memory.usage(), (4099, 1));
         // SAFETY: `bytes` is not used any more.

@@ -58,6 +58,7 @@ impl Machine {
                     self.order.function_begins(knowledge);
                     self.host_calling =
                         Some(Calling { stream: key, number, since: Instant::now() });
+                    self.settle_host();
                     return Some((key, call));
                 }
                 // The device was lost meanwhile.

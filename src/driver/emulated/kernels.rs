@@ -1,7 +1,7 @@
 //! The kernels' launches on the emulated machine, and what kernels may touch.
 
 use super::device_memory::Violation;
-use super::host_memory::{Access, HostMemory, HostPtr, HostUse};
+use super::host_memory::{Access, HostPtr, HostUse};
 use super::machine::Machine;
 use super::operation::{Action, Pattern};
 use super::runtime::Runtime;
@@ -76,7 +76,7 @@ impl Machine {
         let Some(list) = self.host.locate(items, bytes) else { return Default::default() };
         let mut uses = vec![HostUse::new(list, bytes, Access::Read)];
         // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
-        let items = items_in(unsafe { HostMemory::bytes(list, bytes) });
+        let items = items_in(unsafe { self.host.bytes(list, bytes) });
         for item in &items {
             let (at, access) = match mover {
                 Mover::Up => (item.src, Access::Read),
@@ -106,7 +106,7 @@ impl Machine {
         }
         let list = self.host_range(items, bytes, uses)?;
         // SAFETY: page-locked; the host does not write to the items until the move is retired.
-        Ok(items_in(unsafe { HostMemory::bytes(list, bytes) }))
+        Ok(items_in(unsafe { self.host.bytes(list, bytes) }))
     }
 
     /// Copies one item, each side of which is in the memory that `mover` says.
@@ -124,7 +124,7 @@ impl Machine {
                 self.reach(device, dst)?;
                 let src = self.host_range(src, bytes, uses)?;
                 // SAFETY: page-locked; the host does not write to it until the move is retired.
-                let source = unsafe { HostMemory::bytes(src, bytes) };
+                let source = unsafe { self.host.bytes(src, bytes) };
                 self.memory.write(dst, bytes)?.copy_from_slice(source);
             }
             Mover::Down => {
@@ -132,7 +132,7 @@ impl Machine {
                 let dst = self.host_range(dst, bytes, uses)?;
                 let source = self.memory.read(src, bytes)?;
                 // SAFETY: page-locked; the host does not access it until the move is retired.
-                unsafe { HostMemory::write(dst, source) };
+                unsafe { self.host.write(dst, source) };
             }
             Mover::OnDevice => {
                 self.reach(device, src)?;

@@ -295,6 +295,7 @@ impl Machine {
     pub(super) fn learn_from(&mut self, answer: DriverResult<Poll>, knowledge: Option<Knowledge>) {
         if let (Ok(Poll::Done), Some(knowledge)) = (answer, knowledge) {
             self.order.synchronized(&knowledge);
+            self.settle_host();
         }
     }
 

@@ -23,6 +23,7 @@
 //!    execute    what they do            loss      devices that are lost
 //!    stuck      waits that never end
 //!    order      what orders them: races           liberties  what CUDA leaves open
+//!    watch      what the host does to memory that is in use
 //! ```
 //!
 //! # Invariants
@@ -76,6 +77,7 @@ mod slots;
 mod storage;
 mod stuck;
 mod thread;
+mod watch;
 
 pub use emulator::{Builder, Emulator, HandOver};
 pub use execution::Execution;

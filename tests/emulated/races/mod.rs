@@ -8,12 +8,14 @@
 //! ```text
 //!   streams   streams, events, default streams     host     what the host knows
 //!   memory    what uses what, until when           reports  what a race says
+//!   watched   loads and stores that nobody tells of
 //! ```
 
 mod host;
 mod memory;
 mod reports;
 mod streams;
+mod watched;
 
 use std::ptr::NonNull;
 

@@ -249,7 +249,7 @@ impl Face {
                     Way::Stage => Reading::Begun,
                     _ => Reading::Later,
                 };
-                let transfers = part.transfers(access, pageable, source);
+                let transfers = part.transfers(&machine.host, access, pageable, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
             }
             let end = if way == Way::Block { End::Wait } else { End::Return };
@@ -310,7 +310,13 @@ impl Plane {
     }
 
     /// The copies of the lines.
-    fn transfers(self, access: Access, pageable: bool, source: Reading) -> Vec<Transfer> {
+    fn transfers(
+        self,
+        memory: &HostMemory,
+        access: Access,
+        pageable: bool,
+        source: Reading,
+    ) -> Vec<Transfer> {
         let transfer = |(to, from): (*mut c_void, *const c_void)| {
             let host = match access {
                 Access::Read => from.cast_mut(),
@@ -321,7 +327,7 @@ impl Plane {
             match access {
                 Access::Read if source != Reading::Later => {
                     // SAFETY: the caller of `Face::copy` says that the line can be read now.
-                    let bytes = unsafe { HostMemory::bytes(host.ptr, host.bytes) };
+                    let bytes = unsafe { memory.bytes(host.ptr, host.bytes) };
                     // What is done races with nothing that comes later.
                     let from = if source == Reading::Begun { from.addr() } else { 0 };
                     let src = Source::Taken { bytes: bytes.into(), from };

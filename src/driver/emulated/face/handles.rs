@@ -137,6 +137,7 @@ impl Face {
             // Also of streams that have nothing left to do, and of those that are gone.
             self.emulator.with(|machine| {
                 knowledge.iter().for_each(|known| machine.order.synchronized(known));
+                machine.settle_host();
             });
         }
         Ok(())

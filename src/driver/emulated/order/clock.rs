@@ -18,8 +18,8 @@ pub(in super::super) type Agent = u32;
 
 /// Something that an agent did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Epoch {
-    pub(super) agent: Agent,
+pub(in super::super) struct Epoch {
+    pub(in super::super) agent: Agent,
     pub(super) position: u64,
 }
 

@@ -31,7 +31,6 @@ mod uses;
 use std::collections::HashSet;
 
 use self::agents::Agents;
-use self::clock::Epoch;
 use self::memory::{Memory, Origin};
 use self::shadow::{Conflict, Use, View};
 use self::site::Sites;
@@ -42,7 +41,7 @@ use super::thread::{alive, this_thread};
 use crate::driver::{Call, Item, Ordinal};
 
 pub(super) use self::agents::Kind;
-pub(super) use self::clock::{Agent, Knowledge};
+pub(super) use self::clock::{Agent, Epoch, Knowledge};
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub use self::site::Site;
 
@@ -131,6 +130,21 @@ impl Order {
             // From its first call on, a thread is told nothing by itself.
             self.host();
         }
+    }
+
+    /// The latest that an agent has been given.
+    pub(super) fn latest(&self, agent: Agent) -> Epoch {
+        self.agents.at(agent)
+    }
+
+    /// Whether all host threads know that it is complete.
+    pub(super) fn is_settled(&self, epoch: Epoch) -> bool {
+        self.agents.is_settled(epoch)
+    }
+
+    /// Says where the host made the access that was just found to race.
+    pub(super) fn place_found(&mut self, site: Option<Site>) {
+        self.found.iter_mut().for_each(|race| race.second.site.clone_from(&site));
     }
 
     pub(super) fn take_found(&mut self) -> Vec<Race> {

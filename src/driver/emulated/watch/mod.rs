@@ -1,0 +1,241 @@
+//! What the host itself does to memory of `cudaHostAlloc`, seen without help of the program.
+//!
+//! Each block is mapped twice ([`view`]). The program has one of the mappings, and its pages are
+//! closed while the host must not touch them, as far as it knows:
+//!
+//! | an operation, of which the host does not know that it is complete | its pages |
+//! |---|---|
+//! | writes | closed |
+//! | reads | read-only |
+//!
+//! So a load or store that comes too early faults ([`signal`]). The handler asks the race checker,
+//! which knows of bytes:
+//!
+//! * It is a race: that is a finding, with the line of the access. The operation's pages are opened,
+//!   so that the program goes on and is told once.
+//! * It is none, because the host has learned of it meanwhile: the pages are opened.
+//! * It is none, because other bytes of the page are in use: the access is let through, and the page
+//!   is closed again behind it.
+//!
+//! # Invariants
+//!
+//! * The machine itself never touches a program's view, so no fault happens under its lock. While
+//!   code of the program's runs there, all views are open.
+//! * A closed page never changes what a program does: each fault ends with the access made good. Only
+//!   system calls see closed pages: they fail with `EFAULT`.
+
+mod signal;
+mod view;
+
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use self::view::{Access, View};
+use super::machine::Machine;
+use super::operation::Action;
+use super::order::{Agent, Epoch, RacingAccess, Site};
+use super::runtime::Shared;
+
+const PAGE: usize = 4096;
+
+/// The most uses of one block that are told apart. Older ones count as known to the host.
+const MOST: usize = 256;
+
+/// Sees what the host does to the memory of one machine.
+#[derive(Clone, Debug)]
+pub(super) struct Watcher(Weak<Shared>);
+
+/// A use of a block by an operation of which the host does not know that it is complete.
+#[derive(Clone, Debug)]
+struct Closed {
+    by: Epoch,
+    range: Range<usize>,
+    writes: bool,
+}
+
+/// A block that is watched.
+#[derive(Debug)]
+pub(super) struct Watched {
+    view: View,
+    closed: Vec<Closed>,
+}
+
+impl Watcher {
+    /// Begins to watch; `None` if the system does not tell of faults.
+    pub(super) fn new(machine: &Arc<Shared>) -> Option<Self> {
+        signal::install().then(|| Watcher(Arc::downgrade(machine)))
+    }
+
+    /// Makes a block; `None` if there is no memory.
+    pub(super) fn watch(&self, bytes: usize) -> Option<Watched> {
+        let view = View::new(bytes).ok()?;
+        signal::register(view.start(), view.bytes(), self.0.clone());
+        Some(Watched { view, closed: Vec::new() })
+    }
+}
+
+impl Watched {
+    pub(super) fn program(&self) -> NonNull<u8> {
+        self.view.program()
+    }
+
+    pub(super) fn storage_of(&self, address: usize) -> *mut u8 {
+        self.view.storage_of(address)
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        self.closed.is_empty()
+    }
+
+    /// An operation uses the range from now on.
+    pub(super) fn close(&mut self, by: Epoch, range: Range<usize>, writes: bool) {
+        // Who knows of a later operation of a stream knows of the earlier ones.
+        self.closed.retain(|c| {
+            let covered = range.start <= c.range.start && c.range.end <= range.end;
+            c.by.agent != by.agent || !covered || c.writes && !writes
+        });
+        if self.closed.len() == MOST {
+            let oldest = self.closed.remove(0);
+            self.apply(oldest.range);
+        }
+        self.closed.push(Closed { by, range: range.clone(), writes });
+        self.apply(range);
+    }
+
+    /// Opens what the host knows to be complete.
+    pub(super) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
+        self.open(|closed| is_settled(closed.by));
+    }
+
+    /// Opens what uses the address: the program was told.
+    fn forgive(&mut self, address: usize) {
+        self.open(|closed| closed.range.contains(&address));
+    }
+
+    fn open(&mut self, opens: impl Fn(&Closed) -> bool) {
+        let (gone, stay) = std::mem::take(&mut self.closed).into_iter().partition(opens);
+        self.closed = stay;
+        let gone: Vec<Closed> = gone;
+        gone.into_iter().for_each(|closed| self.apply(closed.range));
+    }
+
+    /// What the program may do to a page.
+    fn access_to(&self, page: usize) -> Access {
+        let in_use = self
+            .closed
+            .iter()
+            .filter(|closed| closed.range.start < page + PAGE && page < closed.range.end);
+        in_use.fold(Access::All, |access, closed| match (access, closed.writes) {
+            (_, true) | (Access::None, _) => Access::None,
+            _ => Access::Read,
+        })
+    }
+
+    /// Opens and closes the pages of a range as is due.
+    fn apply(&self, range: Range<usize>) {
+        let pages =
+            |range: &Range<usize>| range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
+        let all = pages(&range);
+        let mut edges = vec![all.start, all.end];
+        for closed in &self.closed {
+            let closed = pages(&closed.range);
+            edges.extend([closed.start, closed.end].into_iter().filter(|edge| all.contains(edge)));
+        }
+        edges.sort_unstable();
+        edges.dedup();
+        for part in edges.windows(2) {
+            self.view.protect(part[0]..part[1], self.access_to(part[0]));
+        }
+    }
+
+    /// Opens a page for one access.
+    fn open_page(&self, address: usize) {
+        self.view.protect(address..address + 1, Access::All);
+    }
+
+    /// Opens all pages for a while, or ends that.
+    pub(super) fn set_open(&self, open: bool) {
+        let all = self.view.start()..self.view.start() + self.view.bytes();
+        if open {
+            self.view.protect(all, Access::All);
+        } else {
+            self.closed.iter().for_each(|closed| self.apply(closed.range.clone()));
+        }
+    }
+
+    /// Unmaps the block.
+    ///
+    /// # Safety
+    ///
+    /// * Nobody uses a pointer into it any more.
+    pub(super) unsafe fn free(self) {
+        signal::unregister(self.view.start());
+        // SAFETY: promised by the caller.
+        unsafe { self.view.unmap() }
+    }
+}
+
+/// What the handler of a fault does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// The page is open: the access is made again.
+    Again,
+    /// The page is open for this access, and is closed behind it.
+    Once,
+}
+
+impl Machine {
+    /// The program has touched an address of a block, of which the page was closed.
+    fn host_touched(&mut self, address: usize, writes: bool) -> Verdict {
+        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        self.order.host_access(address as u64, 1, access);
+        let races = self.order.has_found();
+        if races {
+            self.order.place_found(Site::capture());
+            self.report_races();
+        }
+        self.settle_host();
+        let Some(watched) = self.host.watched_mut(address) else { return Verdict::Again };
+        if races {
+            watched.forgive(address);
+        }
+        match watched.access_to(address / PAGE * PAGE) {
+            Access::All => Verdict::Again,
+            Access::Read if !writes => Verdict::Again,
+            _ => {
+                watched.open_page(address);
+                Verdict::Once
+            }
+        }
+    }
+
+    /// The access for which a page was opened is over.
+    fn host_has_touched(&mut self, address: usize) {
+        if let Some(watched) = self.host.watched_mut(address) {
+            watched.apply(address..address + 1);
+        }
+    }
+
+    /// An operation was given to a stream: the host must not touch what it uses.
+    #[cold]
+    pub(super) fn close_to_host(&mut self, stream: Agent, action: &Action) {
+        let by = self.order.latest(stream);
+        action.host_uses().for_each(|host| self.host.close(host, by));
+    }
+
+    /// The program has said that it touches the range, perhaps by a system call.
+    pub(super) fn open_to_host(&mut self, start: usize, bytes: usize) {
+        if let Some(watched) = self.host.watched_mut(start).filter(|watched| !watched.is_open()) {
+            watched.view.protect(start..start.saturating_add(bytes), Access::All);
+        }
+    }
+
+    /// Opens the pages of operations that the host knows to be complete.
+    pub(super) fn settle_host(&mut self) {
+        if self.host.has_closed() {
+            let order = &self.order;
+            self.host.settle(|epoch| order.is_settled(epoch));
+        }
+    }
+}
