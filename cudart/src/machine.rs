@@ -108,6 +108,7 @@ fn build() -> Option<Face> {
         .seed(variable("PINLANE_CUDART_SEED", 0))
         .devices(devices())
         .memory_bytes(gibibytes << 30)
+        .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)
         .build();
     let face = Face::new(emulator);
     if face.is_none() {

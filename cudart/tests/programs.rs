@@ -41,6 +41,25 @@ fn rule_04_a_pageable_source_that_is_overwritten_is_found() {
     assert!(wrong > 0 && wrong < MODES as usize && found == wrong, "{wrong} wrong, {found} found");
 }
 
+/// Nobody tells the library of loads and stores: they fault.
+#[test]
+fn what_the_program_itself_does_too_early_is_found() {
+    let app = program("early", None);
+    for mode in ["eager", "lazy"] {
+        let run = app.with(mode, 1, &[]);
+        // A copy that runs late shows the same by its bytes.
+        let races = run.kinds().into_iter().filter(|&kind| kind != "SourceChanged").collect();
+        assert_eq!((run.status, races), (Some(0), vec!["Race", "Race"]), "{run:?}");
+        assert!(run.findings[0].contains("second: host write"), "{run:?}");
+        assert!(run.findings[1].contains("second: host read"), "{run:?}");
+        assert!(run.findings[..2].iter().all(|text| text.contains("early.cpp:")), "{run:?}");
+        let run = app.with(mode, 1, &[("WAITS", "1")]);
+        assert_eq!((&*run.stdout, run.findings.len()), ("3\n", 0), "{run:?}");
+        let run = app.with(mode, 1, &[("PINLANE_CUDART_WATCH", "0")]);
+        assert!(!run.kinds().contains(&"Race"), "{run:?}");
+    }
+}
+
 #[test]
 fn rule_04_a_pageable_source_that_is_unmapped_is_found_and_crashes_nothing() {
     let app = program("unmapped", None);

@@ -238,6 +238,14 @@ extern "C" {
 #define PINLANE_EMULATOR_RECORD 32
 
 /**
+ * The machine sees what the program itself does to page-locked memory of the machine: a load or
+ * store that comes before an operation is known to be complete is a finding, with its line, as far
+ * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
+ * memory. A system call on memory that is in use fails with `EFAULT`.
+ */
+#define PINLANE_EMULATOR_WATCH_HOST 64
+
+/**
  * One call fails.
  */
 #define PINLANE_FAULT_ONCE 0

@@ -85,7 +85,7 @@ pub fn header_sets() -> Vec<Option<&'static Path>> {
 fn compiler() -> Command {
     let name = env::var("CXX").ok().filter(|name| !name.is_empty());
     let mut compiler = Command::new(name.unwrap_or_else(|| "c++".to_owned()));
-    compiler.args(["-std=c++17", "-O1", "-Wall", "-Wextra"]);
+    compiler.args(["-std=c++17", "-g", "-O1", "-Wall", "-Wextra"]);
     compiler
 }
 

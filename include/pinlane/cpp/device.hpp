@@ -52,6 +52,9 @@ struct emulator_options {
   bool sites = false;
   /// Whether each thread knows only of work that it has waited for itself, in that search.
   bool threads_apart = false;
+  /// Findings tell also of what the program itself does too early to page-locked memory of the
+  /// machine, as `PINLANE_EMULATOR_WATCH_HOST` says.
+  bool watch_host = false;
   /// The most that one CUDA call page-locks; 0: no limit.
   std::size_t page_lock_limit_bytes = 0;
   /// Whether the machine writes its decisions down, for `emulator::replay`.
@@ -103,7 +106,8 @@ public:
                 (options.races ? 0u : PINLANE_EMULATOR_NO_RACES) |
                 (options.sites ? PINLANE_EMULATOR_SITES : 0u) |
                 (options.threads_apart ? PINLANE_EMULATOR_THREADS_APART : 0u) |
-                (options.record ? PINLANE_EMULATOR_RECORD : 0u);
+                (options.record ? PINLANE_EMULATOR_RECORD : 0u) |
+                (options.watch_host ? PINLANE_EMULATOR_WATCH_HOST : 0u);
     raw.page_lock_limit_bytes = options.page_lock_limit_bytes;
     raw.replay = options.replay.empty() ? nullptr : options.replay.c_str();
     raw.operations = options.operations;

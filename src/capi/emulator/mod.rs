@@ -59,6 +59,11 @@ pub const PINLANE_EMULATOR_SITES: u32 = 8;
 pub const PINLANE_EMULATOR_THREADS_APART: u32 = 16;
 /// The machine writes its decisions down, for `pinlane_emulator_replay`.
 pub const PINLANE_EMULATOR_RECORD: u32 = 32;
+/// The machine sees what the program itself does to page-locked memory of the machine: a load or
+/// store that comes before an operation is known to be complete is a finding, with its line, as far
+/// as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
+/// memory. A system call on memory that is in use fails with `EFAULT`.
+pub const PINLANE_EMULATOR_WATCH_HOST: u32 = 64;
 
 /// Options of an emulated machine. Initialise with `PINLANE_EMULATOR_OPTIONS_INIT`.
 #[repr(C)]
@@ -135,7 +140,8 @@ impl pinlane_emulator_options {
             | PINLANE_EMULATOR_NO_RACES
             | PINLANE_EMULATOR_SITES
             | PINLANE_EMULATOR_THREADS_APART
-            | PINLANE_EMULATOR_RECORD;
+            | PINLANE_EMULATOR_RECORD
+            | PINLANE_EMULATOR_WATCH_HOST;
         check_flags(self.flags, KNOWN)?;
         check_flags(self.reserved, 0)?;
         let has = |flag| self.flags & flag != 0;
@@ -156,7 +162,8 @@ impl pinlane_emulator_options {
             .races(!has(PINLANE_EMULATOR_NO_RACES))
             .sites(has(PINLANE_EMULATOR_SITES))
             .threads_apart(has(PINLANE_EMULATOR_THREADS_APART))
-            .record(has(PINLANE_EMULATOR_RECORD));
+            .record(has(PINLANE_EMULATOR_RECORD))
+            .watch_host(has(PINLANE_EMULATOR_WATCH_HOST));
         if self.operations > 0 {
             builder = builder.operations(self.operations);
         }

@@ -274,7 +274,7 @@ impl Machine {
                 unsafe { self.host.poison(ptr, bytes) };
                 if host.pageable {
                     // SAFETY: just written.
-                    let poison = unsafe { HostMemory::bytes(ptr, bytes) };
+                    let poison = unsafe { self.host.bytes(ptr, bytes) };
                     host.fingerprint.set(Some(rng::fingerprint(poison)));
                 }
             }

@@ -95,7 +95,7 @@ impl Machine {
             Action::FillHost { ref dst, value } => {
                 // SAFETY: page-locked when the fill was enqueued and, if time has passed since,
                 // when it was claimed; nobody else accesses what an operation writes.
-                unsafe { HostMemory::write(dst.ptr, &vec![value; dst.bytes]) };
+                unsafe { self.host.write(dst.ptr, &vec![value; dst.bytes]) };
             }
             Action::Checksum { src, bytes, out } => {
                 self.reach(device, out)?;

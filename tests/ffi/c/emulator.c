@@ -334,6 +334,46 @@ static void every_mode_shows_both_orders_and_runs_are_repeated(void) {
   options.reserved = 0;
   options.execution = 5;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&options, &device, 1));
+/* A store through the buffer's address, while a copy may still read it. */
+static void stores_in_flight_are_found(uint32_t flags, int synchronizes, size_t expected) {
+  enum { EACH = 5000 };
+  pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
+  options.flags = flags;
+  pinlane_pool_options of_pool = PINLANE_POOL_OPTIONS_INIT;
+  of_pool.page_locking = PINLANE_PAGE_LOCKING_ALLOCATE;
+  pinlane_device *device = NULL;
+  OK(pinlane_emulator_create(&options, &device, 1));
+  pinlane_emulator *machine = machine_of(device);
+  pinlane_pool *pool = NULL;
+  pinlane_buffer *buffer = NULL;
+  pinlane_device_buffer *gpu = NULL;
+  pinlane_stream *stream = NULL;
+  void *address = NULL;
+  OK(pinlane_pool_create(device, &of_pool, &pool));
+  OK(pinlane_buffer_alloc_zeroed(pool, EACH, &buffer));
+  OK(pinlane_device_buffer_alloc(device, EACH, &gpu));
+  OK(pinlane_stream_create(device, NULL, &stream));
+  OK(pinlane_buffer_address(buffer, &address));
+  OK(pinlane_device_buffer_upload(stream, buffer, 0, gpu, 0, EACH, NULL));
+  if (synchronizes) {
+    OK(pinlane_stream_synchronize(stream));
+  }
+  volatile char *bytes = address;
+  bytes[EACH - 1] = 'x';
+  EXPECT(bytes[EACH - 1] == 'x' && findings(machine) == expected);
+  char text[2048] = "";
+  if (expected == 1) {
+    OK(pinlane_emulator_finding(machine, 0, text, sizeof text, NULL));
+    EXPECT(strncmp(text, "Race: write after read, page-locked memory, ", 44) == 0);
+    EXPECT(strstr(text, "\n  second: host write") != NULL);
+  }
+  OK(pinlane_stream_synchronize(stream));
+  OK(pinlane_buffer_free(buffer));
+  OK(pinlane_device_buffer_free(gpu));
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_pool_free(pool));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine));
 }
 
 static void usage_shows_what_is_alive(const pinlane_emulator *machine) {
@@ -399,6 +439,9 @@ int main(void) {
   races_are_found(PINLANE_EMULATOR_SITES | PINLANE_EMULATOR_THREADS_APART, 1);
   races_are_found(PINLANE_EMULATOR_NO_RACES, 0);
   every_mode_shows_both_orders_and_runs_are_repeated();
+  stores_in_flight_are_found(0, 0, 0);
+  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, 0, 1);
+  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, 1, 0);
   devices_are_lost();
   machines_have_options();
   return verdict("emulated machines in C");

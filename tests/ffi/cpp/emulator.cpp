@@ -72,7 +72,7 @@ void races() {
   for (const bool races : {true, false}) {
     pinlane::emulator_options options;
     options.races = races;
-    options.sites = options.threads_apart = true;
+    options.sites = options.threads_apart = options.watch_host = true;
     auto devices = pinlane::device::emulated(1, options);
     const pinlane::emulator machine(devices[0]);
     const pinlane::stream first(devices[0]);

@@ -11,18 +11,18 @@
 //! So a load or store that comes too early faults ([`signal`]). The handler asks the race checker,
 //! which knows of bytes:
 //!
-//! * It is a race: that is a finding, with the line of the access. The operation's pages are opened,
-//!   so that the program goes on and is told once.
+//! * It is a race: that is a finding, with the line of the access. The operation's pages are
+//!   opened, so that the program goes on and is told once.
 //! * It is none, because the host has learned of it meanwhile: the pages are opened.
-//! * It is none, because other bytes of the page are in use: the access is let through, and the page
-//!   is closed again behind it.
+//! * It is none, because other bytes of the page are in use: the access is let through, and the
+//!   page is closed again behind it.
 //!
 //! # Invariants
 //!
 //! * The machine itself never touches a program's view, so no fault happens under its lock. While
 //!   code of the program's runs there, all views are open.
-//! * A closed page never changes what a program does: each fault ends with the access made good. Only
-//!   system calls see closed pages: they fail with `EFAULT`.
+//! * A closed page never changes what a program does: each fault ends with the access made good.
+//!   Only system calls see closed pages: they fail with `EFAULT`.
 
 mod signal;
 mod view;

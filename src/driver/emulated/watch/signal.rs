@@ -15,6 +15,7 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
 use std::mem;
 use std::ptr;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 
 use super::super::runtime::Shared;
@@ -57,6 +58,9 @@ fn find(address: usize) -> Option<(usize, usize, Weak<Shared>)> {
     })
 }
 
+/// The process that watches. A child of it has the blocks, but must make no call.
+static PROCESS: AtomicU32 = AtomicU32::new(0);
+
 /// Handles the signals from now on. False if the system refuses.
 pub(super) fn install() -> bool {
     static INSTALLED: OnceLock<bool> = OnceLock::new();
@@ -69,6 +73,7 @@ pub(super) fn install() -> bool {
                 libc::sigaction(signal, ptr::null(), former);
             }
             let _ = FORMER.set(former);
+            PROCESS.store(std::process::id(), Ordering::Relaxed);
             let handlers: [unsafe extern "C" fn(_, _, _); 2] = [on_fault, on_trap];
             SIGNALS.into_iter().zip(handlers).all(|(signal, handler)| {
                 let mut action: libc::sigaction = mem::zeroed();
@@ -89,7 +94,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     let error = unsafe { *libc::__errno_location() };
     match find(address) {
         Some((start, bytes, machine)) => match machine.upgrade() {
-            Some(machine) => {
+            Some(machine) if PROCESS.load(Ordering::Relaxed) == std::process::id() => {
                 let writes = processor::is_write(context);
                 let verdict = machine.with(|machine| machine.host_touched(address, writes));
                 if verdict == Verdict::Once && processor::step(context) {
@@ -97,7 +102,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
                 }
             }
             // Nobody closes its pages any more.
-            None => open_all(start, bytes),
+            _ => open_all(start, bytes),
         },
         None => pass_on(signal, info, ptr::from_mut(context).cast()),
     }
