@@ -3,7 +3,7 @@
 //! The tests ask Cargo to build what is built already: in the same folder, with the same profile
 //! and features, it has nothing to do and says where everything is.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -51,6 +51,13 @@ pub fn rustc() -> OsString {
     std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into())
 }
 
+/// Whether it is the name of a target. The folder of all targets may have any other.
+fn is_triple(name: &OsStr) -> bool {
+    let list = Command::new(rustc()).args(["--print", "target-list"]).output();
+    let list = list.expect("rustc starts").stdout;
+    String::from_utf8_lossy(&list).lines().any(|triple| triple == name)
+}
+
 fn named(name: &str, path: &Path) -> OsString {
     let mut argument = OsString::from(name);
     argument.push(path);
@@ -70,8 +77,8 @@ fn find() -> Artifacts {
         "debug" => {}
         name => drop(command.args(["--profile", name])),
     }
-    if !target.join("CACHEDIR.TAG").is_file() {
-        command.arg("--target").arg(target.file_name().expect("a triple"));
+    if let Some(triple) = target.file_name().filter(|name| is_triple(name)) {
+        command.arg("--target").arg(triple);
         target = target.parent().expect("the folder of all targets");
     }
     command.args(["--no-default-features", "--features", &features()]);

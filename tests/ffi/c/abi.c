@@ -275,7 +275,7 @@ static void c_rule_06_unknown_sizes_values_and_flags_are_refused(void) {
   machine.execution = 5;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 1));
   machine.execution = PINLANE_EXECUTION_EAGER;
-  machine.flags = 64;
+  machine.flags = UINT32_C(1) << 31;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&machine, &device, 1));
   machine.flags = 0;
   machine.size++;
