@@ -96,7 +96,8 @@ public:
   }
 
   /// The `count` devices, 1 to 64, of a new emulated machine.
-  [[nodiscard]] static std::vector<device> emulated(int count, const emulator_options& options = {}) {
+  [[nodiscard]] static std::vector<device> emulated(int count,
+                                                    const emulator_options& options = {}) {
     pinlane_emulator_options raw = PINLANE_EMULATOR_OPTIONS_INIT;
     raw.seed = options.seed;
     raw.memory_bytes = options.memory_bytes;

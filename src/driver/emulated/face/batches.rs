@@ -11,7 +11,7 @@ use std::ffi::c_void;
 
 use super::Face;
 use crate::driver::emulated::copies::bad_copy;
-use crate::driver::emulated::host_memory::{Access, HostMemory, HostPtr, HostUse};
+use crate::driver::emulated::host_memory::{Access, HostPtr, HostUse};
 use crate::driver::emulated::machine::Machine;
 use crate::driver::emulated::operation::{Action, Source, Transfer};
 use crate::driver::emulated::slots::Key;
@@ -138,7 +138,7 @@ impl Machine {
                 // What is done races with nothing that comes later.
                 let at = if entry.order == SourceOrder::Any { src as usize } else { 0 };
                 // SAFETY: the caller of `Face::copy_batch` says that it can be read now.
-                let taken = unsafe { HostMemory::bytes(host.ptr, bytes) };
+                let taken = unsafe { self.host.bytes(host.ptr, bytes) };
                 Ok(Transfer::In { dst, src: Source::Taken { bytes: taken.into(), from: at } })
             }
             (None, None) => Err(CudaCode::NOT_SUPPORTED),
