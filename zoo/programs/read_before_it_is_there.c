@@ -5,7 +5,6 @@
 // Report: https://github.com/pytorch/pytorch/issues/86264
 // Wrong: nothing waits for the copy before the host reads.
 // Finds: Race: host read on host after CopyD2H on stream A
-// Needs: host accesses
 #include "zoo.h"
 
 static bool program(void) {

@@ -5,7 +5,6 @@
 // Report: https://github.com/NVIDIA/cudf/issues/24255
 // Wrong: a pool that orders streams does not order what the host writes to the memory.
 // Finds: Race: host write on host after CopyH2D on stream A
-// Needs: host accesses
 #include <vector>
 
 #include "zoo.h"
