@@ -43,6 +43,7 @@ fn library() -> &'static Path {
         if let Some(folder) = env::var_os("PINLANE_CUDART") {
             return folder.into();
         }
+        fs::create_dir_all(work()).expect("the folder of programs can be made");
         let (root, target) = (zoo().join(".."), work().join(".."));
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--package", "pinlane-cudart", "--target-dir"]);
