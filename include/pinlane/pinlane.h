@@ -46,6 +46,9 @@ struct DLManagedTensorVersioned;
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
   { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0, NULL, 0, 3, 0 }
+#define PINLANE_EXPLORATION_INIT \
+  { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
+#define PINLANE_EXPLORED_INIT { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
 #define PINLANE_EMULATOR_USAGE_INIT \
   { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
@@ -244,6 +247,17 @@ extern "C" {
  * memory. A system call on memory that is in use fails with `EFAULT`.
  */
 #define PINLANE_EMULATOR_WATCH_HOST 64
+
+/**
+ * What `pinlane_explore` finds is not printed on stderr.
+ */
+#define PINLANE_EXPLORE_QUIET 1
+
+/**
+ * Every order of the operations is tried, as far as the program's waits let them be seen, instead
+ * of modes and seeds. For programs of a few operations. `runs` is then the most that are tried.
+ */
+#define PINLANE_EXPLORE_ORDERS 2
 
 /**
  * One call fails.
@@ -664,6 +678,79 @@ typedef struct pinlane_emulator_options {
    */
   uint32_t reserved;
 } pinlane_emulator_options;
+
+/**
+ * Which runs `pinlane_explore` makes. Initialise with `PINLANE_EXPLORATION_INIT`.
+ */
+typedef struct pinlane_exploration {
+  /**
+   * `sizeof(pinlane_exploration)`.
+   */
+  size_t size;
+  /**
+   * How many runs; 0: 100, or as many as there is time for.
+   */
+  uint64_t runs;
+  /**
+   * No run starts after so many milliseconds; 0: no limit.
+   */
+  uint64_t time_ms;
+  /**
+   * The first seed.
+   */
+  uint64_t seed;
+  /**
+   * How many more runs may be made to find a smaller one that fails.
+   */
+  uint64_t shrink_runs;
+  /**
+   * The machine of each run, or NULL. Its seed, its execution and its replay do not matter.
+   */
+  const struct pinlane_emulator_options *machine;
+  /**
+   * How many devices the machine has, 1 to 64.
+   */
+  int32_t devices;
+  /**
+   * 0, or some of `PINLANE_EXPLORE_*`.
+   */
+  uint32_t flags;
+} pinlane_exploration;
+
+/**
+ * How an exploration ended. Initialise with `PINLANE_EXPLORED_INIT`.
+ */
+typedef struct pinlane_explored {
+  /**
+   * `sizeof(pinlane_explored)`.
+   */
+  size_t size;
+  /**
+   * How many runs were made, up to the first that failed. Those that made it smaller do not
+   * count.
+   */
+  uint64_t runs;
+  /**
+   * The seed of the smallest run found that fails; 0 if none does.
+   */
+  uint64_t seed;
+  /**
+   * How many misuses of CUDA that run has.
+   */
+  size_t findings;
+  /**
+   * How many decisions of that run differ from those of an eager one.
+   */
+  size_t decisions;
+  /**
+   * 1 if a run failed, otherwise 0.
+   */
+  uint32_t failed;
+  /**
+   * 1 if no run failed and all were made that were to be made, otherwise 0.
+   */
+  uint32_t complete;
+} pinlane_explored;
 
 /**
  * What is allocated and pending on an emulated machine. Initialise with
@@ -2149,6 +2236,52 @@ pinlane_status pinlane_emulator_open(const struct pinlane_emulator *emulator,
 pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
 
 /**
+ * Runs `program` under many schedules, on the calling thread, each time on a new emulated
+ * machine.
+ *
+ * The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
+ * frees all that it makes; the machine is freed for it. It returns 0 if the run went well. If not,
+ * it may write why to `message`, which has room for `capacity` bytes with the NUL. It must not
+ * unwind or `longjmp` out of the call.
+ *
+ * The first run is eager; the others take turns in all modes, each with a seed of its own. A run
+ * fails if `program` does not return 0, or if its machine has findings, races included. Then it is
+ * made smaller: first it is tried eagerly, then decisions are taken away as long as it still fails
+ * in the same way. What is left is printed on stderr, with the text that repeats it, and written
+ * to `report` as a text. `explored`, whose `size` member must be set, gets how it ended.
+ *
+ * If the environment has `PINLANE_REPLAY`, such as `12:B#3`, that run alone is made.
+ *
+ * `report`, `capacity` and `needed` are as `buffer`, `capacity` and `needed` of
+ * `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
+ * long as the runs take.
+ *
+ * Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
+ * `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
+ * machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`;
+ * `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   `machine` is as the options of `pinlane_emulator_create`.
+ * - `program` may be called with `user` and the arguments that are its own.
+ * - `explored` is NULL or points to a struct whose `size` member is set and right.
+ * - `report` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_explore(const struct pinlane_exploration *options,
+                               int32_t (*program)(void *user,
+                                                  struct pinlane_emulator *machine,
+                                                  char *message,
+                                                  size_t capacity),
+                               void *user,
+                               struct pinlane_explored *explored,
+                               char *report,
+                               size_t capacity,
+                               size_t *needed);
+
+/**
  * Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
  * An open device has streams and page-locked memory of its own, so 0 of each are to be expected
  * when all devices, streams, pools, buffers and tickets are freed. Even then operations may be
@@ -2201,11 +2334,12 @@ pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
                                         size_t *needed);
 
 /**
- * Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed, and
- * what the machine did otherwise than an eager one. The member `replay` of the options of another
- * machine repeats them. A program with one thread and without host functions then runs exactly as
- * it did; with more threads, each decision is the same for the operation of the same number in the
- * same stream. `buffer`, `capacity` and `needed` are as for `pinlane_emulator_finding`.
+ * Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,
+ * and what the machine did otherwise than an eager one. The member `replay` of the options of
+ * another machine repeats them. A program with one thread and without host functions then runs
+ * exactly as it did; with more threads, each decision is the same for the operation of the same
+ * number in the same stream. `buffer`, `capacity` and `needed` are as for
+ * `pinlane_emulator_finding`.
  *
  * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
  * `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
@@ -3542,6 +3676,8 @@ pinlane_status pinlane_checksum(const void *data,
  */
 pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
 pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
+pinlane_status pinlane_exploration_init(pinlane_exploration *pointer, size_t size);
+pinlane_status pinlane_explored_init(pinlane_explored *pointer, size_t size);
 pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
 pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
 pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);

@@ -55,6 +55,7 @@
 #include "cpp/diagnostics.hpp"
 #include "cpp/dlpack.hpp"
 #include "cpp/emulator.hpp"
+#include "cpp/explore.hpp"
 #include "cpp/error.hpp"
 #include "cpp/file.hpp"
 #include "cpp/foreign.hpp"

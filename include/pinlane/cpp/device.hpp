@@ -68,6 +68,30 @@ struct emulator_options {
   std::uint32_t pct_depth = 3;
 };
 
+namespace detail {
+
+/// The options for C. They name the replay of `options`, which must live as long.
+inline pinlane_emulator_options raw_options(const emulator_options& options) {
+  pinlane_emulator_options raw = PINLANE_EMULATOR_OPTIONS_INIT;
+  raw.seed = options.seed;
+  raw.memory_bytes = options.memory_bytes;
+  raw.execution = static_cast<std::int32_t>(options.mode);
+  raw.flags = (options.batches ? 0u : PINLANE_EMULATOR_NO_BATCHES) |
+              (options.host_addresses ? 0u : PINLANE_EMULATOR_NO_HOST_ADDRESSES) |
+              (options.races ? 0u : PINLANE_EMULATOR_NO_RACES) |
+              (options.sites ? PINLANE_EMULATOR_SITES : 0u) |
+              (options.threads_apart ? PINLANE_EMULATOR_THREADS_APART : 0u) |
+              (options.record ? PINLANE_EMULATOR_RECORD : 0u) |
+              (options.watch_host ? PINLANE_EMULATOR_WATCH_HOST : 0u);
+  raw.page_lock_limit_bytes = options.page_lock_limit_bytes;
+  raw.replay = options.replay.empty() ? nullptr : options.replay.c_str();
+  raw.operations = options.operations;
+  raw.pct_depth = options.pct_depth;
+  return raw;
+}
+
+} // namespace detail
+
 /// Memory of a device, in bytes.
 struct memory_info {
   /// What nobody has allocated.
@@ -98,21 +122,7 @@ public:
   /// The `count` devices, 1 to 64, of a new emulated machine.
   [[nodiscard]] static std::vector<device> emulated(int count,
                                                     const emulator_options& options = {}) {
-    pinlane_emulator_options raw = PINLANE_EMULATOR_OPTIONS_INIT;
-    raw.seed = options.seed;
-    raw.memory_bytes = options.memory_bytes;
-    raw.execution = static_cast<std::int32_t>(options.mode);
-    raw.flags = (options.batches ? 0u : PINLANE_EMULATOR_NO_BATCHES) |
-                (options.host_addresses ? 0u : PINLANE_EMULATOR_NO_HOST_ADDRESSES) |
-                (options.races ? 0u : PINLANE_EMULATOR_NO_RACES) |
-                (options.sites ? PINLANE_EMULATOR_SITES : 0u) |
-                (options.threads_apart ? PINLANE_EMULATOR_THREADS_APART : 0u) |
-                (options.record ? PINLANE_EMULATOR_RECORD : 0u) |
-                (options.watch_host ? PINLANE_EMULATOR_WATCH_HOST : 0u);
-    raw.page_lock_limit_bytes = options.page_lock_limit_bytes;
-    raw.replay = options.replay.empty() ? nullptr : options.replay.c_str();
-    raw.operations = options.operations;
-    raw.pct_depth = options.pct_depth;
+    const pinlane_emulator_options raw = detail::raw_options(options);
     // Allocate before there are handles: nothing may throw while they have no owner.
     std::vector<pinlane_device*> handles(count > 0 ? static_cast<std::size_t>(count) : 1);
     std::vector<device> devices;

@@ -5,6 +5,7 @@
 
 #![cfg_attr(not(feature = "emulated"), allow(unused))]
 
+mod explore;
 mod report;
 mod trouble;
 
@@ -134,7 +135,7 @@ impl pinlane_emulator_options {
     /// # Safety
     ///
     /// * `replay` is NULL, or points to a string.
-    unsafe fn builder(&self) -> Result<Builder> {
+    pub(super) unsafe fn builder(&self) -> Result<Builder> {
         const KNOWN: u32 = PINLANE_EMULATOR_NO_BATCHES
             | PINLANE_EMULATOR_NO_HOST_ADDRESSES
             | PINLANE_EMULATOR_NO_RACES

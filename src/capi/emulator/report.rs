@@ -132,11 +132,12 @@ pub unsafe extern "C" fn pinlane_emulator_finding(
     unsafe { pointer::give_text("pinlane_emulator_finding", buffer, capacity, needed, find) }
 }
 
-/// Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed, and
-/// what the machine did otherwise than an eager one. The member `replay` of the options of another
-/// machine repeats them. A program with one thread and without host functions then runs exactly as
-/// it did; with more threads, each decision is the same for the operation of the same number in the
-/// same stream. `buffer`, `capacity` and `needed` are as for `pinlane_emulator_finding`.
+/// Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,
+/// and what the machine did otherwise than an eager one. The member `replay` of the options of
+/// another machine repeats them. A program with one thread and without host functions then runs
+/// exactly as it did; with more threads, each decision is the same for the operation of the same
+/// number in the same stream. `buffer`, `capacity` and `needed` are as for
+/// `pinlane_emulator_finding`.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
 /// `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if

@@ -12,7 +12,7 @@ use super::finding::Finding;
 use super::machine::{CaptureMode, Machine, Usage};
 use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
-use super::schedule::Replay;
+use super::schedule::{Path, Replay};
 use super::watch::Watcher;
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
@@ -49,6 +49,7 @@ pub struct Builder {
     replay: Option<Replay>,
     record: bool,
     operations: Option<u64>,
+    path: Option<Vec<usize>>,
 }
 
 impl Default for Builder {
@@ -70,6 +71,7 @@ impl Default for Builder {
             replay: None,
             record: false,
             operations: None,
+            path: None,
         }
     }
 }
@@ -202,6 +204,12 @@ impl Builder {
         self
     }
 
+    /// The machine takes this path through all orders, and the first choice behind its end.
+    pub(super) fn path(mut self, path: Vec<usize>) -> Self {
+        self.path = Some(path);
+        self
+    }
+
     /// Builds the machine.
     #[must_use]
     pub fn build(self) -> Emulator {
@@ -211,6 +219,7 @@ impl Builder {
         };
         let mut machine = Machine::new(self.devices, self.memory_bytes, execution, seed);
         machine.schedule.configure(self.replay, self.record, self.operations);
+        machine.schedule.path = self.path.map(Path::new);
         machine.batches = self.batches;
         machine.host_addresses = self.host_addresses;
         machine.host.largest_call = self.page_lock_limit;
@@ -276,6 +285,11 @@ impl Emulator {
     #[must_use]
     pub fn replay(&self) -> Option<Replay> {
         self.with(|machine| machine.replay())
+    }
+
+    /// The choices made on a [path](Builder::path), each with how many there were.
+    pub(super) fn path(&self) -> Vec<(usize, usize)> {
+        self.with(|machine| machine.schedule.path.as_ref().map_or(vec![], |path| path.taken()))
     }
 
     /// Makes a call to come fail.

@@ -54,6 +54,7 @@ mod emulator;
 mod enqueue;
 mod execute;
 mod execution;
+mod explore;
 mod face;
 mod fault;
 mod finding;
@@ -81,6 +82,11 @@ mod watch;
 
 pub use emulator::{Builder, Emulator, HandOver};
 pub use execution::Execution;
+#[cfg(feature = "capi")]
+pub(crate) use explore::asked_for;
+pub use explore::{
+    Exploration, Explored, FailedRun, Outcome, explore, explore_orders, explore_steps,
+};
 pub use face::{
     BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, Side, SourceOrder, Target,
 };

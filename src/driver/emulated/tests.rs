@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::channel;
 
 mod copies;
+mod explore;
 mod face;
 mod loss;
 mod order;

@@ -268,6 +268,31 @@ inline pinlane_status emulator_replay(frame& f) {
   return pinlane_emulator_replay(emulator, text, capacity, f.optional_out<std::size_t>());
 }
 
+/// A program that goes well now and then, on machines of its own.
+inline pinlane_status explore(frame& f) {
+  pinlane_exploration options = PINLANE_EXPLORATION_INIT;
+  options.runs = 1 + f.in.below(3);
+  options.shrink_runs = f.in.below(3);
+  options.flags = PINLANE_EXPLORE_QUIET | (f.in.byte() % 2 == 0 ? PINLANE_EXPLORE_ORDERS : 0);
+  const bool wrong = f.in.rarely(8);
+  if (wrong) {
+    options.devices = 65;
+  }
+  f.must_fail |= wrong;
+  const auto program = [](void* user, pinlane_emulator* machine, char*, std::size_t) {
+    pinlane_device* device = nullptr;
+    require_ok(pinlane_emulator_open(machine, 0, &device), "no device of a machine");
+    require_ok(pinlane_device_free(device), "the device cannot be freed");
+    return *static_cast<std::int32_t*>(user);
+  };
+  std::int32_t status = f.in.byte() % 2;
+  std::size_t capacity = 0;
+  auto* const explored = f.sized_out<pinlane_explored>();
+  char* const text = f.text_out(capacity);
+  return pinlane_explore(&options, program, &status, explored, text, capacity,
+                         f.optional_out<std::size_t>());
+}
+
 // -- Streams and tickets -------------------------------------------------------------------------
 
 inline pinlane_status stream_create(frame& f) {

@@ -39,6 +39,14 @@ inline pinlane_status emulator_usage_init(frame& f) {
   return init<pinlane_emulator_usage>(f, pinlane_emulator_usage_init, PINLANE_EMULATOR_USAGE_INIT);
 }
 
+inline pinlane_status exploration_init(frame& f) {
+  return init<pinlane_exploration>(f, pinlane_exploration_init, PINLANE_EXPLORATION_INIT);
+}
+
+inline pinlane_status explored_init(frame& f) {
+  return init<pinlane_explored>(f, pinlane_explored_init, PINLANE_EXPLORED_INIT);
+}
+
 inline pinlane_status pool_options_init(frame& f) {
   return init<pinlane_pool_options>(f, pinlane_pool_options_init, PINLANE_POOL_OPTIONS_INIT);
 }

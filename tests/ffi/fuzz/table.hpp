@@ -205,6 +205,9 @@ inline const call calls[] = {
     {"pinlane_dlpack_from_legacy", nothing, dlpack_from_legacy},
     {"a tensor is deleted", waits, tensor_delete},
     {"pinlane_emulator_replay", nothing, emulator_replay},
+    {"pinlane_exploration_init", nothing, exploration_init},
+    {"pinlane_explored_init", nothing, explored_init},
+    {"pinlane_explore", nothing, explore},
 };
 
 /// What other numbers stand for: what programs do most.

@@ -21,7 +21,7 @@ use crate::error::{Error, ErrorKind};
 
 /// What is decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum What {
+pub(in super::super) enum What {
     /// Into how many pieces it is cut, at most.
     Pieces,
     /// How often this piece of it is passed over when it is ready; [`HELD`]: until a wait needs it.
@@ -35,7 +35,7 @@ pub(super) const HELD: u32 = u32::MAX;
 
 /// What a decision is about. Operations count from 1 in their streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Spot {
+pub(in super::super) struct Spot {
     pub(super) stream: StreamName,
     pub(super) operation: u64,
     pub(super) what: What,
@@ -44,10 +44,16 @@ pub(super) struct Spot {
 /// A run of a program: its seed, and what was decided otherwise than in eager mode.
 ///
 /// It is a short text, such as `12:B#3`, by `Display` and `FromStr`. Streams are named as in
-/// reports of [races](super::super::FindingKind::Race): `A` is the first that the program made, `1A`
-/// the first that its second thread made, `@0` the legacy stream of device 0. `B#3` holds B's third
-/// operation until a wait needs it; `B#3+2` passes it over twice, when another operation runs in its
-/// place or a call returns; `B#3?1` denies once that it is done; `B#3/4` lets it land in up to four pieces.
+/// reports of [races](super::super::FindingKind::Race): `A` is the first that the program made,
+/// `1A` the first that its second thread made, `@0` the legacy stream of device 0.
+///
+/// | text | what becomes of B's third operation |
+/// |---|---|
+/// | `B#3` | it is held until a wait needs it |
+/// | `B#3+2` | it is passed over twice: another operation runs in its place, or a call returns |
+/// | `B#3?1` | a query says once that it is not done |
+/// | `B#3/4` | it lands in up to four pieces |
+/// | `B#3.1+2` | the second of its pieces is passed over twice |
 ///
 /// [`Emulator::replay`](super::super::Emulator::replay) gives that of a run, and
 /// [`Builder::replay`](super::super::Builder::replay) takes it.
@@ -75,6 +81,47 @@ impl Replay {
     #[must_use]
     pub fn seed(&self) -> u64 {
         self.seed
+    }
+
+    /// The decisions, one by one.
+    pub(in super::super) fn list(&self) -> Vec<(Spot, u32)> {
+        self.decisions.iter().map(|(&spot, &value)| (spot, value)).collect()
+    }
+
+    /// What the decisions mean.
+    pub(in super::super) fn in_words(&self) -> impl Iterator<Item = String> {
+        self.decisions.iter().map(|(spot, value)| {
+            let of = match spot.what {
+                What::Passed(piece) if piece > 0 => format!("piece {piece} of "),
+                _ => String::new(),
+            };
+            let becomes = match (spot.what, *value) {
+                (What::Passed(_), HELD) => "is held until a wait needs it".into(),
+                (What::Passed(_), 1) => "is passed over once".into(),
+                (What::Passed(_), count) => format!("is passed over {count} times"),
+                (What::Denials, 1) => "is not done, says one query".into(),
+                (What::Denials, count) => format!("is not done, say {count} queries"),
+                (What::Pieces, count) => format!("lands in up to {count} pieces"),
+            };
+            format!("{of}{}#{} {becomes}", spot.stream, spot.operation)
+        })
+    }
+
+    /// The same run with these decisions only.
+    pub(in super::super) fn with(&self, decisions: &[(Spot, u32)]) -> Self {
+        Replay { decisions: decisions.iter().copied().collect(), ..Replay::of(self.seed) }
+    }
+
+    /// The same run, in which some of the operations that are passed over, by their numbers in the
+    /// list, are held until a wait needs them.
+    pub(in super::super) fn held(&self, which: impl Fn(usize) -> bool) -> Self {
+        let mut held = self.clone();
+        for (index, (spot, value)) in held.decisions.iter_mut().enumerate() {
+            if matches!(spot.what, What::Passed(_)) && which(index) {
+                *value = HELD;
+            }
+        }
+        held
     }
 
     /// How many decisions differ from those of an eager run.

@@ -10,7 +10,7 @@
 //! ```text
 //!   mod      how far a call or a wait gets       drawn   what the seed picks
 //!   policy   what runs next                      pct     priorities
-//!   slow     operations that take a while
+//!   slow     operations that take a while        path    every order in turn
 //!   decision runs as texts
 //! ```
 //!
@@ -20,6 +20,7 @@
 
 mod decision;
 mod drawn;
+mod path;
 mod pct;
 mod policy;
 mod slow;
@@ -33,6 +34,7 @@ use crate::error::CudaCode;
 
 pub use decision::Replay;
 pub(super) use drawn::About;
+pub(super) use path::Path;
 pub(super) use policy::{Schedule, Standing};
 pub(super) use slow::Slow;
 

@@ -7,12 +7,13 @@
 use super::super::execution::Execution;
 use super::super::machine::Machine;
 use super::super::name::StreamName;
-use super::super::operation::Operation;
+use super::super::operation::{Action, Operation};
 use super::super::rng::Rng;
 use super::super::slots::Key;
 use super::Front;
 use super::decision::{HELD, Replay, Spot, What};
 use super::drawn::{self, About, Speed};
+use super::path::Path;
 use super::pct::{self, Pct};
 
 /// How a machine decides.
@@ -26,6 +27,8 @@ pub(in super::super) struct Schedule {
     /// The decisions that were made, if they are to be known.
     made: Option<Replay>,
     pct: Pct,
+    /// Every order is tried: that of this run.
+    pub(in super::super) path: Option<Path>,
     /// How many calls found a device lost.
     pub(super) drifts: u64,
 }
@@ -42,7 +45,7 @@ impl Schedule {
     pub(in super::super) fn new(execution: Execution, seed: u64) -> Self {
         let eager = execution == Execution::Eager;
         let pct = Pct::default();
-        Schedule { execution, eager, seed, given: None, made: None, pct, drifts: 0 }
+        Schedule { execution, eager, seed, given: None, made: None, pct, path: None, drifts: 0 }
     }
 
     /// Which decisions count, if they are given; whether they are written down; and how many
@@ -116,6 +119,7 @@ impl Schedule {
         let spot = Spot { stream, operation, what: What::Denials };
         let denials = match &self.given {
             Some(given) => given.value(spot).min(100),
+            None if self.path.is_some() => 0,
             None => 1 + self.draw(stream, operation, About::Denials).below(4) as u32,
         };
         if denials > 0 {
@@ -164,6 +168,7 @@ impl Machine {
         let lies = self.schedule.execution == Execution::Lazy && !given && !waits;
         let next = match self.schedule.execution {
             _ if lies => None,
+            _ if self.schedule.path.is_some() => self.first_on_path(),
             Execution::Pct { .. } if !given => self.first_by_priority(waits),
             _ => self.first_not_held().or(needed),
         };
@@ -183,6 +188,22 @@ impl Machine {
 
     fn first_not_held(&self) -> Option<Key> {
         self.ready().find(|&key| self.first(key).hold == 0)
+    }
+
+    /// What changes no memory is no choice: it goes first.
+    fn first_on_path(&mut self) -> Option<Key> {
+        let changes =
+            |&key: &Key| !matches!(self.first(key).action, Action::Mark { .. } | Action::Join);
+        let mut ready: Vec<Key> = self.ready().collect();
+        ready.sort_by_key(|&key| self.streams.get(key).map(|stream| stream.standing.name));
+        if let Some(&plain) = ready.iter().find(|key| !changes(key)) {
+            return Some(plain);
+        }
+        let path = self.schedule.path.as_mut()?;
+        match ready.len() {
+            0 | 1 => ready.first().copied(),
+            choices => Some(ready[path.choose(choices)]),
+        }
     }
 
     /// All may go in a wait, since the host does not.

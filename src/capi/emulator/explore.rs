@@ -1,0 +1,236 @@
+//! Running a program under many schedules.
+
+use std::ffi::{c_char, c_void};
+use std::time::Duration;
+
+use super::{emulated, pinlane_emulator, pinlane_emulator_options};
+use crate::capi::handle;
+use crate::capi::pointer::{self, check_flags, growing, layout};
+use crate::capi::status::{pinlane_status, refused};
+#[cfg(feature = "emulated")]
+use crate::driver::emulated::{
+    Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
+};
+use crate::error::{ErrorKind, Result};
+
+/// What `pinlane_explore` finds is not printed on stderr.
+pub const PINLANE_EXPLORE_QUIET: u32 = 1;
+/// Every order of the operations is tried, as far as the program's waits let them be seen, instead
+/// of modes and seeds. For programs of a few operations. `runs` is then the most that are tried.
+pub const PINLANE_EXPLORE_ORDERS: u32 = 2;
+
+/// Which runs `pinlane_explore` makes. Initialise with `PINLANE_EXPLORATION_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_exploration {
+    /// `sizeof(pinlane_exploration)`.
+    pub size: usize,
+    /// How many runs; 0: 100, or as many as there is time for.
+    pub runs: u64,
+    /// No run starts after so many milliseconds; 0: no limit.
+    pub time_ms: u64,
+    /// The first seed.
+    pub seed: u64,
+    /// How many more runs may be made to find a smaller one that fails.
+    pub shrink_runs: u64,
+    /// The machine of each run, or NULL. Its seed, its execution and its replay do not matter.
+    pub machine: *const pinlane_emulator_options,
+    /// How many devices the machine has, 1 to 64.
+    pub devices: i32,
+    /// 0, or some of `PINLANE_EXPLORE_*`.
+    pub flags: u32,
+}
+
+layout!(pinlane_exploration: 56; size 0, runs 8, shrink_runs 32, machine 40, devices 48, flags 52);
+growing!(pinlane_exploration_init: pinlane_exploration, sizes [56], default {
+    seed: 1, shrink_runs: 1000, devices: 1
+});
+
+/// How an exploration ended. Initialise with `PINLANE_EXPLORED_INIT`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_explored {
+    /// `sizeof(pinlane_explored)`.
+    pub size: usize,
+    /// How many runs were made, up to the first that failed. Those that made it smaller do not
+    /// count.
+    pub runs: u64,
+    /// The seed of the smallest run found that fails; 0 if none does.
+    pub seed: u64,
+    /// How many misuses of CUDA that run has.
+    pub findings: usize,
+    /// How many decisions of that run differ from those of an eager one.
+    pub decisions: usize,
+    /// 1 if a run failed, otherwise 0.
+    pub failed: u32,
+    /// 1 if no run failed and all were made that were to be made, otherwise 0.
+    pub complete: u32,
+}
+
+layout!(pinlane_explored: 48; size 0, runs 8, findings 24, failed 40, complete 44);
+growing!(pinlane_explored_init: pinlane_explored, sizes [48], default {});
+
+/// How much a program may say.
+const MESSAGE: usize = 1024;
+
+/// Runs `program` under many schedules, on the calling thread, each time on a new emulated
+/// machine.
+///
+/// The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
+/// frees all that it makes; the machine is freed for it. It returns 0 if the run went well. If not,
+/// it may write why to `message`, which has room for `capacity` bytes with the NUL. It must not
+/// unwind or `longjmp` out of the call.
+///
+/// The first run is eager; the others take turns in all modes, each with a seed of its own. A run
+/// fails if `program` does not return 0, or if its machine has findings, races included. Then it is
+/// made smaller: first it is tried eagerly, then decisions are taken away as long as it still fails
+/// in the same way. What is left is printed on stderr, with the text that repeats it, and written
+/// to `report` as a text. `explored`, whose `size` member must be set, gets how it ended.
+///
+/// If the environment has `PINLANE_REPLAY`, such as `12:B#3`, that run alone is made.
+///
+/// `report`, `capacity` and `needed` are as `buffer`, `capacity` and `needed` of
+/// `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
+/// long as the runs take.
+///
+/// Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
+/// `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
+/// machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`;
+/// `UNSUPPORTED` in a build without the emulated device.
+///
+/// # Safety
+///
+/// - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+///   `machine` is as the options of `pinlane_emulator_create`.
+/// - `program` may be called with `user` and the arguments that are its own.
+/// - `explored` is NULL or points to a struct whose `size` member is set and right.
+/// - `report` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_explore(
+    options: *const pinlane_exploration,
+    program: Option<
+        unsafe extern "C" fn(
+            user: *mut c_void,
+            machine: *mut pinlane_emulator,
+            message: *mut c_char,
+            capacity: usize,
+        ) -> i32,
+    >,
+    user: *mut c_void,
+    explored: *mut pinlane_explored,
+    report: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    let mut said = String::new();
+    let run = || -> Result<pinlane_explored> {
+        handle::check_process()?;
+        let Some(program) = program else {
+            let remedy = "pass the function that is to be run";
+            return Err(refused(ErrorKind::InvalidValue, "program is NULL", remedy));
+        };
+        // SAFETY: the caller's precondition on `options`.
+        let options = unsafe { pointer::options(options) }?;
+        emulated! {
+            // SAFETY: the caller's preconditions on `options` and `program`.
+            let ended = unsafe { explored_by(options, program, user) }?;
+            said = ended.as_ref().err().map(|failed| failed.to_string()).unwrap_or_default();
+            Ok(summary(ended))
+        }
+    };
+    // SAFETY: the caller's precondition on `explored`.
+    let status = unsafe { pointer::give_sized("pinlane_explore", "explored", explored, run) };
+    if status != crate::capi::status::PINLANE_STATUS_OK {
+        return status;
+    }
+    // SAFETY: the caller's preconditions on `report` and `needed`.
+    unsafe { pointer::give_text("pinlane_explore", report, capacity, needed, || Ok(said)) }
+}
+
+/// What is explored, as in `pinlane_explore`.
+#[cfg(feature = "emulated")]
+type Program = unsafe extern "C" fn(*mut c_void, *mut pinlane_emulator, *mut c_char, usize) -> i32;
+
+#[cfg(feature = "emulated")]
+type Ended = std::result::Result<Explored, Box<FailedRun>>;
+
+#[cfg(feature = "emulated")]
+fn summary(ended: Ended) -> pinlane_explored {
+    let none = pinlane_explored {
+        size: size_of::<pinlane_explored>(),
+        runs: 0,
+        seed: 0,
+        findings: 0,
+        decisions: 0,
+        failed: 0,
+        complete: 0,
+    };
+    match ended {
+        Ok(Explored { runs, complete }) => {
+            pinlane_explored { runs, complete: complete.into(), ..none }
+        }
+        Err(failed) => pinlane_explored {
+            runs: failed.runs,
+            seed: failed.replay.seed(),
+            findings: failed.findings.len(),
+            decisions: failed.replay.decisions(),
+            failed: 1,
+            ..none
+        },
+    }
+}
+
+/// # Safety
+///
+/// * `machine` of the options is NULL, or points to options as for `pinlane_emulator_create`.
+/// * `program` may be called with `user`.
+#[cfg(feature = "emulated")]
+unsafe fn explored_by(
+    options: Option<pinlane_exploration>,
+    program: Program,
+    user: *mut c_void,
+) -> Result<Ended> {
+    let mut exploration = Exploration::new();
+    let mut orders = false;
+    if let Some(given) = options {
+        check_flags(given.flags, PINLANE_EXPLORE_QUIET | PINLANE_EXPLORE_ORDERS)?;
+        if !(1..=64).contains(&given.devices) {
+            let context = format!("machines with {} devices", given.devices);
+            return Err(refused(ErrorKind::InvalidValue, context, "ask for 1 to 64"));
+        }
+        // SAFETY: the precondition on `machine`.
+        let machine = unsafe { pointer::options(given.machine) }?;
+        // SAFETY: the same.
+        let machine = machine.map(|machine| unsafe { machine.builder() }).transpose()?;
+        let machine = machine.unwrap_or_else(Emulator::builder).devices(given.devices as usize);
+        exploration = exploration
+            .machine(machine.execution(Execution::Eager))
+            .seed(given.seed)
+            .shrink_runs(given.shrink_runs)
+            .quiet(given.flags & PINLANE_EXPLORE_QUIET != 0);
+        if given.runs > 0 {
+            exploration = exploration.runs(given.runs);
+        }
+        if given.time_ms > 0 {
+            exploration = exploration.time(Duration::from_millis(given.time_ms));
+        }
+        orders = given.flags & PINLANE_EXPLORE_ORDERS != 0;
+    }
+    asked_for()?;
+    let run = |machine: &Emulator| -> std::result::Result<(), String> {
+        let machine = handle::create(machine.clone());
+        let mut message = [0u8; MESSAGE];
+        // SAFETY: the precondition on `program`; the message is there during the call.
+        let status = unsafe { program(user, machine, message.as_mut_ptr().cast(), MESSAGE - 1) };
+        let freed = handle::free(machine);
+        let said = message.split(|&byte| byte == 0).next().unwrap_or_default();
+        match (status, freed) {
+            (0, Ok(())) => Ok(()),
+            (0, Err(_)) => Err("it freed its machine, which is freed for it".into()),
+            (status, _) if said.is_empty() => Err(status.to_string()),
+            (_, _) => Err(String::from_utf8_lossy(said).into_owned()),
+        }
+    };
+    Ok(if orders { explore_orders(exploration, run) } else { explore(exploration, run) })
+}
