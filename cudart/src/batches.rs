@@ -45,7 +45,7 @@ impl Arrays {
                 kind += 1;
             }
             let order = match self.attributes.nth(kind).get()?.order {
-                1 => SourceOrder::Stream,
+                1 => SourceOrder::InStreamOrder,
                 2 => SourceOrder::DuringCall,
                 3 => SourceOrder::Any,
                 _ => return Err(invalid),

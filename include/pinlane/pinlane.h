@@ -718,6 +718,16 @@ typedef struct pinlane_exploration {
 } pinlane_exploration;
 
 /**
+ * A program that `pinlane_explore` runs, with `user` and a machine of its own. It returns 0 if the
+ * run went well. If not, it may write why to `message`, which has room for `capacity` bytes with
+ * the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
+ */
+typedef int32_t (*pinlane_explored_program)(void *user,
+                                            struct pinlane_emulator *machine,
+                                            char *message,
+                                            size_t capacity);
+
+/**
  * How an exploration ended. Initialise with `PINLANE_EXPLORED_INIT`.
  */
 typedef struct pinlane_explored {
@@ -2240,9 +2250,7 @@ pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
  * machine.
  *
  * The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
- * frees all that it makes; the machine is freed for it. It returns 0 if the run went well. If not,
- * it may write why to `message`, which has room for `capacity` bytes with the NUL. It must not
- * unwind or `longjmp` out of the call.
+ * frees all that it makes; the machine is freed for it.
  *
  * The first run is eager; the others take turns in all modes, each with a seed of its own. A run
  * fails if `program` does not return 0, or if its machine has findings, races included. Then it is
@@ -2271,10 +2279,7 @@ pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
  * - `needed` is NULL or points to a variable.
  */
 pinlane_status pinlane_explore(const struct pinlane_exploration *options,
-                               int32_t (*program)(void *user,
-                                                  struct pinlane_emulator *machine,
-                                                  char *message,
-                                                  size_t capacity),
+                               pinlane_explored_program program,
                                void *user,
                                struct pinlane_explored *explored,
                                char *report,

@@ -172,6 +172,18 @@ pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> R
     Ok(text.len() + 1)
 }
 
+/// Whether [`give_text`] could write, for those who have much to do before.
+pub(super) fn check_text(
+    buffer: *const c_char,
+    capacity: usize,
+    needed: *const usize,
+) -> Result<()> {
+    if capacity > 0 && buffer.is_null() {
+        return Err(null("buffer"));
+    }
+    check_aligned("needed", needed)
+}
+
 /// Runs the exported function of that name, which writes a text and how many bytes that needs.
 ///
 /// # Safety

@@ -67,11 +67,15 @@ std::int32_t explored_program(void* user, pinlane_emulator* handle, char* messag
     using emulator::emulator;
     ~lent() { static_cast<void>(owner::release()); }
   };
-  const auto say = [&](const char* why) { std::strncpy(message, why, capacity - 1); };
-  try {
+  const auto run = [&] {
     lent machine(handle);
     emulator& lent_machine = machine;
     (*static_cast<Program*>(user))(lent_machine);
+  };
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+  const auto say = [&](const char* why) { std::strncpy(message, why, capacity - 1); };
+  try {
+    run();
     return 0;
   } catch (const std::exception& error) {
     say(error.what());
@@ -79,6 +83,12 @@ std::int32_t explored_program(void* user, pinlane_emulator* handle, char* messag
     say("it threw something that is no std::exception");
   }
   return 1;
+#else
+  static_cast<void>(message);
+  static_cast<void>(capacity);
+  run();
+  return 0;
+#endif
 }
 
 } // namespace detail

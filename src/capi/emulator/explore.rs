@@ -70,6 +70,18 @@ pub struct pinlane_explored {
 layout!(pinlane_explored: 48; size 0, runs 8, findings 24, failed 40, complete 44);
 growing!(pinlane_explored_init: pinlane_explored, sizes [48], default {});
 
+/// A program that `pinlane_explore` runs, with `user` and a machine of its own. It returns 0 if the
+/// run went well. If not, it may write why to `message`, which has room for `capacity` bytes with
+/// the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
+pub type pinlane_explored_program = Option<
+    unsafe extern "C" fn(
+        user: *mut c_void,
+        machine: *mut pinlane_emulator,
+        message: *mut c_char,
+        capacity: usize,
+    ) -> i32,
+>;
+
 /// How much a program may say.
 const MESSAGE: usize = 1024;
 
@@ -77,9 +89,7 @@ const MESSAGE: usize = 1024;
 /// machine.
 ///
 /// The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
-/// frees all that it makes; the machine is freed for it. It returns 0 if the run went well. If not,
-/// it may write why to `message`, which has room for `capacity` bytes with the NUL. It must not
-/// unwind or `longjmp` out of the call.
+/// frees all that it makes; the machine is freed for it.
 ///
 /// The first run is eager; the others take turns in all modes, each with a seed of its own. A run
 /// fails if `program` does not return 0, or if its machine has findings, races included. Then it is
@@ -109,14 +119,7 @@ const MESSAGE: usize = 1024;
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_explore(
     options: *const pinlane_exploration,
-    program: Option<
-        unsafe extern "C" fn(
-            user: *mut c_void,
-            machine: *mut pinlane_emulator,
-            message: *mut c_char,
-            capacity: usize,
-        ) -> i32,
-    >,
+    program: pinlane_explored_program,
     user: *mut c_void,
     explored: *mut pinlane_explored,
     report: *mut c_char,
@@ -126,6 +129,7 @@ pub unsafe extern "C" fn pinlane_explore(
     let mut said = String::new();
     let run = || -> Result<pinlane_explored> {
         handle::check_process()?;
+        pointer::check_text(report, capacity, needed)?;
         let Some(program) = program else {
             let remedy = "pass the function that is to be run";
             return Err(refused(ErrorKind::InvalidValue, "program is NULL", remedy));

@@ -334,6 +334,8 @@ static void every_mode_shows_both_orders_and_runs_are_repeated(void) {
   options.reserved = 0;
   options.execution = 5;
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&options, &device, 1));
+}
+
 /* A store through the buffer's address, while a copy may still read it. */
 static void stores_in_flight_are_found(uint32_t flags, int synchronizes, size_t expected) {
   enum { EACH = 5000 };

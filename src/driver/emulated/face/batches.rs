@@ -22,7 +22,7 @@ use crate::error::CudaCode;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceOrder {
     /// In the order of the stream.
-    Stream,
+    InStreamOrder,
     /// Ahead of that, and not after the call.
     DuringCall,
     /// Ahead of that, and after the call.
@@ -72,7 +72,7 @@ impl Face {
         let drains = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
             machine.check_batch(key, &copies)?;
             let mut drains = false;
-            for entry in entries.iter().filter(|entry| entry.order == SourceOrder::Stream) {
+            for entry in entries.iter().filter(|entry| entry.order == SourceOrder::InStreamOrder) {
                 let host = HostUse::new(HostPtr(entry.src.cast_mut().cast()), entry.bytes, READ);
                 let on_device = machine.memory.device_of(entry.src.addr() as u64).is_some();
                 drains |= !on_device && machine.is_pageable(Call::CopyBatch, key, &host)?;
@@ -126,7 +126,7 @@ impl Machine {
             (Some(_), None) => {
                 let host = HostUse::new(ptr(entry.src), bytes, READ);
                 let pageable = self.is_pageable(call, key, &host)?;
-                let in_order = entry.order == SourceOrder::Stream;
+                let in_order = entry.order == SourceOrder::InStreamOrder;
                 if in_order && !pageable {
                     return Ok(Transfer::In { dst, src: Source::Host(host) });
                 }
