@@ -36,9 +36,11 @@ impl Site {
 /// a backtrace as the standard library prints it.
 fn first_outside(backtrace: &str) -> Option<Site> {
     let mut function = "";
+    let own = own_folder(backtrace);
     for line in backtrace.lines().map(str::trim_start) {
         if let Some(place) = line.strip_prefix("at ") {
             if is_outside(function)
+                && !is_source_of_ours(place, own)
                 && let Some(site) = site_of(place)
             {
                 return Some(site);
@@ -49,6 +51,24 @@ fn first_outside(backtrace: &str) -> Option<Site> {
         }
     }
     None
+}
+
+/// The folder of this crate's sources as the backtrace names it: this file is in it. Builds with
+/// little debug information name functions without their crates.
+fn own_folder(backtrace: &str) -> Option<&str> {
+    let mut places = backtrace.lines().filter_map(|line| line.trim_start().strip_prefix("at "));
+    places.find_map(|place| Some(place.split_once("driver/emulated/order/site.rs")?.0))
+}
+
+/// Whether the place is in this crate, the drop-in library, or the standard library.
+fn is_source_of_ours(place: &str, own: Option<&str>) -> bool {
+    let of_std = place.starts_with("/rustc/") || place.contains("/rustlib/src/rust/library/");
+    let Some(own) = own else { return of_std };
+    let root = own.strip_suffix("src/").unwrap_or(own);
+    let inside = place
+        .strip_prefix(root)
+        .is_some_and(|rest| ["src/", "cudart/src/"].iter().any(|folder| rest.starts_with(folder)));
+    of_std || inside && !place.contains("/tests")
 }
 
 fn is_outside(function: &str) -> bool {
@@ -146,6 +166,19 @@ mod tests {
         let site = first_outside(backtrace).unwrap();
         assert_eq!((site.line, site.to_string()), (41, "main.rs:41".to_owned()));
         assert_eq!(first_outside("   0: std::x\n             at a.rs:1:1"), None);
+    }
+
+    #[test]
+    fn functions_without_their_crates_are_known_by_their_files() {
+        let backtrace = "   0: force_capture
+             at /rustc/abc/library/std/src/backtrace.rs:331:13
+   1: capture
+             at /build/pinlane/src/driver/emulated/order/site.rs:31:24
+   2: cudaMemcpyAsync
+             at /build/pinlane/cudart/src/copies.rs:40:5
+   3: main
+             at /build/pinlane/examples/main.rs:41:5";
+        assert_eq!(first_outside(backtrace).unwrap().to_string(), "main.rs:41");
     }
 
     #[test]
