@@ -10,6 +10,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -42,6 +44,32 @@ private:
   std::array<pinlane::pinned_buffer<int>, 2> buffers_;
 };
 
+/// The same with a bug: it writes through the buffers' addresses, which waits for nothing.
+class hasty_feeder {
+public:
+  hasty_feeder(const pinlane::device& device, std::size_t chunk)
+      : pool_(device), stream_(device), buffers_{pool_.alloc<int>(chunk), pool_.alloc<int>(chunk)} {
+  }
+
+  void feed(const std::vector<int>& values, pinlane::device_buffer<int>& gpu) {
+    std::size_t next = 0;
+    for (std::size_t at = 0; at < values.size(); next = 1 - next) {
+      auto& buffer = buffers_[next];
+      const std::size_t count = std::min(buffer.size(), values.size() - at);
+      std::copy_n(values.begin() + static_cast<std::ptrdiff_t>(at), count, buffer.address());
+      stream_.upload(buffer.slice(0, count), gpu.slice(at, count));
+      at += count;
+    }
+  }
+
+  const pinlane::stream& stream() const { return stream_; }
+
+private:
+  pinlane::pinned_pool pool_;
+  pinlane::stream stream_;
+  std::array<pinlane::pinned_buffer<int>, 2> buffers_;
+};
+
 // --- Its tests -----------------------------------------------------------------------------------
 
 namespace {
@@ -54,8 +82,9 @@ std::vector<int> numbers() {
   return values;
 }
 
+template <class Feeder = feeder>
 std::vector<int> fed_and_read_back(const pinlane::device& device) {
-  feeder feeder(device, chunk);
+  Feeder feeder(device, chunk);
   auto gpu = device.alloc<int>(count);
   feeder.feed(numbers(), gpu);
   std::vector<int> result(count);
@@ -122,6 +151,28 @@ TEST(Faults, AreErrorsAndNeverWrongData) {
     }
     EXPECT_GT(struck, 0u) << call << " is never called";
   }
+}
+
+/// Runs a feeder in all modes, with many seeds.
+template <class Feeder> pinlane::explored explored(const pinlane::exploration& options) {
+  return pinlane::explore(options, [](pinlane::emulator& machine) {
+    if (fed_and_read_back<Feeder>(machine.open(0)) != numbers()) {
+      throw std::runtime_error("wrong values");
+    }
+  });
+}
+
+TEST(Explore, FindsNothingWrong) {
+  const auto result = explored<feeder>({});
+  EXPECT_FALSE(result.failed) << result.report;
+}
+
+TEST(Explore, FindsAFeederThatDoesNotWait) {
+  pinlane::exploration options;
+  options.quiet = true;
+  const auto result = explored<hasty_feeder>(options);
+  EXPECT_TRUE(result.failed);
+  EXPECT_NE(result.report.find("SourceChanged"), std::string::npos) << result.report;
 }
 
 TEST(Faults, ALostDeviceIsReported) {

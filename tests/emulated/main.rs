@@ -13,6 +13,7 @@ use std::ptr::NonNull;
 mod common;
 mod copies;
 mod device;
+mod guide;
 mod kernels;
 mod races;
 mod rig;
