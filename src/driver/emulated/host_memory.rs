@@ -188,10 +188,8 @@ impl HostMemory {
         }
         let layout =
             Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
-        let watched = match &self.watcher {
-            Some(watcher) => Some(watcher.watch(bytes)?),
-            None => None,
-        };
+        // Where the system maps no more, a block is not watched.
+        let watched = self.watcher.as_ref().and_then(|watcher| watcher.watch(bytes));
         let ptr = match &watched {
             Some(watched) => watched.program(),
             // SAFETY: the layout's size is not 0.

@@ -67,7 +67,7 @@ impl Watcher {
         signal::install().then(|| Watcher(Arc::downgrade(machine)))
     }
 
-    /// Makes a block; `None` if there is no memory.
+    /// Makes a block; `None` if the system maps no more.
     pub(super) fn watch(&self, bytes: usize) -> Option<Watched> {
         let view = View::new(bytes).ok()?;
         signal::register(view.start(), view.bytes(), self.0.clone());
