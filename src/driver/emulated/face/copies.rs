@@ -94,7 +94,7 @@ impl Plane {
             self.height = 1;
         }
         let spans = self.span(self.dst_pitch).zip(self.span(self.src_pitch));
-        spans.filter(|spans| spans.0.max(spans.1) <= isize::MAX as usize);
+        let spans = spans.filter(|spans| spans.0.max(spans.1) <= isize::MAX as usize);
         spans.map(|_| Some(self)).ok_or(CudaCode::INVALID_VALUE)
     }
 
@@ -411,5 +411,23 @@ impl Machine {
         };
         let message = format!("{call:?} on {}: {what}", self.describe(key));
         Err(self.misuse(FindingKind::IllegalAddress, message, CudaCode::INVALID_VALUE))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plane_longer_than_an_address_space_is_refused() {
+        let plane = |pitch| {
+            let mut bytes = [0u8; 8];
+            let at: *mut c_void = bytes.as_mut_ptr().cast();
+            Plane { dst: at, dst_pitch: pitch, src: at, src_pitch: 8, width: 4, height: 3 }
+        };
+        assert!(plane(8).settled().unwrap().is_some());
+        for pitch in [isize::MAX as usize / 2 + 1, usize::MAX / 2] {
+            assert_eq!(plane(pitch).settled().unwrap_err(), CudaCode::INVALID_VALUE);
+        }
     }
 }
