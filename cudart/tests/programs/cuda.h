@@ -59,6 +59,7 @@ enum {
   cudaErrorStreamCaptureInvalidated = 901,
   cudaErrorStreamCaptureImplicit = 906,
   cudaErrorCapturedEvent = 907,
+  cudaErrorIllegalState = 401,
   cudaErrorStreamCaptureWrongThread = 908,
   cudaStreamNonBlocking = 1,
   cudaEventDisableTiming = 2,

@@ -51,10 +51,11 @@ impl Machine {
         if state.origin != key {
             return Err(UNMATCHED);
         }
-        if state.mode != CaptureMode::Relaxed && state.thread != this_thread() {
-            return Err(WRONG_THREAD);
-        }
+        let wrong_thread = state.mode != CaptureMode::Relaxed && state.thread != this_thread();
         let state = self.drop_capture(capture);
+        if wrong_thread {
+            return Err(WRONG_THREAD); // seen on an H100: the capture has ended all the same
+        }
         if state.invalidated {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         }

@@ -31,8 +31,9 @@ const TAG: u64 = 0xdea << 52;
 const DEVICE_SHIFT: u32 = 44;
 /// The most devices that addresses have room for.
 pub(super) const MAX_DEVICES: usize = 256;
-/// How much address space an arena takes, twice: 16 TiB, for all devices together.
-const ARENA_SHIFT: u32 = 44;
+/// How much address space an arena takes, twice: 16 TiB, for all devices together; less if other
+/// machines have taken so much that there is no room.
+const ARENA_SHIFTS: [u32; 4] = [44, 42, 40, 38];
 /// As `cudaMalloc` documents.
 const ALIGNMENT: u64 = 256;
 
@@ -112,9 +113,9 @@ impl DeviceMemory {
     /// From now on addresses are those of the process. False if there is no room for so many.
     pub(super) fn use_host_addresses(&mut self) -> bool {
         let devices = self.banks.len().next_power_of_two().trailing_zeros();
-        let shift = ARENA_SHIFT - devices;
-        let Ok(arena) = Arena::new(1 << ARENA_SHIFT) else { return false };
-        (self.base, self.shift) = (arena.base(), shift);
+        let arena = |shift: u32| Some((shift, Arena::new(1usize << shift).ok()?));
+        let Some((shift, arena)) = ARENA_SHIFTS.into_iter().find_map(arena) else { return false };
+        (self.base, self.shift) = (arena.base(), shift - devices);
         self.arena = Some(arena);
         true
     }
