@@ -1,13 +1,16 @@
 //! Programs in C++ that know nothing of this project, on the library in the place of NVIDIA's.
 //!
 //! They are compiled against a header with the few declarations that they need; where the toolkit
-//! is installed (`scripts/install-toolkit`), against its headers too. Those in `rules/` are the
-//! rules of docs/semantics.md, by their numbers.
+//! is installed (`scripts/install-toolkit`), against its headers too: by the tests that have
+//! `toolkit` in their names. Those in `rules/` are the rules of docs/semantics.md, by their
+//! numbers.
 
 mod rules;
 mod support;
 
-use support::{App, MODES, Run, exports, header_sets, library, program, stub, toolkit};
+use std::path::Path;
+
+use support::{App, MODES, Run, exports, library, program, stub, toolkit};
 
 /// Runs it in all modes, with several seeds.
 fn in_all_modes(app: &App, mut look: impl FnMut(&Run)) {
@@ -16,15 +19,22 @@ fn in_all_modes(app: &App, mut look: impl FnMut(&Run)) {
     modes.zip(1..=MODES).for_each(|(mode, seed)| look(&app.with(mode, seed, &[])));
 }
 
+fn ends_well(headers: Option<&Path>) {
+    in_all_modes(&program("correct", headers), |run| {
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    });
+}
+
 #[test]
 fn a_correct_program_ends_well_with_every_seed() {
-    for headers in header_sets() {
-        let app = program("correct", headers);
-        in_all_modes(&app, |run| {
-            assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
-            assert!(run.findings.is_empty(), "{run:?}");
-        });
-    }
+    ends_well(None);
+}
+
+#[test]
+fn a_correct_program_with_the_headers_of_the_toolkit_ends_well_too() {
+    let Some(headers) = toolkit() else { return };
+    ends_well(Some(headers));
 }
 
 #[test]
@@ -104,22 +114,30 @@ fn memory_that_is_used_after_its_end_is_found() {
     assert!(ends.contains(&lost), "the free came first: {ends:?}");
 }
 
+fn give_errors(headers: Option<&Path>) {
+    let app = program("errors", headers);
+    for mode in ["eager", "lazy"] {
+        let run = app.with(mode, 1, &[("PINLANE_CUDART_DEVICES", "2")]);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all are errors\n"), "{run:?}");
+        let said = "pinlane-cudart: cudaGraphCreate is not there: cudaErrorNotSupported\n";
+        assert_eq!(run.stderr, said);
+        for kind in ["BadHandle", "BadCopy", "BadFree", "IllegalAddress"] {
+            assert!(run.kinds().contains(&kind), "{kind}: {run:?}");
+        }
+        let quiet = [("PINLANE_CUDART_DEVICES", "2"), ("PINLANE_CUDART_QUIET", "1")];
+        assert_eq!(app.with(mode, 1, &quiet).stderr, "");
+    }
+}
+
 #[test]
 fn wrong_calls_give_errors_which_each_thread_has_for_itself() {
-    for headers in header_sets() {
-        let app = program("errors", headers);
-        for mode in ["eager", "lazy"] {
-            let run = app.with(mode, 1, &[("PINLANE_CUDART_DEVICES", "2")]);
-            assert_eq!((run.status, &*run.stdout), (Some(0), "all are errors\n"), "{run:?}");
-            let said = "pinlane-cudart: cudaGraphCreate is not there: cudaErrorNotSupported\n";
-            assert_eq!(run.stderr, said);
-            for kind in ["BadHandle", "BadCopy", "BadFree", "IllegalAddress"] {
-                assert!(run.kinds().contains(&kind), "{kind}: {run:?}");
-            }
-            let quiet = [("PINLANE_CUDART_DEVICES", "2"), ("PINLANE_CUDART_QUIET", "1")];
-            assert_eq!(app.with(mode, 1, &quiet).stderr, "");
-        }
-    }
+    give_errors(None);
+}
+
+#[test]
+fn wrong_calls_with_the_headers_of_the_toolkit_give_the_same_errors() {
+    let Some(headers) = toolkit() else { return };
+    give_errors(Some(headers));
 }
 
 #[test]
@@ -140,10 +158,7 @@ fn the_host_cannot_touch_memory_of_a_device() {
 
 #[test]
 fn the_structs_are_those_of_the_toolkit() {
-    let Some(headers) = toolkit() else {
-        eprintln!("skipped: there is no toolkit in .toolkit (scripts/install-toolkit)");
-        return;
-    };
+    let Some(headers) = toolkit() else { return };
     let run = program("layout", Some(headers)).eager();
     assert_eq!((run.status, &*run.stdout), (Some(0), "as declared\n"), "{run:?}");
 }

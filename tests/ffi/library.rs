@@ -35,7 +35,8 @@ pub fn shared() -> &'static Library {
         let rpath = format!("-rpath={}", env!("CARGO_TARGET_TMPDIR"));
         // nvcc links its own runtime from one of the folders.
         let folders = artifacts::get().link_folders.iter().cloned();
-        let link_arguments = folders.chain(["-Xlinker".to_owned(), rpath]).collect();
+        let link_arguments =
+            folders.chain(["-lpthread".to_owned(), "-Xlinker".to_owned(), rpath]).collect();
         Library { archive, link_arguments }
     })
 }

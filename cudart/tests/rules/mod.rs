@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{env, fs};
 
-use crate::support::{App, Run, folder, header_sets};
+use crate::support::{App, Run, folder, toolkit};
 
 /// The modes that a test is run in, each with the seeds up to that number.
 const MODES: [(&str, u64); 5] =
@@ -79,12 +79,11 @@ fn every_rule_holds_in_every_mode_and_every_choice_is_taken() {
 
 #[test]
 fn the_rules_are_the_same_with_the_headers_of_the_toolkit() {
-    for headers in header_sets().into_iter().flatten() {
-        let app = folder("rules", Some(headers));
-        let run = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "2")]);
-        assert_eq!(run.status, Some(0), "{run:#?}");
-        assert!(run.stdout.contains("; 0 failed"), "{run:#?}");
-    }
+    let Some(headers) = toolkit() else { return };
+    let app = folder("rules", Some(headers));
+    let run = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "2")]);
+    assert_eq!(run.status, Some(0), "{run:#?}");
+    assert!(run.stdout.contains("; 0 failed"), "{run:#?}");
 }
 
 /// The sources of the conformance tests, by their paths in the project.

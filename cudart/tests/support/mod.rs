@@ -61,7 +61,7 @@ pub fn exports(major: u32) -> Vec<String> {
     fs::read_to_string(list).expect("is there").lines().map(str::to_owned).collect()
 }
 
-/// The toolkit's headers, if it is installed.
+/// The toolkit's headers, if it is installed. Says so if not.
 pub fn toolkit() -> Option<&'static Path> {
     static HEADERS: OnceLock<Option<PathBuf>> = OnceLock::new();
     let find = || {
@@ -69,17 +69,11 @@ pub fn toolkit() -> Option<&'static Path> {
         let folders = nvidia.flatten().map(|folder| folder.path().join("include"));
         folders.into_iter().find(|folder| folder.join("cuda_runtime_api.h").exists())
     };
-    HEADERS.get_or_init(find).as_deref()
-}
-
-/// With our own declarations, and with the toolkit's.
-pub fn header_sets() -> Vec<Option<&'static Path>> {
-    let mut sets = vec![None];
-    match toolkit() {
-        Some(headers) => sets.push(Some(headers)),
-        None => eprintln!("not with the toolkit's headers: there is none in .toolkit"),
+    let headers = HEADERS.get_or_init(find).as_deref();
+    if headers.is_none() {
+        eprintln!("skipped: there is no toolkit in .toolkit (scripts/install-toolkit)");
     }
-    sets
+    headers
 }
 
 fn compiler() -> Command {
