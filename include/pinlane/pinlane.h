@@ -2444,6 +2444,35 @@ pinlane_status pinlane_emulator_stall(const struct pinlane_stream *stream);
 pinlane_status pinlane_emulator_release(const struct pinlane_stream *stream);
 
 /**
+ * Makes the stream slow: each of its operations takes `steps` steps more before it is complete. A
+ * step is a call that any thread makes on the machine. Who waits lets as many pass as it takes. 0
+ * makes the stream as fast as others. The stream is one of an emulated device. Does not block.
+ *
+ * Statuses: as for `pinlane_emulator_stall`.
+ */
+pinlane_status pinlane_emulator_slow(const struct pinlane_stream *stream,
+                                     uint32_t steps);
+
+/**
+ * Limits how many bytes may be page-locked on the machine at a time, allocated and registered
+ * together. A call that asks for more gets `cudaErrorMemoryAllocation`; what there is stays.
+ * `SIZE_MAX` lifts the limit. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_limit_page_locked(const struct pinlane_emulator *emulator,
+                                                  size_t bytes);
+
+/**
+ * Changes how many bytes of memory each device of the machine has; what there is stays. Does not
+ * block.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_limit_device_memory(const struct pinlane_emulator *emulator,
+                                                    size_t bytes);
+
+/**
  * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
  * ends, pinlane refuses to enqueue on the stream. The stream is one of an emulated device.
  *

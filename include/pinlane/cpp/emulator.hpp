@@ -110,6 +110,22 @@ public:
   /// Lets a stalled stream go on.
   static void release(stream_ref stream) { detail::check(pinlane_emulator_release(stream.get())); }
 
+  /// Makes a stream slow: each of its operations takes so many steps more. A step is a call that
+  /// any thread makes on the machine. 0 makes it as fast as others.
+  static void slow(stream_ref stream, std::uint32_t steps) {
+    detail::check(pinlane_emulator_slow(stream.get(), steps));
+  }
+
+  /// Limits how many bytes may be page-locked at a time; `SIZE_MAX` lifts the limit.
+  void limit_page_locked(std::size_t bytes) const {
+    detail::check(pinlane_emulator_limit_page_locked(get(), bytes));
+  }
+
+  /// Changes how many bytes each device has; what there is stays.
+  void limit_device_memory(std::size_t bytes) const {
+    detail::check(pinlane_emulator_limit_device_memory(get(), bytes));
+  }
+
   /// Begins a graph capture of a stream, in global mode. Until it ends, pinlane refuses to enqueue
   /// on the stream.
   static void begin_capture(stream_ref stream) {

@@ -1,5 +1,5 @@
-//! What a test does to an emulated machine: it makes calls fail, loses devices, holds streams up,
-//! and begins captures.
+//! What a test does to an emulated machine: it makes calls fail, loses devices, limits memory,
+//! holds streams up or slows them down, and begins captures.
 
 use std::ffi::c_char;
 
@@ -170,6 +170,56 @@ pub extern "C" fn pinlane_emulator_stall(stream: *const pinlane_stream) -> pinla
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_emulator_release(stream: *const pinlane_stream) -> pinlane_status {
     boundary("pinlane_emulator_release", || emulated! { on_stream(stream, Emulator::release) })
+}
+
+/// Makes the stream slow: each of its operations takes `steps` steps more before it is complete. A
+/// step is a call that any thread makes on the machine. Who waits lets as many pass as it takes. 0
+/// makes the stream as fast as others. The stream is one of an emulated device. Does not block.
+///
+/// Statuses: as for `pinlane_emulator_stall`.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_slow(
+    stream: *const pinlane_stream,
+    steps: u32,
+) -> pinlane_status {
+    boundary("pinlane_emulator_slow", || {
+        emulated! { on_stream(stream, |emulator, raw| emulator.slow(raw, steps)) }
+    })
+}
+
+/// Limits how many bytes may be page-locked on the machine at a time, allocated and registered
+/// together. A call that asks for more gets `cudaErrorMemoryAllocation`; what there is stays.
+/// `SIZE_MAX` lifts the limit. Does not block.
+///
+/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_limit_page_locked(
+    emulator: *const pinlane_emulator,
+    bytes: usize,
+) -> pinlane_status {
+    boundary("pinlane_emulator_limit_page_locked", || {
+        emulated! {
+            handle::get(emulator)?.limit_page_locked(bytes);
+            Ok(())
+        }
+    })
+}
+
+/// Changes how many bytes of memory each device of the machine has; what there is stays. Does not
+/// block.
+///
+/// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_emulator_limit_device_memory(
+    emulator: *const pinlane_emulator,
+    bytes: usize,
+) -> pinlane_status {
+    boundary("pinlane_emulator_limit_device_memory", || {
+        emulated! {
+            handle::get(emulator)?.limit_device_memory(bytes);
+            Ok(())
+        }
+    })
 }
 
 /// Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it

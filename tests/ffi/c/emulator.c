@@ -82,6 +82,47 @@ static void streams_are_held_up(void) {
   REFUSED(INVALID_HANDLE, pinlane_emulator_release(NULL));
 }
 
+static void streams_are_slow(void) {
+  pinlane_ticket *ticket = NULL;
+  int32_t done = 77;
+  OK(pinlane_stream_synchronize(rig.stream));
+  OK(pinlane_emulator_slow(rig.stream, 40));
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "s", 1, &ticket));
+  int polls = 0;
+  do {
+    OK(pinlane_ticket_is_done(ticket, &done));
+    polls++;
+  } while (!done && polls < 1000);
+  EXPECT(20 <= polls && polls < 400);
+  OK(pinlane_ticket_free(ticket));
+  OK(pinlane_emulator_slow(rig.stream, 1000000));
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "t", 1, NULL));
+  OK(pinlane_stream_synchronize(rig.stream)); /* who waits lets the time pass */
+  OK(pinlane_emulator_slow(rig.stream, 0));
+  REFUSED(INVALID_HANDLE, pinlane_emulator_slow((pinlane_stream *)rig.device, 1));
+  REFUSED(INVALID_HANDLE, pinlane_emulator_slow(NULL, 1));
+}
+
+static void memory_is_limited(void) {
+  pinlane_emulator *machine = machine_of(rig.device);
+  pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
+  pinlane_device_buffer *gpu = NULL;
+  static char memory[4096];
+  pinlane_buffer *registered = NULL;
+  OK(pinlane_emulator_get_usage(machine, &usage));
+  OK(pinlane_emulator_limit_page_locked(machine, usage.host_bytes + sizeof memory - 1));
+  REFUSED(OUT_OF_HOST_MEMORY,
+          pinlane_buffer_register(rig.device, memory, sizeof memory, &registered));
+  OK(pinlane_emulator_limit_page_locked(machine, SIZE_MAX));
+
+  OK(pinlane_emulator_limit_device_memory(machine, 0));
+  REFUSED(OUT_OF_DEVICE_MEMORY, pinlane_device_buffer_alloc(rig.device, 64, &gpu));
+  OK(pinlane_emulator_limit_device_memory(machine, (size_t)1 << 30));
+  OK(pinlane_device_buffer_alloc(rig.device, 64, &gpu));
+  OK(pinlane_device_buffer_free(gpu));
+  OK(pinlane_emulator_free(machine));
+}
+
 static void captures_are_respected(void) {
   size_t operations = 77;
   REFUSED(CUDA, pinlane_emulator_end_capture(rig.stream, &operations));
@@ -113,6 +154,8 @@ static void handles_and_outputs_are_checked(void) {
     REFUSED(INVALID_HANDLE, pinlane_emulator_open(wrong[i], 0, &device));
     REFUSED(INVALID_HANDLE, pinlane_emulator_inject(wrong[i], "Fill", 1, 2, once));
     REFUSED(INVALID_HANDLE, pinlane_emulator_clear_faults(wrong[i]));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_limit_page_locked(wrong[i], 1));
+    REFUSED(INVALID_HANDLE, pinlane_emulator_limit_device_memory(wrong[i], 1));
     REFUSED(INVALID_HANDLE, pinlane_emulator_calls(wrong[i], "Fill", &count));
     REFUSED(INVALID_HANDLE, pinlane_emulator_lose_device(wrong[i], 0, ILLEGAL_ADDRESS));
     REFUSED(INVALID_HANDLE, pinlane_emulator_get_usage(wrong[i], &usage));
@@ -431,6 +474,8 @@ int main(void) {
   usage_shows_what_is_alive(machine);
   calls_fail_on_request();
   streams_are_held_up();
+  streams_are_slow();
+  memory_is_limited();
   captures_are_respected();
   handles_and_outputs_are_checked();
   tear_down();

@@ -45,6 +45,19 @@ void streams(rig& rig) {
   pinlane::emulator::release(rig.stream);
   EXPECT(host.read()[7] == 5);
 
+  pinlane::emulator::slow(rig.stream, 40);
+  const pinlane::ticket slow = rig.stream.fill(gpu, 7);
+  EXPECT(!slow.is_done());
+  slow.wait();
+  pinlane::emulator::slow(rig.stream, 0);
+
+  const pinlane::emulator machine(rig.device);
+  machine.limit_page_locked(SIZE_MAX);
+  machine.limit_device_memory(0);
+  EXPECT(thrown_by([&] { (void)rig.device.alloc<int>(8); }) ==
+         PINLANE_STATUS_OUT_OF_DEVICE_MEMORY);
+  machine.limit_device_memory(std::size_t{1} << 30);
+
   pinlane::emulator::begin_capture(rig.stream);
   EXPECT(thrown_by([&] { rig.stream.fill(gpu, 6); }) == PINLANE_STATUS_STREAM_CAPTURING);
   EXPECT(pinlane::emulator::end_capture(rig.stream) == 0);

@@ -382,6 +382,18 @@ inline pinlane_status emulator_stall(frame& f) {
   return status;
 }
 
+inline pinlane_status emulator_slow(frame& f) {
+  const argument stream = f.any(kind::stream);
+  return pinlane_emulator_slow(stream, f.in.byte() % 20);
+}
+
+/// Lower limits would refuse what other calls of the program must be given.
+inline pinlane_status limit(frame& f,
+                            pinlane_status (*call)(const pinlane_emulator*, std::size_t)) {
+  const argument machine = f.any(kind::emulator);
+  return call(machine, SIZE_MAX - f.in.byte() % 2);
+}
+
 inline pinlane_status begin_capture(frame& f) {
   const argument stream = f.any(kind::stream);
   if (f.w.calm) { // foreign work on a captured stream cannot end

@@ -208,6 +208,11 @@ inline const call calls[] = {
     {"pinlane_exploration_init", nothing, exploration_init},
     {"pinlane_explored_init", nothing, explored_init},
     {"pinlane_explore", nothing, explore},
+    {"pinlane_emulator_slow", nothing, emulator_slow},
+    {"pinlane_emulator_limit_page_locked", nothing,
+     [](frame& f) { return limit(f, pinlane_emulator_limit_page_locked); }},
+    {"pinlane_emulator_limit_device_memory", nothing,
+     [](frame& f) { return limit(f, pinlane_emulator_limit_device_memory); }},
 };
 
 /// What other numbers stand for: what programs do most.

@@ -45,7 +45,10 @@ struct DLManagedTensorVersioned;
 
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0 }
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0, NULL, 0, 3, 0 }
+#define PINLANE_EXPLORATION_INIT \
+  { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
+#define PINLANE_EXPLORED_INIT { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
 #define PINLANE_EMULATOR_USAGE_INIT \
   { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
@@ -188,6 +191,23 @@ extern "C" {
 #define PINLANE_EXECUTION_LAZY 1
 
 /**
+ * Emulated operations run at any call or wait, as the seed decides.
+ */
+#define PINLANE_EXECUTION_RANDOM 2
+
+/**
+ * The same, and copies and fills land in pieces, with work of other streams in between.
+ */
+#define PINLANE_EXECUTION_CHUNKED 3
+
+/**
+ * The stream with the highest priority runs. Priorities are random, and change at random points,
+ * of which there are `pct_depth - 1`. A bug that shows if so many pairs of steps come in one
+ * certain order is found with a known probability (Burckhardt and others, ASPLOS 2010).
+ */
+#define PINLANE_EXECUTION_PCT 4
+
+/**
  * The emulated driver makes no batches of copies, as drivers before CUDA 12.8.
  */
 #define PINLANE_EMULATOR_NO_BATCHES 1
@@ -214,6 +234,30 @@ extern "C" {
  * Otherwise work that any thread has waited for counts as known to all threads from then on.
  */
 #define PINLANE_EMULATOR_THREADS_APART 16
+
+/**
+ * The machine writes its decisions down, for `pinlane_emulator_replay`.
+ */
+#define PINLANE_EMULATOR_RECORD 32
+
+/**
+ * The machine sees what the program itself does to page-locked memory of the machine: a load or
+ * store that comes before an operation is known to be complete is a finding, with its line, as far
+ * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
+ * memory. A system call on memory that is in use fails with `EFAULT`.
+ */
+#define PINLANE_EMULATOR_WATCH_HOST 64
+
+/**
+ * What `pinlane_explore` finds is not printed on stderr.
+ */
+#define PINLANE_EXPLORE_QUIET 1
+
+/**
+ * Every order of the operations is tried, as far as the program's waits let them be seen, instead
+ * of modes and seeds. For programs of a few operations. `runs` is then the most that are tried.
+ */
+#define PINLANE_EXPLORE_ORDERS 2
 
 /**
  * One call fails.
@@ -604,7 +648,7 @@ typedef struct pinlane_emulator_options {
    */
   size_t memory_bytes;
   /**
-   * `PINLANE_EXECUTION_EAGER` or `PINLANE_EXECUTION_LAZY`.
+   * One of `PINLANE_EXECUTION_*`.
    */
   int32_t execution;
   /**
@@ -616,7 +660,107 @@ typedef struct pinlane_emulator_options {
    * gets `cudaErrorMemoryAllocation`, as on some systems.
    */
   size_t page_lock_limit_bytes;
+  /**
+   * NULL, or a run to repeat: a text of `pinlane_emulator_replay`, such as `12:B#3`. The machine
+   * then takes the seed and the decisions from there; `seed` and `execution` do not matter.
+   */
+  const char *replay;
+  /**
+   * About how many operations the program enqueues, for `PINLANE_EXECUTION_PCT`; 0: not known.
+   */
+  uint64_t operations;
+  /**
+   * For `PINLANE_EXECUTION_PCT`; 0 is taken as 1.
+   */
+  uint32_t pct_depth;
+  /**
+   * 0.
+   */
+  uint32_t reserved;
 } pinlane_emulator_options;
+
+/**
+ * Which runs `pinlane_explore` makes. Initialise with `PINLANE_EXPLORATION_INIT`.
+ */
+typedef struct pinlane_exploration {
+  /**
+   * `sizeof(pinlane_exploration)`.
+   */
+  size_t size;
+  /**
+   * How many runs; 0: 100, or as many as there is time for.
+   */
+  uint64_t runs;
+  /**
+   * No run starts after so many milliseconds; 0: no limit.
+   */
+  uint64_t time_ms;
+  /**
+   * The first seed.
+   */
+  uint64_t seed;
+  /**
+   * How many more runs may be made to find a smaller one that fails.
+   */
+  uint64_t shrink_runs;
+  /**
+   * The machine of each run, or NULL. Its seed, its execution and its replay do not matter.
+   */
+  const struct pinlane_emulator_options *machine;
+  /**
+   * How many devices the machine has, 1 to 64.
+   */
+  int32_t devices;
+  /**
+   * 0, or some of `PINLANE_EXPLORE_*`.
+   */
+  uint32_t flags;
+} pinlane_exploration;
+
+/**
+ * A program that `pinlane_explore` runs, with `user` and a machine of its own. It returns 0 if the
+ * run went well. If not, it may write why to `message`, which has room for `capacity` bytes with
+ * the NUL. It must not unwind (by a C++ exception or otherwise) or `longjmp` out of the call.
+ */
+typedef int32_t (*pinlane_explored_program)(void *user,
+                                            struct pinlane_emulator *machine,
+                                            char *message,
+                                            size_t capacity);
+
+/**
+ * How an exploration ended. Initialise with `PINLANE_EXPLORED_INIT`.
+ */
+typedef struct pinlane_explored {
+  /**
+   * `sizeof(pinlane_explored)`.
+   */
+  size_t size;
+  /**
+   * How many runs were made, up to the first that failed. Those that made it smaller do not
+   * count.
+   */
+  uint64_t runs;
+  /**
+   * The seed of the smallest run found that fails; 0 if none does.
+   */
+  uint64_t seed;
+  /**
+   * How many misuses of CUDA that run has.
+   */
+  size_t findings;
+  /**
+   * How many decisions of that run differ from those of an eager one.
+   */
+  size_t decisions;
+  /**
+   * 1 if a run failed, otherwise 0.
+   */
+  uint32_t failed;
+  /**
+   * 1 if no run failed and all were made that were to be made, otherwise 0.
+   */
+  uint32_t complete;
+} pinlane_explored;
 
 /**
  * What is allocated and pending on an emulated machine. Initialise with
@@ -1319,8 +1463,9 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * If this call succeeds, `allocated` is called exactly once, perhaps before this call returns. If
  * it fails, `allocated` is never called.
  *
- * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget,
- * `OUT_OF_HOST_MEMORY`, `CANCELLED`, `INVALID_VALUE` if the size overflows.
+ * Statuses that `allocated` gets: `BUDGET_EXHAUSTED` if the request is larger than the budget, or
+ * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
+ * `INVALID_VALUE` if the size overflows.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
  *
@@ -1485,7 +1630,7 @@ pinlane_status pinlane_buffer_alloc_aligned(const struct pinlane_pool *pool,
  * As `pinlane_buffer_alloc`, but when the budget is spent it waits, for at most `microseconds`,
  * until there is room: also for buffers that other threads free. Requests are served in the order
  * in which they came. Status `TIMED_OUT`; `BUDGET_EXHAUSTED` only if the request is larger than
- * the budget.
+ * the budget, or than what is left of it beside quarantined memory.
  *
  * # Safety
  *
@@ -1760,8 +1905,9 @@ pinlane_status pinlane_device_live_streams(const struct pinlane_device *device,
 
 /**
  * Writes to `bytes` how much memory is never freed because the device failed: when its buffer was
- * freed, nothing proved that the device was done with it. Counts device memory, and memory of
- * `pinlane_buffer_register`. A pool counts its own, in `pinlane_pool_stats`.
+ * freed, nothing proved that the device was done with it. Counts device memory, memory of
+ * `pinlane_buffer_register`, and what a deleted tensor had. A pool counts its own, in
+ * `pinlane_pool_stats`.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if `bytes` is NULL.
  *
@@ -2047,13 +2193,14 @@ pinlane_status pinlane_dlpack_from_legacy(struct DLManagedTensor *legacy,
  * count]`. The caller frees each with `pinlane_device_free`. `options` may be NULL.
  * `pinlane_device_emulator` gives the machine.
  *
- * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, or for
- * options of an unknown size, execution or flag; `FORKED_PROCESS`; `UNSUPPORTED` in a build
- * without the emulated device.
+ * Statuses: `INVALID_VALUE` if `devices` is NULL or misaligned, for a `count` out of range, for
+ * options of an unknown size, execution or flag, or for a `replay` that is none; `FORKED_PROCESS`;
+ * `UNSUPPORTED` in a build without the emulated device.
  *
  * # Safety
  *
- * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   `replay` is NULL or points to a string.
  * - `devices` is NULL or points to an array of `count` elements.
  */
 pinlane_status pinlane_emulator_create(const struct pinlane_emulator_options *options,
@@ -2097,6 +2244,47 @@ pinlane_status pinlane_emulator_open(const struct pinlane_emulator *emulator,
  * Statuses: `INVALID_HANDLE` if it was freed already or never was an emulator.
  */
 pinlane_status pinlane_emulator_free(struct pinlane_emulator *emulator);
+
+/**
+ * Runs `program` under many schedules, on the calling thread, each time on a new emulated
+ * machine.
+ *
+ * The program gets `user` and its machine. It opens devices with `pinlane_emulator_open`, and
+ * frees all that it makes; the machine is freed for it.
+ *
+ * The first run is eager; the others take turns in all modes, each with a seed of its own. A run
+ * fails if `program` does not return 0, or if its machine has findings, races included. Then it is
+ * made smaller: first it is tried eagerly, then decisions are taken away as long as it still fails
+ * in the same way. What is left is printed on stderr, with the text that repeats it, and written
+ * to `report` as a text. `explored`, whose `size` member must be set, gets how it ended.
+ *
+ * If the environment has `PINLANE_REPLAY`, such as `12:B#3`, that run alone is made.
+ *
+ * `report`, `capacity` and `needed` are as `buffer`, `capacity` and `needed` of
+ * `pinlane_emulator_finding`; the text is empty if no run failed. `options` may be NULL. Blocks as
+ * long as the runs take.
+ *
+ * Statuses: `OK` also if a run failed: `explored` says so. `INVALID_VALUE` if `program` or
+ * `explored` is NULL, for options of an unknown size, a number of devices or flags out of range,
+ * machines that cannot be made, or a `PINLANE_REPLAY` that is none; `FORKED_PROCESS`;
+ * `UNSUPPORTED` in a build without the emulated device.
+ *
+ * # Safety
+ *
+ * - `options` is NULL or points to an initialised struct whose `size` member is right, and whose
+ *   `machine` is as the options of `pinlane_emulator_create`.
+ * - `program` may be called with `user` and the arguments that are its own.
+ * - `explored` is NULL or points to a struct whose `size` member is set and right.
+ * - `report` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_explore(const struct pinlane_exploration *options,
+                               pinlane_explored_program program,
+                               void *user,
+                               struct pinlane_explored *explored,
+                               char *report,
+                               size_t capacity,
+                               size_t *needed);
 
 /**
  * Writes what is allocated and pending on the machine to `usage`, whose `size` member must be set.
@@ -2149,6 +2337,28 @@ pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
                                         char *buffer,
                                         size_t capacity,
                                         size_t *needed);
+
+/**
+ * Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,
+ * and what the machine did otherwise than an eager one. The member `replay` of the options of
+ * another machine repeats them. A program with one thread and without host functions then runs
+ * exactly as it did; with more threads, each decision is the same for the operation of the same
+ * number in the same stream. `buffer`, `capacity` and `needed` are as for
+ * `pinlane_emulator_finding`.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` if the machine was made without
+ * `PINLANE_EMULATOR_RECORD`, and in a build without the emulated device; `INVALID_VALUE` if
+ * `buffer` is NULL while `capacity` is not 0.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
+                                       char *buffer,
+                                       size_t capacity,
+                                       size_t *needed);
 
 /**
  * Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
@@ -2232,6 +2442,35 @@ pinlane_status pinlane_emulator_stall(const struct pinlane_stream *stream);
  * Statuses: as for `pinlane_emulator_stall`.
  */
 pinlane_status pinlane_emulator_release(const struct pinlane_stream *stream);
+
+/**
+ * Makes the stream slow: each of its operations takes `steps` steps more before it is complete. A
+ * step is a call that any thread makes on the machine. Who waits lets as many pass as it takes. 0
+ * makes the stream as fast as others. The stream is one of an emulated device. Does not block.
+ *
+ * Statuses: as for `pinlane_emulator_stall`.
+ */
+pinlane_status pinlane_emulator_slow(const struct pinlane_stream *stream,
+                                     uint32_t steps);
+
+/**
+ * Limits how many bytes may be page-locked on the machine at a time, allocated and registered
+ * together. A call that asks for more gets `cudaErrorMemoryAllocation`; what there is stays.
+ * `SIZE_MAX` lifts the limit. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_limit_page_locked(const struct pinlane_emulator *emulator,
+                                                  size_t bytes);
+
+/**
+ * Changes how many bytes of memory each device of the machine has; what there is stays. Does not
+ * block.
+ *
+ * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` in a build without the emulated device.
+ */
+pinlane_status pinlane_emulator_limit_device_memory(const struct pinlane_emulator *emulator,
+                                                    size_t bytes);
 
 /**
  * Begins a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does. Until it
@@ -2568,7 +2807,8 @@ pinlane_status pinlane_pool_allocate(const struct pinlane_pool *pool,
 /**
  * As `pinlane_pool_allocate`, but when the budget is spent it waits, for at most `microseconds`,
  * until there is room, as `pinlane_buffer_alloc_timeout` does. Status `TIMED_OUT`;
- * `BUDGET_EXHAUSTED` only if the request is larger than the budget.
+ * `BUDGET_EXHAUSTED` only if the request is larger than the budget, or than what is left of it
+ * beside quarantined memory.
  *
  * # Safety
  *
@@ -2692,6 +2932,7 @@ pinlane_status pinlane_pool_stats_text(const struct pinlane_pool *pool,
  * thread. Larger slices of pageable memory go as by `pinlane_upload_slice`.
  *
  * Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `WRONG_THREAD`, `FORKED_PROCESS`, `CUDA`,
+ * `WRONG_DEVICE` if the pool is of another emulated machine than the stream, or of a GPU;
  * `UNSUPPORTED` if no thread can be started; `INVALID_VALUE` if `producer`, its `next` or its
  * `describe`, or `prefetch` is NULL, for a depth or number of workers out of range, or for structs
  * of an unknown size or flag. After an error no function of the producer is called any more; some
@@ -2872,7 +3113,7 @@ pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *ba
 
 /**
  * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
- * callback has been called already, or is being called, nothing happens. Does not block.
+ * outcome is known already, nothing happens: the callback gets it, or has got it. Does not block.
  *
  * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
  */
@@ -3426,7 +3667,8 @@ pinlane_status pinlane_device_buffer_fill(const struct pinlane_stream *stream,
  * `pinlane_device_buffer_upload`. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload`; `INVALID_VALUE` if `sum_offset` is not a multiple of 8, or
- * both are the same buffer.
+ * both are the same buffer, or `sum` is borrowed or imported memory whose address is not a
+ * multiple of 8.
  *
  * # Safety
  *
@@ -3468,6 +3710,8 @@ pinlane_status pinlane_checksum(const void *data,
  */
 pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
 pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
+pinlane_status pinlane_exploration_init(pinlane_exploration *pointer, size_t size);
+pinlane_status pinlane_explored_init(pinlane_explored *pointer, size_t size);
 pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
 pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
 pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
