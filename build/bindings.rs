@@ -56,7 +56,7 @@ pub fn generate(
         .clang_arg(format!("-I{}", toolkit.include.display()))
         .allowlist_function(FUNCTIONS)
         .allowlist_var(CONSTANTS)
-        .allowlist_type("pinlane_item")
+        .allowlist_type("pinlane_(item|layer|index|rows)")
         .newtype_enum(ENUMS)
         .must_use_type("cudaError")
         .use_core()

@@ -302,38 +302,91 @@ __device__ void move_units(const Span &span, uint64_t mine, uint64_t share, unsi
     }
 }
 
-// The descriptors of a span, dealt to the lanes word by word: a lane that read its own item's three
-// words would fetch each sector of the bus three times.
-struct Descriptors {
-    static constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
-    Word words[WORDS];
+// The items of a launch from a list. A `Next` is on its way while the span before is worked on.
+struct Listed {
+    const pinlane_item *items;
+    uint64_t count;
 
-    // Those of the items from `first` on, at most `length`; behind the last one, empty items.
-    __device__ void fetch(const pinlane_item *items, uint64_t first, uint64_t count,
-                          unsigned length, unsigned lane) {
-        const uint64_t left = first < count ? count - first : 0;
-        const unsigned here = left < length ? static_cast<unsigned>(left) : length;
-        const Word *const from = reinterpret_cast<const Word *>(items + first);
+    // The descriptors of a span, dealt to the lanes word by word: a lane that read its own item's
+    // three words would fetch each sector of the bus three times.
+    struct Next {
+        static constexpr unsigned WORDS = sizeof(pinlane_item) / sizeof(Word);
+        Word words[WORDS];
+
+        // Those of the items from `first` on, at most `length`; behind the last one, empty items.
+        __device__ void fetch(const Listed &list, uint64_t first, unsigned length, unsigned lane) {
+            const uint64_t left = first < list.count ? list.count - first : 0;
+            const unsigned here = left < length ? static_cast<unsigned>(left) : length;
+            const Word *const from = reinterpret_cast<const Word *>(list.items + first);
 #pragma unroll
-        for (unsigned k = 0; k < WORDS; ++k) {
-            const unsigned n = k * WARP + lane;
-            words[k] = n < here * WORDS ? from[n] : 0;
+            for (unsigned k = 0; k < WORDS; ++k) {
+                const unsigned n = k * WARP + lane;
+                words[k] = n < here * WORDS ? from[n] : 0;
+            }
+        }
+
+        __device__ void put(pinlane_item *items, unsigned lane) const {
+            Word *const to = reinterpret_cast<Word *>(items);
+#pragma unroll
+            for (unsigned k = 0; k < WORDS; ++k) {
+                to[k * WARP + lane] = words[k];
+            }
+        }
+    };
+};
+
+// The number of row `n` in its table. One that is not in the table is ROW_OUTSIDE.
+constexpr uint64_t ROW_OUTSIDE = ~static_cast<uint64_t>(0);
+
+__device__ uint64_t row_number(const pinlane_index &index, uint64_t n) {
+    uint64_t row = n;
+    if (index.at != 0) {
+        switch (index.bytes) {
+        case 8:
+            row = reinterpret_cast<const Word *>(index.at)[n];
+            break;
+        default:
+            row = reinterpret_cast<const unsigned *>(index.at)[n];
+            break;
         }
     }
+    return row < index.limit ? row : ROW_OUTSIDE;
+}
 
-    __device__ void put(pinlane_item *items, unsigned lane) const {
-        Word *const to = reinterpret_cast<Word *>(items);
-#pragma unroll
-        for (unsigned k = 0; k < WORDS; ++k) {
-            to[k * WARP + lane] = words[k];
+// The items of a launch from tables of rows: each lane makes its own.
+struct ByIndex {
+    pinlane_rows rows;
+    uint64_t count; // of all layers together
+
+    struct Next {
+        pinlane_item item;
+
+        __device__ void fetch(const ByIndex &by, uint64_t first, unsigned length, unsigned lane) {
+            item = {0, 0, 0};
+            const uint64_t number = first + lane;
+            if (lane >= length || number >= by.count) {
+                return;
+            }
+            const uint64_t layer = number / by.rows.count;
+            const uint64_t n = number - layer * by.rows.count;
+            const pinlane_layer tables =
+                reinterpret_cast<const pinlane_layer *>(by.rows.layers)[layer];
+            const uint64_t from = row_number(by.rows.from, n);
+            const uint64_t to = row_number(by.rows.to, n);
+            if (from != ROW_OUTSIDE && to != ROW_OUTSIDE) {
+                item = {tables.src + from * by.rows.bytes, tables.dst + to * by.rows.bytes,
+                        by.rows.bytes};
+            }
         }
-    }
+
+        __device__ void put(pinlane_item *items, unsigned lane) const { items[lane] = item; }
+    };
 };
 
 // `length` items a span, at most WARP; `share` warps a span, which divides the number of warps.
-template <class Side, unsigned IN_FLIGHT>
+template <class Side, unsigned IN_FLIGHT, class Items>
 __global__ void __launch_bounds__(BLOCK)
-    move_kernel(const pinlane_item *items, uint64_t count, unsigned length, unsigned share) {
+    move_kernel(const __grid_constant__ Items items, unsigned length, unsigned share) {
     __shared__ Span spans[WARPS];
     const unsigned lane = threadIdx.x % WARP;
     const unsigned warp = blockIdx.x * WARPS + threadIdx.x / WARP;
@@ -341,11 +394,11 @@ __global__ void __launch_bounds__(BLOCK)
     const uint64_t stride = static_cast<uint64_t>(gridDim.x * WARPS / share) * length;
 
     uint64_t first = static_cast<uint64_t>(warp / share) * length;
-    Descriptors next;
-    next.fetch(items, first, count, length, lane);
-    for (; first < count; first += stride) {
+    typename Items::Next next;
+    next.fetch(items, first, length, lane);
+    for (; first < items.count; first += stride) {
         next.put(span.items, lane);
-        next.fetch(items, first + stride, count, length, lane);
+        next.fetch(items, first + stride, length, lane);
         __syncwarp();
 
         const pinlane_item &mine = span.items[lane];
@@ -369,15 +422,16 @@ struct Move {
 };
 
 // `average` is the length of an item in bytes.
+template <class Items>
 Move move_by(pinlane_mover mover, uint64_t average) {
     switch (mover) {
     case PINLANE_MOVE_UP:
-        return {32, reinterpret_cast<const void *>(move_kernel<AlignedLoads, 8>)};
+        return {32, reinterpret_cast<const void *>(move_kernel<AlignedLoads, 8, Items>)};
     case PINLANE_MOVE_DOWN:
         return {average < 2048 ? 4u : 3u,
-                reinterpret_cast<const void *>(move_kernel<AlignedStores, 4>)};
+                reinterpret_cast<const void *>(move_kernel<AlignedStores, 4, Items>)};
     default:
-        return {32, reinterpret_cast<const void *>(move_kernel<AlignedStores, 8>)};
+        return {32, reinterpret_cast<const void *>(move_kernel<AlignedStores, 8, Items>)};
     }
 }
 
@@ -393,6 +447,24 @@ unsigned share_of(unsigned warps, uint64_t count, uint64_t bytes) {
         share *= 2;
     }
     return share;
+}
+
+// `bytes` is about how many bytes all items have together.
+template <class Items>
+cudaError_t launch_move(pinlane_mover mover, Items items, uint64_t bytes, cudaStream_t stream) {
+    if (items.count == 0) {
+        return cudaSuccess;
+    }
+    const Move move = move_by<Items>(mover, bytes / items.count);
+    const unsigned warps = move.blocks * WARPS;
+    unsigned share = share_of(warps, items.count, bytes);
+    const uint64_t groups = warps / share;
+    // Spans of one length, so that all warps have as many.
+    const uint64_t each = (items.count + groups - 1) / groups;
+    const uint64_t rounds = (each + WARP - 1) / WARP;
+    unsigned length = static_cast<unsigned>((each + rounds - 1) / rounds);
+    void *arguments[] = {&items, &length, &share};
+    return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(BLOCK), arguments, 0, stream);
 }
 
 // ---- Busy ---------------------------------------------------------------------------------------
@@ -451,19 +523,13 @@ extern "C" cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, 
 
 extern "C" cudaError_t pinlane_launch_move(pinlane_mover mover, const pinlane_item *items,
                                            uint64_t count, uint64_t bytes, cudaStream_t stream) {
-    if (count == 0) {
-        return cudaSuccess;
-    }
-    const Move move = move_by(mover, bytes / count);
-    const unsigned warps = move.blocks * WARPS;
-    unsigned share = share_of(warps, count, bytes);
-    const uint64_t groups = warps / share;
-    // Spans of one length, so that all warps have as many.
-    const uint64_t each = (count + groups - 1) / groups;
-    const uint64_t rounds = (each + WARP - 1) / WARP;
-    unsigned length = static_cast<unsigned>((each + rounds - 1) / rounds);
-    void *arguments[] = {&items, &count, &length, &share};
-    return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(BLOCK), arguments, 0, stream);
+    return launch_move(mover, Listed{items, count}, bytes, stream);
+}
+
+extern "C" cudaError_t pinlane_launch_move_rows(pinlane_mover mover, const pinlane_rows *rows,
+                                                cudaStream_t stream) {
+    const uint64_t count = rows->layer_count * rows->count;
+    return launch_move(mover, ByIndex{*rows, count}, count * rows->bytes, stream);
 }
 
 extern "C" cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream) {

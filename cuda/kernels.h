@@ -24,6 +24,30 @@ struct pinlane_item {
     uint64_t bytes; /* the length; 0 is allowed */
 };
 
+/* A table of each side: `Layer` in src/driver/types.rs. */
+struct pinlane_layer {
+    uint64_t src; /* the address of the first row */
+    uint64_t dst;
+};
+
+/* Which rows of its tables a side uses: `RowIndex` in src/driver/types.rs. */
+struct pinlane_index {
+    uint64_t at;    /* the address of the numbers; 0 for 0, 1, 2, ... */
+    uint64_t bytes; /* of a number: 4 or 8, unsigned */
+    uint64_t limit; /* the rows of a table; a number that is not below it copies nothing */
+};
+
+/* Rows of equal length: row to[i] of each destination gets row from[i] of its source. `RowMove` in
+ * src/driver/types.rs. */
+struct pinlane_rows {
+    uint64_t layers;      /* the address of the layers, aligned to 8 */
+    uint64_t layer_count;
+    uint64_t count;       /* how many rows of each layer are copied */
+    uint64_t bytes;       /* the length of a row */
+    struct pinlane_index from;
+    struct pinlane_index to;
+};
+
 /* Where the items of one launch lie: `Mover` in src/driver/kernels.rs. */
 enum pinlane_mover {
     PINLANE_MOVE_UP,        /* sources in page-locked host memory, destinations in device memory */
@@ -50,6 +74,12 @@ cudaError_t pinlane_launch_checksum(const void *src, uint64_t bytes, uint64_t *o
  * once, so that it crosses the bus once. */
 cudaError_t pinlane_launch_move(enum pinlane_mover mover, const struct pinlane_item *items,
                                 uint64_t count, uint64_t bytes, cudaStream_t stream);
+
+/* Copies rows by their numbers, as pinlane_launch_move copies items. The layers and the numbers lie
+ * where items may; the numbers are aligned to their size. `rows` itself is read before the launcher
+ * returns. */
+cudaError_t pinlane_launch_move_rows(enum pinlane_mover mover, const struct pinlane_rows *rows,
+                                     cudaStream_t stream);
 
 /* Keeps one thread of one block spinning for this long. */
 cudaError_t pinlane_launch_busy(uint64_t nanoseconds, cudaStream_t stream);

@@ -34,7 +34,7 @@ pub(super) struct List<'a> {
 
 impl<'a> List<'a> {
     #[inline]
-    fn push(&mut self, Item { entry, host_bytes, is_slice }: Item<'a>) {
+    pub(super) fn push(&mut self, Item { entry, host_bytes, is_slice }: Item<'a>) {
         if host_bytes != entry.bytes() {
             let lengths = (self.is_pinned.len(), host_bytes, entry.bytes());
             self.mismatch.get_or_insert(lengths);

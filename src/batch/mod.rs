@@ -9,10 +9,12 @@
 mod items;
 mod list;
 mod on_device;
+mod rows;
 
 pub use self::items::{DeviceCopy, Download, HostSlice, HostSliceMut, Upload};
 use self::list::List;
 pub use self::list::{Downloads, Uploads};
+pub use self::rows::Indices;
 pub use crate::copy::route::Route;
 
 use crate::copy::direct;

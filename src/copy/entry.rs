@@ -19,7 +19,7 @@ pub(crate) enum Direction {
 
 /// One of the two sides of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Side {
+pub(crate) enum Side {
     Host,
     Device,
 }
@@ -27,7 +27,7 @@ pub(super) enum Side {
 impl Direction {
     /// What a copy does to one of its sides.
     #[inline]
-    pub(super) fn access(self, side: Side) -> Access {
+    pub(crate) fn access(self, side: Side) -> Access {
         match (self, side) {
             (Direction::Up, Side::Device) | (Direction::Down, Side::Host) => Access::Write,
             (Direction::Up, Side::Host) | (Direction::Down, Side::Device) => Access::Read,

@@ -1,7 +1,7 @@
 //! The kernels of the crate, as a driver launches them. What each computes is defined in
 //! [`reference`](super::reference).
 
-use super::types::{DevicePtr, DriverResult, Mover, RawStream};
+use super::types::{DevicePtr, DriverResult, Mover, RawStream, RowMove};
 
 /// The part of a [`Driver`](super::Driver) that is this crate's own device code.
 ///
@@ -71,6 +71,25 @@ pub unsafe trait Kernels {
         count: usize,
         bytes: usize,
     ) -> DriverResult<()>;
+
+    /// Kernel: copies rows of equal length by their numbers, from tables to tables, as
+    /// [`move_items`](Self::move_items) copies items. A row whose number is not in its table is not
+    /// copied.
+    ///
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * The layers, aligned to 8, and the numbers of both sides, aligned to their size, lie in
+    ///   device memory or in one page-locked block each, and are valid until retired. Those in host
+    ///   memory are complete when the call is made.
+    /// * Every table has as many rows as its side's `limit`, and lies in the memory that `mover`
+    ///   says: in one device allocation or in one page-locked block. All are valid until retired,
+    ///   and the host neither reads nor writes a row that is written until then; any alignment.
+    /// * The device can use the addresses of that host memory, as for `move_items`.
+    /// * No table that is written overlaps another one, the layers or the numbers. If a row is
+    ///   written twice, each of its bytes is one of those that come there.
+    unsafe fn move_rows(&self, stream: RawStream, mover: Mover, rows: &RowMove)
+    -> DriverResult<()>;
 
     /// Kernel: keeps the stream busy for `nanoseconds` of device time, at most 10 s, touching no
     /// memory.

@@ -42,7 +42,8 @@ pub use kernels::Kernels;
 pub use linked::cuda_runtime;
 pub use types::{
     Attribute, BatchCopy, BatchKind, Capture, DevicePtr, DriverResult, HostFlags, HostFunction,
-    Item, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+    Item, Layer, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream, RowIndex, RowMove,
+    StreamFlags,
 };
 
 /// A CUDA runtime.

@@ -24,7 +24,7 @@
 //!
 //! It finds accidents. It is no defence against somebody who builds a collision.
 
-use super::Item;
+use super::{Item, Layer, RowIndex, RowMove};
 
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const FACTOR: u64 = 0xd6e8_feb8_6659_fd93;
@@ -91,6 +91,25 @@ pub fn move_items<E>(
         .iter()
         .filter(|item| item.bytes != 0)
         .try_for_each(|item| copy(item.dst, item.src, item.bytes))
+}
+
+/// The items that a move of rows comes to, layer by layer.
+///
+/// `number(index, n)` is the n-th number of an index whose `at` is not 0.
+pub fn rows<'a>(
+    rows: &'a RowMove,
+    layers: &'a [Layer],
+    number: impl Fn(&RowIndex, u64) -> u64 + 'a,
+) -> impl Iterator<Item = Item> + 'a {
+    let row = move |index: &RowIndex, n| {
+        let row = if index.at == 0 { n } else { number(index, n) };
+        (row < index.limit).then_some(row * rows.bytes)
+    };
+    let numbers = move |layer: &'a Layer| (0..rows.count).map(move |n| (layer, n));
+    layers.iter().flat_map(numbers).filter_map(move |(layer, n)| {
+        let (from, to) = (row(&rows.from, n)?, row(&rows.to, n)?);
+        Some(Item { src: layer.src + from, dst: layer.dst + to, bytes: rows.bytes })
+    })
 }
 
 #[cfg(test)]

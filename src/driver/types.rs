@@ -142,6 +142,47 @@ pub struct Item {
     pub bytes: u64,
 }
 
+/// The two tables of a layer of a [`RowMove`]: `pinlane_layer` in `cuda/kernels.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+pub struct Layer {
+    /// The address of the source's first row.
+    pub src: u64,
+    /// The address of the destination's first row.
+    pub dst: u64,
+}
+
+/// Which rows of its tables a side of a [`RowMove`] uses: `pinlane_index` in `cuda/kernels.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowIndex {
+    /// The address of the rows' numbers; 0 for 0, 1, 2, ...
+    pub at: u64,
+    /// The bytes of a number, 4 or 8. Numbers are unsigned.
+    pub bytes: u64,
+    /// How many rows a table has. A number that is not below copies nothing.
+    pub limit: u64,
+}
+
+/// What [`Kernels::move_rows`](super::Kernels::move_rows) is to copy: row `to[i]` of each
+/// destination gets row `from[i]` of its source. `pinlane_rows` in `cuda/kernels.h`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowMove {
+    /// The address of the [`Layer`]s.
+    pub layers: u64,
+    /// How many there are.
+    pub layer_count: u64,
+    /// How many rows of each layer are copied.
+    pub count: u64,
+    /// The length of a row in bytes.
+    pub bytes: u64,
+    /// The rows of the sources.
+    pub from: RowIndex,
+    /// The rows of the destinations.
+    pub to: RowIndex,
+}
+
 /// Where the items of one [`Kernels::move_items`](super::Kernels::move_items) lie. It decides how
 /// the kernel is launched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -402,6 +402,12 @@ impl<'a> DeviceBytes<'a> {
         &self.region.context
     }
 
+    /// `bytes` of its bytes from `start` on, which must lie in it.
+    pub(crate) fn part(&self, start: usize, bytes: usize) -> Self {
+        debug_assert!(start + bytes <= self.bytes);
+        DeviceBytes { ptr: self.ptr + start as DevicePtr, bytes, ..*self }
+    }
+
     /// Identifies the buffer among all that exist.
     #[inline]
     pub(crate) fn home(&self) -> usize {

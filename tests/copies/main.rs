@@ -11,6 +11,7 @@
 //! | `dlpack` | memory of tensors whose last use cannot be known |
 //! | `events` | events of the caller order streams |
 //! | `foreign` | work that is not this crate's, default streams and two devices, while calls fail |
+//! | `rows` | rows of tables by their numbers |
 //! | `slow` | slow streams, and memory that runs out |
 //! | `load_safetensors` | the example, as its users run it |
 
@@ -28,5 +29,6 @@ mod known;
 mod load_safetensors;
 mod prefetch;
 mod registered;
+mod rows;
 mod slow;
 mod staging;

@@ -3,7 +3,7 @@
 use super::CudaDriver;
 use super::convert::{Address, stream_of};
 use super::thread::call_with_device;
-use crate::driver::{DevicePtr, DriverResult, Kernels, Mover, RawStream};
+use crate::driver::{DevicePtr, DriverResult, Kernels, Mover, RawStream, RowIndex, RowMove};
 use crate::sys;
 
 /// The longest [`Kernels::busy`].
@@ -61,11 +61,7 @@ unsafe impl Kernels for CudaDriver {
         count: usize,
         bytes: usize,
     ) -> DriverResult<()> {
-        let mover = match mover {
-            Mover::Up => sys::pinlane_mover::PINLANE_MOVE_UP,
-            Mover::Down => sys::pinlane_mover::PINLANE_MOVE_DOWN,
-            Mover::OnDevice => sys::pinlane_mover::PINLANE_MOVE_ON_DEVICE,
-        };
+        let mover = mover_of(mover);
         let items = Address::device(items);
         call_with_device(stream, move || {
             // SAFETY: live stream; items in memory that the device reaches, aligned to 8; every
@@ -78,11 +74,42 @@ unsafe impl Kernels for CudaDriver {
         })
     }
 
+    unsafe fn move_rows(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        rows: &RowMove,
+    ) -> DriverResult<()> {
+        let index = |RowIndex { at, bytes, limit }| sys::pinlane_index { at, bytes, limit };
+        let rows = sys::pinlane_rows {
+            layers: rows.layers,
+            layer_count: rows.layer_count,
+            count: rows.count,
+            bytes: rows.bytes,
+            from: index(rows.from),
+            to: index(rows.to),
+        };
+        call_with_device(stream, move || {
+            // SAFETY: live stream; layers and numbers in memory that the device reaches, aligned;
+            // tables where `mover` says and valid until retired, no written one overlapping
+            // anything else: promised by the caller. `rows` is read before the launcher returns.
+            unsafe { sys::pinlane_launch_move_rows(mover_of(mover), &rows, stream_of(stream)) }
+        })
+    }
+
     unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
         let nanoseconds = nanoseconds.min(MAX_BUSY_NANOSECONDS);
         call_with_device(stream, move || {
             // SAFETY: live stream: promised by the caller. The kernel touches no memory.
             unsafe { sys::pinlane_launch_busy(nanoseconds, stream_of(stream)) }
         })
+    }
+}
+
+fn mover_of(mover: Mover) -> sys::pinlane_mover {
+    match mover {
+        Mover::Up => sys::pinlane_mover::PINLANE_MOVE_UP,
+        Mover::Down => sys::pinlane_mover::PINLANE_MOVE_DOWN,
+        Mover::OnDevice => sys::pinlane_mover::PINLANE_MOVE_ON_DEVICE,
     }
 }

@@ -48,9 +48,12 @@ impl Machine {
         knowledge: Option<Knowledge>,
     ) -> bool {
         let device = self.streams.get(key).expect("runs an operation").device;
-        if let Action::Checksum { out: words, .. } | Action::Move { items: words, .. } = action
-            && words % 8 != 0
-        {
+        let words = match &action {
+            Action::Checksum { out, .. } => *out,
+            Action::Move { moved, .. } => moved.words(),
+            _ => 0,
+        };
+        if words % 8 != 0 {
             let violation = format!("the address {words:#x} is not aligned to 8");
             let code = CudaCode::MISALIGNED_ADDRESS;
             self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);
@@ -107,9 +110,9 @@ impl Machine {
                 };
                 self.memory.write(out, 8)?.copy_from_slice(&sum.to_le_bytes());
             }
-            Action::Move { mover, items, count, ref uses, .. } => {
+            Action::Move { mover, ref moved, ref uses, .. } => {
                 uses.iter().for_each(|host| self.check_source(key, Call::MoveItems, host));
-                let items = self.items(device, items, count, uses)?;
+                let items = self.items(device, moved, uses)?;
                 if let Some(knowledge) = knowledge {
                     self.order.moved(knowledge, &items);
                     self.report_races();

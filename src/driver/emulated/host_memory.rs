@@ -41,6 +41,11 @@ impl HostPtr {
     pub(super) fn address(self) -> usize {
         self.0.addr()
     }
+
+    /// The same memory from another address on.
+    pub(super) fn with_address(self, address: u64) -> Self {
+        HostPtr(self.0.with_addr(address as usize))
+    }
 }
 
 /// How an operation that has not run yet uses a range.

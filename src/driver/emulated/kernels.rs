@@ -3,12 +3,13 @@
 use super::device_memory::Violation;
 use super::host_memory::{Access, HostPtr, HostUse};
 use super::machine::Machine;
-use super::operation::{Action, Pattern};
+use super::operation::{Action, Moved, Pattern};
 use super::runtime::Runtime;
-use crate::driver::{Call, DevicePtr, DriverResult, Item, Kernels, Mover, Ordinal, RawStream};
+use crate::driver::{
+    Call, DevicePtr, DriverResult, Item, Kernels, Layer, Mover, Ordinal, RawStream, RowIndex,
+    RowMove, reference,
+};
 use crate::error::CudaCode;
-
-const ITEM_BYTES: usize = size_of::<Item>();
 
 // SAFETY: an operation runs in stream order, and `execute` checks every address that it touches.
 unsafe impl Kernels for Runtime {
@@ -42,15 +43,18 @@ unsafe impl Kernels for Runtime {
         count: usize,
         _bytes: usize,
     ) -> DriverResult<()> {
-        self.on_stream(Call::MoveItems, stream, |machine, key| {
-            if count == 0 {
-                return Ok(());
-            }
-            // SAFETY: items in host memory are complete, and left alone until the kernel is
-            // retired.
-            let (uses, known) = unsafe { machine.uses_of_move(mover, items, count) };
-            machine.submit(key, Vec::new(), Action::Move { mover, items, count, uses, known })
-        })
+        // SAFETY: the caller's preconditions.
+        unsafe { self.move_all(stream, mover, Moved::Items { at: items, count }) }
+    }
+
+    unsafe fn move_rows(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        rows: &RowMove,
+    ) -> DriverResult<()> {
+        // SAFETY: the caller's preconditions.
+        unsafe { self.move_all(stream, mover, Moved::Rows(*rows)) }
     }
 
     unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
@@ -58,25 +62,44 @@ unsafe impl Kernels for Runtime {
     }
 }
 
+impl Runtime {
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * What is moved is as [`Kernels::move_items`] and [`Kernels::move_rows`] demand.
+    unsafe fn move_all(&self, stream: RawStream, mover: Mover, moved: Moved) -> DriverResult<()> {
+        self.on_stream(Call::MoveItems, stream, |machine, key| {
+            if moved.is_nothing() {
+                return Ok(());
+            }
+            // SAFETY: lists in host memory are complete, and left alone until the kernel is
+            // retired.
+            let (uses, known) = unsafe { machine.uses_of_move(mover, &moved) };
+            machine.submit(key, Vec::new(), Action::Move { mover, moved, uses, known })
+        })
+    }
+}
+
 impl Machine {
-    /// The host memory that a move uses, as far as that is known before it runs: its items, if they
-    /// are in page-locked memory, and what those name; and the items. What is in none is found when
-    /// it runs.
+    /// The host memory that a move uses, as far as that is known before it runs: those of its lists
+    /// that are in page-locked memory, and what they name; and the items, if all lists are. What is
+    /// not known is found when it runs.
     ///
     /// # Safety
     ///
-    /// * If the items are in page-locked memory, nobody writes to them meanwhile.
-    unsafe fn uses_of_move(
-        &self,
-        mover: Mover,
-        items: u64,
-        count: usize,
-    ) -> (Box<[HostUse]>, Box<[Item]>) {
-        let bytes = count.saturating_mul(ITEM_BYTES);
-        let Some(list) = self.host.locate(items, bytes) else { return Default::default() };
-        let mut uses = vec![HostUse::new(list, bytes, Access::Read)];
-        // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
-        let items = items_in(unsafe { self.host.bytes(list, bytes) });
+    /// * Nobody writes to lists in page-locked memory meanwhile.
+    unsafe fn uses_of_move(&self, mover: Mover, moved: &Moved) -> (Box<[HostUse]>, Box<[Item]>) {
+        let mut uses = Vec::new();
+        for (at, bytes) in moved.lists() {
+            let list = self.host.locate(at, bytes);
+            uses.extend(list.map(|list| HostUse::new(list, bytes, Access::Read)));
+        }
+        let host = |at, bytes| {
+            let list = self.host.locate(at, bytes).ok_or(())?;
+            // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
+            Ok::<_, ()>(unsafe { self.host.bytes(list, bytes) }.to_vec())
+        };
+        let items = items_of(moved, host).unwrap_or_default();
         for item in &items {
             let (at, access) = match mover {
                 Mover::Up => (item.src, Access::Read),
@@ -94,19 +117,18 @@ impl Machine {
     pub(super) fn items(
         &self,
         device: Ordinal,
-        items: u64,
-        count: usize,
+        moved: &Moved,
         uses: &[HostUse],
     ) -> Result<Vec<Item>, Violation> {
-        let bytes = count.checked_mul(ITEM_BYTES);
-        let bytes = bytes.ok_or_else(|| "more items than fit an address space".to_owned())?;
-        if self.memory.device_of(items).is_some() {
-            self.reach(device, items)?;
-            return Ok(items_in(self.memory.read(items, bytes)?));
-        }
-        let list = self.host_range(items, bytes, uses)?;
-        // SAFETY: page-locked; the host does not write to the items until the move is retired.
-        Ok(items_in(unsafe { self.host.bytes(list, bytes) }))
+        items_of(moved, |at, bytes| {
+            if self.memory.device_of(at).is_some() {
+                self.reach(device, at)?;
+                return Ok(self.memory.read(at, bytes)?.to_vec());
+            }
+            let list = self.host_range(at, bytes, uses)?;
+            // SAFETY: page-locked; the host does not write to it until the move is retired.
+            Ok(unsafe { self.host.bytes(list, bytes) }.to_vec())
+        })
     }
 
     /// Copies one item, each side of which is in the memory that `mover` says.
@@ -149,9 +171,15 @@ impl Machine {
         if !self.host_addresses {
             return Err(format!("{at:#x} is an address of the host's, which kernels cannot use"));
         }
-        let claimed =
-            || uses.iter().find(|host| host.ptr.address() as u64 == at && host.bytes == bytes);
-        let found = self.host.locate(at, bytes).or_else(|| claimed().map(|host| host.ptr));
+        let claimed = || {
+            let end = at.checked_add(bytes as u64)?;
+            let within = |host: &&HostUse| {
+                let start = host.ptr.address() as u64;
+                start <= at && end <= start + host.bytes as u64
+            };
+            uses.iter().find(within).map(|host| host.ptr.with_address(at))
+        };
+        let found = self.host.locate(at, bytes).or_else(claimed);
         found.ok_or_else(|| format!("{bytes} bytes at {at:#x} are not in one page-locked block"))
     }
 
@@ -169,6 +197,36 @@ impl Machine {
     }
 }
 
-fn items_in(bytes: &[u8]) -> Vec<Item> {
-    bytes.chunks_exact(ITEM_BYTES).map(bytemuck::pod_read_unaligned).collect()
+/// The items of a move, whose lists `read` gives by address and length in bytes.
+fn items_of<E>(
+    moved: &Moved,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, E>,
+) -> Result<Vec<Item>, E> {
+    let mut lists = Vec::new();
+    for (at, bytes) in moved.lists() {
+        lists.push((at, read(at, bytes)?));
+    }
+    let list = |address| {
+        // Two lists may begin at one address.
+        let same = lists.iter().filter(|list| list.0 == address).map(|list| &list.1);
+        same.max_by_key(|list| list.len()).expect("read")
+    };
+    Ok(match moved {
+        Moved::Items { at, .. } => elements(list(*at)).collect(),
+        Moved::Rows(rows) => {
+            let number = |index: &RowIndex, n: u64| {
+                let at = (n * index.bytes) as usize;
+                match list(index.at)[at..][..index.bytes as usize] {
+                    [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+                    ref bytes => u64::from_le_bytes(bytes.try_into().expect("4 or 8 bytes")),
+                }
+            };
+            let layers: Vec<Layer> = elements(list(rows.layers)).collect();
+            reference::rows(rows, &layers, number).collect()
+        }
+    })
+}
+
+fn elements<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> impl Iterator<Item = T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::host_memory::HostUse;
 use super::order::Knowledge;
 use super::slots::Key;
-use crate::driver::{Call, DevicePtr, HostFunction, Item, MAX_PATTERN, Mover};
+use crate::driver::{Call, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Mover, RowMove};
 use crate::sync::Mutex;
 
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
@@ -60,12 +60,11 @@ pub(super) enum Action {
         bytes: usize,
         out: DevicePtr,
     },
-    /// `uses` are the ranges of host memory that it is known to use: the items, and what they name.
-    /// `known` are the items themselves, if they were in page-locked memory at the call.
+    /// `uses` are the ranges of host memory that it is known to use: its lists, and what they name.
+    /// `known` are the items themselves, if all lists were in page-locked memory at the call.
     Move {
         mover: Mover,
-        items: u64,
-        count: usize,
+        moved: Moved,
         uses: Box<[HostUse]>,
         known: Box<[Item]>,
     },
@@ -88,6 +87,48 @@ pub(super) enum Action {
     HostFunction(HostCall),
     /// A kernel of the program's own.
     Kernel(Launch),
+}
+
+/// Where a move reads what it is to copy.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Moved {
+    Items { at: u64, count: usize },
+    Rows(RowMove),
+}
+
+impl Moved {
+    /// Its lists: addresses and lengths in bytes.
+    pub(super) fn lists(&self) -> impl Iterator<Item = (u64, usize)> + use<> {
+        let bytes = |count: u64, size: usize| {
+            usize::try_from(count).unwrap_or(usize::MAX).saturating_mul(size)
+        };
+        let lists = match *self {
+            Moved::Items { at, count } => {
+                [(at, bytes(count as u64, size_of::<Item>())), (0, 0), (0, 0)]
+            }
+            Moved::Rows(RowMove { layers, layer_count, count, from, to, .. }) => [
+                (layers, bytes(layer_count, size_of::<Layer>())),
+                (from.at, bytes(count, from.bytes as usize)),
+                (to.at, bytes(count, to.bytes as usize)),
+            ],
+        };
+        lists.into_iter().filter(|&(at, bytes)| at != 0 && bytes != 0)
+    }
+
+    pub(super) fn is_nothing(&self) -> bool {
+        match *self {
+            Moved::Items { count, .. } => count == 0,
+            Moved::Rows(rows) => rows.layer_count == 0 || rows.count == 0 || rows.bytes == 0,
+        }
+    }
+
+    /// The address of what must be aligned to 8.
+    pub(super) fn words(&self) -> u64 {
+        match *self {
+            Moved::Items { at, .. } => at,
+            Moved::Rows(rows) => rows.layers,
+        }
+    }
 }
 
 /// The copy of one range.

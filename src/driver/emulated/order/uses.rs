@@ -45,8 +45,8 @@ pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
             }
             each(write(out, 8));
         }
-        Action::Move { items, count, known, .. } => {
-            each(read(*items, count.saturating_mul(size_of::<Item>())));
+        Action::Move { moved, known, .. } => {
+            moved.lists().for_each(|(at, bytes)| each(read(at, bytes)));
             of_items(known, each);
         }
         &Action::Alloc { ptr } => {
@@ -113,7 +113,7 @@ pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
 
 /// Whether the operation says only when it runs what it uses.
 pub(super) fn is_known_late(action: &Action) -> bool {
-    matches!(action, Action::Move { known, count, .. } if known.is_empty() && *count != 0)
+    matches!(action, Action::Move { known, .. } if known.is_empty())
 }
 
 /// The byte that a fill writes, if it writes one and the same everywhere.

@@ -1,0 +1,262 @@
+//! The numbers of rows.
+
+use std::ops::RangeFull;
+
+use bytemuck::Pod;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::memory::{DeviceBuf, DeviceSlice};
+
+/// The rows of a table that a copy uses, by their numbers, counted from 0: a slice of `u32`, `i32`,
+/// `u64`, `i64` or `usize`, in host or in device memory; or `..`, the rows in their order.
+///
+/// Numbers in host memory are read and checked at the call. Numbers in device memory are read when
+/// the copy runs, in stream order: a row whose number is not in the table is not copied.
+///
+/// A row that is read may come twice. A row that is written may not: numbers in host memory are
+/// checked, unless [`distinct`](Self::distinct) says that they need not be. If a row is written
+/// twice all the same, each of its bytes is one of those that come there.
+#[derive(Clone)]
+pub struct Indices<'a> {
+    pub(super) numbers: Numbers<'a>,
+    /// They are signed, and 4 bytes long: what is not below this is negative.
+    pub(super) signed: bool,
+    pub(super) distinct: bool,
+}
+
+#[derive(Clone)]
+pub(super) enum Numbers<'a> {
+    InOrder,
+    Short(&'a [u32]),
+    Long(&'a [u64]),
+    ShortOnDevice(DeviceSlice<'a, u32>),
+    LongOnDevice(DeviceSlice<'a, u64>),
+}
+
+impl<'a> Indices<'a> {
+    fn new(numbers: Numbers<'a>, signed: bool) -> Self {
+        Indices { numbers, signed, distinct: false }
+    }
+
+    /// Promises that no number comes twice, so that nobody looks. Not looking costs no safety; see
+    /// above for what a number does that comes twice.
+    #[must_use]
+    pub fn distinct(mut self) -> Self {
+        self.distinct = true;
+        self
+    }
+
+    /// How many there are; `None` for `..`.
+    pub(super) fn count(&self) -> Option<usize> {
+        Some(match &self.numbers {
+            Numbers::InOrder => return None,
+            Numbers::Short(numbers) => numbers.len(),
+            Numbers::Long(numbers) => numbers.len(),
+            Numbers::ShortOnDevice(numbers) => numbers.len(),
+            Numbers::LongOnDevice(numbers) => numbers.len(),
+        })
+    }
+
+    pub(super) fn is_on_device(&self) -> bool {
+        matches!(self.numbers, Numbers::ShortOnDevice(_) | Numbers::LongOnDevice(_))
+    }
+
+    /// How many rows of a table of `rows` they can name.
+    pub(super) fn limit(&self, rows: usize) -> u64 {
+        let rows = rows as u64;
+        if self.signed { rows.min(1 << 31) } else { rows }
+    }
+
+    /// Refuses numbers in host memory that are not in a table of `rows` rows.
+    pub(super) fn check(&self, operation: &'static str, rows: usize) -> Result<()> {
+        let limit = self.limit(rows);
+        let found = match &self.numbers {
+            Numbers::Short(numbers) => outside(numbers, |&n| u64::from(n), limit),
+            Numbers::Long(numbers) => outside(numbers, |&n| n, limit),
+            _ => None,
+        };
+        let Some((at, number)) = found else { return Ok(()) };
+        let shown = match (&self.numbers, self.signed) {
+            (Numbers::Short(_), true) => i64::from(number as u32 as i32),
+            _ => number as i64,
+        };
+        Err(Error::new(
+            ErrorKind::OutOfRange,
+            operation,
+            format!("index {at} names row {shown} of a table that has {rows} rows"),
+            "name rows from 0 to the number of rows less 1",
+        ))
+    }
+
+    /// Refuses numbers in host memory that come twice.
+    pub(super) fn check_distinct(&self, operation: &'static str) -> Result<()> {
+        let twice = match &self.numbers {
+            Numbers::Short(numbers) => first_twice(numbers.iter().map(|&n| u64::from(n))),
+            Numbers::Long(numbers) => first_twice(numbers.iter().copied()),
+            _ => None,
+        };
+        let Some((at, number)) = twice else { return Ok(()) };
+        Err(Error::new(
+            ErrorKind::InvalidValue,
+            operation,
+            format!("index {at} names row {number}, which an earlier one names: both write it"),
+            "name each row once that is written",
+        ))
+    }
+
+    /// Number `n`; those on the device are not known.
+    #[inline]
+    pub(super) fn get(&self, n: usize) -> u64 {
+        match &self.numbers {
+            Numbers::Short(numbers) => numbers[n].into(),
+            Numbers::Long(numbers) => numbers[n],
+            _ => n as u64,
+        }
+    }
+
+    /// Those in host memory, as they are.
+    pub(super) fn bytes(&self) -> &'a [u8] {
+        match self.numbers {
+            Numbers::Short(numbers) => bytemuck::cast_slice(numbers),
+            Numbers::Long(numbers) => bytemuck::cast_slice(numbers),
+            _ => &[],
+        }
+    }
+
+    /// The bytes of one number.
+    pub(super) fn width(&self) -> u64 {
+        match self.numbers {
+            Numbers::Short(_) | Numbers::ShortOnDevice(_) => 4,
+            _ => 8,
+        }
+    }
+}
+
+/// The first number that is not below `limit`. Looks at all of them, many at a time, and only then
+/// for the place.
+fn outside<N>(numbers: &[N], number: impl Fn(&N) -> u64, limit: u64) -> Option<(usize, u64)> {
+    let largest = numbers.iter().map(&number).fold(0, u64::max);
+    if numbers.is_empty() || largest < limit {
+        return None;
+    }
+    let at = numbers.iter().position(|it| number(it) >= limit)?;
+    Some((at, number(&numbers[at])))
+}
+
+/// The first number that came before, and its place.
+fn first_twice(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Option<(usize, u64)> {
+    // Ascending numbers, which are common, need no table.
+    if numbers.clone().is_sorted_by(|before, next| before < next) {
+        return None;
+    }
+    // An open table of twice as many places. A place holds a number plus 1.
+    let bits = (2 * numbers.len()).next_power_of_two().trailing_zeros();
+    let mut places = vec![0u64; 1 << bits];
+    for (at, number) in numbers.enumerate() {
+        let mark = number.wrapping_add(1); // no table has 2^64 rows
+        let mut place = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;
+        while places[place] != 0 {
+            if places[place] == mark {
+                return Some((at, number));
+            }
+            place = (place + 1) % places.len();
+        }
+        places[place] = mark;
+    }
+    None
+}
+
+impl From<RangeFull> for Indices<'_> {
+    fn from(_: RangeFull) -> Self {
+        Indices::new(Numbers::InOrder, false)
+    }
+}
+
+macro_rules! numbers {
+    ($($type:ty as $same:ty: $host:ident, $device:ident, $signed:literal;)*) => {
+        $(
+            impl<'a> From<&'a [$type]> for Indices<'a> {
+                fn from(numbers: &'a [$type]) -> Self {
+                    let numbers: &[$same] = bytemuck::cast_slice(numbers);
+                    Indices::new(Numbers::$host(numbers), $signed)
+                }
+            }
+
+            impl<'a> From<&'a Vec<$type>> for Indices<'a> {
+                fn from(numbers: &'a Vec<$type>) -> Self {
+                    numbers.as_slice().into()
+                }
+            }
+
+            impl<'a, const N: usize> From<&'a [$type; N]> for Indices<'a> {
+                fn from(numbers: &'a [$type; N]) -> Self {
+                    numbers.as_slice().into()
+                }
+            }
+
+            impl<'a> From<DeviceSlice<'a, $type>> for Indices<'a> {
+                fn from(numbers: DeviceSlice<'a, $type>) -> Self {
+                    Indices::new(Numbers::$device(same::<$type, $same>(numbers)), $signed)
+                }
+            }
+
+            impl<'a> From<&'a DeviceBuf<$type>> for Indices<'a> {
+                fn from(numbers: &'a DeviceBuf<$type>) -> Self {
+                    numbers.as_slice().into()
+                }
+            }
+        )*
+    };
+}
+
+numbers! {
+    u32 as u32: Short, ShortOnDevice, false;
+    i32 as u32: Short, ShortOnDevice, true;
+    u64 as u64: Long, LongOnDevice, false;
+    i64 as u64: Long, LongOnDevice, false;
+}
+#[cfg(target_pointer_width = "64")]
+numbers! {
+    usize as u64: Long, LongOnDevice, false;
+}
+
+fn same<T: Pod, U: Pod>(numbers: DeviceSlice<'_, T>) -> DeviceSlice<'_, U> {
+    numbers.cast().expect("elements of one size and alignment")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_number_that_comes_twice_is_found() {
+        let twice = |numbers: &[u64]| first_twice(numbers.iter().copied());
+        assert_eq!(twice(&[]), None);
+        assert_eq!(twice(&[3]), None);
+        assert_eq!(twice(&[3, 5, 9]), None);
+        assert_eq!(twice(&[9, 5, 3, 0]), None);
+        assert_eq!(twice(&[0, 0]), Some((1, 0)));
+        assert_eq!(twice(&[9, 5, 3, 5, 9]), Some((3, 5)));
+        let many: Vec<_> = (0..1000).map(|n| (n * 7919 % 1000) << 40).collect();
+        assert_eq!(twice(&many), None);
+        let again: Vec<_> = many.iter().chain(&many[500..501]).copied().collect();
+        assert_eq!(twice(&again), Some((1000, many[500])));
+    }
+
+    #[test]
+    fn numbers_that_are_not_in_the_table_are_refused_with_their_place() {
+        let refused = |indices: Indices<'_>, rows| {
+            let error = indices.check("test", rows).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::OutOfRange);
+            error.to_string()
+        };
+        assert!(Indices::from(&[0u32, 7]).check("test", 8).is_ok());
+        assert!(Indices::from(&[0u32; 0]).check("test", 0).is_ok());
+        assert!(refused((&[0u32, 8, 9]).into(), 8).contains("index 1 names row 8"));
+        assert!(refused((&[-1i32]).into(), 8).contains("names row -1"));
+        assert!(refused((&[-1i64]).into(), 8).contains("names row -1"));
+        assert!(refused((&[i32::MIN]).into(), usize::MAX).contains("names row -2147483648"));
+        assert!(Indices::from(&[u32::MAX]).check("test", 1 << 32).is_ok());
+        assert!(refused((&[0u64]).into(), 0).contains("names row 0 of a table that has 0"));
+    }
+}

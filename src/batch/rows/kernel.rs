@@ -1,0 +1,102 @@
+//! Rows of page-locked tables: one launch of the moving kernel, which computes the addresses.
+
+use super::indices::Indices;
+use super::tables::Tables;
+use crate::copy::entry::{Direction, Side};
+use crate::copy::order::Door;
+use crate::driver::{Driver, Layer, RawStream, RowIndex, RowMove};
+use crate::error::Result;
+use crate::memory::hazard::Access;
+use crate::memory::sealed::Sealed;
+use crate::memory::{Operand, PinnedBuf};
+use crate::pool::PinnedPool;
+use crate::ticket::Ticket;
+use crate::timeline::Fencing;
+
+/// What the kernel reads lies in one block: the layers, and the numbers of both sides that are in
+/// host memory.
+struct Lists {
+    block: PinnedBuf<u64>,
+    from: u64,
+    to: u64,
+}
+
+impl Lists {
+    fn write(tables: &Tables<'_, '_>, pool: &PinnedPool) -> Result<Lists> {
+        let words = |indices: &Indices<'_>| indices.bytes().len().div_ceil(size_of::<u64>());
+        let layers = 2 * tables.layers.len();
+        let (from, to) = (words(&tables.from), words(&tables.to));
+        let mut block = pool.alloc::<u64>(layers + from + to)?;
+        let start = block.as_ptr().expose_provenance() as u64;
+        let (head, rest) = block.write()?.split_at_mut(layers);
+        let layers: &mut [Layer] = bytemuck::cast_slice_mut(head);
+        for (place, (host, device)) in layers.iter_mut().zip(&tables.layers) {
+            let host = host.host.expose_provenance() as u64;
+            *place = match tables.direction {
+                Direction::Up => Layer { src: host, dst: device.ptr() },
+                Direction::Down => Layer { src: device.ptr(), dst: host },
+            };
+        }
+        let places = rest.split_at_mut(from);
+        for (place, indices) in [(places.0, &tables.from), (places.1, &tables.to)] {
+            let bytes = indices.bytes();
+            bytemuck::cast_slice_mut::<u64, u8>(place)[..bytes.len()].copy_from_slice(bytes);
+        }
+        let behind = start + size_of_val(layers) as u64;
+        let second = behind + (from * size_of::<u64>()) as u64;
+        let at = |indices: &Indices<'_>, here| match indices.on_device() {
+            Some(numbers) => numbers.ptr(),
+            None if indices.bytes().is_empty() => 0,
+            None => here,
+        };
+        Ok(Lists { from: at(&tables.from, behind), to: at(&tables.to, second), block })
+    }
+}
+
+/// Enqueues the copy of tables that fit the kernel.
+pub(super) fn enqueue(
+    door: Door<'_>,
+    tables: &Tables<'_, '_>,
+    pool: &PinnedPool,
+) -> Result<Ticket> {
+    let direction = tables.direction;
+    let lists = Lists::write(tables, pool)?;
+    let (from_rows, to_rows) = match direction {
+        Direction::Up => (tables.host_rows, tables.device_rows),
+        Direction::Down => (tables.device_rows, tables.host_rows),
+    };
+    let index = |indices: &Indices<'_>, at, rows| RowIndex {
+        at,
+        bytes: indices.width(),
+        limit: indices.limit(rows),
+    };
+    let rows = RowMove {
+        layers: lists.block.as_ptr().addr() as u64,
+        layer_count: tables.layers.len() as u64,
+        count: tables.count as u64,
+        bytes: tables.row as u64,
+        from: index(&tables.from, lists.from, from_rows),
+        to: index(&tables.to, lists.to, to_rows),
+    };
+    let mut operands: Vec<Operand<'_>> = Vec::with_capacity(2 * tables.layers.len() + 3);
+    for (host, device) in &tables.layers {
+        let pinned = host.pinned.expect("page-locked");
+        operands.push(pinned.operand(host.host, host.bytes, direction.access(Side::Host)));
+        operands.push(device.operand(direction.access(Side::Device)));
+    }
+    let numbers = [&tables.from, &tables.to].into_iter().filter_map(|it| it.on_device());
+    operands.extend(numbers.map(|it| it.operand(Access::Read)));
+    operands.push(lists.block.reading());
+    let launch = |driver: &dyn Driver, raw: RawStream| {
+        // SAFETY: the stream is live. The layers and the numbers lie in a page-locked block of
+        // their own, complete and aligned to 8, or in a view of device memory of their elements.
+        // Each table has `limit` rows or more, in one registration that the device can address
+        // (`fit_the_kernel`) or in one allocation; those that are written are borrowed exclusively,
+        // or were found apart (`check_overlaps`). The uses that `ordered` records keep all valid
+        // until retired, and keep the host from touching them.
+        unsafe { driver.move_rows(raw, direction.mover(), &rows) }
+    };
+    let describe = || format!("copying {} rows of {} bytes", tables.count, tables.row);
+    let ((), ticket) = door.ordered(&operands, Fencing::Own, launch, describe)?;
+    Ok(ticket)
+}
