@@ -12,7 +12,7 @@
 //!   versus    beside the runtime's own staging   matmul    what copies cost a matrix product
 //!   threads   the same by many threads at once   peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
-//!   requests  a buffer that fresh streams share
+//!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
 //!
 //!   ceiling   a bare copy of the same bytes      cublas    the library of that product
 //!   blocks    the memory of the batches          tuning    other options of staging
@@ -45,6 +45,7 @@ mod pooled;
 mod prefetch;
 mod requests;
 mod routes;
+mod rows;
 mod slices;
 mod staged;
 mod submit;
@@ -147,6 +148,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     versus::worst(&mut report);
     batch::run(&bench, &mut report)?;
     routes::run(&bench, &mut report)?;
+    rows::run(&bench, &mut report)?;
     prefetch::run(&bench, &mut report)?;
     file::run(&bench, &mut report)?;
     overlap::run(&bench, &mut report)?;

@@ -1,13 +1,15 @@
 //! How much slower a matrix product that fills the GPU gets while copies run.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::Instant;
 
+use pinlane::batch::Indices;
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream, Ticket};
 
 use super::common::figures::{Figure, Report};
 use super::common::held::Held;
-use super::common::timing::medians_of;
+use super::common::timing::{median, medians_of, seconds};
 use super::cublas::Cublas;
 use super::{Bench, MIB};
 
@@ -47,7 +49,7 @@ struct Copies {
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     const NAME: &str = "overlap.matmul";
-    if !report.wants(NAME) {
+    if !report.wants(NAME) && !report.wants("batch.busy") {
         return Ok(());
     }
     if bench.bare.is_emulated() {
@@ -61,13 +63,17 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             return Ok(());
         }
     };
-    let product = Product {
+    let mut product = Product {
         cublas,
         stream: bench.device.stream()?,
         held: Held::new(&bench.device, &bench.bare),
         factors: [bench.device_memory(MATRIX)?, bench.device_memory(MATRIX)?],
         result: bench.device_memory(MATRIX)?,
     };
+    rows(bench, report, &mut product)?;
+    if !report.wants(NAME) {
+        return Ok(());
+    }
     let pool = bench.pool()?;
     let copies = Copies {
         up: bench.device.stream()?,
@@ -153,25 +159,83 @@ impl Copies {
 
 /// Measures while another thread uploads pageable memory.
 fn beside_uploads(bench: &Bench, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
-    let (stop, running) = (AtomicBool::new(false), AtomicBool::new(false));
     let stream = bench.device.stream()?;
     let mut gpu = bench.device_memory(BLOCK)?;
+    let source = vec![1u8; BLOCK];
+    beside(|| stream.upload_slice(&source, &mut gpu).map(drop), measure).map(|(time, _)| time)
+}
+
+/// Measures while another thread works over and over. Also says how often a second it did.
+fn beside(
+    mut work: impl FnMut() -> Result<()> + Send,
+    measure: impl FnOnce() -> Result<f64>,
+) -> Result<(f64, f64)> {
+    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
-        let uploads = scope.spawn(|| -> Result<()> {
-            let source = vec![1u8; BLOCK];
+        let (stop, rounds) = (&stop, &rounds);
+        let worker = scope.spawn(move || -> Result<()> {
             while !stop.load(Ordering::Relaxed) {
-                let uploaded = stream.upload_slice(&source, &mut gpu);
-                running.store(true, Ordering::Relaxed);
-                uploaded?;
+                let done = work();
+                rounds.fetch_add(1, Ordering::Relaxed);
+                done?;
             }
-            stream.synchronize()
+            Ok(())
         });
-        while !running.load(Ordering::Relaxed) {
+        while rounds.load(Ordering::Relaxed) == 0 {
             thread::yield_now();
         }
+        let (start, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
         let time = measure();
+        let made = rounds.load(Ordering::Relaxed) - before;
+        let often = made as f64 / start.elapsed().as_secs_f64();
         stop.store(true, Ordering::Relaxed);
-        uploads.join().expect("no panic")?;
-        time
+        worker.join().expect("no panic")?;
+        Ok((time?, often))
     })
+}
+
+/// The bytes that scattered rows have together.
+const SCATTERED: usize = 64 * MIB;
+const BUSY: &str = "GB/s of scattered page-locked rows by download_rows or upload_rows, 64 MiB a \
+    call, one after the other, while the products of overlap.matmul run; median. The reference is \
+    the same without the products";
+const LOSS: &str = "the time of those products over that of products alone, in turns, less 1";
+
+/// Scattered rows beside the product.
+fn rows(bench: &Bench, report: &mut Report, product: &mut Product) -> Result<()> {
+    for (name, length) in [("16kib", 16 << 10), ("4kib", 4 << 10), ("256", 256)] {
+        let ways = ["h2d", "d2h"].map(|way| format!("batch.busy.{way}.{name}"));
+        if !ways.iter().any(|name| report.wants(name)) {
+            continue;
+        }
+        let count = SCATTERED / length;
+        let numbers: Vec<u32> = (0..count as u32).map(|n| n * 7919 % count as u32).collect();
+        let mut table = bench.pool()?.alloc_zeroed::<u8>(SCATTERED)?;
+        let (stream, mut gpu) = (bench.device.stream()?, bench.device_memory(SCATTERED)?);
+        for (way, figure) in ["h2d", "d2h"].into_iter().zip(ways) {
+            let mut copy = || match way {
+                "h2d" => stream.upload_rows(&table, &numbers, &mut gpu)?.wait(),
+                _ => stream
+                    .download_rows(&gpu, Indices::from(&numbers).distinct(), &mut table)?
+                    .wait(),
+            };
+            let (mut alone, mut time, mut idle, mut often) = (vec![], vec![], vec![], vec![]);
+            for _ in 0..SAMPLES {
+                alone.push(product.seconds()?);
+                idle.push(seconds(|| (0..8).try_for_each(|_| copy()))? / 8.0);
+                let (took, rate) = beside(&mut copy, || product.seconds())?;
+                time.push(took);
+                often.push(rate);
+            }
+            let busy = median(often) * SCATTERED as f64 / 1e9;
+            report.add(
+                Figure::higher(figure.clone(), busy, "GB/s")
+                    .beside("without the products", SCATTERED as f64 / median(idle) / 1e9)
+                    .by(BUSY, SAMPLES),
+            );
+            let loss = median(time) / median(alone) - 1.0;
+            report.add(Figure::lower(format!("{figure}.loss"), loss, "ratio").by(LOSS, SAMPLES));
+        }
+    }
+    Ok(())
 }

@@ -106,7 +106,8 @@ impl Stream {
     /// let device = Device::open_or_emulated()?;
     /// let (pool, stream) = (PinnedPool::builder(&device).build()?, device.stream()?);
     /// const BLOCK: usize = 512;
-    /// let (keys, values) = (pool.alloc_zeroed::<u8>(100 * BLOCK)?, pool.alloc_zeroed(100 * BLOCK)?);
+    /// let keys = pool.alloc_zeroed::<u8>(100 * BLOCK)?;
+    /// let values = pool.alloc_zeroed::<u8>(100 * BLOCK)?;
     /// let mut cache = [device.alloc::<u8>(16 * BLOCK)?, device.alloc(16 * BLOCK)?];
     /// let [on_keys, on_values] = &mut cache;
     /// // Blocks 90, 3 and 41 of each come back to places 0, 5 and 2.
