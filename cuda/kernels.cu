@@ -160,10 +160,14 @@ __global__ void __launch_bounds__(BLOCK)
 // What one warp has in flight, and how many warps there are, is fixed for each mover by what was
 // measured on H100s:
 //
-// * Up, loads from the host: 8 to 32 blocks fill the bus; 132 slow down other kernels.
-// * Down, stores to the host: 24 warps fill the bus (51 GB/s), or 32 where the items are short, and
-//   a matrix product beside them takes no longer. Half as many warps again gain nothing, and the
-//   product takes 10 to 40% longer: the device's write path is then full.
+// * A block may take a whole multiprocessor from a product whose own blocks fill one each. So there
+//   are few blocks, and large ones.
+// * Up, loads from the host: 128 warps in 4 blocks fill the bus, 49 to 50 GB/s for items of 256
+//   bytes to 16 KiB, and a matrix product beside them takes 0 to 2% longer (9% if its blocks fill
+//   the multiprocessors). 256 warps in 32 blocks are no faster, and it takes 6 to 23% longer.
+// * Down, stores to the host: 24 warps fill the bus (50 GB/s), or 32 where the items are short, and
+//   a matrix product beside them takes 0 to 2% longer. A third more warps are 2% faster where the
+//   items are long, and it takes 30% longer: the device's write path is then full.
 
 // How an item is cut into vectors: `head` loose bytes, then `vectors` of them; the rest is loose.
 struct Cut {
@@ -384,14 +388,15 @@ struct ByIndex {
 };
 
 // `length` items a span, at most WARP; `share` warps a span, which divides the number of warps.
-template <class Side, unsigned IN_FLIGHT, class Items>
-__global__ void __launch_bounds__(BLOCK)
+template <class Side, unsigned IN_FLIGHT, unsigned THREADS, class Items>
+__global__ void __launch_bounds__(THREADS)
     move_kernel(const __grid_constant__ Items items, unsigned length, unsigned share) {
-    __shared__ Span spans[WARPS];
+    constexpr unsigned IN_BLOCK = THREADS / WARP;
+    __shared__ Span spans[IN_BLOCK];
     const unsigned lane = threadIdx.x % WARP;
-    const unsigned warp = blockIdx.x * WARPS + threadIdx.x / WARP;
+    const unsigned warp = blockIdx.x * IN_BLOCK + threadIdx.x / WARP;
     Span &span = spans[threadIdx.x / WARP];
-    const uint64_t stride = static_cast<uint64_t>(gridDim.x * WARPS / share) * length;
+    const uint64_t stride = static_cast<uint64_t>(gridDim.x * IN_BLOCK / share) * length;
 
     uint64_t first = static_cast<uint64_t>(warp / share) * length;
     typename Items::Next next;
@@ -415,23 +420,29 @@ __global__ void __launch_bounds__(BLOCK)
     }
 }
 
-// The number of blocks of a mover, and its kernel.
+// How a mover is launched.
 struct Move {
     unsigned blocks;
+    unsigned threads; // of a block
     const void *kernel;
 };
+
+template <class Side, unsigned IN_FLIGHT, unsigned THREADS, class Items>
+Move move_with(unsigned blocks) {
+    const auto kernel = move_kernel<Side, IN_FLIGHT, THREADS, Items>;
+    return {blocks, THREADS, reinterpret_cast<const void *>(kernel)};
+}
 
 // `average` is the length of an item in bytes.
 template <class Items>
 Move move_by(pinlane_mover mover, uint64_t average) {
     switch (mover) {
     case PINLANE_MOVE_UP:
-        return {32, reinterpret_cast<const void *>(move_kernel<AlignedLoads, 8, Items>)};
+        return move_with<AlignedLoads, 4, 1024, Items>(4);
     case PINLANE_MOVE_DOWN:
-        return {average < 2048 ? 4u : 3u,
-                reinterpret_cast<const void *>(move_kernel<AlignedStores, 4, Items>)};
+        return move_with<AlignedStores, 4, 256, Items>(average < 2048 ? 4 : 3);
     default:
-        return {32, reinterpret_cast<const void *>(move_kernel<AlignedStores, 8, Items>)};
+        return move_with<AlignedStores, 8, 256, Items>(32);
     }
 }
 
@@ -456,7 +467,7 @@ cudaError_t launch_move(pinlane_mover mover, Items items, uint64_t bytes, cudaSt
         return cudaSuccess;
     }
     const Move move = move_by<Items>(mover, bytes / items.count);
-    const unsigned warps = move.blocks * WARPS;
+    const unsigned warps = move.blocks * move.threads / WARP;
     unsigned share = share_of(warps, items.count, bytes);
     const uint64_t groups = warps / share;
     // Spans of one length, so that all warps have as many.
@@ -464,7 +475,8 @@ cudaError_t launch_move(pinlane_mover mover, Items items, uint64_t bytes, cudaSt
     const uint64_t rounds = (each + WARP - 1) / WARP;
     unsigned length = static_cast<unsigned>((each + rounds - 1) / rounds);
     void *arguments[] = {&items, &length, &share};
-    return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(BLOCK), arguments, 0, stream);
+    return cudaLaunchKernel(move.kernel, dim3(move.blocks), dim3(move.threads), arguments, 0,
+                            stream);
 }
 
 // ---- Busy ---------------------------------------------------------------------------------------

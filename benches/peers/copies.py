@@ -64,6 +64,32 @@ class Bench:
             self.figure("staged.h2d.4mb" + suffix, "us", work, micros)
         self.figure("staged.d2h.4mb", "us", lambda: there.to("cpu"), micros)
 
+    def rows(self):
+        """65,536 rows at random places of 1 GiB, gathered and scattered by their numbers."""
+        torch, gpu, count = self.torch, self.gpu, 65_536
+        micros = lambda seconds: seconds * 1e6
+        for length in (256, 1024, 4096):
+            table = torch.ones((1 << 30) // length, length // 4)
+            numbers = torch.randperm(len(table))[:count]
+            pinned = torch.empty(count, length // 4).pin_memory()
+            there = torch.ones(count, length // 4, device=gpu)
+
+            def gather():
+                torch.index_select(table, 0, numbers, out=pinned)
+                return there.copy_(pinned, non_blocking=True)
+
+            def scatter():
+                pinned.copy_(there)
+                table.index_copy_(0, numbers, pinned)
+
+            for name, suffix, work in (
+                ("h2d", ".index_to", lambda: table[numbers].to(gpu)),
+                ("h2d", ".index_select_pinned", gather),
+                ("d2h", ".index_copy", lambda: table.index_copy_(0, numbers, there.to("cpu"))),
+                ("d2h", ".index_copy_pinned", scatter),
+            ):
+                self.figure(f"rows.{name}.{length}{suffix}", "us", work, micros)
+
     def many(self):
         """Many tensors, small ones and large ones."""
         micros, millis = (lambda seconds: seconds * 1e6), (lambda seconds: seconds * 1e3)
@@ -127,6 +153,7 @@ def main():
     bench = Bench(torch)
     bench.single()
     bench.many()
+    bench.rows()
 
 
 if __name__ == "__main__":
