@@ -22,6 +22,7 @@ pub fn all(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     slices(device, &stream)?;
     batches(device, &stream)?;
+    rows(device, &stream)?;
     prefetched(device, &stream)?;
     let path = std::env::temp_dir().join(format!("pinlane-transfers-{}", std::process::id()));
     std::fs::write(&path, vec![0; 8 + 4 * 1100]).expect("the temporary folder takes files");
@@ -52,6 +53,19 @@ fn batches(device: &Device, stream: &Stream) -> Result<()> {
         assert_eq!(bytes, bytemuck::cast_slice::<f32, u8>(&weights[number]));
     })?;
 
+    Ok(())
+}
+
+fn rows(device: &Device, stream: &Stream) -> Result<()> {
+    let pool = PinnedPool::builder(device).build()?;
+    let mut table = pool.alloc_zeroed::<f32>(1000 * 64)?; // 1000 rows of 64 numbers
+    table.write()?[7 * 64..8 * 64].fill(1.5);
+    let mut rows = device.alloc::<f32>(3 * 64)?;
+    stream.upload_rows(&table, &[7u32, 0, 7], &mut rows)?; // rows[i] = table[indices[i]]
+    stream.download_rows(&rows, &[2u32, 3, 4], &mut table)?; // table[indices[i]] = rows[i]
+
+    let table = table.read()?;
+    assert_eq!([2, 3, 4, 7].map(|row| table[row * 64]), [1.5, 0.0, 1.5, 1.5]);
     Ok(())
 }
 
