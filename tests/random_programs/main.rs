@@ -120,6 +120,12 @@ fn with_little_memory(setup: &mut Setup) {
     setup.budget = 4096;
 }
 
+/// One of the modes in which operations run at any time, as the seed picks.
+fn any_time(seed: u64) -> Execution {
+    let pct = |depth| Execution::Pct { depth };
+    [Execution::Random, Execution::Chunked, pct(2), pct(3)][seed as usize % 4]
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -201,6 +207,59 @@ proptest! {
     fn unloading_lazily(seed: u64, program in program(Family::Unloading, 1)) {
         static WATCH: Watch = Watch::new("unloading_lazily");
         run_in_trouble(&WATCH, Execution::Lazy, seed, vec![], program);
+    }
+
+    #[test]
+    fn programs_agree_with_the_model_at_random(seed: u64, program in program(Family::Plain, 1)) {
+        static WATCH: Watch = Watch::new("programs_agree_with_the_model_at_random");
+        run_emulated(&WATCH, Execution::Random, seed, |_| (), program);
+    }
+
+    #[test]
+    fn programs_agree_with_the_model_in_pieces(seed: u64, program in program(Family::Plain, 1)) {
+        static WATCH: Watch = Watch::new("programs_agree_with_the_model_in_pieces");
+        run_emulated(&WATCH, Execution::Chunked, seed, |_| (), program);
+    }
+
+    #[test]
+    fn programs_agree_with_the_model_by_priorities(seed: u64, program in program(Family::Plain, 1)) {
+        static WATCH: Watch = Watch::new("programs_agree_with_the_model_by_priorities");
+        let depth = 1 + (seed % 4) as u32;
+        run_emulated(&WATCH, Execution::Pct { depth }, seed, |_| (), program);
+    }
+
+    #[test]
+    fn default_streams_at_any_time(seed: u64, program in program(Family::DefaultStreams, 1)) {
+        static WATCH: Watch = Watch::new("default_streams_at_any_time");
+        run_emulated(&WATCH, any_time(seed), seed, with_default_streams, program);
+    }
+
+    #[test]
+    fn wakers_at_any_time(seed: u64, program in program(Family::Wakers, 1)) {
+        static WATCH: Watch = Watch::new("wakers_at_any_time");
+        run_emulated(&WATCH, any_time(seed), seed, with_little_memory, program);
+    }
+
+    #[test]
+    fn lost_devices_at_any_time(seed: u64, program in program(Family::LostDevices, 1)) {
+        static WATCH: Watch = Watch::new("lost_devices_at_any_time");
+        run_in_trouble(&WATCH, any_time(seed), seed, vec![], program);
+    }
+
+    #[test]
+    fn unloading_at_any_time(seed: u64, program in program(Family::Unloading, 1)) {
+        static WATCH: Watch = Watch::new("unloading_at_any_time");
+        run_in_trouble(&WATCH, any_time(seed), seed, vec![], program);
+    }
+
+    #[test]
+    fn programs_survive_faults_at_any_time(
+        seed: u64,
+        faults in faults(),
+        program in program(Family::Plain, 1),
+    ) {
+        static WATCH: Watch = Watch::new("programs_survive_faults_at_any_time");
+        run_in_trouble(&WATCH, any_time(seed), seed, faults, program);
     }
 
     /// The same programs on the device that the suite is run for, larger on a real one, so that
