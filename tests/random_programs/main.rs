@@ -222,8 +222,8 @@ proptest! {
     }
 
     #[test]
-    fn programs_agree_with_the_model_by_priorities(seed: u64, program in program(Family::Plain, 1)) {
-        static WATCH: Watch = Watch::new("programs_agree_with_the_model_by_priorities");
+    fn agree_with_the_model_by_priorities(seed: u64, program in program(Family::Plain, 1)) {
+        static WATCH: Watch = Watch::new("agree_with_the_model_by_priorities");
         let depth = 1 + (seed % 4) as u32;
         run_emulated(&WATCH, Execution::Pct { depth }, seed, |_| (), program);
     }
