@@ -21,14 +21,14 @@ fn read(path: &str) -> String {
     fs::read_to_string(path).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// The functions of `src`: `fn name(` and `fn name / other(` with C's names.
+/// The functions of `src` with C's names: `fn name(`, `fn name / other(` and `fn [name, ...](`.
 fn implemented() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for file in fs::read_dir("src").expect("is there") {
         let text = read(file.expect("can be listed").path().to_str().expect("is ASCII"));
         for line in text.split("fn ").skip(1) {
             let head = line.split('(').next().unwrap_or_default();
-            let all = head.split('/').map(str::trim);
+            let all = head.split(['/', ',', '[', ']']).map(str::trim);
             names.extend(all.filter(|name| is_of_cuda(name)).map(str::to_owned));
         }
     }

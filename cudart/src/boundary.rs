@@ -11,14 +11,16 @@ use pinlane::driver::emulated::Face;
 
 use crate::{faults, machine, report};
 
-/// Declares functions of the CUDA runtime.
+/// Declares functions of C, each by way of the function that is named first.
 ///
 /// `fn name(arguments) |face| { ... }` is one function. `fn name / other(arguments)
 /// |face, per_thread| { ... }` is two: what programs call that were compiled for per-thread default
-/// streams has the second name. The block gives a `DriverResult<()>`.
-macro_rules! cuda {
-    () => {};
+/// streams has the second name. A list in brackets gives several names to one body. The block gives
+/// a `DriverResult<()>`.
+macro_rules! calls {
+    ($call:path;) => {};
     (
+        $call:path;
         $(#[$doc:meta])*
         fn $name:ident($($arg:ident: $ty:ty),* $(,)?) |$face:ident| $body:block
         $($rest:tt)*
@@ -26,11 +28,12 @@ macro_rules! cuda {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
-            $crate::boundary::call(stringify!($name), |$face| $body)
+            $call(stringify!($name), |$face| $body)
         }
-        cuda! { $($rest)* }
+        calls! { $call; $($rest)* }
     };
     (
+        $call:path;
         $(#[$doc:meta])*
         fn $name:ident / $other:ident($($arg:ident: $ty:ty),* $(,)?) |$face:ident, $per:ident|
         $body:block
@@ -39,20 +42,41 @@ macro_rules! cuda {
         $(#[$doc])*
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $name($($arg: $ty),*) -> std::ffi::c_int {
-            $crate::boundary::call(stringify!($name), |$face| {
+            $call(stringify!($name), |$face| {
                 let $per = false;
                 $body
             })
         }
         #[unsafe(no_mangle)]
         unsafe extern "C" fn $other($($arg: $ty),*) -> std::ffi::c_int {
-            $crate::boundary::call(stringify!($name), |$face| {
+            $call(stringify!($name), |$face| {
                 let $per = true;
                 $body
             })
         }
-        cuda! { $($rest)* }
+        calls! { $call; $($rest)* }
     };
+    (
+        $call:path;
+        fn [$($name:ident),+] $args:tt |$face:ident| $body:block
+        $($rest:tt)*
+    ) => {
+        $(calls! { $call; fn $name $args |$face| $body })+
+        calls! { $call; $($rest)* }
+    };
+    (
+        $call:path;
+        fn [$($name:ident / $other:ident),+] $args:tt |$face:ident, $per:ident| $body:block
+        $($rest:tt)*
+    ) => {
+        $(calls! { $call; fn $name / $other $args |$face, $per| $body })+
+        calls! { $call; $($rest)* }
+    };
+}
+
+/// Declares functions of the CUDA runtime.
+macro_rules! cuda {
+    ($($functions:tt)*) => { calls! { $crate::boundary::call; $($functions)* } };
 }
 
 thread_local! {

@@ -47,18 +47,11 @@ cuda! {
         out.put(status(face, handle, per_thread)?)
     }
 
-    /// The same for all versions of the call: what else they ask for is left alone.
-    fn cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz(
-        handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>,
-    ) |face, per_thread| {
-        out.put(status(face, handle, per_thread)?)?;
-        id.put_if_any(0);
-        Ok(())
-    }
-
-    fn cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz(
-        handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>,
-    ) |face, per_thread| {
+    // What else the versions of the call ask for is left alone.
+    fn [
+        cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz,
+        cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz
+    ](handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>) |face, per_thread| {
         out.put(status(face, handle, per_thread)?)?;
         id.put_if_any(0);
         Ok(())
@@ -72,14 +65,7 @@ cuda! {
         })
     }
 
-    fn cudaGraphInstantiate(
-        out: Out<Handle>, graph: Handle, _flags: c_ulonglong,
-    ) |face| {
-        out.check()?;
-        out.put(face.graph_instantiate(graph)?)
-    }
-
-    fn cudaGraphInstantiateWithFlags(
+    fn [cudaGraphInstantiate, cudaGraphInstantiateWithFlags](
         out: Out<Handle>, graph: Handle, _flags: c_ulonglong,
     ) |face| {
         out.check()?;
@@ -96,11 +82,7 @@ cuda! {
         unsafe { face.graph_launch(exec, stream) }
     }
 
-    fn cudaGraphExecDestroy(exec: Handle) |face| {
-        face.graph_destroy(exec)
-    }
-
-    fn cudaGraphDestroy(graph: Handle) |face| {
+    fn [cudaGraphDestroy, cudaGraphExecDestroy](graph: Handle) |face| {
         face.graph_destroy(graph)
     }
 }

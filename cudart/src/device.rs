@@ -55,11 +55,7 @@ cuda! {
         out.put(0)
     }
 
-    fn cudaDeviceSynchronize() |face| {
-        face.synchronize(face.current_device())
-    }
-
-    fn cudaThreadSynchronize() |face| {
+    fn [cudaDeviceSynchronize, cudaThreadSynchronize]() |face| {
         face.synchronize(face.current_device())
     }
 
@@ -160,11 +156,7 @@ cuda! {
         no_entry_point(name, out, found)
     }
 
-    fn cudaProfilerStart() |_face| {
-        Ok(())
-    }
-
-    fn cudaProfilerStop() |_face| {
+    fn [cudaProfilerStart, cudaProfilerStop]() |_face| {
         Ok(())
     }
 }

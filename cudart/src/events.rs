@@ -91,15 +91,9 @@ cuda! {
         unsafe { face.emulator().driver().event_synchronize(event) }
     }
 
-    fn cudaEventElapsedTime(out: Out<f32>, start: Handle, end: Handle) |face| {
-        out.check()?;
-        let start = event(face, "cudaEventElapsedTime", start)?;
-        let end = event(face, "cudaEventElapsedTime", end)?;
-        // SAFETY: the machine checks the handles.
-        out.put(unsafe { face.emulator().driver().event_elapsed(start, end) }?)
-    }
-
-    fn cudaEventElapsedTime_v2(out: Out<f32>, start: Handle, end: Handle) |face| {
+    fn [cudaEventElapsedTime, cudaEventElapsedTime_v2](
+        out: Out<f32>, start: Handle, end: Handle,
+    ) |face| {
         out.check()?;
         let start = event(face, "cudaEventElapsedTime", start)?;
         let end = event(face, "cudaEventElapsedTime", end)?;

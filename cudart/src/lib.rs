@@ -37,6 +37,7 @@ mod pointers;
 mod pools;
 mod properties;
 mod report;
+mod stand_ins;
 mod streams;
 mod stubs;
 mod symbols;

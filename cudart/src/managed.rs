@@ -66,11 +66,7 @@ cuda! {
         prefetch(face, ptr, bytes, device_of(location))
     }
 
-    fn cudaMemAdvise(ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
-        check(face, ptr, bytes)
-    }
-
-    fn cudaMemAdvise_v2(ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
+    fn [cudaMemAdvise, cudaMemAdvise_v2](ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
         check(face, ptr, bytes)
     }
 

@@ -1,0 +1,176 @@
+//! Kernels, as functions of the host. Their code is for GPUs and is not run. A program may have a
+//! stand-in for one, a function of the host that is found by its name:
+//!
+//! ```c++
+//! extern "C" void pinlane_kernel_add(dim3 grid, dim3 block, void** args, size_t shared);
+//! extern "C" const size_t pinlane_kernel_add_sizes[];  // of the parameters; ends with 0
+//! ```
+//!
+//! The sizes are needed where neither the mangled name nor the code says them. Without sizes the
+//! stand-in runs at the call, when its stream is done.
+
+use std::collections::HashSet;
+use std::ffi::{CString, c_void};
+use std::sync::{LazyLock, Mutex, PoisonError};
+
+use pinlane::CudaCode;
+use pinlane::driver::emulated::Face;
+use pinlane::driver::{DriverResult, RawStream};
+
+use crate::abi::Dim3;
+use crate::{boundary, machine, mangled};
+
+/// The most threads of a block.
+pub const MOST_THREADS: u64 = 1024;
+/// No kernel has more parameters, nor longer ones.
+const MOST_PARAMETERS: usize = 4096;
+
+type StandIn = unsafe extern "C" fn(Dim3, Dim3, *mut *mut c_void, usize);
+
+/// A kernel, as its launch knows it.
+pub struct Kernel {
+    /// Mangled, if it is C++.
+    pub name: String,
+    /// The sizes of its parameters, if its code says them.
+    pub sizes: Option<Vec<usize>>,
+}
+
+/// How a kernel is launched, as C lays it out.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub grid: Dim3,
+    pub block: Dim3,
+    pub shared: usize,
+}
+
+/// What a kernel does here.
+struct Known {
+    function: StandIn,
+    sizes: Option<Vec<usize>>,
+}
+
+fn find(symbol: &str) -> Option<*mut c_void> {
+    let name = CString::new(symbol).ok()?;
+    // SAFETY: the name ends with a NUL.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    (!found.is_null()).then_some(found)
+}
+
+/// The stand-in for a kernel, by its mangled name or its plain one.
+fn stand_in(kernel: &Kernel) -> Option<Known> {
+    let name = kernel.name.as_str();
+    let plain = mangled::plain_name(name);
+    for name_of in [Some(name), plain].into_iter().flatten() {
+        let symbol = format!("pinlane_kernel_{name_of}");
+        let Some(found) = find(&symbol) else { continue };
+        // SAFETY: a function of this name is of this type (docs/drop-in.md).
+        let function = unsafe { std::mem::transmute::<*mut c_void, StandIn>(found) };
+        let sizes = find(&format!("{symbol}_sizes"));
+        let sizes = sizes.map(|list| sizes_in(list.cast()));
+        let sizes = sizes.or_else(|| kernel.sizes.clone()).or_else(|| mangled::sizes(name));
+        return Some(Known { function, sizes });
+    }
+    None
+}
+
+/// The sizes in a list that ends with 0.
+fn sizes_in(list: *const usize) -> Vec<usize> {
+    let size = |index: usize| {
+        // SAFETY: the list ends with 0, and none is read behind that.
+        unsafe { list.add(index).read() }
+    };
+    (0..MOST_PARAMETERS).map(size).take_while(|&size| size != 0).collect()
+}
+
+/// What the stand-in gets, on some other thread.
+struct Arguments {
+    list: *mut *mut c_void,
+    _owned: Vec<*mut c_void>,
+    _values: Vec<Box<[u64]>>,
+}
+
+// SAFETY: the pointers lead to what the same object owns, or are used while the call waits.
+unsafe impl Send for Arguments {}
+
+impl Arguments {
+    fn list(&self) -> *mut *mut c_void {
+        self.list
+    }
+
+    /// The values as they are now.
+    fn copied(args: *mut *mut c_void, sizes: &[usize]) -> DriverResult<Self> {
+        if !sizes.is_empty() && args.is_null() {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let copy = |(index, &size): (usize, &usize)| {
+            let mut value = vec![0_u64; size.div_ceil(8)].into_boxed_slice();
+            // SAFETY: the list has a pointer for each parameter, to a value of its size; so the
+            // program that launches a kernel promises.
+            unsafe {
+                let from = args.add(index).read().cast::<u8>();
+                std::ptr::copy_nonoverlapping(from, value.as_mut_ptr().cast(), size);
+            }
+            value
+        };
+        let mut values: Vec<Box<[u64]>> = sizes.iter().enumerate().map(copy).collect();
+        let mut owned: Vec<_> = values.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
+        Ok(Arguments { list: owned.as_mut_ptr(), _owned: owned, _values: values })
+    }
+}
+
+/// Launches a kernel: its stand-in runs when its turn comes.
+///
+/// # Errors
+///
+/// `INVALID_CONFIGURATION` for a block or grid that there is not; `INVALID_VALUE` where arguments
+/// are missing; what the machine says of the stream.
+pub fn launch(
+    face: &Face,
+    kernel: &Kernel,
+    shape: Shape,
+    args: *mut *mut c_void,
+    stream: RawStream,
+) -> DriverResult<()> {
+    let Shape { grid, block, shared } = shape;
+    let sides = [grid.x, grid.y, grid.z, block.x, block.y, block.z];
+    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+    if sides.contains(&0) || threads > MOST_THREADS {
+        return Err(CudaCode::INVALID_CONFIGURATION);
+    }
+    let Some(known) = stand_in(kernel) else {
+        remark_once(&kernel.name);
+        // SAFETY: it does nothing.
+        return unsafe { face.launch(stream, None) };
+    };
+    let function = known.function;
+    let call = move |list: *mut *mut c_void| {
+        // SAFETY: the program's own function for this kernel, with the arguments of its launch.
+        boundary::as_kernel(|| unsafe { function(grid, block, list, shared) });
+    };
+    let driver = face.emulator().driver();
+    let Some(sizes) = known.sizes else {
+        let arguments = Arguments { list: args, _owned: Vec::new(), _values: Vec::new() };
+        // SAFETY: the machine checks the handle.
+        unsafe { driver.stream_synchronize(stream) }?;
+        // SAFETY: a stand-in makes no call that is let through, does not unwind, and touches what
+        // its kernel would. The call waits, so that the arguments are still there.
+        unsafe { face.launch(stream, Some(Box::new(move || call(arguments.list())))) }?;
+        // SAFETY: the machine checks the handle.
+        return unsafe { driver.stream_synchronize(stream) };
+    };
+    let arguments = Arguments::copied(args, &sizes)?;
+    // SAFETY: as above; the arguments are the launch's own.
+    unsafe { face.launch(stream, Some(Box::new(move || call(arguments.list())))) }
+}
+
+fn remark_once(name: &str) {
+    static SAID: LazyLock<Mutex<HashSet<String>>> = LazyLock::new(Mutex::default);
+    let mut said = SAID.lock().unwrap_or_else(PoisonError::into_inner);
+    if !machine::is_quiet() && said.insert(name.to_owned()) {
+        let plain = mangled::plain_name(name).unwrap_or(name);
+        eprintln!(
+            "pinlane-cudart: the kernel {name} does nothing: there is no pinlane_kernel_{plain}"
+        );
+    }
+}
