@@ -66,10 +66,11 @@ impl World {
     fn events(&self, value: u32) -> Result<()> {
         let World { rig, other, own, .. } = self;
         let (mut gpu, mut back) = (rig.device.alloc::<u32>(LEN)?, rig.pool.alloc::<u32>(LEN)?);
+        // From here on the stream is behind the allocation, which the other name knows nothing of.
+        rig.stream.fill(&mut gpu, value)?;
         // SAFETY: it is not freed before both streams are waited for, below.
         let mut same = unsafe { rig.device.borrow_memory::<u32>(gpu.as_device_ptr(), LEN) }?;
         let arrived = (|| {
-            rig.stream.fill(&mut gpu, value)?;
             // SAFETY: a live event.
             unsafe { rig.stream.record_event(own.event()) }?;
             // SAFETY: as above.
