@@ -4,6 +4,7 @@
 //! cargo run --release --example transfers
 //! ```
 
+use pinlane::batch::Pairs;
 use pinlane::file::FileReader;
 use pinlane::prefetch::Prefetch;
 use pinlane::staging::{CopyTeam, Staging};
@@ -22,6 +23,7 @@ pub fn all(device: &Device) -> Result<()> {
     let stream = device.stream()?;
     slices(device, &stream)?;
     batches(device, &stream)?;
+    pairs(device, &stream)?;
     rows(device, &stream)?;
     prefetched(device, &stream)?;
     let path = std::env::temp_dir().join(format!("pinlane-transfers-{}", std::process::id()));
@@ -53,6 +55,23 @@ fn batches(device: &Device, stream: &Stream) -> Result<()> {
         assert_eq!(bytes, bytemuck::cast_slice::<f32, u8>(&weights[number]));
     })?;
 
+    Ok(())
+}
+
+fn pairs(device: &Device, stream: &Stream) -> Result<()> {
+    let pool = PinnedPool::builder(device).build()?;
+    let mut host = (0..100).map(|_| pool.alloc_zeroed(1000)).collect::<Result<Vec<_>>>()?;
+    let mut gpu = (0..100).map(|_| device.alloc(1000)).collect::<Result<Vec<_>>>()?;
+    let mut state: Pairs<f32> = host.iter_mut().zip(&mut gpu).collect();
+    stream.upload_pairs(&mut state)?;
+    for _ in 0..10 {
+        stream.download_pairs(&mut state)?;
+        state.host_mut(7).into_write()?[0] += 1.0; // waits for the download
+        stream.upload_pairs(&mut state)?;
+    }
+
+    stream.download_pairs(&mut state)?;
+    assert_eq!(state.host(7).read()?[0], 10.0);
     Ok(())
 }
 

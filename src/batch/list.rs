@@ -1,22 +1,27 @@
-//! Lists of copies, made once and submitted as often as needed.
+//! Lists of copies, made once and submitted as often as needed. The first submission finds out what
+//! must be known of them, and writes what the kernel reads.
+
+use std::sync::Arc;
 
 use super::items::{Download, Item, Upload};
+use crate::copy::direct::Lists;
 use crate::copy::entry::Entry;
 use crate::copy::job::views_of_equal_length;
 use crate::copy::route::Route;
+use crate::copy::survey::Survey;
 use crate::error::{Error, ErrorKind, Result};
 
 /// The uploads of a batch, as a list that can be submitted more than once:
 /// [`Stream::upload_list`](crate::Stream::upload_list). Collect it from pairs of a source and a
 /// destination, or from [`Upload`]s.
 #[derive(Default)]
-pub struct Uploads<'a>(pub(super) List<'a>);
+pub struct Uploads<'a>(pub(super) List<'a>, pub(super) Prepared<'a>);
 
 /// The downloads of a batch, as a list that can be submitted more than once:
 /// [`Stream::download_list`](crate::Stream::download_list). Collect it from pairs of a source and a
 /// destination, or from [`Download`]s.
 #[derive(Default)]
-pub struct Downloads<'a>(pub(super) List<'a>);
+pub struct Downloads<'a>(pub(super) List<'a>, pub(super) Prepared<'a>);
 
 /// The entries of a batch, by the kind of their host memory.
 #[derive(Default)]
@@ -30,6 +35,26 @@ pub(super) struct List<'a> {
     pub(super) route: Option<Route>,
     /// The first entry with different lengths: its number, and its bytes on the host.
     mismatch: Option<(usize, usize, usize)>,
+}
+
+/// What the first submission of a list finds out and makes, for all that follow.
+#[derive(Default)]
+pub(super) struct Prepared<'a> {
+    pub(super) pinned: Option<Arc<Survey<'a>>>,
+    pub(super) pageable: Option<Arc<Survey<'a>>>,
+    /// No two destinations overlap.
+    pub(super) are_apart: bool,
+    pub(super) lists: Lists,
+}
+
+impl Prepared<'_> {
+    /// The list has changed.
+    #[inline]
+    fn forget(&mut self) {
+        if self.pinned.is_some() {
+            *self = Self::default();
+        }
+    }
 }
 
 impl<'a> List<'a> {
@@ -105,6 +130,7 @@ macro_rules! list {
             /// Adds a copy.
             #[inline]
             pub fn push(&mut self, copy: impl Into<$item<'a>>) {
+                self.1.forget();
                 self.0.push(copy.into().item());
             }
 

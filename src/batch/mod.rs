@@ -9,11 +9,13 @@
 mod items;
 mod list;
 mod on_device;
+mod pairs;
 mod rows;
 
 pub use self::items::{DeviceCopy, Download, HostSlice, HostSliceMut, Upload};
-use self::list::List;
 pub use self::list::{Downloads, Uploads};
+use self::list::{List, Prepared};
+pub use self::pairs::Pairs;
 pub use self::rows::Indices;
 pub use crate::copy::route::Route;
 
@@ -58,10 +60,13 @@ impl Stream {
         &self,
         copies: impl IntoIterator<Item = impl Into<Upload<'a>>>,
     ) -> Result<Ticket> {
-        self.upload_entries(self.door("Stream::upload_batch"), &copies.into_iter().collect())
+        let mut list = copies.into_iter().collect();
+        self.upload_entries(self.door("Stream::upload_batch"), &mut list)
     }
 
-    /// As [`upload_batch`](Self::upload_batch), for a list that can be used again.
+    /// As [`upload_batch`](Self::upload_batch), for a list that can be used again: the first call
+    /// checks it and lays it out, the others only enqueue. [`Pairs`] lets its memory be reached in
+    /// between.
     ///
     /// # Errors
     ///
@@ -87,7 +92,8 @@ impl Stream {
         self.download_entries(self.door("Stream::download_batch"), &mut list, None)
     }
 
-    /// As [`download_batch`](Self::download_batch), for a list that can be used again.
+    /// As [`download_batch`](Self::download_batch), for a list that can be used again; as
+    /// [`upload_list`](Self::upload_list).
     ///
     /// # Errors
     ///
@@ -136,21 +142,27 @@ impl Stream {
         self.download_entries(door, list, Some(&mut each)).map(drop)
     }
 
-    fn upload_entries(&self, door: Door<'_>, Uploads(list): &Uploads<'_>) -> Result<Ticket> {
-        let batch = Batch::new(door, Direction::Up, list)?;
-        if batch.iter().any(|job| job.survey.may_overlap)
-            || batch.iter().count() == 2 && batch.iter().any(|job| job.survey.is_borrowed)
-        {
-            let entries = list.pinned.iter().chain(&list.pageable);
+    fn upload_entries(
+        &self,
+        door: Door<'_>,
+        Uploads(list, prepared): &mut Uploads<'_>,
+    ) -> Result<Ticket> {
+        let batch = Batch::new(door, Direction::Up, list, prepared)?;
+        let may_overlap = batch.iter().any(|job| job.survey.may_overlap)
+            || batch.iter().count() == 2 && batch.iter().any(|job| job.survey.is_borrowed);
+        if may_overlap && !prepared.are_apart {
+            let entries = batch.iter().flat_map(|job| job.entries);
             let ranges = entries.map(|entry| (entry.device().ptr(), entry.bytes()));
             check_disjoint(door.operation, ranges)?;
         }
+        prepared.are_apart = true;
         let engine = self.device.engine()?;
         let routes = batch.routes(engine.abilities(door)?, list.route)?;
         let Batch { pinned, pageable } = batch;
         let mut ticket = None;
         if let Some(job) = pinned {
-            let mut portions = direct::enqueue(&job, routes[0], usize::MAX, &engine.lists)?;
+            let (pool, kept) = (&engine.lists, &mut prepared.lists);
+            let mut portions = direct::enqueue(&job, routes[0], usize::MAX, pool, kept)?;
             ticket = portions.pop().map(|(_, last)| last);
         }
         if let Some(job) = pageable {
@@ -163,17 +175,18 @@ impl Stream {
     fn download_entries(
         &self,
         door: Door<'_>,
-        Downloads(list): &mut Downloads<'_>,
+        Downloads(list, prepared): &mut Downloads<'_>,
         mut each: Option<Each<'_>>,
     ) -> Result<Ticket> {
-        let batch = Batch::new(door, Direction::Down, list)?;
+        let batch = Batch::new(door, Direction::Down, list, prepared)?;
         let engine = self.device.engine()?;
         let routes = batch.routes(engine.abilities(door)?, list.route)?;
         let Batch { pinned, pageable } = batch;
         let mut ticket = door.nothing()?;
         if let Some(job) = pinned {
             let bytes = if each.is_some() { PORTION } else { usize::MAX };
-            let portions = direct::enqueue(&job, routes[0], bytes, &engine.lists)?;
+            let (pool, kept) = (&engine.lists, &mut prepared.lists);
+            let portions = direct::enqueue(&job, routes[0], bytes, pool, kept)?;
             // Until all have landed, if it must wait for that.
             let _job = job.unless_it_waits();
             ticket = portions.last().map_or(ticket, |(_, last)| last.clone());
@@ -225,16 +238,21 @@ struct Batch<'e, 'a> {
 }
 
 impl<'e, 'a> Batch<'e, 'a> {
-    fn new(door: Door<'e>, direction: Direction, list: &'e List<'a>) -> Result<Self> {
+    fn new(
+        door: Door<'e>,
+        direction: Direction,
+        list: &'e List<'a>,
+        prepared: &mut Prepared<'a>,
+    ) -> Result<Self> {
         door.stream.context().check_process(door.operation)?;
         list.check_lengths(door.operation)?;
-        let job = |entries: &'e [Entry<'a>], for_the_call| -> Result<_> {
-            let job = Job::new(door, direction, entries)?.for_the_call(for_the_call);
+        let job = |entries: &'e [Entry<'a>], survey: &mut _, for_the_call| -> Result<_> {
+            let job = Job::prepared(door, direction, entries, survey)?.for_the_call(for_the_call);
             Ok(Some(job).filter(|job| job.survey.group.entries > 0))
         };
         let batch = Batch {
-            pinned: job(&list.pinned, list.has_slices)?,
-            pageable: job(&list.pageable, false)?,
+            pinned: job(&list.pinned, &mut prepared.pinned, list.has_slices)?,
+            pageable: job(&list.pageable, &mut prepared.pageable, false)?,
         };
         if batch.pageable.is_some() {
             // Before the page-locked copies: what is refused enqueues nothing.

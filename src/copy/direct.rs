@@ -1,5 +1,7 @@
 //! Entries of page-locked memory: the device copies them as they are.
 
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry::{Occupied, Vacant};
 use std::ops::Range;
 use std::slice;
 
@@ -65,21 +67,27 @@ pub(crate) fn copy_one(
     lists: &PinnedPool,
 ) -> Result<Ticket> {
     let job = Job::new(door, direction, slice::from_ref(entry))?.for_the_call(true);
-    let mut portions = enqueue(&job, Route::Copies, usize::MAX, lists)?;
+    let mut portions = enqueue(&job, Route::Copies, usize::MAX, lists, &mut Lists::default())?;
     let ticket = portions.pop().map_or_else(Ticket::done, |(_, ticket)| ticket);
     drop(job); // waits
     ticket.is_done()?;
     Ok(ticket)
 }
 
+/// What the kernel reads, by the first entry and the one behind the last. Written once, and read by
+/// every submission of the same entries.
+#[derive(Default)]
+pub(crate) struct Lists(BTreeMap<(usize, usize), PinnedBuf<Item>>);
+
 /// Enqueues the copies of page-locked entries, in portions of about `bytes` bytes. Each portion
-/// comes back as the number of the entry behind it, and its ticket. Lists for the kernel come from
-/// `lists`.
+/// comes back as the number of the entry behind it, and its ticket. Lists for the kernel that are
+/// not among those `kept` are made in memory of `pool`, and kept.
 pub(crate) fn enqueue(
     job: &Job<'_, '_>,
     route: Route,
     bytes: usize,
-    lists: &PinnedPool,
+    pool: &PinnedPool,
+    kept: &mut Lists,
 ) -> Result<Vec<(usize, Ticket)>> {
     job.begin()?;
     let entries = job.entries;
@@ -94,7 +102,11 @@ pub(crate) fn enqueue(
         };
         for part in [start..middle, middle..end] {
             if !part.is_empty() {
-                portions.push((part.end, enqueue_part(job, route, part, lists)?));
+                let list = match route {
+                    Route::Kernel => Some(kept.get(job, part.clone(), pool)?),
+                    Route::Copies | Route::BatchCall => None,
+                };
+                portions.push((part.end, enqueue_part(job, route, part, list)?));
             }
         }
         start = end;
@@ -119,25 +131,39 @@ fn end_of_portion(entries: &[Entry<'_>], start: usize, bytes: usize) -> usize {
     full.map_or(entries.len(), |last| start + last + 1)
 }
 
+impl Lists {
+    /// The list for some entries of the job.
+    fn get(
+        &mut self,
+        job: &Job<'_, '_>,
+        part: Range<usize>,
+        pool: &PinnedPool,
+    ) -> Result<&PinnedBuf<Item>> {
+        Ok(match self.0.entry((part.start, part.end)) {
+            Occupied(known) => known.into_mut(),
+            Vacant(place) => {
+                let entries = &job.entries[part];
+                place.insert(write_list(job.direction, entries, job.survey.has_pieces, pool)?)
+            }
+        })
+    }
+}
+
 /// Enqueues the copies of some entries, as a portion of the job.
 fn enqueue_part(
     job: &Job<'_, '_>,
     route: Route,
     part: Range<usize>,
-    lists: &PinnedPool,
+    list: Option<&PinnedBuf<Item>>,
 ) -> Result<Ticket> {
     let (direction, all) = (job.direction, job.entries);
     let entries = &all[part];
-    let list = match route {
-        Route::Kernel => Some(write_list(direction, entries, job.survey.has_pieces, lists)?),
-        Route::Copies | Route::BatchCall => None,
-    };
-    let items = list.as_ref().map_or(Items::default(), |list| Items {
+    let items = list.map_or(Items::default(), |list| Items {
         at: list.as_ptr().addr() as u64,
         count: list.len(),
         bytes: job.survey.group.bytes / all.len() * entries.len(),
     });
-    let operands: Vec<_> = list.as_ref().map(Sealed::reading).into_iter().collect();
+    let operands: Vec<_> = list.map(Sealed::reading).into_iter().collect();
     job.door.portion(
         &operands,
         |driver: &dyn Driver, raw| {
@@ -161,14 +187,14 @@ fn write_list(
     direction: Direction,
     entries: &[Entry<'_>],
     has_pieces: bool,
-    lists: &PinnedPool,
+    pool: &PinnedPool,
 ) -> Result<PinnedBuf<Item>> {
     let mut tails: Vec<Item> = Vec::new();
     if has_pieces {
         let long = entries.iter().filter(|entry| entry.has_pieces());
         tails.extend(long.flat_map(|entry| pieces(direction, entry).skip(1)));
     }
-    let mut list = lists.alloc::<Item>(entries.len() + tails.len())?;
+    let mut list = pool.alloc::<Item>(entries.len() + tails.len())?;
     let (heads, behind) = list.write()?.split_at_mut(entries.len());
     write_heads(direction, heads, entries, has_pieces);
     behind.copy_from_slice(&tails);

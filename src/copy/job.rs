@@ -21,6 +21,7 @@
 
 use std::ops::Range;
 use std::ptr;
+use std::sync::Arc;
 
 use super::entry::{Direction, Entry};
 use super::order::Door;
@@ -42,7 +43,9 @@ pub(crate) struct Job<'e, 'a> {
     pub(crate) door: Door<'e>,
     pub(crate) direction: Direction,
     pub(crate) entries: &'e [Entry<'a>],
-    pub(crate) survey: Survey<'e>,
+    pub(crate) survey: Arc<Survey<'a>>,
+    /// The buffers that other streams may use.
+    used_elsewhere: Vec<Region<'a>>,
     /// The device uses host memory that is borrowed for the call, and for nothing longer.
     for_the_call: bool,
     /// Of the last portion.
@@ -58,9 +61,29 @@ impl<'e, 'a> Job<'e, 'a> {
         direction: Direction,
         entries: &'e [Entry<'a>],
     ) -> Result<Self> {
-        let survey = Survey::of(door, entries)?;
+        Self::prepared(door, direction, entries, &mut None)
+    }
+
+    /// As [`new`](Self::new). What is known of the entries is taken from `survey`, or left there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`new`](Self::new).
+    pub(crate) fn prepared(
+        door: Door<'e>,
+        direction: Direction,
+        entries: &'e [Entry<'a>],
+        survey: &mut Option<Arc<Survey<'a>>>,
+    ) -> Result<Self> {
+        let (survey, used_elsewhere) = match survey {
+            Some(known) => (Arc::clone(known), known.again(door, entries)?),
+            None => {
+                let (found, used_elsewhere) = Survey::of(door, entries)?;
+                (Arc::clone(survey.insert(Arc::new(found))), used_elsewhere)
+            }
+        };
         let (for_the_call, fence) = (false, Mutex::default());
-        Ok(Job { door, direction, entries, survey, for_the_call, fence })
+        Ok(Job { door, direction, entries, survey, used_elsewhere, for_the_call, fence })
     }
 
     /// Says whether the device is to use host memory that is borrowed for the call only.
@@ -84,13 +107,13 @@ impl<'e, 'a> Job<'e, 'a> {
     /// Makes the stream wait, on the device, for what conflicts.
     fn wait_for_conflicts(&self) -> Result<()> {
         let context = self.door.stream.context();
-        let operand = |region: &Region<'e>| Operand {
+        let operand = |region: &Region<'a>| Operand {
             context,
             hazards: region.hazards,
             range: region.range.clone(),
             access: self.direction.access(region.side),
         };
-        let conflicting: Vec<_> = self.survey.used_elsewhere.iter().map(operand).collect();
+        let conflicting: Vec<_> = self.used_elsewhere.iter().map(operand).collect();
         self.door.wait_for_conflicts(&conflicting).map(drop)
     }
 
@@ -100,7 +123,7 @@ impl<'e, 'a> Job<'e, 'a> {
         let Door { stream, operation } = self.door;
         stream.open(operation)?;
         // By the host, so that the stream, if it is busy with copies, need not be emptied.
-        self.survey.used_elsewhere.iter().try_for_each(|region| {
+        self.used_elsewhere.iter().try_for_each(|region| {
             let access = self.direction.access(region.side);
             region.hazards.wait_elsewhere(&region.range, access, stream)
         })?;

@@ -36,7 +36,7 @@ pub(crate) mod order;
 pub(crate) mod peer;
 pub(crate) mod route;
 pub(crate) mod staged;
-mod survey;
+pub(crate) mod survey;
 
 use std::slice;
 

@@ -37,13 +37,11 @@ impl Group {
     }
 }
 
-/// What is known of all entries of a copy.
-pub(crate) struct Survey<'e> {
+/// What is known of all entries of a copy, whichever stream makes it, and whenever.
+pub(crate) struct Survey<'a> {
     pub(crate) group: Group,
-    /// The buffers that other streams may use.
-    pub(super) used_elsewhere: Vec<Region<'e>>,
     /// All buffers, if the entries are many and the buffers few.
-    pub(super) regions: Option<Vec<Region<'e>>>,
+    pub(super) regions: Option<Vec<Region<'a>>>,
     pub(super) sums: Sums,
     /// A page-locked entry is several items of the kernel: it lies in several registrations, or it
     /// is longer than [`PIECE`].
@@ -56,9 +54,9 @@ pub(crate) struct Survey<'e> {
 
 /// The ranges of one buffer that entries name one after the other, as one range.
 #[derive(Clone)]
-pub(super) struct Region<'e> {
+pub(crate) struct Region<'a> {
     pub(super) side: Side,
-    pub(super) hazards: &'e Hazards,
+    pub(super) hazards: &'a Hazards,
     pub(super) range: Range<usize>,
     /// How many bytes the ranges have themselves.
     bytes: usize,
@@ -79,10 +77,10 @@ impl Region<'_> {
 }
 
 /// What one thread found.
-struct Findings<'e> {
+struct Findings<'a> {
     group: Group,
-    used_elsewhere: Vec<Region<'e>>,
-    regions: Option<Vec<Region<'e>>>,
+    used_elsewhere: Vec<Region<'a>>,
+    regions: Option<Vec<Region<'a>>>,
     error: Option<Error>,
     has_pieces: bool,
     borrowed: bool,
@@ -103,8 +101,8 @@ impl Default for Findings<'_> {
     }
 }
 
-impl<'e> Findings<'e> {
-    fn join(&mut self, other: Findings<'e>) {
+impl<'a> Findings<'a> {
+    fn join(&mut self, other: Findings<'a>) {
         self.group.join(other.group);
         self.used_elsewhere.extend(other.used_elsewhere);
         self.regions = match (self.regions.take(), other.regions) {
@@ -160,14 +158,9 @@ impl<'e> Findings<'e> {
     }
 
     /// Looks at whose buffers the entries in `part` are.
-    fn look_at_buffers(&mut self, door: Door<'_>, entries: &'e [Entry<'_>], part: Range<usize>) {
+    fn look_at_buffers(&mut self, door: Door<'_>, entries: &[Entry<'a>], part: Range<usize>) {
         for_regions(entries, part, |region| {
-            let entry = &entries[region.first];
-            let checked = match (region.side, entry.pinned) {
-                (Side::Host, Some(pinned)) => door.check_driver(pinned.context()),
-                _ => door.check_device(&[entry.device.context()]),
-            };
-            if let Err(error) = checked {
+            if let Err(error) = check_owner(door, &entries[region.first], region.side) {
                 self.error.get_or_insert(error);
             }
             if region.hazards.is_used_elsewhere(door.stream) {
@@ -183,56 +176,89 @@ impl<'e> Findings<'e> {
     }
 }
 
-impl<'e> Survey<'e> {
-    /// Looks at all entries, which a stream is to copy.
+impl<'a> Survey<'a> {
+    /// Looks at all entries, which a stream is to copy. Also finds the buffers that other streams
+    /// may use.
     ///
     /// # Errors
     ///
     /// An entry belongs to another device or driver than the stream.
-    pub(super) fn of(door: Door<'_>, entries: &'e [Entry<'_>]) -> Result<Survey<'e>> {
+    pub(super) fn of(door: Door<'_>, entries: &[Entry<'a>]) -> Result<(Self, Vec<Region<'a>>)> {
         let many = entries.len() >= MANY;
         let sums = Sums::new(if many { entries.len() / SUMMED } else { 0 });
-        let mut all = Mutex::new(Findings::default());
-        share(
-            entries.len(),
-            SEVERAL,
-            &|found: &mut Findings<'e>, part| {
-                found.count(entries, part.clone(), &sums);
-                found.look_at_buffers(door, entries, part);
-            },
-            &|found| all.lock().join(found),
-        );
-        let found = std::mem::take(all.get_mut());
-        if let Some(error) = found.error {
-            return Err(error);
-        }
+        let found = find(entries, &|found, part| {
+            found.count(entries, part.clone(), &sums);
+            found.look_at_buffers(door, entries, part);
+        })?;
         let regions = found.regions.filter(|_| many).map(joined);
-        let is_used = |region: &&Region<'_>| region.hazards.is_used_elsewhere(door.stream);
-        Ok(Survey {
+        let used_elsewhere = match &regions {
+            Some(regions) => used_elsewhere(door, regions),
+            None => found.used_elsewhere,
+        };
+        let survey = Survey {
             group: found.group,
-            used_elsewhere: match &regions {
-                Some(regions) => regions.iter().filter(is_used).cloned().collect(),
-                None => found.used_elsewhere,
-            },
             regions,
             sums,
             has_pieces: found.has_pieces,
             is_borrowed: found.borrowed,
             may_overlap: found.borrowed && !found.ascending,
-        })
+        };
+        Ok((survey, used_elsewhere))
+    }
+
+    /// Looks at the buffers again: a stream is to copy the entries, which are known already. Finds
+    /// the buffers that other streams may use.
+    ///
+    /// # Errors
+    ///
+    /// As for [`of`](Self::of).
+    pub(super) fn again(&self, door: Door<'_>, entries: &[Entry<'a>]) -> Result<Vec<Region<'a>>> {
+        if let Some(regions) = &self.regions {
+            for region in regions {
+                check_owner(door, &entries[region.first], region.side)?;
+            }
+            return Ok(used_elsewhere(door, regions));
+        }
+        let look = |found: &mut Findings<'a>, part| found.look_at_buffers(door, entries, part);
+        Ok(find(entries, &look)?.used_elsewhere)
+    }
+}
+
+/// What `look` finds in all entries.
+fn find<'a>(
+    entries: &[Entry<'a>],
+    look: &(dyn Fn(&mut Findings<'a>, Range<usize>) + Sync),
+) -> Result<Findings<'a>> {
+    let mut all = Mutex::new(Findings::default());
+    share(entries.len(), SEVERAL, look, &|found| all.lock().join(found));
+    let mut found = std::mem::take(all.get_mut());
+    found.error.take().map_or(Ok(found), Err)
+}
+
+/// The regions that other streams may use.
+fn used_elsewhere<'a>(door: Door<'_>, regions: &[Region<'a>]) -> Vec<Region<'a>> {
+    let is_used = |region: &&Region<'_>| region.hazards.is_used_elsewhere(door.stream);
+    regions.iter().filter(is_used).cloned().collect()
+}
+
+/// A stream copies memory of its own device and driver.
+fn check_owner(door: Door<'_>, entry: &Entry<'_>, side: Side) -> Result<()> {
+    match (side, entry.pinned) {
+        (Side::Host, Some(pinned)) => door.check_driver(pinned.context()),
+        _ => door.check_device(&[entry.device.context()]),
     }
 }
 
 /// Calls `with` for the buffers of the entries in `part`. Views of one buffer that come one after
 /// the other are one region: the buffer's list would merge them all the same, at a price for each.
 /// What lies between them may be somebody else's, and be in use again at any time.
-pub(super) fn for_regions<'e>(
-    entries: &'e [Entry<'_>],
+pub(super) fn for_regions<'a>(
+    entries: &[Entry<'a>],
     part: Range<usize>,
-    mut with: impl FnMut(Region<'e>),
+    mut with: impl FnMut(Region<'a>),
 ) {
     for side in [Side::Device, Side::Host] {
-        let mut current: Option<Region<'e>> = None;
+        let mut current: Option<Region<'a>> = None;
         for (first, entry) in (part.start..).zip(&entries[part.clone()]) {
             let Some((hazards, range)) = entry.buffer(side) else { continue };
             let bytes = range.len();

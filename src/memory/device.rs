@@ -327,6 +327,15 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
         self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
     }
 
+    /// The same view once more.
+    ///
+    /// # Safety
+    ///
+    /// * Of a view and its twins, one is used at a time, with all that was made of it.
+    pub(crate) unsafe fn twin(&self) -> Self {
+        DeviceSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+
     /// The same view, borrowed for a shorter time.
     #[must_use]
     pub fn reborrow(&mut self) -> DeviceSliceMut<'_, T> {
@@ -472,6 +481,12 @@ fn cast_range<T, U>(base: DevicePtr, range: &Range<usize>) -> Result<Range<usize
 impl<'a, T: Pod> From<&'a DeviceBuf<T>> for DeviceSlice<'a, T> {
     fn from(buffer: &'a DeviceBuf<T>) -> Self {
         buffer.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<DeviceSliceMut<'a, T>> for DeviceSlice<'a, T> {
+    fn from(view: DeviceSliceMut<'a, T>) -> Self {
+        DeviceSlice { region: view.region, range: view.range, element: PhantomData }
     }
 }
 

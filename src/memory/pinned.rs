@@ -445,6 +445,15 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
     }
 
+    /// The same view once more.
+    ///
+    /// # Safety
+    ///
+    /// * Of a view and its twins, one is used at a time, with all that was made of it.
+    pub(crate) unsafe fn twin(&self) -> Self {
+        PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
+    }
+
     /// The same view, borrowed for a shorter time.
     #[must_use]
     pub fn reborrow(&mut self) -> PinnedSliceMut<'_, T> {
@@ -515,6 +524,12 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
 impl<'a, T: Pod> From<&'a PinnedBuf<T>> for PinnedSlice<'a, T> {
     fn from(buffer: &'a PinnedBuf<T>) -> Self {
         buffer.as_slice()
+    }
+}
+
+impl<'a, T: Pod> From<PinnedSliceMut<'a, T>> for PinnedSlice<'a, T> {
+    fn from(view: PinnedSliceMut<'a, T>) -> Self {
+        PinnedSlice { region: view.region, range: view.range, element: PhantomData }
     }
 }
 

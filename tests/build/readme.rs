@@ -41,7 +41,7 @@ fn every_passage_in_the_readme_is_one_of_the_example() {
         assert!(example.contains(&passage), "not in examples/transfers.rs:\n{passage}");
         count += 1;
     }
-    assert_eq!(count, 7, "passages");
+    assert_eq!(count, 8, "passages");
 }
 
 #[cfg(feature = "emulated")]

@@ -12,6 +12,7 @@
 //! | `events` | events of the caller order streams |
 //! | `foreign` | work that is not this crate's, default streams and two devices, while calls fail |
 //! | `rows` | rows of tables by their numbers |
+//! | `pairs` | host and device memory that is copied up and down over and over |
 //! | `slow` | slow streams, and memory that runs out |
 //! | `load_safetensors` | the example, as its users run it |
 
@@ -27,6 +28,7 @@ mod foreign;
 #[cfg(feature = "allocator-api2")]
 mod known;
 mod load_safetensors;
+mod pairs;
 mod prefetch;
 mod registered;
 mod rows;

@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  op        what programs are made of          model     the vectors
-//!  device_work, ordinary, lent, tasks: what operations do, to both
+//!  device_work, ordinary, lists, lent, tasks: what operations do, to both
 //!  trouble   stalls, lost devices, unloading    behind    what these may delay or spoil
 //!  watch     nothing may hang                   last_resort  a borrow that cannot end
 //! ```
@@ -18,6 +18,7 @@ mod device_work;
 mod host_work;
 mod last_resort;
 mod lent;
+mod lists;
 mod model;
 mod op;
 mod ordinary;
@@ -290,6 +291,15 @@ impl Machine {
             }
             Op::DownloadBatch { stream, device, pieces } => {
                 self.download_batch(*stream, *device, *pieces);
+            }
+            Op::UploadRows { stream, host, device, numbers, pageable } => {
+                self.upload_rows(*stream, *host, *device, numbers, *pageable);
+            }
+            Op::DownloadRows { stream, device, host, numbers, pageable } => {
+                self.download_rows(*stream, *device, *host, numbers, *pageable);
+            }
+            Op::SwapPairs { stream, host, device, pieces, byte } => {
+                self.swap_pairs(*stream, *host, *device, *pieces, *byte);
             }
             Op::Fill { stream, device, part, pattern } => {
                 self.fill(*stream, *device, *part, pattern);

@@ -4,7 +4,7 @@
 use super::indices::{Indices, Numbers};
 use super::tables::{HostTable, Tables};
 use crate::batch::items::Item;
-use crate::batch::list::{Downloads, List, Uploads};
+use crate::batch::list::{Downloads, List, Prepared, Uploads};
 use crate::copy::entry::{Direction, Entry};
 use crate::copy::order::Door;
 use crate::error::Result;
@@ -50,8 +50,10 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
         }
     }
     match tables.direction {
-        Direction::Up => stream.upload_entries(door, &Uploads(list)),
-        Direction::Down => stream.download_entries(door, &mut Downloads(list), None),
+        Direction::Up => stream.upload_entries(door, &mut Uploads(list, Prepared::default())),
+        Direction::Down => {
+            stream.download_entries(door, &mut Downloads(list, Prepared::default()), None)
+        }
     }
 }
 

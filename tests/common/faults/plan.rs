@@ -34,12 +34,41 @@ impl fmt::Debug for Case {
     }
 }
 
-/// How many faults each program gets.
-fn wanted(sample: usize) -> usize {
-    match std::env::var("PINLANE_TEST_FAULTS").as_deref() {
-        Err(_) | Ok("") => sample,
-        Ok("all") => usize::MAX,
-        Ok(number) => number.parse().expect("PINLANE_TEST_FAULTS: a number, or all"),
+/// Which faults each program gets.
+#[derive(Clone, Copy)]
+enum Wanted {
+    /// So many, evenly spread.
+    Sample(usize),
+    /// One of several equal parts of all.
+    Part { number: usize, of: usize },
+}
+
+impl Wanted {
+    fn or_sample(sample: usize) -> Wanted {
+        let said = std::env::var("PINLANE_TEST_FAULTS").unwrap_or_default();
+        let number = |digits: &str| -> usize {
+            digits.parse().expect("PINLANE_TEST_FAULTS: a number, all, or a part as in 3/16")
+        };
+        match (said.as_str(), said.split_once('/')) {
+            ("", _) => Wanted::Sample(sample),
+            ("all", _) => Wanted::Part { number: 1, of: 1 },
+            (_, Some((part, of))) => Wanted::Part { number: number(part), of: number(of) },
+            (count, None) => Wanted::Sample(number(count)),
+        }
+    }
+
+    /// Those of all cases, which are grouped by mode and call.
+    fn of(self, groups: &[Vec<Case>]) -> Vec<Case> {
+        match self {
+            Wanted::Sample(count) => {
+                let each = count.div_ceil(groups.len());
+                groups.iter().flat_map(|group| sample(group, each)).collect()
+            }
+            Wanted::Part { number, of } => {
+                assert!((1..=of).contains(&number), "there is no part {number} of {of}");
+                groups.iter().flatten().skip(number - 1).step_by(of).copied().collect()
+            }
+        }
     }
 }
 
@@ -110,8 +139,7 @@ impl<'n> Plan<'n> {
         groups.retain(|group| !group.is_empty());
         let (all, kinds) = (groups.iter().map(Vec::len).sum(), groups.len());
         assert!(kinds > 0, "{name} makes calls");
-        let each = wanted(faults).div_ceil(kinds);
-        let chosen = groups.iter().flat_map(|group| sample(group, each)).collect();
+        let chosen = Wanted::or_sample(faults).of(&groups);
         Plan { name, start, chosen, all, kinds }
     }
 

@@ -83,6 +83,29 @@ pub enum Op {
         device: usize,
         pieces: usize,
     },
+    /// Out of a host buffer, or of pageable memory.
+    UploadRows {
+        stream: usize,
+        host: usize,
+        device: usize,
+        numbers: Vec<u8>,
+        pageable: Option<u8>,
+    },
+    DownloadRows {
+        stream: usize,
+        device: usize,
+        host: usize,
+        numbers: Vec<u8>,
+        pageable: bool,
+    },
+    /// Up and down, twice.
+    SwapPairs {
+        stream: usize,
+        host: usize,
+        device: usize,
+        pieces: usize,
+        byte: u8,
+    },
     Fill {
         stream: usize,
         device: usize,
@@ -230,6 +253,11 @@ fn index() -> impl Strategy<Value = usize> {
     0..8usize
 }
 
+/// Of rows.
+fn numbers() -> impl Strategy<Value = Vec<u8>> {
+    prop::collection::vec(any::<u8>(), 0..12)
+}
+
 /// Few sizes, so that blocks of the pool are really used again.
 fn len(scale: usize) -> impl Strategy<Value = usize> {
     let len = prop_oneof![4 => Just(100), 2 => Just(300), 1 => 0..1500usize];
@@ -303,6 +331,33 @@ fn copies() -> BoxedStrategy<Op> {
         ),
         2 => (index(), index(), 1..12usize)
             .prop_map(|(stream, device, pieces)| Op::DownloadBatch { stream, device, pieces }),
+        2 => (index(), index(), index(), numbers(), prop::option::of(any::<u8>())).prop_map(
+            |(stream, host, device, numbers, pageable)| Op::UploadRows {
+                stream,
+                host,
+                device,
+                numbers,
+                pageable,
+            }
+        ),
+        2 => (index(), index(), index(), numbers(), any::<bool>()).prop_map(
+            |(stream, device, host, numbers, pageable)| Op::DownloadRows {
+                stream,
+                device,
+                host,
+                numbers,
+                pageable,
+            }
+        ),
+        2 => (index(), index(), index(), 1..12usize, any::<u8>()).prop_map(
+            |(stream, host, device, pieces, byte)| Op::SwapPairs {
+                stream,
+                host,
+                device,
+                pieces,
+                byte,
+            }
+        ),
         2 => (index(), index(), part(), prop::collection::vec(any::<u8>(), 1..=16))
             .prop_map(|(stream, device, part, pattern)| Op::Fill { stream, device, part, pattern }),
         2 => (index(), index(), part())
