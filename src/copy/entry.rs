@@ -43,35 +43,53 @@ pub(crate) trait Source: Sync {
     /// Whether it is read in whole blocks of [`BLOCK`] bytes.
     fn is_in_blocks(&self) -> bool;
 
-    /// Fills `into` with the bytes from `offset` on. Blocks.
-    fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()>;
+    /// Fills `into` with the bytes from `offset` on, with these stores if it has a choice. Blocks.
+    fn fill(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        into: &mut [u8],
+        stores: Stores,
+    ) -> Result<()>;
 }
 
 /// The blocks of a source that is read in blocks: a multiple of every common disk's.
 pub(crate) const BLOCK: usize = 4096;
 
-/// The bytes of a source from `start` on.
-pub(crate) struct SourceRange<'a> {
-    pub(crate) source: &'a dyn Source,
-    pub(crate) start: u64,
+/// What a download can write instead of host memory. Rows of a table are one.
+pub(crate) trait Sink: Sync {
+    /// Takes the bytes from `offset` on, and writes them with these stores.
+    ///
+    /// # Safety
+    ///
+    /// * Nobody else writes the bytes at these offsets, or reads them, meanwhile.
+    unsafe fn drain(&self, offset: u64, bytes: &[u8], stores: Stores);
 }
 
-/// Host memory, pageable or page-locked, or a range of a source; and as many bytes on the device.
+/// What an entry has instead of host memory.
+pub(crate) enum Far<'a> {
+    /// The bytes of a source from here on.
+    Source(&'a dyn Source, u64),
+    /// All of a sink.
+    Sink(&'a dyn Sink),
+}
+
+/// Host memory, pageable or page-locked, or a source or sink; and as many bytes on the device.
 ///
 /// `'a` is how long the host memory is borrowed: shared by an entry of an upload, exclusively by an
 /// entry of a download.
 #[derive(Clone, Copy)]
 pub(crate) struct Entry<'a> {
-    /// The first byte of the host memory; null for a source.
+    /// The first byte of the host memory; null for what is far.
     host: *mut u8,
     pub(super) pinned: Option<PinnedBytes<'a>>,
-    source: Option<&'a SourceRange<'a>>,
+    far: Option<&'a Far<'a>>,
     pub(super) device: DeviceBytes<'a>,
     borrow: PhantomData<&'a mut [u8]>,
 }
 
-// SAFETY: an entry is a borrowed range of bytes, borrowed regions and a borrowed source, which are
-// `Sync`.
+// SAFETY: an entry is a borrowed range of bytes, borrowed regions and a borrowed source or sink,
+// which are `Sync`.
 unsafe impl Send for Entry<'_> {}
 // SAFETY: as above; the methods that touch the host memory say who may call them.
 unsafe impl Sync for Entry<'_> {}
@@ -89,9 +107,9 @@ impl<'a> Entry<'a> {
         Self::pageable(host.as_mut_ptr(), device)
     }
 
-    /// For an upload of as many bytes of a source as `device` has.
-    pub(crate) fn from_source(range: &'a SourceRange<'a>, device: DeviceBytes<'a>) -> Self {
-        Entry { source: Some(range), ..Self::pageable(std::ptr::null(), device) }
+    /// For an upload from a source, or a download to a sink, of as many bytes as `device` has.
+    pub(crate) fn far(far: &'a Far<'a>, device: DeviceBytes<'a>) -> Self {
+        Entry { far: Some(far), ..Self::pageable(std::ptr::null(), device) }
     }
 
     /// `host` is the address of as many bytes in `pinned` as `device` has.
@@ -102,7 +120,7 @@ impl<'a> Entry<'a> {
         device: DeviceBytes<'a>,
     ) -> Self {
         let (host, pinned) = (host.cast_mut(), Some(pinned));
-        Entry { host, pinned, source: None, device, borrow: PhantomData }
+        Entry { host, pinned, far: None, device, borrow: PhantomData }
     }
 
     /// `host` is the address of as many bytes of pageable memory as `device` has: borrowed for
@@ -110,7 +128,7 @@ impl<'a> Entry<'a> {
     #[inline]
     pub(crate) fn pageable(host: *const u8, device: DeviceBytes<'a>) -> Self {
         let host = host.cast_mut();
-        Entry { host, pinned: None, source: None, device, borrow: PhantomData }
+        Entry { host, pinned: None, far: None, device, borrow: PhantomData }
     }
 
     #[inline]
@@ -155,7 +173,10 @@ impl<'a> Entry<'a> {
 
     /// Where its bytes begin in a source that is read in blocks.
     pub(super) fn in_blocks(&self) -> Option<u64> {
-        self.source.filter(|range| range.source.is_in_blocks()).map(|range| range.start)
+        match self.far {
+            Some(&Far::Source(source, start)) if source.is_in_blocks() => Some(start),
+            _ => None,
+        }
     }
 
     /// The host memory of a download.
@@ -190,10 +211,10 @@ impl<'a> Entry<'a> {
         bytes: usize,
         stores: Stores,
     ) -> Result<()> {
-        if let Some(range) = self.source {
+        if let Some(&Far::Source(source, start)) = self.far {
             // SAFETY: initialised and nobody else's, by the precondition.
             let slot = unsafe { std::slice::from_raw_parts_mut(slot, bytes) };
-            return range.source.fill(operation, range.start + at as u64, slot);
+            return source.fill(operation, start + at as u64, slot, stores);
         }
         // SAFETY: readable, since it lies in the borrowed slice; writable and nobody else's, by the
         // precondition; they do not overlap, since a slot is not lent to anybody.
@@ -201,14 +222,21 @@ impl<'a> Entry<'a> {
         Ok(())
     }
 
-    /// Copies `bytes` bytes from `slot` to the host memory from `at` on.
+    /// Copies `bytes` bytes from `slot` to the host memory, or the sink, from `at` on.
     ///
     /// # Safety
     ///
-    /// * The entry is one of a download, to pageable memory; `at + bytes` is not beyond its end.
+    /// * The entry is one of a download, to pageable memory or a sink; `at + bytes` is not beyond
+    ///   its end.
     /// * No other thread writes to these bytes of it, and `slot .. slot + bytes` is memory that
     ///   nobody writes, meanwhile.
     pub(super) unsafe fn drain(&self, at: usize, slot: *const u8, bytes: usize, stores: Stores) {
+        if let Some(&Far::Sink(sink)) = self.far {
+            // SAFETY: initialised, and written by nobody, by the precondition.
+            let slot = unsafe { std::slice::from_raw_parts(slot, bytes) };
+            // SAFETY: no other thread has these bytes of the entry, by the precondition.
+            return unsafe { sink.drain(at as u64, slot, stores) };
+        }
         // SAFETY: writable, since it lies in the exclusively borrowed slice; the rest as in `fill`.
         unsafe { simd::copy(self.host.add(at), slot, bytes, stores) };
     }

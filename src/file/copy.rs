@@ -4,10 +4,11 @@ use bytemuck::Pod;
 
 use super::FileReader;
 use crate::copy::direct;
-use crate::copy::entry::{BLOCK, Direction, Entry, Source, SourceRange};
+use crate::copy::entry::{BLOCK, Direction, Entry, Far, Source};
 use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::Route;
+use crate::copy::staged::simd::Stores;
 use crate::copy::staged::team::{self, Task};
 use crate::error::Result;
 use crate::memory::{DeviceBytes, DeviceSliceMut, PinnedBuf, PinnedSliceMut};
@@ -81,11 +82,9 @@ impl Stream {
         if let Some(block) = engine.small_block(bytes)? {
             return upload_at_once(door, block, file, ranges);
         }
-        let sources: Vec<_> =
-            ranges.iter().map(|&(start, _)| SourceRange { source: file, start }).collect();
+        let sources: Vec<_> = ranges.iter().map(|&(start, _)| Far::Source(file, start)).collect();
         let both = sources.iter().zip(&ranges);
-        let entries: Vec<_> =
-            both.map(|(source, &(_, dst))| Entry::from_source(source, dst)).collect();
+        let entries: Vec<_> = both.map(|(source, &(_, dst))| Entry::far(source, dst)).collect();
         let job = Job::new(door, Direction::Up, &entries)?;
         engine.upload(job, Route::Copies, Task::Reading)
     }
@@ -102,7 +101,7 @@ fn upload_at_once(
     let mut rest = block.write()?;
     for (offset, dst) in &ranges {
         let part = rest.split_off_mut(..dst.len()).expect("the sum of their lengths");
-        file.fill(door.operation, *offset, part)?;
+        file.fill(door.operation, *offset, part, Stores::Cached)?;
     }
     let (mut ticket, mut start) = (Ticket::done(), 0);
     for (_, dst) in ranges {
@@ -150,7 +149,7 @@ impl FileReader {
             while failure.lock().is_none() {
                 let claim = units.lock().next();
                 let Some((at, unit)) = claim else { return };
-                if let Err(error) = self.fill(OPERATION, at, unit) {
+                if let Err(error) = self.fill(OPERATION, at, unit, Stores::Cached) {
                     failure.lock().get_or_insert(error);
                 }
             }

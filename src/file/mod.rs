@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 
 use self::read::{Blocks, Stop};
 use crate::copy::entry::Source;
+use crate::copy::staged::simd::Stores;
 use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// A file whose ranges go to a device ([`Stream::upload_file`](crate::Stream::upload_file)) or into
@@ -210,7 +211,7 @@ impl Source for FileReader {
         self.direct
     }
 
-    fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8]) -> Result<()> {
+    fn fill(&self, operation: &'static str, offset: u64, into: &mut [u8], _: Stores) -> Result<()> {
         let read = |into: &mut [u8], offset| self.file.read_at(into, offset);
         let done = if self.direct {
             let length = || self.file.metadata().map(|metadata| metadata.len());

@@ -21,8 +21,8 @@ impl Timeline {
     /// If all events are complete, the open group comes next. On a private stream it gets an event,
     /// which is asked about. An exposed stream may be captured at any moment: there the group gets
     /// an event for the next time, and a question that is allowed in a capture shows whether the
-    /// device is lost. In a host function or a forked child, where no call is allowed, nothing
-    /// happens.
+    /// device is lost. Only if it can get no event, the stream itself is asked. In a host function
+    /// or a forked child, where no call is allowed, nothing happens.
     ///
     /// # Errors
     ///
@@ -74,8 +74,26 @@ impl Timeline {
         unsafe { driver.stream_capture(self.raw) }.map_err(|code| {
             self.context.error(code, "cudaStreamIsCapturing", "asking how far a stream is")
         })?;
-        if let Ok(driver) = self.open(OPERATION) {
-            let _ = self.fence(driver, OPERATION);
+        if let Ok(driver) = self.open(OPERATION)
+            && self.fence(driver, OPERATION).is_none()
+            && self.open(OPERATION).is_ok()
+        {
+            self.ask_stream(driver)?;
+        }
+        Ok(())
+    }
+
+    /// Asks the stream, which can be given no event, and is not being captured.
+    fn ask_stream(&self, driver: &dyn Driver) -> Result<()> {
+        let recorded = self.recorded.load(Ordering::Acquire);
+        // SAFETY: the stream is live.
+        match unsafe { driver.stream_query(self.raw) } {
+            Ok(Poll::Done) => self.retire(recorded),
+            Ok(Poll::NotReady) | Err(CudaCode::NOT_READY) => {}
+            Err(code) => {
+                let context = "asking how far a stream is";
+                return Err(self.context.error(code, "cudaStreamQuery", context));
+            }
         }
         Ok(())
     }

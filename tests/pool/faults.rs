@@ -244,6 +244,27 @@ fn calls_may_fail_together() {
     at_calls("the pool, calls together", &machine(), 60, &sets, |_| true, survives);
 }
 
+/// A stream whose handle is known outside, and which can be given no event, is asked itself.
+#[test]
+fn blocks_come_back_from_a_stream_that_gets_no_event() {
+    watched(|| {
+        let mut world = World::new(&Emulator::new());
+        let hosts: Vec<PinnedBuf<u32>> =
+            (0..BLOCKS).map(|_| world.pool.alloc(LEN).unwrap()).collect();
+        for call in [Call::EventRecord, Call::StreamSynchronize] {
+            world.emulator.inject(Fault::forever(call, CudaCode::INVALID_VALUE));
+        }
+        for host in &hosts {
+            world.streams[1].upload(host, &mut world.gpus[1]).unwrap_err();
+        }
+        drop(hosts);
+        let again: Result<Vec<PinnedBuf<u32>>> =
+            (0..BLOCKS).map(|_| world.pool.alloc(LEN)).collect();
+        assert_eq!(again.unwrap().len(), BLOCKS);
+        assert_eq!(world.pool.stats().quarantined_bytes, 0);
+    });
+}
+
 /// The device is lost between a copy and its event, on a stream whose handle is known outside:
 /// nothing can tell any more whether the copy is done.
 #[test]

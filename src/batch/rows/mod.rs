@@ -1,14 +1,17 @@
 //! Rows of tables, by their numbers: embeddings, expert weights, blocks of KV caches.
 //!
 //! A table is a range of memory that is cut into rows of equal length. One call copies any rows,
-//! without a list of copies: the kernel computes the addresses. Tables in pageable memory, and
-//! those that the kernel cannot take, go the way of a batch.
+//! without a list of copies: the kernel computes the addresses. Pageable rows that lie one behind
+//! the other on the device are gathered into slots, or scattered out of them. All others go the way
+//! of a batch.
 //!
 //! ```text
 //!   indices   which rows           tables   what is copied, and its checks
 //!   kernel    one launch for all   list     the same as a batch
+//!   dense     pageable rows, one behind the other on the device
 //! ```
 
+mod dense;
 mod indices;
 mod kernel;
 mod list;
@@ -172,6 +175,8 @@ impl Stream {
         let engine = self.device.engine()?;
         if tables.fit_the_kernel(door, engine.abilities(door)?) {
             kernel::enqueue(door, &tables, &engine.lists)
+        } else if tables.are_dense_and_pageable() {
+            dense::copy(self, door, &tables)
         } else {
             list::copy(self, door, tables)
         }

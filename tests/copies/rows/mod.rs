@@ -1,5 +1,6 @@
 //! Rows by their numbers, against a plain model, on the target's device.
 
+mod dense;
 mod errors;
 mod order;
 
