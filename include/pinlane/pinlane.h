@@ -17,7 +17,8 @@
  * - Any thread may call any function, unless its comment says otherwise.
  * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
- * - Arrays of copies are read before the call returns. Their destinations must not overlap.
+ * - Arrays of copies, and of layers, are read before the call returns. Their destinations must not
+ *   overlap.
  * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
  *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
  *   and cuts off an output. Structs in arrays do not grow: they have spare members, which are 0.
@@ -57,6 +58,7 @@ struct DLManagedTensorVersioned;
 #define PINLANE_DLPACK_OPTIONS_INIT \
   { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
 #define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
+#define PINLANE_INDICES_INIT { sizeof(pinlane_indices), PINLANE_INDEX_U32, 0, NULL, 0, NULL, 0 }
 #define PINLANE_STAGING_OPTIONS_INIT \
   { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
 #define PINLANE_COPY_TEAM_OPTIONS_INIT \
@@ -93,6 +95,33 @@ extern "C" {
  * A kernel moves the bytes: it reads or writes page-locked memory over the bus.
  */
 #define PINLANE_ROUTE_KERNEL 3
+
+/**
+ * The numbers are `uint32_t`.
+ */
+#define PINLANE_INDEX_U32 0
+
+/**
+ * The numbers are `int32_t`.
+ */
+#define PINLANE_INDEX_I32 1
+
+/**
+ * The numbers are `uint64_t`.
+ */
+#define PINLANE_INDEX_U64 2
+
+/**
+ * The numbers are `int64_t`.
+ */
+#define PINLANE_INDEX_I64 3
+
+/**
+ * Flag of `pinlane_indices`: no number comes twice, so nobody looks. If one does all the same,
+ * each byte of the row that is written is one of those that come there, or the call fails with
+ * `PINLANE_STATUS_INVALID_VALUE`.
+ */
+#define PINLANE_INDICES_DISTINCT 1
 
 /**
  * Handles of `pinlane_device`.
@@ -567,6 +596,94 @@ typedef struct pinlane_device_copy {
    */
   uint64_t reserved;
 } pinlane_device_copy;
+
+/**
+ * Two tables: one in host memory and one in device memory. A table is a range of memory that is
+ * cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
+ *
+ * The host's table is pageable memory, named by its address, or a part of a page-locked `buffer`.
+ * The device's table is the caller's own device memory, named by its address, or a part of a
+ * `device_buffer`. If a table is named by its buffer, its address must be NULL.
+ */
+typedef struct pinlane_layer {
+  /**
+   * The source: host memory in an upload, device memory in a download.
+   */
+  const void *src;
+  /**
+   * The destination: device memory in an upload, host memory in a download.
+   */
+  void *dst;
+  /**
+   * The size of the source. If 0, its address may be NULL.
+   */
+  size_t src_bytes;
+  /**
+   * The size of the destination. If 0, its address may be NULL.
+   */
+  size_t dst_bytes;
+  /**
+   * The page-locked buffer that has the host's table, or NULL.
+   */
+  struct pinlane_buffer *buffer;
+  /**
+   * Where in `buffer` the table begins.
+   */
+  size_t buffer_offset;
+  /**
+   * The device buffer that has the device's table, or NULL.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the table begins.
+   */
+  size_t device_offset;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_layer;
+
+/**
+ * The rows of a table that a copy uses, by their numbers, counted from 0. Initialise with
+ * `PINLANE_INDICES_INIT`. Where a function takes NULL in its place, that means all rows in their
+ * order.
+ *
+ * Numbers in host memory are read and checked at the call. Numbers in a `device_buffer` are read
+ * when the copy runs, in stream order: a row whose number is not in the table is not copied.
+ *
+ * A row that is read may come twice. A row that is written may not.
+ */
+typedef struct pinlane_indices {
+  /**
+   * `sizeof(pinlane_indices)`.
+   */
+  size_t size;
+  /**
+   * What the numbers are: one of `PINLANE_INDEX_*`.
+   */
+  int32_t kind;
+  /**
+   * 0, or `PINLANE_INDICES_DISTINCT`.
+   */
+  uint32_t flags;
+  /**
+   * The numbers in host memory, or NULL.
+   */
+  const void *numbers;
+  /**
+   * How many there are. If 0, `numbers` may be NULL.
+   */
+  size_t count;
+  /**
+   * The device buffer that has the numbers, or NULL. The copy must not write to that buffer.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the numbers begin, in bytes: a multiple of the size of a number.
+   */
+  size_t device_offset;
+} pinlane_indices;
 
 /**
  * Called with `user` as it was given, what has happened (one of `PINLANE_LOG_*`; later
@@ -1584,6 +1701,122 @@ pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
                                   const struct pinlane_device_copy *copies,
                                   size_t count,
                                   struct pinlane_ticket **ticket);
+
+/**
+ * Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
+ * the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
+ * has for each number. Numbers may come twice.
+ *
+ * Does not block if the table is a part of a `buffer`; other memory may be reused when the call
+ * returns. Ordered on `stream`, and after conflicting uses of the buffers on other streams, as a
+ * use of the whole table. If the table is pageable and the numbers are on the device, the call
+ * also waits for the numbers. `ticket` may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
+ * `WRONG_THREAD`; `OUT_OF_RANGE` if a number in host memory is not in the table, or a part not in
+ * its buffer; `LENGTH_MISMATCH` if the lengths are no whole rows; `INVALID_VALUE` if a pointer is
+ * NULL, a table or the numbers are named twice or not at all, or the numbers are in the buffer
+ * that is written, and for a struct of an unknown size, kind or flag: nothing was enqueued.
+ * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of
+ * the destination are unspecified.
+ *
+ * # Safety
+ *
+ * - `layer` is NULL or points to a struct.
+ * - `indices` is NULL or points to an initialised struct whose `size` member is right.
+ * - Host memory that they name by its address is readable, and nobody writes to it until the call
+ *   returns.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_rows(const struct pinlane_stream *stream,
+                                   const struct pinlane_layer *layer,
+                                   const struct pinlane_indices *indices,
+                                   struct pinlane_ticket **ticket);
+
+/**
+ * Scatters rows to a table in host memory: the row of the layer's destination whose number is
+ * `indices[i]` gets row `i` of its source, on the device. A row has as many bytes as the source
+ * has for each number. No row of the table may come twice.
+ *
+ * Does not block if the table is a part of a `buffer`: `pinlane_buffer_read` waits for the rows,
+ * and the ticket tells when they have arrived. In other memory they have arrived when the call
+ * returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
+ *
+ * Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory comes twice:
+ * nothing was enqueued.
+ *
+ * # Safety
+ *
+ * - `layer` is NULL or points to a struct.
+ * - `indices` is NULL or points to an initialised struct whose `size` member is right.
+ * - Until the call returns, numbers in host memory are readable and nobody writes to them. A table
+ *   in host memory that is named by its address is writable, and nobody else accesses it.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_rows(const struct pinlane_stream *stream,
+                                     const struct pinlane_layer *layer,
+                                     const struct pinlane_indices *indices,
+                                     struct pinlane_ticket **ticket);
+
+/**
+ * Copies blocks of the tables of `count` layers, from host memory to the stream's device: in each
+ * layer, block `to[i]` of the destination gets block `from[i]` of the source. A block has
+ * `block_bytes` bytes. Each table is a whole number of blocks, and all layers have as many.
+ * Destinations must not overlap, and no block may be written twice.
+ *
+ * `from` or `to` may be NULL: all blocks in their order, as many as the other one names. `layers`
+ * may be NULL if `count` is 0; `ticket` may be NULL. Blocks, and is ordered, as
+ * `pinlane_upload_rows`.
+ *
+ * Statuses: as for `pinlane_upload_rows`; `LENGTH_MISMATCH` if `from` and `to` have not the same
+ * number of blocks; `INVALID_VALUE` if a number of `to` in host memory comes twice, or if
+ * destinations overlap: nothing was enqueued.
+ *
+ * # Safety
+ *
+ * - `layers` is NULL or points to an array of `count` elements.
+ * - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
+ * - Host memory that they name by its address is readable, and nobody writes to it until the call
+ *   returns.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_blocks(const struct pinlane_stream *stream,
+                                     const struct pinlane_layer *layers,
+                                     size_t count,
+                                     size_t block_bytes,
+                                     const struct pinlane_indices *from,
+                                     const struct pinlane_indices *to,
+                                     struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_blocks`, from the stream's device to host memory. Blocks as
+ * `pinlane_download_rows`.
+ *
+ * Statuses: as for `pinlane_upload_blocks`.
+ *
+ * # Safety
+ *
+ * - `layers` is NULL or points to an array of `count` elements.
+ * - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
+ * - Until the call returns, numbers in host memory are readable and nobody writes to them. Tables
+ *   in host memory that are named by their addresses are writable, and nobody else accesses them.
+ * - Device memory named by its address is memory of the stream's device, and stays allocated until
+ *   the copy is complete.
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_blocks(const struct pinlane_stream *stream,
+                                       const struct pinlane_layer *layers,
+                                       size_t count,
+                                       size_t block_bytes,
+                                       const struct pinlane_indices *from,
+                                       const struct pinlane_indices *to,
+                                       struct pinlane_ticket **ticket);
 
 /**
  * Allocates `bytes` of page-locked memory, aligned to at least 256, and writes the buffer to
@@ -3717,6 +3950,7 @@ pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t s
 pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
 pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
 pinlane_status pinlane_batch_options_init(pinlane_batch_options *pointer, size_t size);
+pinlane_status pinlane_indices_init(pinlane_indices *pointer, size_t size);
 pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
 pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
 pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);

@@ -63,6 +63,7 @@
 #include "cpp/prefetch.hpp"
 #include "cpp/request.hpp"
 #include "cpp/resource.hpp"
+#include "cpp/rows.hpp"
 #include "cpp/sides.hpp"
 #include "cpp/staging.hpp"
 #include "cpp/stream.hpp"

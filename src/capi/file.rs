@@ -219,7 +219,7 @@ pub unsafe extern "C" fn pinlane_upload_file_ranges(
         let places = ranges.iter().map(|range| {
             Place::new(range.dst, range.device_buffer, range.device_offset, range.bytes)
         });
-        let devices = Places::new(places)?;
+        let devices = Places::new("range", places)?;
         let mut tracked = devices.exclusive()?;
         // SAFETY: the caller's precondition on device memory.
         let mut lent = unsafe { devices.lent(&stream) }?;

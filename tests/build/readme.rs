@@ -44,6 +44,23 @@ fn every_passage_in_the_readme_is_one_of_the_example() {
     assert_eq!(count, 8, "passages");
 }
 
+#[test]
+fn every_passage_in_cpp_is_one_of_the_test_that_it_names() {
+    let readme = read("README.md");
+    let mut count = 0;
+    for (before, block) in readme.split("```").zip(readme.split("```").skip(1)) {
+        let Some(passage) = block.strip_prefix("cpp\n").filter(|block| !block.contains("main()"))
+        else {
+            continue;
+        };
+        let name = before.rsplit('`').find(|part| part.ends_with(".cpp")).expect("a file's name");
+        let indented: String = passage.lines().map(|line| format!("  {line}\n")).collect();
+        assert!(read(name).contains(&indented), "not in {name}:\n{passage}");
+        count += 1;
+    }
+    assert_eq!(count, 1, "passages");
+}
+
 #[cfg(feature = "emulated")]
 #[test]
 fn the_passages_run() {

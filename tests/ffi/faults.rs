@@ -221,6 +221,7 @@ fn tests_in_c_survive_every_fault() {
         "tests/ffi/c/foreign.c",
         "tests/ffi/c/lifetimes.c",
         "tests/ffi/c/pools.c",
+        "tests/ffi/c/rows.c",
         "tests/ffi/c/rules.c",
         "tests/ffi/c/slices.c",
     ];

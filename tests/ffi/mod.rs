@@ -108,6 +108,7 @@ fn the_c_interface_keeps_its_promises() {
             "pool_memory",
             "pools",
             "prefetch",
+            "rows",
             "rules",
             "slices",
         ];
@@ -146,6 +147,7 @@ fn the_cpp_types_keep_their_promises() {
             "memory",
             "foreign",
             "transfers",
+            "rows",
             "emulator",
             "explore",
             "prefetch",
@@ -176,6 +178,10 @@ fn cpp_programs_that_must_not_compile_do_not() {
              std::vector<float>& values, const std::vector<float>& constants) {{\
                stream.upload(host, gpu); stream.upload(constants, gpu); {line};\
                stream.upload_batch(std::vector<pinlane::upload_item>{{{{values, gpu}}}});\
+               stream.upload_rows(constants, std::vector<unsigned>(), gpu);\
+               stream.download_rows(read_only, pinlane::device_buffer<int>(), values);\
+               stream.upload_blocks(std::vector<pinlane::upload_layer<float>>{{{{host, gpu}}}}, 1,\
+                 std::vector<int>(), pinlane::all_rows);\
                std::vector<pinlane::upload_item> items;\
                items.emplace_back(pinlane::span(values.data(), 1), gpu.slice(0, 1));\
                items.emplace_back(host.slice(0, 1), gpu.address());\
@@ -232,6 +238,21 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "(void)pinlane::file_range(0, pinlane::device_buffer<float>())",
         "std::vector<pinlane::upload_item>().emplace_back(std::vector<float>(values), gpu)",
         "stream.upload_batch(std::vector<pinlane::download_item>())",
+        "stream.upload_rows(values, pinlane::all_rows, doubles)",
+        "stream.upload_rows(values, pinlane::all_rows, read_only)",
+        "stream.upload_rows(gpu, pinlane::all_rows, gpu)",
+        "stream.upload_rows(values, values, gpu)",
+        "stream.upload_rows(host, gpu, gpu)",
+        "stream.upload_rows(host, pinlane::pinned_buffer<int>(), gpu)",
+        "stream.download_rows(gpu, pinlane::all_rows, constants)",
+        "stream.download_rows(doubles, pinlane::all_rows, values)",
+        "stream.download_rows(gpu, pinlane::all_rows, read_only)",
+        "(void)pinlane::upload_layer<float>(std::vector<float>(values), gpu)",
+        "(void)pinlane::upload_layer(values, read_only)",
+        "(void)pinlane::download_layer<float>(gpu, std::vector<float>(values))",
+        "(void)pinlane::download_layer(gpu, constants)",
+        "stream.upload_blocks(std::vector<pinlane::download_layer<float>>(), 1, values, values)",
+        "stream.download_blocks(std::vector<float>(), 1, pinlane::all_rows, pinlane::all_rows)",
         "stream.download_batch(values)",
         "pinlane::batch_slices().slice(\"0\", std::vector<float>(values))",
         "pinlane::batch_slices().reserve<std::string>(\"0\", 1)",

@@ -8,6 +8,7 @@
 #include "device.hpp"
 #include "file.hpp"
 #include "foreign.hpp"
+#include "rows.hpp"
 #include "sides.hpp"
 #include "ticket.hpp"
 
@@ -39,7 +40,8 @@ namespace detail {
 template <class Self>
 class stream_operations : public batch_operations<Self>,
                           public file_operations<Self>,
-                          public foreign_operations<Self> {
+                          public foreign_operations<Self>,
+                          public row_operations<Self> {
 public:
   /// Copies `source`, in page-locked or pageable memory, to `destination`, in device memory. A
   /// source in pageable memory may be reused when the call returns. A small one, of at most 64 KiB

@@ -1,72 +1,142 @@
-//! From the copies that C names to the items that Rust takes, for the time of a call.
+//! From the places that C names to the memory that Rust takes, for the time of a call.
 
 use super::copies::{pinlane_copy, pinlane_device_copy};
-use super::places::Places;
+use super::places::{Place, Places};
 use crate::batch::{DeviceCopy, Download, Downloads, HostSlice, HostSliceMut, Upload, Uploads};
+use crate::capi::buffer::pinlane_buffer;
+use crate::capi::device_buffer::pinlane_device_buffer;
 use crate::capi::memory::{destination, source};
 use crate::capi::transfer::same_buffer;
 use crate::error::Result;
+use crate::memory::{DeviceSlice, DeviceSliceMut};
 use crate::stream::Stream;
 
-/// Calls `then` with `copies` as a list.
-///
-/// # Safety
-///
-/// * Host memory named by its address is readable, and nobody writes to it, until this returns.
-/// * Device memory named by its address is memory of the stream's device, and valid until what
-///   `then` enqueues is complete.
-pub(super) unsafe fn uploads<R>(
-    stream: &Stream,
-    copies: &[pinlane_copy],
-    then: impl FnOnce(Uploads<'_>) -> Result<R>,
-) -> Result<R> {
-    let hosts = Places::new(copies.iter().map(|copy| copy.host(copy.src)))?;
-    let devices = Places::new(copies.iter().map(|copy| copy.device(copy.dst)))?;
-    let pinned = hosts.shared()?;
-    let mut tracked = devices.exclusive()?;
-    // SAFETY: the second precondition.
-    let mut lent = unsafe { devices.lent(stream) }?;
-    let destinations = devices.written(&mut tracked, &mut lent)?;
-    let items = hosts.places.iter().zip(destinations).map(|(place, dst)| {
-        let src: HostSlice<'_, u8> = match hosts.buffer(place) {
-            Some(buffer) => pinned[buffer].buffer.slice(place.range())?.into(),
-            // SAFETY: the first precondition.
-            None => unsafe { source(place.address, place.bytes) }?.into(),
-        };
-        Ok(Upload::new(src, dst))
-    });
-    then(items.collect::<Result<_>>()?)
+/// The two sides of copies between host and device.
+pub(super) struct Sides {
+    hosts: Places<pinlane_buffer>,
+    pub(super) devices: Places<pinlane_device_buffer>,
+}
+
+/// A source with its destination, for each copy.
+type Pairs<'p, S, D> = dyn Iterator<Item = Result<(S, D)>> + 'p;
+
+impl Sides {
+    /// Messages call a pair of places `what`.
+    pub(super) fn new(
+        what: &'static str,
+        hosts: impl Iterator<Item = Place<pinlane_buffer>>,
+        devices: impl Iterator<Item = Place<pinlane_device_buffer>>,
+    ) -> Result<Self> {
+        Ok(Sides { hosts: Places::new(what, hosts)?, devices: Places::new(what, devices)? })
+    }
+
+    /// Calls `then` with the host's places as sources.
+    ///
+    /// # Safety
+    ///
+    /// * Host memory named by its address is readable, and nobody writes to it, until this returns.
+    /// * Device memory named by its address is memory of the stream's device, and valid until what
+    ///   `then` enqueues is complete.
+    pub(super) unsafe fn up<R>(
+        &self,
+        stream: &Stream,
+        then: impl FnOnce(&mut Pairs<'_, HostSlice<'_, u8>, DeviceSliceMut<'_, u8>>) -> Result<R>,
+    ) -> Result<R> {
+        let (hosts, devices) = (&self.hosts, &self.devices);
+        let pinned = hosts.shared()?;
+        let mut tracked = devices.exclusive()?;
+        // SAFETY: the second precondition.
+        let mut lent = unsafe { devices.lent(stream) }?;
+        let destinations = devices.written(&mut tracked, &mut lent)?;
+        let mut pairs = hosts.places.iter().zip(destinations).map(|(place, dst)| {
+            let src: HostSlice<'_, u8> = match hosts.buffer(place) {
+                Some(buffer) => pinned[buffer].buffer.slice(place.range())?.into(),
+                // SAFETY: the first precondition.
+                None => unsafe { source(place.address, place.bytes) }?.into(),
+            };
+            Ok((src, dst))
+        });
+        then(&mut pairs)
+    }
+
+    /// Calls `then` with the host's places as destinations.
+    ///
+    /// # Safety
+    ///
+    /// * Host memory named by its address is writable, and nobody else accesses it, until this
+    ///   returns.
+    /// * Device memory named by its address is memory of the stream's device, and valid until what
+    ///   `then` enqueues is complete.
+    pub(super) unsafe fn down<R>(
+        &self,
+        stream: &Stream,
+        then: impl FnOnce(&mut Pairs<'_, DeviceSlice<'_, u8>, HostSliceMut<'_, u8>>) -> Result<R>,
+    ) -> Result<R> {
+        let (hosts, devices) = (&self.hosts, &self.devices);
+        let mut pinned = hosts.exclusive()?;
+        let tracked = devices.shared()?;
+        // SAFETY: the second precondition.
+        let lent = unsafe { devices.lent(stream) }?;
+        let sources = devices.read(&tracked, &lent);
+        let parts = hosts.cut(&mut pinned, |host| host.buffer.as_slice_mut())?;
+        let mut pairs = hosts.places.iter().zip(sources).zip(parts).map(|((host, src), part)| {
+            let dst: HostSliceMut<'_, u8> = match part {
+                Some(part) => part.into(),
+                // SAFETY: the first precondition; `exclusive` found that it overlaps no other.
+                None => unsafe { destination(host.address, host.bytes) }?.into(),
+            };
+            Ok((src?, dst))
+        });
+        then(&mut pairs)
+    }
 }
 
 /// Calls `then` with `copies` as a list.
 ///
 /// # Safety
 ///
-/// * Host memory named by its address is writable, and nobody else accesses it, until this returns.
-/// * Device memory named by its address is memory of the stream's device, and valid until what
-///   `then` enqueues is complete.
+/// * As for [`Sides::up`].
+pub(super) unsafe fn uploads<R>(
+    stream: &Stream,
+    copies: &[pinlane_copy],
+    then: impl FnOnce(Uploads<'_>) -> Result<R>,
+) -> Result<R> {
+    let hosts = copies.iter().map(|copy| copy.host(copy.src));
+    let sides = Sides::new("copy", hosts, copies.iter().map(|copy| copy.device(copy.dst)))?;
+    // SAFETY: the same preconditions.
+    unsafe {
+        sides.up(stream, |pairs| {
+            then(
+                pairs
+                    .map(|pair| pair.map(|(src, dst)| Upload::new(src, dst)))
+                    .collect::<Result<_>>()?,
+            )
+        })
+    }
+}
+
+/// Calls `then` with `copies` as a list.
+///
+/// # Safety
+///
+/// * As for [`Sides::down`].
 pub(super) unsafe fn downloads<R>(
     stream: &Stream,
     copies: &[pinlane_copy],
     then: impl FnOnce(Downloads<'_>) -> Result<R>,
 ) -> Result<R> {
-    let hosts = Places::new(copies.iter().map(|copy| copy.host(copy.dst)))?;
-    let devices = Places::new(copies.iter().map(|copy| copy.device(copy.src)))?;
-    let mut pinned = hosts.exclusive()?;
-    let tracked = devices.shared()?;
-    // SAFETY: the second precondition.
-    let lent = unsafe { devices.lent(stream) }?;
-    let sources = devices.read(&tracked, &lent);
-    let parts = hosts.cut(&mut pinned, |host| host.buffer.as_slice_mut())?;
-    let items = hosts.places.iter().zip(sources).zip(parts).map(|((host, src), part)| {
-        let dst: HostSliceMut<'_, u8> = match part {
-            Some(part) => part.into(),
-            // SAFETY: the first precondition; `exclusive` found that it overlaps no other.
-            None => unsafe { destination(host.address, host.bytes) }?.into(),
-        };
-        Ok(Download::new(src?, dst))
-    });
-    then(items.collect::<Result<_>>()?)
+    let hosts = copies.iter().map(|copy| copy.host(copy.dst));
+    let sides = Sides::new("copy", hosts, copies.iter().map(|copy| copy.device(copy.src)))?;
+    // SAFETY: the same preconditions.
+    unsafe {
+        sides.down(stream, |pairs| {
+            then(
+                pairs
+                    .map(|pair| pair.map(|(src, dst)| Download::new(src, dst)))
+                    .collect::<Result<_>>()?,
+            )
+        })
+    }
 }
 
 /// Calls `then` with `copies` as a list.
@@ -80,8 +150,8 @@ pub(super) unsafe fn device_copies<R>(
     copies: &[pinlane_device_copy],
     then: impl FnOnce(Vec<DeviceCopy<'_>>) -> Result<R>,
 ) -> Result<R> {
-    let sources = Places::new(copies.iter().map(pinlane_device_copy::source))?;
-    let destinations = Places::new(copies.iter().map(pinlane_device_copy::destination))?;
+    let sources = Places::new("copy", copies.iter().map(pinlane_device_copy::source))?;
+    let destinations = Places::new("copy", copies.iter().map(pinlane_device_copy::destination))?;
     if sources.shares_buffers_with(&destinations) {
         return Err(same_buffer());
     }

@@ -7,11 +7,14 @@
 //!     lend             items of the Rust interface, for the time of the call
 //!       Stream::upload_batch
 //! ```
+//!
+//! `rows` has copies of rows, by their numbers.
 
 mod copies;
 mod lend;
 mod places;
 mod route;
+mod rows;
 
 use std::ffi::c_void;
 

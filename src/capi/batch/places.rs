@@ -46,7 +46,7 @@ impl<H> Place<H> {
         self.offset..self.offset + self.bytes
     }
 
-    fn check(&self, number: usize) -> Result<()> {
+    fn check(&self, pair: &str, number: usize) -> Result<()> {
         let (kind, what, remedy) = match (self.address.is_null(), self.buffer.is_null()) {
             (true, true) if self.bytes > 0 => (
                 ErrorKind::InvalidValue,
@@ -66,27 +66,32 @@ impl<H> Place<H> {
             ),
             (true, false) => return Ok(()),
         };
-        Err(refused(kind, format!("copy {number}: {what}"), remedy))
+        Err(refused(kind, format!("{pair} {number}: {what}"), remedy))
     }
 }
 
 pub(in crate::capi) struct Places<H: Handle> {
+    /// What messages call a pair of places.
+    pair: &'static str,
     pub(super) places: Vec<Place<H>>,
     /// The buffers that the places name, ascending.
     handles: Vec<*mut H>,
 }
 
 impl<T: Buffer, H: Handle<Object = T>> Places<H> {
-    pub(in crate::capi) fn new(places: impl Iterator<Item = Place<H>>) -> Result<Self> {
+    pub(in crate::capi) fn new(
+        pair: &'static str,
+        places: impl Iterator<Item = Place<H>>,
+    ) -> Result<Self> {
         let places: Vec<Place<H>> = places.collect();
         for (number, place) in places.iter().enumerate() {
-            place.check(number)?;
+            place.check(pair, number)?;
         }
         let mut handles: Vec<*mut H> =
             places.iter().map(|place| place.buffer).filter(|buffer| !buffer.is_null()).collect();
         handles.sort_unstable();
         handles.dedup();
-        Ok(Places { places, handles })
+        Ok(Places { pair, places, handles })
     }
 
     /// Borrows all buffers, and checks that the places lie in them.
@@ -120,7 +125,7 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
             if range.end > bytes {
                 return Err(refused(
                     ErrorKind::OutOfRange,
-                    format!("copy {number}: bytes {range:?} of a buffer of {bytes} bytes"),
+                    format!("{} {number}: bytes {range:?} of a buffer of {bytes} bytes", self.pair),
                     "keep offset + bytes within the buffer",
                 ));
             }
@@ -133,9 +138,14 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
         self.handles.binary_search(&place.buffer).ok()
     }
 
+    /// Whether a place is in this buffer.
+    pub(super) fn name(&self, buffer: *mut H) -> bool {
+        self.handles.binary_search(&buffer).is_ok()
+    }
+
     /// Whether both sides name the same buffer.
     pub(super) fn shares_buffers_with(&self, other: &Self) -> bool {
-        self.handles.iter().any(|buffer| other.handles.binary_search(buffer).is_ok())
+        self.handles.iter().any(|&buffer| other.name(buffer))
     }
 
     /// Cuts the places out of the buffers that hold them; `None` for the other places.

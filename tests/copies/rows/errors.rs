@@ -97,8 +97,8 @@ fn numbers_on_the_device_that_are_not_in_the_table_copy_nothing() {
         table.write().unwrap().copy_from_slice(&noise(1, ROWS * ROW));
         let mut rows = device.alloc::<u8>(4 * ROW).unwrap();
         stream.upload_slice(&[9; 4 * ROW], &mut rows).unwrap();
-        let mut numbers = device.alloc::<i32>(4).unwrap();
-        stream.upload_slice(&[2, -1, ROWS as i32, 3], &mut numbers).unwrap();
+        let mut numbers = device.alloc::<u64>(4).unwrap();
+        stream.upload_slice(&[2, u64::MAX, ROWS as u64, 3], &mut numbers).unwrap();
         if memory == "pageable" {
             stream.upload_rows(&table.read().unwrap().to_vec(), &numbers, &mut rows).unwrap();
         } else {
@@ -109,6 +109,13 @@ fn numbers_on_the_device_that_are_not_in_the_table_copy_nothing() {
         assert_eq!(back[..ROW], source[2 * ROW..3 * ROW], "{memory}");
         assert_eq!(back[ROW..3 * ROW], [9; 2 * ROW], "{memory}");
         assert_eq!(back[3 * ROW..], source[3 * ROW..4 * ROW], "{memory}");
+
+        let mut signed = device.alloc::<i32>(4).unwrap();
+        stream.upload_slice(&[-1, i32::MIN, ROWS as i32, 0], &mut signed).unwrap();
+        stream.upload_rows(&table, &signed, &mut rows).unwrap();
+        stream.download_slice(&rows, &mut back).unwrap();
+        assert_eq!(back[..ROW], source[2 * ROW..3 * ROW], "{memory}: as it was");
+        assert_eq!(back[3 * ROW..], source[..ROW], "{memory}");
         assert_eq!(emulator.findings(), []);
     }
 }

@@ -47,6 +47,10 @@ inline pinlane_status explored_init(frame& f) {
   return init<pinlane_explored>(f, pinlane_explored_init, PINLANE_EXPLORED_INIT);
 }
 
+inline pinlane_status indices_init(frame& f) {
+  return init<pinlane_indices>(f, pinlane_indices_init, PINLANE_INDICES_INIT);
+}
+
 inline pinlane_status pool_options_init(frame& f) {
   return init<pinlane_pool_options>(f, pinlane_pool_options_init, PINLANE_POOL_OPTIONS_INIT);
 }

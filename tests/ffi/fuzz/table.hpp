@@ -9,6 +9,7 @@
 #include "host_functions.hpp"
 #include "prefetch.hpp"
 #include "process.hpp"
+#include "rows.hpp"
 
 /// What must be so when a call is made.
 enum trait : unsigned {
@@ -213,6 +214,11 @@ inline const call calls[] = {
      [](frame& f) { return limit(f, pinlane_emulator_limit_page_locked); }},
     {"pinlane_emulator_limit_device_memory", nothing,
      [](frame& f) { return limit(f, pinlane_emulator_limit_device_memory); }},
+    {"pinlane_indices_init", nothing, indices_init},
+    {"pinlane_upload_rows", waits, upload_rows},
+    {"pinlane_download_rows", waits, download_rows},
+    {"pinlane_upload_blocks", waits, upload_blocks},
+    {"pinlane_download_blocks", waits, download_blocks},
 };
 
 /// What other numbers stand for: what programs do most.
@@ -234,6 +240,10 @@ inline const char* const frequent[] = {
     "pinlane_upload_batch",
     "pinlane_download_batch",
     "pinlane_copy_batch",
+    "pinlane_upload_rows",
+    "pinlane_download_rows",
+    "pinlane_upload_blocks",
+    "pinlane_download_blocks",
     "pinlane_device_buffer_upload_file",
     "pinlane_stream_wait",
     "pinlane_ticket_free",

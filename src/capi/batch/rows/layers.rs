@@ -1,0 +1,79 @@
+//! The tables of layers in C.
+
+use std::ffi::c_void;
+
+use crate::capi::batch::lend::Sides;
+use crate::capi::batch::places::Place;
+use crate::capi::buffer::pinlane_buffer;
+use crate::capi::device_buffer::pinlane_device_buffer;
+use crate::capi::pointer::{check_spare, layout};
+use crate::error::Result;
+
+/// Two tables: one in host memory and one in device memory. A table is a range of memory that is
+/// cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
+///
+/// The host's table is pageable memory, named by its address, or a part of a page-locked `buffer`.
+/// The device's table is the caller's own device memory, named by its address, or a part of a
+/// `device_buffer`. If a table is named by its buffer, its address must be NULL.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_layer {
+    /// The source: host memory in an upload, device memory in a download.
+    pub src: *const c_void,
+    /// The destination: device memory in an upload, host memory in a download.
+    pub dst: *mut c_void,
+    /// The size of the source. If 0, its address may be NULL.
+    pub src_bytes: usize,
+    /// The size of the destination. If 0, its address may be NULL.
+    pub dst_bytes: usize,
+    /// The page-locked buffer that has the host's table, or NULL.
+    pub buffer: *mut pinlane_buffer,
+    /// Where in `buffer` the table begins.
+    pub buffer_offset: usize,
+    /// The device buffer that has the device's table, or NULL.
+    pub device_buffer: *mut pinlane_device_buffer,
+    /// Where in `device_buffer` the table begins.
+    pub device_offset: usize,
+    /// Must be 0.
+    pub reserved: u64,
+}
+
+layout!(pinlane_layer: 72; src_bytes 16, dst_bytes 24, buffer 32, buffer_offset 40,
+    device_buffer 48, device_offset 56, reserved 64);
+
+impl pinlane_layer {
+    fn host(&self, address: *const c_void, bytes: usize) -> Place<pinlane_buffer> {
+        Place::new(address, self.buffer, self.buffer_offset, bytes)
+    }
+
+    fn device(&self, address: *const c_void, bytes: usize) -> Place<pinlane_device_buffer> {
+        Place::new(address, self.device_buffer, self.device_offset, bytes)
+    }
+}
+
+/// The tables of an upload.
+pub(super) fn sources_on_host(layers: &[pinlane_layer]) -> Result<Sides> {
+    sides(
+        layers,
+        |layer| layer.host(layer.src, layer.src_bytes),
+        |layer| layer.device(layer.dst, layer.dst_bytes),
+    )
+}
+
+/// The tables of a download.
+pub(super) fn destinations_on_host(layers: &[pinlane_layer]) -> Result<Sides> {
+    sides(
+        layers,
+        |layer| layer.host(layer.dst, layer.dst_bytes),
+        |layer| layer.device(layer.src, layer.src_bytes),
+    )
+}
+
+fn sides(
+    layers: &[pinlane_layer],
+    host: impl Fn(&pinlane_layer) -> Place<pinlane_buffer>,
+    device: impl Fn(&pinlane_layer) -> Place<pinlane_device_buffer>,
+) -> Result<Sides> {
+    check_spare("layers", layers.iter().map(|layer| layer.reserved))?;
+    Sides::new("layer", layers.iter().map(host), layers.iter().map(device))
+}
