@@ -255,7 +255,8 @@ impl Machine {
 
     /// Uses CUDA's freedom with an operation that has not run: what it is to write is poisoned, and
     /// what it is to read is hashed, since it must not change. So is pageable memory that it is to
-    /// write: nobody keeps a program from using it for something else.
+    /// write: nobody keeps a program from using it for something else. Of a table only some rows
+    /// may be written, and nobody knows which: it is left as it is.
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
             let is_watched = host.pageable && host.access == Access::Write;
@@ -269,7 +270,7 @@ impl Machine {
                 // retired.
                 let contents = unsafe { self.host.bytes(ptr, bytes) };
                 host.fingerprint.set(Some(rng::fingerprint(contents)));
-            } else {
+            } else if !action.is_known_late() {
                 // SAFETY: the same; and the host does not access what an operation writes at all.
                 unsafe { self.host.poison(ptr, bytes) };
                 if host.pageable {

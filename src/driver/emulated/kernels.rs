@@ -82,8 +82,9 @@ impl Runtime {
 
 impl Machine {
     /// The host memory that a move uses, as far as that is known before it runs: those of its lists
-    /// that are in page-locked memory, and what they name; and the items, if all lists are. What is
-    /// not known is found when it runs.
+    /// that are in page-locked memory, and what they name; and the items, if all lists are. If the
+    /// numbers of rows are not, it may use all of its tables. What is not known is found when it
+    /// runs.
     ///
     /// # Safety
     ///
@@ -99,8 +100,9 @@ impl Machine {
             // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
             Ok::<_, ()>(unsafe { self.host.bytes(list, bytes) }.to_vec())
         };
-        let items = items_of(moved, host).unwrap_or_default();
-        for item in &items {
+        let items = items_of(moved, host).map_err(|()| tables_of(mover, moved, host));
+        let (Ok(named) | Err(named)) = &items;
+        for item in named {
             let (at, access) = match mover {
                 Mover::Up => (item.src, Access::Read),
                 Mover::Down => (item.dst, Access::Write),
@@ -110,7 +112,7 @@ impl Machine {
             let found = self.host.locate(at, bytes).filter(|_| bytes != 0);
             uses.extend(found.map(|ptr| HostUse::new(ptr, bytes, access)));
         }
-        (uses.into(), items.into())
+        (uses.into(), items.unwrap_or_default().into())
     }
 
     /// The items of a move, of which `uses` are claimed.
@@ -225,6 +227,20 @@ fn items_of<E>(
             reference::rows(rows, &layers, number).collect()
         }
     })
+}
+
+/// The tables in host memory of a move of rows, each as an item, if `read` can give the layers.
+fn tables_of(
+    mover: Mover,
+    moved: &Moved,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, ()>,
+) -> Vec<Item> {
+    let Moved::Rows(rows) = moved else { return Vec::new() };
+    let index = if mover == Mover::Up { &rows.from } else { &rows.to };
+    let bytes = index.limit.saturating_mul(rows.bytes);
+    let layers = read(rows.layers, rows.layer_count as usize * size_of::<Layer>());
+    let layers = layers.unwrap_or_default();
+    elements(&layers).map(|Layer { src, dst }| Item { src, dst, bytes }).collect()
 }
 
 fn elements<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> impl Iterator<Item = T> {

@@ -61,7 +61,8 @@ pub(super) enum Action {
         out: DevicePtr,
     },
     /// `uses` are the ranges of host memory that it is known to use: its lists, and what they name.
-    /// `known` are the items themselves, if all lists were in page-locked memory at the call.
+    /// `known` are the items themselves, if all lists were in page-locked memory at the call;
+    /// otherwise it uses some of `uses` only.
     Move {
         mover: Mover,
         moved: Moved,
@@ -219,6 +220,12 @@ impl Action {
             Action::Join => Call::StreamWaitEvent,
             Action::HostFunction(_) => Call::LaunchHost,
         }
+    }
+
+    /// Whether only the device knows, when the operation runs, what it uses of its ranges.
+    #[inline]
+    pub(super) fn is_known_late(&self) -> bool {
+        matches!(self, Action::Move { known, .. } if known.is_empty())
     }
 
     /// The ranges of host memory that the operation is known to use.

@@ -54,6 +54,51 @@ fn numbers_on_the_device_are_read_in_stream_order() {
     }
 }
 
+/// Only the device knows which rows of a table these copies use.
+#[test]
+fn tables_are_in_use_whatever_rows_the_device_finds() {
+    const NUMBERS: [u32; 4] = [99, 0, 3, 7];
+    for seed in 0..50 {
+        let execution = if seed % 2 == 0 { Execution::Lazy } else { Execution::Random };
+        let emulator = Emulator::builder().execution(execution).seed(seed).build();
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
+        let pool = PinnedPool::builder(&device).build().unwrap();
+        let (source, sent) = (noise(1, 100 * ROW), noise(2, 4 * ROW));
+        let mut table = pool.alloc::<u8>(100 * ROW).unwrap();
+        table.write().unwrap().copy_from_slice(&source);
+        let mut numbers = device.alloc::<u32>(4).unwrap();
+        first.upload_slice(&NUMBERS, &mut numbers).unwrap();
+        let (mut rows, mut scattered) =
+            (device.alloc::<u8>(4 * ROW).unwrap(), device.alloc::<u8>(4 * ROW).unwrap());
+        second.upload_slice(&sent, &mut scattered).unwrap();
+        let mut zeros = device.alloc::<u8>(100 * ROW).unwrap();
+        second.fill(&mut zeros, 0).unwrap();
+        second.synchronize().unwrap();
+
+        first.upload_rows(&table, &numbers, &mut rows).unwrap();
+        second.download(&zeros, &mut table).unwrap();
+        second.download_rows(&scattered, &numbers, &mut table).unwrap();
+        let mut copy = device.alloc::<u8>(100 * ROW).unwrap();
+        first.upload(&table, &mut copy).unwrap();
+        second.download(&zeros, &mut table).unwrap();
+
+        let mut back = vec![0; 4 * ROW];
+        first.download_slice(&rows, &mut back).unwrap();
+        for (n, row) in NUMBERS.into_iter().enumerate() {
+            assert_eq!(back[n * ROW..][..ROW], source[row as usize * ROW..][..ROW], "seed {seed}");
+        }
+        let mut back = vec![1; 100 * ROW];
+        first.download_slice(&copy, &mut back).unwrap();
+        let mut expected = vec![0; 100 * ROW];
+        for (n, row) in NUMBERS.into_iter().enumerate() {
+            expected[row as usize * ROW..][..ROW].copy_from_slice(&sent[n * ROW..][..ROW]);
+        }
+        assert!(back == expected, "seed {seed}");
+        assert_eq!(emulator.findings(), []);
+    }
+}
+
 #[test]
 fn sixty_four_callers_share_a_table() {
     let device = common::device();

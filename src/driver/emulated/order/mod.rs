@@ -185,7 +185,7 @@ impl Order {
             Some(at) if touch.ahead => self.touch(User { at, ..user }, touch, None),
             _ => self.touch(user, touch, None),
         });
-        let is_late = uses::is_known_late(action) || matches!(action, Action::HostFunction(_));
+        let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
         is_late.then(|| self.agents.knowledge(stream).clone())
     }
 

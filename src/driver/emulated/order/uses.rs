@@ -111,11 +111,6 @@ pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
     }
 }
 
-/// Whether the operation says only when it runs what it uses.
-pub(super) fn is_known_late(action: &Action) -> bool {
-    matches!(action, Action::Move { known, .. } if known.is_empty())
-}
-
 /// The byte that a fill writes, if it writes one and the same everywhere.
 pub(super) fn value_of(action: &Action) -> Option<u8> {
     match action {
