@@ -1400,11 +1400,13 @@ typedef struct pinlane_copy_team_options {
    */
   uint64_t spin_us;
   /**
-   * The number of threads, at most 256. By default one less than the cores, at most 15.
+   * The number of threads, at most 256. By default one less than the cores, at most 63. They
+   * start when their help is first wanted.
    */
   uint32_t threads;
   /**
-   * How many of them copy memory. The others only read files. By default 7.
+   * How many of them help with one copy of memory. The others help copies of other devices, and
+   * read files. By default 7.
    */
   uint32_t copying;
   /**

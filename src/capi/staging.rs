@@ -64,9 +64,11 @@ pub struct pinlane_copy_team_options {
     /// How long a thread without work spins before it sleeps, in microseconds; at most 1000000. By
     /// default 200.
     pub spin_us: u64,
-    /// The number of threads, at most 256. By default one less than the cores, at most 15.
+    /// The number of threads, at most 256. By default one less than the cores, at most 63. They
+    /// start when their help is first wanted.
     pub threads: u32,
-    /// How many of them copy memory. The others only read files. By default 7.
+    /// How many of them help with one copy of memory. The others help copies of other devices, and
+    /// read files. By default 7.
     pub copying: u32,
     /// 0, or some of `PINLANE_COPY_TEAM_*`.
     pub flags: u32,

@@ -242,7 +242,8 @@ fn write_heads(direction: Direction, items: &mut [Item], entries: &[Entry<'_>], 
             unsafe { places.at(n).write(head) };
         }
     };
-    share(items.len(), SEVERAL, &write, &|()| {});
+    let device = entries.first().map_or(0, |entry| entry.device.context().ordinal());
+    share(device, items.len(), SEVERAL, &write, &|()| {});
 }
 
 /// Entries that follow each other on both sides.

@@ -184,19 +184,20 @@ impl Drop for Job<'_, '_> {
         if self.for_the_call && self.finish(fence) {
             return; // no use is left to be recorded
         }
+        let device = self.door.stream.context().ordinal();
         let done = &|()| {};
         match &self.survey.regions {
             Some(regions) => {
                 let note = |(): &mut (), part: Range<usize>| {
                     regions[part].iter().for_each(|region| self.note(fence, region));
                 };
-                share(regions.len(), SEVERAL, &note, done);
+                share(device, regions.len(), SEVERAL, &note, done);
             }
             None => {
                 let note = |(): &mut (), part: Range<usize>| {
                     for_regions(self.entries, part, |region| self.note(fence, &region));
                 };
-                share(self.entries.len(), SEVERAL, &note, done);
+                share(device, self.entries.len(), SEVERAL, &note, done);
             }
         }
     }

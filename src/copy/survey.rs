@@ -186,7 +186,7 @@ impl<'a> Survey<'a> {
     pub(super) fn of(door: Door<'_>, entries: &[Entry<'a>]) -> Result<(Self, Vec<Region<'a>>)> {
         let many = entries.len() >= MANY;
         let sums = Sums::new(if many { entries.len() / SUMMED } else { 0 });
-        let found = find(entries, &|found, part| {
+        let found = find(door, entries, &|found, part| {
             found.count(entries, part.clone(), &sums);
             found.look_at_buffers(door, entries, part);
         })?;
@@ -220,17 +220,19 @@ impl<'a> Survey<'a> {
             return Ok(used_elsewhere(door, regions));
         }
         let look = |found: &mut Findings<'a>, part| found.look_at_buffers(door, entries, part);
-        Ok(find(entries, &look)?.used_elsewhere)
+        Ok(find(door, entries, &look)?.used_elsewhere)
     }
 }
 
 /// What `look` finds in all entries.
 fn find<'a>(
+    door: Door<'_>,
     entries: &[Entry<'a>],
     look: &(dyn Fn(&mut Findings<'a>, Range<usize>) + Sync),
 ) -> Result<Findings<'a>> {
     let mut all = Mutex::new(Findings::default());
-    share(entries.len(), SEVERAL, look, &|found| all.lock().join(found));
+    let device = door.stream.context().ordinal();
+    share(device, entries.len(), SEVERAL, look, &|found| all.lock().join(found));
     let mut found = std::mem::take(all.get_mut());
     found.error.take().map_or(Ok(found), Err)
 }

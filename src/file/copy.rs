@@ -9,7 +9,7 @@ use crate::copy::job::{Job, check_disjoint};
 use crate::copy::order::Door;
 use crate::copy::route::Route;
 use crate::copy::staged::simd::Stores;
-use crate::copy::staged::team::{self, Task};
+use crate::copy::staged::team::{self, Helpers, Task};
 use crate::error::Result;
 use crate::memory::{DeviceBytes, DeviceSliceMut, PinnedBuf, PinnedSliceMut};
 use crate::stream::Stream;
@@ -154,7 +154,8 @@ impl FileReader {
                 }
             }
         };
-        team::run((bytes / UNIT).min(team::helpers(Task::Reading)), &work, &mut || work());
+        let helpers = Helpers::of(0, Task::Reading).at_most(bytes / UNIT);
+        team::run(helpers, &work, &mut || work());
         let failed = failure.lock().take();
         failed.map_or(Ok(()), Err)
     }

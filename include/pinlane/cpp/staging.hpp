@@ -38,9 +38,11 @@ struct staging_options {
 
 /// The threads that help callers to copy pageable memory. 0 stands for the default.
 struct copy_team_options {
-  /// The number of threads, at most 256. By default one less than the cores, at most 15.
+  /// The number of threads, at most 256. By default one less than the cores, at most 63. They start
+  /// when their help is first wanted.
   std::uint32_t threads = 0;
-  /// How many of them copy memory. The others only read files. By default 7.
+  /// How many of them help with one copy of memory. The others help copies of other devices, and
+  /// read files. By default 7.
   std::uint32_t copying = 0;
   /// Whether there are such threads. If not, every caller copies alone.
   bool help = true;

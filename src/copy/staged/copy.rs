@@ -116,7 +116,7 @@ impl Engine {
             job: &job,
             route,
             task,
-            threads: helpers + 1,
+            threads: helpers.count + 1,
             stores: match job.direction {
                 Direction::Up => self.options.stores_to_slot(task, bytes),
                 Direction::Down => stores_to_memory(bytes),

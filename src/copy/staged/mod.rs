@@ -76,7 +76,7 @@ use std::time::Duration;
 pub(crate) use self::copy::refuse_inside;
 pub use self::options::Staging;
 use self::ring::Ring;
-use self::team::Task;
+use self::team::{Helpers, Task};
 use super::order::Door;
 use super::route::Abilities;
 use crate::context::Context;
@@ -153,12 +153,12 @@ impl Engine {
         Ok(*self.abilities.get_or_init(|| found))
     }
 
-    /// How many threads of the team are to help with a copy. A thread that helps also enqueues,
+    /// The threads of the team that are to help with a copy. A thread that helps also enqueues,
     /// which no other thread can do on a thread's default stream.
-    fn helpers(&self, stream: &Timeline, bytes: usize, task: Task) -> usize {
+    fn helpers(&self, stream: &Timeline, bytes: usize, task: Task) -> Helpers {
         if stream.is_of_one_thread() {
-            return 0;
+            return Helpers::none();
         }
-        (bytes / (32 << 10)).min(team::helpers(task))
+        Helpers::of(stream.context().ordinal(), task).at_most(bytes / (32 << 10))
     }
 }

@@ -3,15 +3,17 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::team::{self, Task};
+use super::team::{self, Helpers, Task};
+use crate::driver::Ordinal;
 
 /// How many numbers one thread takes at a time.
 pub(crate) const DEAL: usize = 256;
 
 /// Calls `work` with ranges that make up all numbers below `count`, each but the last `DEAL` long,
-/// on several threads if there are `several` numbers or more. Every thread has a state of its own,
-/// which `done` gets.
+/// on several threads, of the device's group first, if there are `several` numbers or more. Every
+/// thread has a state of its own, which `done` gets.
 pub(crate) fn share<S: Default>(
+    device: Ordinal,
     count: usize,
     several: usize,
     work: &(dyn Fn(&mut S, Range<usize>) + Sync),
@@ -28,6 +30,9 @@ pub(crate) fn share<S: Default>(
             work(&mut state, start..(start + DEAL).min(count));
         }
     };
-    let helpers = if count < several { 0 } else { team::helpers(Task::Copying).min(count / DEAL) };
+    let helpers = match count {
+        _ if count < several => Helpers::none(),
+        _ => Helpers::of(device, Task::Copying).at_most(count / DEAL),
+    };
     team::run(helpers, &take_part, &mut || take_part());
 }

@@ -1,15 +1,24 @@
 //! The copy team: threads that help a caller to move bytes.
 //!
 //! One core copies pageable memory at a fifth of what the bus carries, so a large copy takes
-//! several. The team is the process's: started when the first large copy wants help, shared by all
-//! devices and callers, asleep when there is nothing to do.
+//! several. The team is the process's: shared by all devices and callers, asleep when there is
+//! nothing to do. Its threads are in groups, each as large as one copy needs. A group starts when
+//! it is first wanted.
 //!
 //! ```text
 //!   caller                      team
 //!   run(3, work) ---- job ----> helper 1: work()
 //!     ours()             `----> helper 2: work()
 //!     (waits for those inside)  helper 3: came too late, does nothing
+//!
+//!   groups    0          1          2          3
+//!   jobs      device 0   device 1   (asleep)   (asleep)      one device alone: its group
+//!             device 0   device 1   device 0   device 1      two at once: the others help
 //! ```
+//!
+//! Each device has a group, so that copies of two devices do not wait for the same threads. Groups
+//! that are no device's help while devices copy at the same time. A job for more threads than a
+//! group has, which reads files, takes those of the next groups too.
 //!
 //! # Invariants
 //!
@@ -20,17 +29,20 @@
 //! * **`work` does not wait for other jobs.** It claims units of its own copy until there are none.
 //! * After a `fork` the child has no helpers: it starts a team of its own when it needs one.
 //!
-//! Helpers spin for a moment before they sleep, since copies come in bursts and waking a thread
+//! Only groups that a job has seats for are woken. Helpers spin for a moment before they sleep, since copies come in bursts and waking a thread
 //! takes longer than a small copy. At exit they end with the process, asleep or spinning; no job is
 //! open then, for its caller would be inside `run`.
 
 use std::num::NonZeroUsize;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::driver::Ordinal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{Process, discard_panic};
 use crate::sync::{Condvar, Mutex};
@@ -40,13 +52,18 @@ use crate::sync::{Condvar, Mutex};
 const COPYING: usize = 8;
 /// The same for reading files, where a thread spends most of its time in the operating system.
 const READING: usize = 16;
+/// The most threads of a team, by default.
+const THREADS: usize = 63;
+/// The most groups.
+const GROUPS: usize = 16;
 /// The longest that a thread without work spins: it takes a core from everybody else meanwhile.
 const LONGEST_SPIN: Duration = Duration::from_secs(1);
 
 /// How the process's copy threads are to be: how many, where, and how long they stay awake.
 ///
-/// The copy team is shared by all devices of the process. It starts when the first large copy
-/// between pageable memory and a device wants help.
+/// The copy team is shared by all devices of the process. Threads start when a large copy between
+/// pageable memory and a device first wants their help: those that help with one copy at first, and
+/// others when devices copy at the same time, or when a file is read.
 #[derive(Clone, Debug)]
 pub struct CopyTeam {
     threads: usize,
@@ -62,27 +79,29 @@ impl Default for CopyTeam {
 }
 
 impl CopyTeam {
-    /// The default: as many threads as there are cores, at most 16 with the caller's own, of which
-    /// at most eight copy memory, wherever the system puts them, awake for 200 us after each copy.
+    /// The default: one thread less than there are cores, and at most 63; seven help with one copy
+    /// of memory, 15 with reading a file; wherever the system puts them, awake for 200 us after
+    /// each copy.
     #[must_use]
     pub fn new() -> Self {
         let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
         CopyTeam {
-            threads: cores.min(READING) - 1,
+            threads: (cores - 1).min(THREADS),
             copying: COPYING - 1,
             cores: Vec::new(),
             spin: Duration::from_micros(200),
         }
     }
 
-    /// How many threads help a caller. 0: every caller copies alone.
+    /// How many threads help callers, of all devices together. 0: every caller copies alone.
     #[must_use]
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads;
         self
     }
 
-    /// How many of them copy memory; the others only read files.
+    /// How many of them help with one copy of memory. The others help copies of other devices, and
+    /// read files.
     #[must_use]
     pub fn copying(mut self, threads: usize) -> Self {
         self.copying = threads;
@@ -143,21 +162,39 @@ impl CopyTeam {
     }
 }
 
-/// Calls `ours` on this thread and `work` on up to `helpers` threads of the team at once, and
-/// returns when all calls have. Both take what there is to do in units, from a place that they
-/// share; `ours` returns when there is nothing left.
-pub(crate) fn run(helpers: usize, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
-    let team = if helpers == 0 { None } else { Some(current()) };
+/// Calls `ours` on this thread and `work` on up to so many helpers at once, and returns when all
+/// calls have. Both take what there is to do in units, from a place that they share; `ours` returns
+/// when there is nothing left.
+pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
+    let team = if helpers.count == 0 { None } else { Some(current()) };
     match team {
         Some(team) if team.options.threads > 0 => team.run(helpers, work, ours),
         _ => ours(),
     }
 }
 
-/// How many threads work on a copy at most, beside the caller's.
-pub(crate) fn helpers(task: Task) -> usize {
-    let CopyTeam { threads, copying, .. } = current().options;
-    if task == Task::Reading { threads } else { threads.min(copying) }
+/// How many threads of the team are to help, and of which device's group first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Helpers {
+    device: Ordinal,
+    pub(crate) count: usize,
+}
+
+impl Helpers {
+    /// As many as are of use for a task of this device.
+    pub(crate) fn of(device: Ordinal, task: Task) -> Self {
+        let CopyTeam { threads, copying, .. } = current().options;
+        let count = if task == Task::Reading { READING - 1 } else { copying };
+        Helpers { device, count: count.min(threads) }
+    }
+
+    pub(crate) fn at_most(self, count: usize) -> Self {
+        Helpers { count: self.count.min(count), ..self }
+    }
+
+    pub(crate) const fn none() -> Self {
+        Helpers { device: 0, count: 0 }
+    }
 }
 
 /// What a job is about.
@@ -210,28 +247,28 @@ fn replace(team: Team) -> &'static Team {
     team
 }
 
-/// Helpers that copy, and those that read only.
-const KINDS: [usize; 2] = [0, 1];
-
 struct Team {
     options: CopyTeam,
     process: Process,
-    /// Helpers start with the first job.
-    started: AtomicBool,
     dismissed: AtomicBool,
     /// The team before: kept for ever, as all are, and so kept in reach.
     former: OnceLock<&'static Team>,
-    /// How many seats the open jobs have, for helpers that copy, and for those that read only: more
-    /// than the former are not woken for a copy. Read by spinning helpers.
-    seats: [AtomicUsize; 2],
-    state: Mutex<State>,
-    work: [Condvar; 2],
+    groups: Vec<Group>,
+    /// The open jobs, the oldest first.
+    jobs: Mutex<Vec<CallPtr>>,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: Vec<CallPtr>,
-    asleep: [usize; 2],
+/// Threads that are woken together.
+struct Group {
+    /// Their numbers.
+    threads: Range<usize>,
+    /// They start with the first job that has seats for them.
+    started: AtomicBool,
+    /// How many seats the open jobs have for them. Read by those that spin.
+    seats: AtomicUsize,
+    /// Changed under the lock of the jobs.
+    asleep: AtomicUsize,
+    work: Condvar,
 }
 
 /// A job on the list. It is there until its caller takes it off, and alive for as long.
@@ -245,60 +282,66 @@ struct Call {
     /// With the lifetime taken away; the job is on the list, or has somebody inside, only within
     /// `run`.
     work: *const (dyn Fn() + Sync),
-    /// How many more may join of either kind; changed under the lock.
-    seats: [AtomicUsize; 2],
+    /// The group of its device.
+    home: usize,
+    /// How many helpers it wants of one group.
+    wants: usize,
+    /// How many more may join, of each group; changed under the lock.
+    seats: [AtomicUsize; GROUPS],
+    /// Groups that are no device's help.
+    is_helped: AtomicBool,
     inside: AtomicUsize,
     panicked: AtomicBool,
     caller: thread::Thread,
 }
 
+impl Group {
+    fn new(threads: Range<usize>) -> Self {
+        Group {
+            threads,
+            started: AtomicBool::new(false),
+            seats: AtomicUsize::new(0),
+            asleep: AtomicUsize::new(0),
+            work: Condvar::new(),
+        }
+    }
+}
+
 impl Team {
     fn new(options: CopyTeam) -> Self {
+        // What is left over is in the last one.
+        let CopyTeam { threads, copying, .. } = options;
+        let count = threads.checked_div(copying).unwrap_or(1).clamp(1, GROUPS);
+        let start = |group| if group == count { threads } else { group * copying };
         Team {
+            groups: (0..count).map(|group| Group::new(start(group)..start(group + 1))).collect(),
             options,
             process: Process::current(),
-            started: AtomicBool::new(false),
             dismissed: AtomicBool::new(false),
             former: OnceLock::new(),
-            seats: Default::default(),
-            state: Mutex::new(State::default()),
-            work: [Condvar::new(), Condvar::new()],
+            jobs: Mutex::default(),
         }
     }
 
-    fn start(&'static self) {
-        for number in 0..self.options.threads {
+    fn start(&'static self, group: &'static Group) {
+        if group.started.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        for number in group.threads.clone() {
             let cores = &self.options.cores;
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
             let helper = thread::Builder::new().name(format!("pinlane-copy-{number}"));
             // With fewer threads, or none, callers do more themselves.
             let _ = helper.spawn(move || {
                 core.inspect(|&core| pin_to(core));
-                self.help(usize::from(number >= self.options.copying));
+                self.help(group);
             });
         }
     }
 
-    fn run(&'static self, helpers: usize, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
-        if !self.started.swap(true, Ordering::AcqRel) {
-            self.start();
-        }
-        let copying = self.options.copying;
-        let job = Call {
-            // SAFETY: only the lifetime changes; nobody calls it once `run` has returned, because
-            // the job is off the list by then, and nobody inside.
-            work: unsafe {
-                std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work)
-            },
-            seats: [
-                AtomicUsize::new(helpers.min(copying)),
-                AtomicUsize::new(helpers.saturating_sub(copying)),
-            ],
-            inside: AtomicUsize::new(0),
-            panicked: AtomicBool::new(false),
-            caller: thread::current(),
-        };
-        self.open(&job);
+    fn run(&'static self, helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
+        let job = self.call(helpers, work);
+        self.open(&job, helpers.count);
         let ours = catch_unwind(AssertUnwindSafe(ours));
         self.close(&job);
         if let Err(panic) = ours {
@@ -307,29 +350,82 @@ impl Team {
         assert!(!job.panicked.load(Ordering::Relaxed), "a copy thread panicked");
     }
 
-    fn open(&self, job: &Call) {
-        let mut state = self.state.lock();
-        state.jobs.push(CallPtr(job));
-        let asleep = state.asleep;
-        for kind in KINDS {
-            let seats = job.seats[kind].load(Ordering::Relaxed);
-            self.seats[kind].fetch_add(seats, Ordering::Release);
+    /// A job, to be opened and closed.
+    fn call(&self, helpers: Helpers, work: &(dyn Fn() + Sync)) -> Call {
+        Call {
+            // SAFETY: only the lifetime changes; nobody calls it but within `run`: between `open`
+            // and `close`.
+            work: unsafe {
+                std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work)
+            },
+            home: helpers.device.unsigned_abs() as usize % self.groups.len(),
+            wants: helpers.count.min(self.options.copying),
+            seats: Default::default(),
+            is_helped: AtomicBool::new(false),
+            inside: AtomicUsize::new(0),
+            panicked: AtomicBool::new(false),
+            caller: thread::current(),
         }
-        drop(state);
-        for kind in KINDS {
-            if asleep[kind] > 0 && job.seats[kind].load(Ordering::Relaxed) > 0 {
-                self.work[kind].notify_all();
+    }
+
+    fn open(&'static self, job: &Call, helpers: usize) {
+        let mut jobs = self.jobs.lock();
+        let mut left = helpers;
+        for number in (0..self.groups.len()).map(|n| (job.home + n) % self.groups.len()) {
+            left -= self.give(job, number, left);
+        }
+        jobs.push(CallPtr(job));
+        self.let_the_others_help(&jobs);
+        let wanted: [bool; GROUPS] = std::array::from_fn(|number| {
+            self.groups.get(number).is_some_and(|group| group.seats.load(Ordering::Relaxed) > 0)
+        });
+        drop(jobs);
+        for (group, _) in self.groups.iter().zip(wanted).filter(|(_, wanted)| *wanted) {
+            self.start(group);
+            if group.asleep.load(Ordering::Relaxed) > 0 {
+                group.work.notify_all();
+            }
+        }
+    }
+
+    /// Gives a job up to `count` seats for threads of a group, under the lock, and says how many.
+    fn give(&self, job: &Call, number: usize, count: usize) -> usize {
+        let group = &self.groups[number];
+        let count = count.min(group.threads.len());
+        job.seats[number].fetch_add(count, Ordering::Relaxed);
+        group.seats.fetch_add(count, Ordering::Release);
+        count
+    }
+
+    /// While jobs of several devices are open, the groups that are no device's help: each those of
+    /// one device.
+    fn let_the_others_help(&self, jobs: &[CallPtr]) {
+        // SAFETY: on the list, so alive.
+        let jobs = || jobs.iter().map(|open| unsafe { &*open.0 });
+        let is_home = |number: &usize| jobs().any(|job| job.home == *number);
+        let homes = (0..self.groups.len()).filter(is_home).count();
+        if homes < 2 {
+            return;
+        }
+        for job in jobs().filter(|job| !job.is_helped.swap(true, Ordering::Relaxed)) {
+            let turn = (0..job.home).filter(is_home).count();
+            let others = (0..self.groups.len()).filter(|number| !is_home(number));
+            for number in others.skip(turn).step_by(homes) {
+                // A job for more than one group has them anyway.
+                if job.seats[number].load(Ordering::Relaxed) == 0 {
+                    self.give(job, number, job.wants);
+                }
             }
         }
     }
 
     fn close(&self, job: &Call) {
         {
-            let mut state = self.state.lock();
-            state.jobs.retain(|open| *open != CallPtr(job));
-            for kind in KINDS {
-                let seats = job.seats[kind].swap(0, Ordering::Relaxed);
-                self.seats[kind].fetch_sub(seats, Ordering::Relaxed);
+            let mut jobs = self.jobs.lock();
+            jobs.retain(|open| *open != CallPtr(job));
+            for (group, seats) in self.groups.iter().zip(&job.seats) {
+                let seats = seats.swap(0, Ordering::Relaxed);
+                group.seats.fetch_sub(seats, Ordering::Relaxed);
             }
         }
         // Those inside are in their last unit.
@@ -344,27 +440,29 @@ impl Team {
         }
     }
 
-    /// A seat in an open job, if there is one. The oldest job comes first.
-    fn take_seat(&self, state: &State, kind: usize) -> Option<CallPtr> {
-        let open = state.jobs.iter().find(|open| {
+    /// A seat for a thread of that group in an open job, if there is one. The oldest job comes
+    /// first.
+    fn take_seat(&self, jobs: &[CallPtr], group: &Group) -> Option<CallPtr> {
+        let number = self.groups.iter().position(|other| ptr::eq(other, group))?;
+        let open = jobs.iter().find(|open| {
             // SAFETY: on the list, so alive.
-            unsafe { &*open.0 }.seats[kind].load(Ordering::Relaxed) > 0
+            unsafe { &*open.0 }.seats[number].load(Ordering::Relaxed) > 0
         })?;
         // SAFETY: as above.
         let job = unsafe { &*open.0 };
-        job.seats[kind].fetch_sub(1, Ordering::Relaxed);
-        self.seats[kind].fetch_sub(1, Ordering::Relaxed);
+        job.seats[number].fetch_sub(1, Ordering::Relaxed);
+        group.seats.fetch_sub(1, Ordering::Relaxed);
         job.inside.fetch_add(1, Ordering::Relaxed);
         Some(*open)
     }
 
     /// A helper's life.
-    fn help(&self, kind: usize) {
+    fn help(&self, group: &Group) {
         while !self.dismissed.load(Ordering::Acquire) {
-            if !self.spin_for_work(kind) {
-                self.sleep(kind);
+            if !self.spin_for_work(group) {
+                self.sleep(group);
             }
-            let seat = self.take_seat(&self.state.lock(), kind);
+            let seat = self.take_seat(&self.jobs.lock(), group);
             if let Some(CallPtr(job)) = seat {
                 // SAFETY: a seat was taken, so the caller waits until `inside` is counted down.
                 let job = unsafe { &*job };
@@ -383,11 +481,11 @@ impl Team {
     }
 
     /// Whether there is a seat before the time for spinning is over, or the team is dismissed.
-    fn spin_for_work(&self, kind: usize) -> bool {
+    fn spin_for_work(&self, group: &Group) -> bool {
         let start = Instant::now();
         while !self.dismissed.load(Ordering::Acquire) {
             for _ in 0..64 {
-                if self.seats[kind].load(Ordering::Acquire) > 0 {
+                if group.seats.load(Ordering::Acquire) > 0 {
                     return true;
                 }
                 std::hint::spin_loop();
@@ -399,22 +497,20 @@ impl Team {
         false
     }
 
-    fn sleep(&self, kind: usize) {
-        let mut state = self.state.lock();
-        while self.seats[kind].load(Ordering::Acquire) == 0
-            && !self.dismissed.load(Ordering::Acquire)
-        {
-            state.asleep[kind] += 1;
-            state = self.work[kind].wait(state);
-            state.asleep[kind] -= 1;
+    fn sleep(&self, group: &Group) {
+        let mut jobs = self.jobs.lock();
+        while group.seats.load(Ordering::Acquire) == 0 && !self.dismissed.load(Ordering::Acquire) {
+            group.asleep.fetch_add(1, Ordering::Relaxed);
+            jobs = group.work.wait(jobs);
+            group.asleep.fetch_sub(1, Ordering::Relaxed);
         }
     }
 
     /// Helpers end when they have nothing to do.
     fn dismiss(&self) {
-        let _state = self.state.lock();
+        let _jobs = self.jobs.lock();
         self.dismissed.store(true, Ordering::Release);
-        self.work.iter().for_each(Condvar::notify_all);
+        self.groups.iter().for_each(|group| group.work.notify_all());
     }
 }
 

@@ -25,6 +25,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::ring::Slot;
+use super::team::Helpers;
 use super::{simd, team};
 use crate::error::{Error, Result};
 use crate::sync::Mutex;
@@ -102,7 +103,7 @@ fn guarded<R>(step: impl FnOnce() -> Result<R>) -> std::result::Result<R, Failur
 /// after each unit.
 pub(super) fn run<'r>(
     work: &impl Work<'r>,
-    helpers: usize,
+    helpers: Helpers,
     after_unit: &mut dyn FnMut(),
 ) -> Result<()> {
     let job = Crew {

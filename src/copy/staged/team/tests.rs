@@ -4,6 +4,10 @@ use std::sync::atomic::AtomicU64;
 
 use super::*;
 
+fn of(device: Ordinal, count: usize) -> Helpers {
+    Helpers { device, count }
+}
+
 /// Sums up numbers in units; every unit is taken by somebody, once.
 fn sum(helpers: usize, count: u64) -> u64 {
     let (next, sum) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -16,7 +20,7 @@ fn sum(helpers: usize, count: u64) -> u64 {
             sum.fetch_add(unit, Ordering::Relaxed);
         }
     };
-    run(helpers, &work, &mut || work());
+    run(of(0, helpers), &work, &mut || work());
     sum.load(Ordering::Relaxed)
 }
 
@@ -53,7 +57,8 @@ fn a_dismissed_team_stops_spinning() {
     let patient = CopyTeam { spin: Duration::from_secs(3600), ..CopyTeam::new().threads(3) };
     let team: &'static Team = Box::leak(Box::new(Team::new(patient)));
     thread::scope(|scope| {
-        let helpers: Vec<_> = (0..3).map(|n| scope.spawn(move || team.help(n % 2))).collect();
+        let group = &team.groups[0];
+        let helpers: Vec<_> = (0..3).map(|_| scope.spawn(move || team.help(group))).collect();
         thread::sleep(Duration::from_millis(20));
         assert!(!helpers.iter().any(thread::ScopedJoinHandle::is_finished), "they wait for work");
         team.dismiss();
@@ -89,7 +94,7 @@ fn nobody_is_inside_afterwards() {
             std::hint::spin_loop();
             inside.fetch_sub(1, Ordering::Relaxed);
         };
-        run(3, &work, &mut || work());
+        run(of(0, 3), &work, &mut || work());
         assert_eq!(inside.into_inner(), 0);
     }
 }
@@ -104,7 +109,7 @@ fn a_panic_goes_on_when_all_have_left() {
             thread::yield_now();
             inside.fetch_sub(1, Ordering::Relaxed);
         };
-        let ours = || run(3, &work, &mut || panic!("expected"));
+        let ours = || run(of(0, 3), &work, &mut || panic!("expected"));
         let panic = catch_unwind(AssertUnwindSafe(ours)).expect_err("it goes on");
         assert_eq!(panic.downcast_ref::<&str>(), Some(&"expected"));
         assert_eq!(inside.into_inner(), 0);
@@ -122,7 +127,69 @@ fn a_panic_goes_on_when_all_have_left() {
             thread::yield_now();
         }
     };
-    let ran = catch_unwind(AssertUnwindSafe(|| run(1, &work, &mut wait)));
+    let ran = catch_unwind(AssertUnwindSafe(|| run(of(0, 1), &work, &mut wait)));
     assert_eq!(ran.is_err(), came.load(Ordering::Relaxed));
     assert_eq!(sum(3, 100), 4950);
+}
+
+/// A team of which no thread starts, so that its seats stay as they are.
+fn asleep(threads: usize, copying: usize) -> &'static Team {
+    let team = Team::new(CopyTeam::new().threads(threads).copying(copying));
+    team.groups.iter().for_each(|group| group.started.store(true, Ordering::Relaxed));
+    Box::leak(Box::new(team))
+}
+
+fn sizes(team: &Team) -> Vec<usize> {
+    team.groups.iter().map(|group| group.threads.len()).collect()
+}
+
+fn seats(team: &Team, seats: &[AtomicUsize]) -> Vec<usize> {
+    seats[..team.groups.len()].iter().map(|seats| seats.load(Ordering::Relaxed)).collect()
+}
+
+/// The seats that each of these jobs has while all are open.
+fn seats_of(team: &'static Team, jobs: &[Helpers]) -> Vec<Vec<usize>> {
+    let calls: Vec<Call> = jobs.iter().map(|&helpers| team.call(helpers, &|| {})).collect();
+    for (call, helpers) in calls.iter().zip(jobs) {
+        team.open(call, helpers.count);
+    }
+    let found = calls.iter().map(|call| seats(team, &call.seats)).collect();
+    calls.iter().for_each(|call| team.close(call));
+    assert!(team.groups.iter().all(|group| group.seats.load(Ordering::Relaxed) == 0));
+    assert!(team.jobs.lock().is_empty());
+    found
+}
+
+#[test]
+fn a_group_is_as_large_as_one_copy_needs() {
+    let sizes = |threads, copying| sizes(asleep(threads, copying));
+    assert_eq!(sizes(15, 7), [7, 8]);
+    assert_eq!(sizes(31, 7), [7, 7, 7, 10]);
+    assert_eq!(sizes(4, 7), [4]);
+    assert_eq!(sizes(0, 7), [0]);
+    assert_eq!(sizes(5, 0), [5]);
+    assert_eq!(sizes(256, 1).len(), GROUPS);
+    assert_eq!(sizes(256, 1).iter().sum::<usize>(), 256);
+}
+
+#[test]
+fn devices_that_copy_at_the_same_time_have_threads_of_their_own() {
+    let team = asleep(31, 7);
+    assert_eq!(seats_of(team, &[of(0, 7)]), [[7, 0, 0, 0]]);
+    assert_eq!(seats_of(team, &[of(1, 7), of(1, 7)]), [[0, 7, 0, 0], [0, 7, 0, 0]]);
+    // The groups that are no device's help.
+    assert_eq!(seats_of(team, &[of(0, 7), of(1, 7)]), [[7, 0, 7, 0], [0, 7, 0, 7]]);
+    assert_eq!(seats_of(team, &[of(3, 2), of(1, 7)]), [[0, 0, 2, 2], [7, 7, 0, 0]]);
+    // Four devices have a group each; a fifth shares one.
+    let five = seats_of(team, &[of(0, 7), of(1, 7), of(2, 7), of(3, 7), of(4, 7)]);
+    assert_eq!(five[3..], [[0, 0, 0, 7], [7, 0, 0, 0]]);
+}
+
+#[test]
+fn a_file_is_read_by_the_threads_of_several_groups() {
+    let team = asleep(31, 7);
+    assert_eq!(seats_of(team, &[of(1, 15)]), [[0, 7, 7, 1]]);
+    assert_eq!(seats_of(team, &[of(3, 15)]), [[5, 0, 0, 10]]);
+    assert_eq!(seats_of(asleep(15, 7), &[of(0, 15)]), [[7, 8]]);
+    assert_eq!(seats_of(asleep(2, 7), &[of(0, 15)]), [[2]]);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::*;
 use crate::copy::staged::layout::{Cursor, Entries, Place, Sizes};
 use crate::copy::staged::ring::Ring;
-use crate::copy::staged::team::CopyTeam;
+use crate::copy::staged::team::{CopyTeam, Task};
 use crate::copy::survey::Sums;
 use crate::device::Device;
 use crate::error::ErrorKind;
@@ -156,10 +156,10 @@ fn with_ring(test: impl FnOnce(&Ring, &PinnedPool)) {
 #[test]
 fn every_unit_is_done_once_and_every_slot_finished() {
     with_ring(|ring, pool| {
-        for helpers in [0, 1, 3, 9].into_iter().cycle().take(200) {
+        for count in [0, 1, 3, 9].into_iter().cycle().take(200) {
             let work = Counting::new(ring, pool, None);
             let mut calls = 0;
-            run(&work, helpers, &mut || calls += 1).expect("no trouble");
+            run(&work, helpers(count), &mut || calls += 1).expect("no trouble");
             assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) == 1));
             assert_eq!(work.finished.load(Ordering::Relaxed), ROUNDS);
             assert_eq!(work.held.load(Ordering::Relaxed), 0);
@@ -173,9 +173,9 @@ fn an_error_ends_the_job_and_gives_up_its_slots() {
     with_ring(|ring, pool| {
         for step in [Step::Open, Step::Unit, Step::Finish] {
             for when in [0, 1, 2, 7, 30] {
-                for helpers in [0, 1, 3].into_iter().cycle().take(30) {
+                for count in [0, 1, 3].into_iter().cycle().take(30) {
                     let work = Counting::new(ring, pool, Some((step, when, Trouble::Error)));
-                    let error = run(&work, helpers, &mut || ()).expect_err("as told");
+                    let error = run(&work, helpers(count), &mut || ()).expect_err("as told");
                     assert_eq!(error.kind(), ErrorKind::Busy);
                     assert_eq!(work.held.load(Ordering::Relaxed), 0, "{step:?} {when}");
                     assert!(work.done.iter().all(|unit| unit.load(Ordering::Relaxed) <= 1));
@@ -243,6 +243,10 @@ impl<'r> Work<'r> for Resting<'r> {
     }
 }
 
+fn helpers(count: usize) -> Helpers {
+    Helpers::of(0, Task::Copying).at_most(count)
+}
+
 #[test]
 fn a_slot_that_nobody_works_on_is_given_up() {
     loop {
@@ -255,7 +259,7 @@ fn a_slot_that_nobody_works_on_is_given_up() {
                 rests: AtomicBool::new(false),
                 abandoned: AtomicUsize::new(0),
             };
-            let result = run(&work, 1, &mut || work.after_unit());
+            let result = run(&work, helpers(1), &mut || work.after_unit());
             helped = work.helped.into_inner().expect("units were done");
             assert_eq!(result.is_err(), helped);
             assert_eq!(work.counting.held.into_inner(), 0);
@@ -273,9 +277,10 @@ fn a_panic_ends_the_job_and_goes_on() {
     with_ring(|ring, pool| {
         for step in [Step::Open, Step::Unit, Step::Finish] {
             for when in [0, 1, 7, 30] {
-                for helpers in [0, 1, 3] {
+                for count in [0, 1, 3] {
                     let work = Counting::new(ring, pool, Some((step, when, Trouble::Panic)));
-                    let ran = catch_unwind(AssertUnwindSafe(|| run(&work, helpers, &mut || ())));
+                    let ran =
+                        catch_unwind(AssertUnwindSafe(|| run(&work, helpers(count), &mut || ())));
                     let panic = ran.expect_err("as told");
                     let text = panic.downcast_ref::<String>().expect("an assertion");
                     assert!(text.contains("expected"), "{text}");
