@@ -99,6 +99,23 @@ impl Blocks {
         }
     }
 
+    /// As [`batch`](Self::batch) of all blocks, for a list that has been copied before.
+    pub fn again(&mut self, kind: Kind) -> Result<f64> {
+        let (stream, count) = (self.stream.clone(), self.host.len());
+        match kind.way() {
+            Way::H2D => {
+                let mut list = self.uploads(kind, count)?;
+                stream.upload_list(&mut list)?.wait()?;
+                seconds(|| stream.upload_list(&mut list)?.wait())
+            }
+            Way::D2H => {
+                let mut list = self.downloads(kind, count)?;
+                stream.download_list(&mut list)?.wait()?;
+                seconds(|| stream.download_list(&mut list)?.wait())
+            }
+        }
+    }
+
     fn uploads(&mut self, kind: Kind, count: usize) -> Result<Uploads<'_>> {
         let mut gpu =
             device_blocks(&mut self.gpu, self.bytes, self.on_device)?.into_iter().take(count);

@@ -13,6 +13,7 @@
 //!   threads   the same by many threads at once   peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
 //!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
+//!   two       two devices fed at the same time
 //!
 //!   ceiling   a bare copy of the same bytes      cublas    the library of that product
 //!   blocks    the memory of the batches          tuning    other options of staging
@@ -51,6 +52,7 @@ mod staged;
 mod submit;
 mod threads;
 mod tuning;
+mod two;
 mod versus;
 
 use common::bare::{self, Bare};
@@ -154,6 +156,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     overlap::run(&bench, &mut report)?;
     matmul::run(&bench, &mut report)?;
     peer::run(&bench, &mut report)?;
+    two::run(&bench, &mut report)?;
     emulated::run(&bench, &mut report)?;
     report.print();
     report.write(&options)
