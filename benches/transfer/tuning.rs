@@ -1,6 +1,6 @@
-//! Options of staging for this run, in place of the defaults: `--threads N --cores A,B,.. --ring N
-//! --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They serve to find the
-//! defaults. Figures that are kept are taken with the defaults.
+//! Options of staging for this run, in place of the defaults: `--threads N --copying N --cores
+//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They serve
+//! to find the defaults. Figures that are kept are taken with the defaults.
 
 use std::error::Error;
 use std::str::FromStr;
@@ -12,8 +12,8 @@ use pinlane::{
 
 use super::common::options::Options;
 
-pub const OPTIONS: [&str; 8] =
-    ["threads", "cores", "ring", "slot", "first", "unit", "direct", "streaming"];
+pub const OPTIONS: [&str; 9] =
+    ["threads", "copying", "cores", "ring", "slot", "first", "unit", "direct", "streaming"];
 
 pub fn apply(options: &Options, device: &Device) -> Result<(), Box<dyn Error>> {
     if OPTIONS.iter().all(|name| options.value(name).is_none()) {
@@ -22,6 +22,9 @@ pub fn apply(options: &Options, device: &Device) -> Result<(), Box<dyn Error>> {
     let mut team = CopyTeam::new();
     if let Some(threads) = number(options, "threads")? {
         team = team.threads(threads);
+    }
+    if let Some(copying) = number(options, "copying")? {
+        team = team.copying(copying);
     }
     if let Some(cores) = options.value("cores") {
         team = team.cores(cores.split(',').map(usize::from_str).collect::<Result<Vec<_>, _>>()?);
