@@ -115,6 +115,7 @@ fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> 
 pub fn options(device: &Device) -> Result<()> {
     CopyTeam::new().threads(4).install()?; // per process: how many threads help
     device.set_staging(Staging::new().ring_bytes(128 << 20))?; // per device, before its first copy
+    device.warm_up(); // page-locks that memory on another thread, before the first copy wants it
 
     Ok(())
 }

@@ -202,6 +202,23 @@ impl Device {
         Ok(Device { inner: Arc::new(DeviceInner { context, heap, engine }) })
     }
 
+    /// Begins, on a thread of its own, what the first large copy of pageable memory or of a file
+    /// would otherwise wait for: page-locks the memory of [`Staging`] (32 MiB by default), and
+    /// starts copy threads. Returns at once, so that a program can read a header or allocate device
+    /// memory meanwhile.
+    ///
+    /// [`set_staging`](Self::set_staging) comes first. What fails here is made up for by the first
+    /// copy, or fails there.
+    pub fn warm_up(&self) {
+        let inner = Arc::clone(&self.inner);
+        let work = move || {
+            if let Ok(engine) = inner.engine() {
+                engine.warm_up(inner.context.ordinal());
+            }
+        };
+        let _ = std::thread::Builder::new().name("pinlane-warm-up".into()).spawn(work);
+    }
+
     /// The device's number.
     #[must_use]
     pub fn ordinal(&self) -> Ordinal {

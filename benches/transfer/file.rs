@@ -25,6 +25,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 /// The option that makes this program load one file and print the seconds.
 pub const FIRST_LOAD: &str = "first-load";
+/// The same, with a warm-up.
+pub const WARM_LOAD: &str = "warm-load";
 /// The option that names the folder for the files.
 pub const FOLDER: &str = "files";
 
@@ -35,6 +37,7 @@ const METHOD: &str = "a safetensors file of tensors of 32 MiB, in the page cache
     reference";
 const FIRST: &str =
     "the first such load of a process that has opened the device; median of 3 processes";
+const WARM: &str = "the same, with Device::warm_up as its first call; median of 3 processes";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let full: &[_] = &[("8g6", 256, 32 * MIB), ("134m", 4, 32 * MIB)];
@@ -66,9 +69,10 @@ fn measure(
     (count, bytes): (usize, usize),
 ) -> Result<()> {
     let samples = if bench.quick { 3 } else { 7 };
-    let mut first = Vec::new();
+    let (mut first, mut warm) = (Vec::new(), Vec::new());
     for _ in 0..FRESH_PROCESSES {
-        first.push(in_fresh_process(path)?);
+        first.push(in_fresh_process(FIRST_LOAD, path)?);
+        warm.push(in_fresh_process(WARM_LOAD, path)?);
     }
     let stream = bench.device.stream()?;
     let ceiling = Ceiling::new(bench, GIB.min(count * bytes))?;
@@ -98,6 +102,7 @@ fn measure(
     for (name, time, method, samples) in [
         (name.to_owned(), ours, METHOD, samples),
         (format!("{name}.first"), median(first), FIRST, FRESH_PROCESSES),
+        (format!("{name}.first.warm_up"), median(warm), WARM, FRESH_PROCESSES),
     ] {
         report.add(
             Figure::higher(name, rate(total, time), "GB/s")
@@ -138,18 +143,21 @@ fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
     Ok(ranges)
 }
 
-/// The whole work of a process that was started for a first load.
-pub fn first_load(device: &Device, path: &str) -> Result<()> {
+/// The whole work of a process that was started for a first load, with a warm-up or without.
+pub fn first_load(device: &Device, path: &str, warm_up: bool) -> Result<()> {
     let stream = device.stream()?;
     let start = Instant::now();
+    if warm_up {
+        device.warm_up();
+    }
     load(device, &stream, Path::new(path))?;
     println!("{}", start.elapsed().as_secs_f64());
     Ok(())
 }
 
-fn in_fresh_process(path: &Path) -> Result<f64> {
+fn in_fresh_process(option: &str, path: &Path) -> Result<f64> {
     let mut command = Command::new(std::env::current_exe()?);
-    let done = command.arg(format!("--{FIRST_LOAD}")).arg(path).output()?;
+    let done = command.arg(format!("--{option}")).arg(path).output()?;
     let (said, error) =
         (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     said.trim().parse().map_err(|_| format!("a first load printed {said:?}: {error}").into())

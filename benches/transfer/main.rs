@@ -127,12 +127,14 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let own = ["cublas", file::FOLDER, file::FIRST_LOAD];
+    let own = ["cublas", file::FOLDER, file::FIRST_LOAD, file::WARM_LOAD];
     let options = Options::from_args(&[&own[..], &tuning::OPTIONS].concat())?;
     let (device, bare) = bare::open()?;
     tuning::apply(&options, &device)?;
-    if let Some(path) = options.value(file::FIRST_LOAD) {
-        return file::first_load(&device, path);
+    for (option, warm_up) in [(file::FIRST_LOAD, false), (file::WARM_LOAD, true)] {
+        if let Some(path) = options.value(option) {
+            return file::first_load(&device, path, warm_up);
+        }
     }
     let mut report = Report::new(device.name(), &options);
     let said = |name| options.value(name).map(str::to_owned);

@@ -23,6 +23,7 @@ pub(crate) mod verify;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write, stderr, stdout};
 use std::process::ExitCode;
+use std::time::Instant;
 
 use indicatif::ProgressBar;
 use pinlane::{
@@ -32,7 +33,7 @@ use pinlane::{
 
 use error::Result;
 use options::{Command, Options, Where};
-use report::Report;
+use report::{Phases, Report};
 use tensor_file::TensorFile;
 
 fn main() -> ExitCode {
@@ -57,14 +58,18 @@ pub(crate) fn run(
         Command::Load(options) => options,
         Command::Help => return report::print(out, options::USAGE),
     };
-    let file = TensorFile::open(&options.file, options.direct)?;
+    let start = Instant::now();
     let device = match options.device {
         Where::Any => Device::open_or_emulated()?,
         Where::Gpu(ordinal) => Device::open(ordinal)?,
         Where::Emulated => Device::emulated()?,
     };
     configure(&device, &options)?;
+    let opened = start.elapsed();
+    device.warm_up(); // while the header is read and memory is allocated
+    let file = TensorFile::open(&options.file, options.direct)?;
     let stream = device.stream()?;
+    let phases = Phases { device: opened, header: start.elapsed() - opened };
 
     report::begin(bar, "loading", file.bytes());
     let loaded = load::load(&file, &device, &stream, options.loads)?;
@@ -74,7 +79,7 @@ pub(crate) fn run(
     bar.finish_and_clear();
 
     let report =
-        Report { file: &file, device: device.name(), loaded: &loaded, verified: &verified };
+        Report { file: &file, device: device.name(), phases, loaded: &loaded, verified: &verified };
     report::print(out, &report.to_string())?;
     options.json.as_deref().map_or(Ok(()), |path| report.write_json(path))
 }

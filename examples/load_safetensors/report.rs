@@ -13,10 +13,19 @@ use super::load::Loaded;
 use super::tensor_file::{TensorFile, printable};
 use super::verify::Verified;
 
+/// What comes before the load.
+pub struct Phases {
+    /// Opening the device; the driver starts with the first one.
+    pub device: Duration,
+    /// Opening the file and reading its header.
+    pub header: Duration,
+}
+
 /// The result of a run. `Display` is the text for the user.
 pub struct Report<'a> {
     pub file: &'a TensorFile,
     pub device: &'a str,
+    pub phases: Phases,
     pub loaded: &'a Loaded,
     pub verified: &'a Verified,
 }
@@ -73,7 +82,7 @@ impl Report<'_> {
     }
 
     fn totals(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Report { file, device, loaded, verified } = self;
+        let Report { file, device, phases, loaded, verified } = self;
         let (tensors, bytes) = (file.tensors().len(), file.bytes());
         let way = if file.reader().is_direct() { "past" } else { "through" };
         writeln!(f)?;
@@ -81,11 +90,18 @@ impl Report<'_> {
         writeln!(f, "file      {}, {way} the page cache", file.path().display())?;
         writeln!(
             f,
-            "loaded    {tensors} tensors, {bytes} bytes in {:.4} s: {:.2} GB/s end to end, {:.4} s \
-             of it to allocate on the device",
+            "phases    device {:.4} s, header {:.4} s, allocating on the device {:.4} s, reading and \
+             copying {:.4} s",
+            phases.device.as_secs_f64(),
+            phases.header.as_secs_f64(),
+            loaded.allocation.as_secs_f64(),
+            (loaded.first - loaded.allocation).as_secs_f64(),
+        )?;
+        writeln!(
+            f,
+            "loaded    {tensors} tensors, {bytes} bytes in {:.4} s: {:.2} GB/s with allocating",
             loaded.first.as_secs_f64(),
             gb_per_s(bytes, loaded.first),
-            loaded.allocation.as_secs_f64(),
         )?;
         if let Some(again) = self.again() {
             let (seconds, speed) = (again.as_secs_f64(), gb_per_s(bytes, again));
@@ -132,6 +148,8 @@ impl Report<'_> {
             "direct": self.file.reader().is_direct(),
             "tensors": self.file.tensors().len(),
             "bytes": bytes,
+            "device_seconds": self.phases.device.as_secs_f64(),
+            "header_seconds": self.phases.header.as_secs_f64(),
             "allocation_seconds": loaded.allocation.as_secs_f64(),
             "first_load_seconds": loaded.first.as_secs_f64(),
             "first_load_gb_per_s": gb_per_s(bytes, loaded.first),

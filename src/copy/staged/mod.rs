@@ -80,6 +80,7 @@ use self::team::{Helpers, Task};
 use super::order::Door;
 use super::route::Abilities;
 use crate::context::Context;
+use crate::driver::Ordinal;
 use crate::error::{ErrorKind, Result};
 use crate::memory::PinnedBuf;
 use crate::pool::{Builder, PinnedPool};
@@ -116,6 +117,12 @@ impl Engine {
         let pool = pool().max_bytes(options.ring_bytes + options.ring_bytes / 2).build()?;
         let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
         Ok(Engine { options, pool, small, lists, ring, abilities: OnceLock::new() })
+    }
+
+    /// Page-locks the ring, and starts the threads that help with a copy.
+    pub(crate) fn warm_up(&self, device: Ordinal) {
+        team::start(Helpers::of(device, Task::Copying));
+        self.ring.fill(&self.pool);
     }
 
     /// Page-locked memory for a copy of that many bytes, if it is a small one. `None` also if

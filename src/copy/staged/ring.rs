@@ -182,6 +182,13 @@ impl Ring {
         &self.slots[index]
     }
 
+    /// Gives memory to all slots, as far as there is any.
+    pub(super) fn fill(&self, pool: &PinnedPool) {
+        while let Ok(Some(slot)) = self.make(pool, Exposure::Sealed) {
+            self.give_back(slot);
+        }
+    }
+
     /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
     /// one, or, if not `patient`, gives `None` where it would.
     pub(super) fn take(

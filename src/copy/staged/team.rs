@@ -173,6 +173,14 @@ pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnM
     }
 }
 
+/// Starts the threads of the group that helps first.
+pub(crate) fn start(helpers: Helpers) {
+    let team = current();
+    if helpers.count > 0 {
+        team.start(&team.groups[team.home(helpers)]);
+    }
+}
+
 /// How many threads of the team are to help, and of which device's group first.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Helpers {
@@ -350,6 +358,11 @@ impl Team {
         assert!(!job.panicked.load(Ordering::Relaxed), "a copy thread panicked");
     }
 
+    /// The number of the group that helps first.
+    fn home(&self, helpers: Helpers) -> usize {
+        helpers.device.unsigned_abs() as usize % self.groups.len()
+    }
+
     /// A job, to be opened and closed.
     fn call(&self, helpers: Helpers, work: &(dyn Fn() + Sync)) -> Call {
         Call {
@@ -358,7 +371,7 @@ impl Team {
             work: unsafe {
                 std::mem::transmute::<&(dyn Fn() + Sync), &'static (dyn Fn() + Sync)>(work)
             },
-            home: helpers.device.unsigned_abs() as usize % self.groups.len(),
+            home: self.home(helpers),
             wants: helpers.count.min(self.options.copying),
             seats: Default::default(),
             is_helped: AtomicBool::new(false),

@@ -19,3 +19,4 @@ mod seams;
 mod slices;
 mod streams;
 mod support;
+mod warm_up;

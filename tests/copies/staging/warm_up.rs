@@ -1,0 +1,49 @@
+//! What the first large copy needs, made ahead.
+
+use pinlane::driver::Call;
+use pinlane::emulated::{Emulator, Fault};
+use pinlane::staging::Staging;
+use pinlane::{CudaCode, Device, ErrorKind};
+
+use crate::common::support::eventually;
+
+/// The first large copy finds its slots, and page-locks nothing.
+#[test]
+fn a_device_can_be_warmed_up_before_its_first_copy() {
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    device
+        .set_staging(Staging::new().slot_bytes(4096).ring_bytes(6 * 4096).first_bytes(1024))
+        .unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(1 << 20).unwrap();
+    device.warm_up();
+    device.warm_up(); // once more does no harm
+    eventually("the ring is page-locked", || emulator.usage().host_bytes >= 6 * 4096);
+    let page_locked = || [Call::HostAlloc, Call::HostRegister].map(|call| emulator.calls(call));
+    let before = page_locked();
+    stream.upload_slice(&vec![7u8; 1 << 20], &mut gpu).unwrap().wait().unwrap();
+    assert_eq!(page_locked(), before);
+    let mut back = vec![0; 1 << 20];
+    stream.download_slice(&gpu, &mut back).unwrap();
+    assert!(back.iter().all(|&byte| byte == 7));
+    assert_eq!(emulator.findings(), []);
+}
+
+/// What cannot be made ahead fails in the first copy, with its reason.
+#[test]
+fn a_warm_up_that_fails_leaves_the_reason_to_the_first_copy() {
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(1 << 20).unwrap();
+    for call in [Call::HostAlloc, Call::HostRegister] {
+        emulator.inject(Fault::forever(call, CudaCode::MEMORY_ALLOCATION));
+    }
+    device.warm_up();
+    eventually("it was tried", || emulator.calls(Call::HostRegister) > 0);
+    let error = stream.upload_slice(&vec![7u8; 1 << 20], &mut gpu).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfHostMemory);
+    emulator.clear_faults();
+    stream.upload_slice(&vec![7u8; 1 << 20], &mut gpu).unwrap().wait().unwrap();
+}
