@@ -204,7 +204,7 @@ impl Stream {
         }
         if let Some(job) = pageable {
             let mut numbers = list.numbers(false);
-            engine.download(job, routes[1], &mut |n| {
+            engine.download(job, routes[1], Task::Copying, &mut |n| {
                 if let Some(each) = &mut each {
                     tell(each, &list.pageable[n..=n], &mut numbers);
                 }

@@ -236,7 +236,7 @@ impl Stream {
         }
         let entry = Entry::to_host(dst, device);
         let job = Job::new(door, Direction::Down, slice::from_ref(&entry))?;
-        engine.download(job, Route::Copies, &mut |_| {})
+        engine.download(job, Route::Copies, Task::Copying, &mut |_| {})
     }
 
     /// The door to this stream for a call of that name.

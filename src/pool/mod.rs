@@ -302,6 +302,11 @@ impl PinnedPool {
         self.handle.core.trim("PinnedPool::trim", cached_bytes)
     }
 
+    /// Page-locks at least so many bytes at a time from now on, where the budget allows.
+    pub(crate) fn grow_by(&self, bytes: usize) {
+        self.handle.core.lock().store.slab_bytes = bytes;
+    }
+
     pub(crate) fn context(&self) -> &Context {
         &self.handle.core.context
     }

@@ -64,9 +64,9 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: &Tables<'_, '_>) -> 
     let job = Job::new(door, direction, &entries)?;
     let engine = stream.device.engine()?;
     match direction {
-        Direction::Up => engine.upload(job, Route::Copies, Task::Copying),
+        Direction::Up => engine.upload(job, Route::Copies, Task::Gathering),
         Direction::Down => {
-            engine.download(job, Route::Copies, &mut |_| {})?;
+            engine.download(job, Route::Copies, Task::Gathering, &mut |_| {})?;
             Ok(Ticket::done())
         }
     }

@@ -74,6 +74,7 @@ impl Engine {
         &self,
         job: Job<'_, '_>,
         route: Route,
+        task: Task,
         each: &mut dyn FnMut(usize),
     ) -> Result<()> {
         let entries = job.entries;
@@ -86,7 +87,7 @@ impl Engine {
                 panic = telling(|| catch_unwind(AssertUnwindSafe(|| each(told - 1)))).err();
             }
         };
-        let done = self.transit(job, route, Task::Copying, &mut |landed: &Landed| {
+        let done = self.transit(job, route, task, &mut |landed: &Landed| {
             tell(landed.count(entries));
         });
         if done.is_ok() {

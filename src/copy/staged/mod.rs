@@ -122,6 +122,7 @@ impl Engine {
     /// Page-locks the ring, and starts the threads that help with a copy.
     pub(crate) fn warm_up(&self, device: Ordinal) {
         team::start(Helpers::of(device, Task::Copying));
+        self.pool.grow_by(self.options.ring_bytes); // in one piece
         self.ring.fill(&self.pool);
     }
 

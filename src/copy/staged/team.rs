@@ -50,7 +50,8 @@ use crate::sync::{Condvar, Mutex};
 /// The most threads that are of use for copying memory, the caller's included: eight saturate a
 /// PCIe 5 link.
 const COPYING: usize = 8;
-/// The same for reading files, where a thread spends most of its time in the operating system.
+/// The same for reading files, where a thread spends most of its time in the operating system, and
+/// for rows that lie anywhere.
 const READING: usize = 16;
 /// The most threads of a team, by default.
 const THREADS: usize = 63;
@@ -192,7 +193,10 @@ impl Helpers {
     /// As many as are of use for a task of this device.
     pub(crate) fn of(device: Ordinal, task: Task) -> Self {
         let CopyTeam { threads, copying, .. } = current().options;
-        let count = if task == Task::Reading { READING - 1 } else { copying };
+        let count = match task {
+            Task::Reading | Task::Gathering => READING - 1,
+            Task::Copying | Task::Ahead => copying,
+        };
         Helpers { device, count: count.min(threads) }
     }
 
@@ -212,6 +216,9 @@ pub(crate) enum Task {
     /// Copying what nobody waits for yet.
     Ahead,
     Reading,
+    /// Copying rows that lie anywhere in a table: a thread spends most of its time waiting for
+    /// memory.
+    Gathering,
 }
 
 /// The team; none before the first use. Teams are few and never freed: a thread may be about to
