@@ -1,6 +1,6 @@
 //! Options of staging for this run, in place of the defaults: `--threads N --copying N --cores
-//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They serve
-//! to find the defaults. Figures that are kept are taken with the defaults.
+//! A,B,.. --ring N --slot N --first N --unit N --direct N --streaming N`, sizes in bytes. They
+//! serve to find the defaults. Figures that are kept are taken with the defaults.
 
 use std::error::Error;
 use std::str::FromStr;

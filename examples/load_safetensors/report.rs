@@ -90,8 +90,8 @@ impl Report<'_> {
         writeln!(f, "file      {}, {way} the page cache", file.path().display())?;
         writeln!(
             f,
-            "phases    device {:.4} s, header {:.4} s, allocating on the device {:.4} s, reading and \
-             copying {:.4} s",
+            "phases    device {:.4} s, header {:.4} s, allocating on the device {:.4} s, \
+             reading and copying {:.4} s",
             phases.device.as_secs_f64(),
             phases.header.as_secs_f64(),
             loaded.allocation.as_secs_f64(),

@@ -29,9 +29,9 @@
 //! * **`work` does not wait for other jobs.** It claims units of its own copy until there are none.
 //! * After a `fork` the child has no helpers: it starts a team of its own when it needs one.
 //!
-//! Only groups that a job has seats for are woken. Helpers spin for a moment before they sleep, since copies come in bursts and waking a thread
-//! takes longer than a small copy. At exit they end with the process, asleep or spinning; no job is
-//! open then, for its caller would be inside `run`.
+//! Only groups that a job has seats for are woken. Helpers spin for a moment before they sleep,
+//! since copies come in bursts and waking a thread takes longer than a small copy. At exit they end
+//! with the process, asleep or spinning; no job is open then, for its caller would be inside `run`.
 
 use std::num::NonZeroUsize;
 use std::ops::Range;
