@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `boundary.rs` | what every call does: the machine, the last error, panics |
 //! | `machine.rs` | the one machine of the process, as the environment says |
+//! | `run.rs` | which run this is: its mode, seed and decisions as one text |
 //! | `report.rs` | findings, as they come and at the end of the process |
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `stubs.rs` | names without an implementation |
@@ -37,6 +38,7 @@ mod pointers;
 mod pools;
 mod properties;
 mod report;
+mod run;
 mod stand_ins;
 mod streams;
 mod stubs;

@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use pinlane::CudaCode;
-use pinlane::driver::emulated::{Emulator, Execution, Face};
+use pinlane::driver::emulated::{Emulator, Face};
+
+use crate::run;
 
 static FACE: OnceLock<Option<Face>> = OnceLock::new();
 
@@ -87,12 +89,21 @@ pub fn built() -> Option<&'static Face> {
 /// A variable of the environment. What cannot be read stops the program: a run under a wrong seed
 /// would mislead.
 pub fn variable<T: FromStr>(name: &str, default: T) -> T {
-    let Some(value) = env::var_os(name) else { return default };
-    value.to_str().and_then(|value| value.parse().ok()).unwrap_or_else(|| {
-        eprintln!("pinlane-cudart: {name}={value:?} is not understood");
-        // SAFETY: ends the process, with nothing of it cleaned up.
-        unsafe { libc::_exit(125) }
-    })
+    value(name).unwrap_or(default)
+}
+
+/// The same; `None` if the environment has no such variable.
+pub fn value<T: FromStr>(name: &str) -> Option<T> {
+    let value = env::var_os(name)?;
+    let read = value.to_str().and_then(|value| value.parse().ok());
+    Some(read.unwrap_or_else(|| stop(&format!("{name}={value:?} is not understood"))))
+}
+
+/// Ends the program because the environment asks for what cannot be.
+pub fn stop(why: &str) -> ! {
+    eprintln!("pinlane-cudart: {why}");
+    // SAFETY: ends the process, with nothing of it cleaned up.
+    unsafe { libc::_exit(125) }
 }
 
 fn build() -> Option<Face> {
@@ -103,9 +114,8 @@ fn build() -> Option<Face> {
     if seconds > 0.0 {
         builder = builder.host_function_limit(Duration::from_secs_f64(seconds));
     }
-    let emulator = builder
-        .execution(variable("PINLANE_CUDART_MODE", Execution::Eager))
-        .seed(variable("PINLANE_CUDART_SEED", 0))
+    let emulator = run::this()
+        .build(builder)
         .devices(devices())
         .memory_bytes(gibibytes << 30)
         .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)

@@ -10,7 +10,7 @@ use std::{env, fmt};
 
 use pinlane::driver::emulated::{Face, Finding};
 
-use crate::{faults, machine};
+use crate::{faults, machine, run};
 
 /// How many findings have been written.
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
@@ -57,9 +57,10 @@ fn write(face: &Face) {
     for finding in findings.iter().skip(written) {
         match &mut *writer {
             Writer::File(file) => {
-                let _ = file.write_all(line(face, finding).as_bytes());
+                let Finding { kind, message, .. } = finding;
+                let _ = file.write_all(line(&format!("{kind:?}"), message).as_bytes());
             }
-            _ => eprintln!("pinlane-cudart: {finding}"),
+            _ => print(finding),
         }
     }
 }
@@ -77,20 +78,26 @@ pub fn forked() {
         .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
     match opened {
         Some(mut file) => {
-            let line = format!("{{\"kind\":\"CallAfterFork\",\"message\":\"{what}\"}}\n");
-            let _ = file.write_all(line.as_bytes());
+            let _ = file.write_all(line("CallAfterFork", what).as_bytes());
         }
-        None => eprintln!("pinlane-cudart: CallAfterFork: {what}"),
+        None => print(format_args!("CallAfterFork: {what}")),
     }
 }
 
+/// A finding for people, and how to see it again.
+fn print(finding: impl fmt::Display) {
+    eprintln!("pinlane-cudart: {finding}\n  replay: {}", run::this().command());
+}
+
 /// A finding as a line of JSON.
-fn line(face: &Face, finding: &Finding) -> String {
-    let Finding { kind, message, seed, .. } = finding;
-    let mode = format!("{:?}", face.emulator().execution()).to_lowercase();
+fn line(kind: &str, message: &str) -> String {
+    let run = run::this();
     format!(
-        "{{\"kind\":\"{kind:?}\",\"message\":\"{}\",\"mode\":\"{mode}\",\"seed\":{seed}}}\n",
-        escaped(message)
+        "{{\"kind\":\"{kind}\",\"message\":\"{}\",\"mode\":\"{}\",\"seed\":{},\
+         \"replay\":\"{run}\"}}\n",
+        escaped(message),
+        run.mode(),
+        run.seed()
     )
 }
 

@@ -211,6 +211,63 @@ fn exploring_a_program_counts_what_was_found_and_names_the_first_seed() {
     assert_eq!(status, Some(0), "{table}");
 }
 
+#[test]
+fn a_run_is_repeated_by_the_text_that_it_gives() {
+    let app = program("early", None);
+    let unwatched = ("PINLANE_CUDART_WATCH", "0");
+    let ended = |run: &Run| (run.status, run.stdout.clone(), run.kinds().join(" "));
+    let mut seen = Vec::new();
+    for (mode, seed) in ["lazy", "random", "chunked", "pct:2"].into_iter().cycle().zip(1..=MODES) {
+        let run = app.with(mode, seed, &[unwatched]);
+        let again = app.replayed(&format!("{seed}:{mode}"), &[unwatched]);
+        assert_eq!(ended(&run), ended(&again), "{run:?} {again:?}");
+        let replay = format!("\"mode\":\"{mode}\",\"seed\":{seed},\"replay\":\"{seed}:{mode}\"}}");
+        assert!(again.findings.iter().all(|line| line.ends_with(&replay)), "{again:?}");
+        seen.push(ended(&run));
+    }
+    assert!(seen.iter().any(|run| run != &seen[0]), "{seen:?}");
+}
+
+#[test]
+fn decisions_can_be_given_one_by_one() {
+    let app = program("early", None);
+    let given = |replay| app.replayed(replay, &[("PINLANE_CUDART_WATCH", "0")]);
+    let as_called = given("1:");
+    assert_eq!((&*as_called.stdout, as_called.findings.len()), ("3\n", 0), "{as_called:?}");
+    let uploads_late = given("1:A#1");
+    assert_eq!((&*uploads_late.stdout, uploads_late.kinds()), ("4\n", vec!["SourceChanged"]));
+    let fetches_late = given("1:A#2");
+    assert_ne!(fetches_late.stdout, "3\n", "{fetches_late:?}");
+}
+
+#[test]
+fn a_finding_ends_with_the_command_that_repeats_it() {
+    let app = program("early", None).given("it's here");
+    for (mode, seed) in [("eager", 0), ("lazy", 7)] {
+        let run = app.without_report(mode, seed);
+        let command = format!("\n  replay: PINLANE_REPLAY={seed}:{mode} ");
+        assert_eq!(run.stderr.matches("Race:").count(), 2, "{run:?}");
+        assert!(run.stderr.matches(&command).count() >= 2, "{run:?}");
+        assert!(run.stderr.contains(r"early.app 'it'\''s here'"), "{run:?}");
+    }
+}
+
+#[test]
+fn a_replay_that_is_none_or_contradicts_the_other_variables_stops_the_program() {
+    let app = program("correct", None);
+    let refused = |replay, name, value| {
+        let run = app.replayed(replay, &[(name, value)]);
+        assert_eq!(run.status, Some(125), "{run:?}");
+        assert!(run.stderr.contains(name) && run.stderr.contains("PINLANE_REPLAY"), "{run:?}");
+    };
+    refused("12:lazy", "PINLANE_CUDART_SEED", "11");
+    refused("12:lazy", "PINLANE_CUDART_MODE", "random");
+    refused("12:A#3", "PINLANE_CUDART_MODE", "lazy");
+    refused("12:A", "PINLANE_REPLAY", "12:A");
+    let agrees = [("PINLANE_CUDART_SEED", "12"), ("PINLANE_CUDART_MODE", "lazy")];
+    assert_eq!(app.replayed("12:lazy", &agrees).status, Some(0));
+}
+
 /// Every call of a program that looks at each result, each time, in turn.
 #[test]
 fn calls_fail_as_the_environment_says() {

@@ -182,10 +182,15 @@ impl Run {
 
 impl App {
     fn command(&self, mode: &str, seed: u64) -> Command {
-        let mut command = Command::new(&self.file);
-        command.args(&self.arguments);
+        let mut command = self.as_usual();
         command.env("PINLANE_CUDART_MODE", mode).env("PINLANE_CUDART_SEED", seed.to_string());
-        let others = ["REPORT", "QUIET", "EXIT", "DEVICES", "MEMORY_GIB", "FAULT"];
+        command
+    }
+
+    fn as_usual(&self) -> Command {
+        let mut command = Command::new(&self.file);
+        command.args(&self.arguments).env_remove("PINLANE_REPLAY");
+        let others = ["MODE", "SEED", "REPORT", "QUIET", "EXIT", "DEVICES", "MEMORY_GIB", "FAULT"];
         for name in others.into_iter().chain(["HOST_FUNCTION_SECONDS"]) {
             command.env_remove(format!("PINLANE_CUDART_{name}"));
         }
@@ -201,11 +206,21 @@ impl App {
     }
 
     pub fn with(&self, mode: &str, seed: u64, more: &[(&str, &str)]) -> Run {
+        App::reported(self.command(mode, seed), more)
+    }
+
+    /// The run that `PINLANE_REPLAY` says.
+    pub fn replayed(&self, replay: &str, more: &[(&str, &str)]) -> Run {
+        let mut command = self.as_usual();
+        command.env("PINLANE_REPLAY", replay);
+        App::reported(command, more)
+    }
+
+    fn reported(mut command: Command, more: &[(&str, &str)]) -> Run {
         static REPORTS: AtomicU32 = AtomicU32::new(0);
         let number = REPORTS.fetch_add(1, Ordering::Relaxed);
         let report = work().join(format!("report-{number}"));
         let _ = fs::remove_file(&report);
-        let mut command = self.command(mode, seed);
         command.env("PINLANE_CUDART_REPORT", &report).envs(more.iter().copied());
         let run = Run::of(&mut command, Some(&report));
         let _ = fs::remove_file(&report);
