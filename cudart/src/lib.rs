@@ -9,6 +9,7 @@
 //! | `boundary.rs` | what every call does: the machine, the last error, panics |
 //! | `machine.rs` | the one machine of the process, as the environment says |
 //! | `run.rs` | which run this is: its mode, seed and decisions as one text |
+//! | `record.rs` | what this run decided, in a file |
 //! | `report.rs` | findings, as they come and at the end of the process |
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `stubs.rs` | names without an implementation |
@@ -37,6 +38,7 @@ mod memory;
 mod pointers;
 mod pools;
 mod properties;
+mod record;
 mod report;
 mod run;
 mod stand_ins;

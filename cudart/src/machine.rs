@@ -11,7 +11,7 @@ use std::time::Duration;
 use pinlane::CudaCode;
 use pinlane::driver::emulated::{Emulator, Face};
 
-use crate::run;
+use crate::{record, run};
 
 static FACE: OnceLock<Option<Face>> = OnceLock::new();
 
@@ -113,6 +113,10 @@ fn build() -> Option<Face> {
     let mut builder = Emulator::builder();
     if seconds > 0.0 {
         builder = builder.host_function_limit(Duration::from_secs_f64(seconds));
+    }
+    if record::is_wanted() {
+        builder = builder.record(true);
+        record::at_errors();
     }
     let emulator = run::this()
         .build(builder)

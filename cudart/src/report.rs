@@ -10,7 +10,7 @@ use std::{env, fmt};
 
 use pinlane::driver::emulated::{Face, Finding};
 
-use crate::{faults, machine, run};
+use crate::{faults, machine, record, run};
 
 /// How many findings have been written.
 static WRITTEN: AtomicUsize = AtomicUsize::new(0);
@@ -118,6 +118,7 @@ extern "C" fn at_exit() {
     let Some(face) = machine::built().filter(|_| !machine::is_forked()) else { return };
     flush(face);
     faults::report();
+    record::write(face);
     let status = env::var("PINLANE_CUDART_EXIT").ok().and_then(|status| status.parse().ok());
     if let Some(status) = status
         && WRITTEN.load(Ordering::Relaxed) > 0

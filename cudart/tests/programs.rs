@@ -208,7 +208,40 @@ fn exploring_a_program_counts_what_was_found_and_names_the_first_seed() {
     assert!(lazily_and_otherwise.sum::<u32>() > 2, "{table}");
     assert_eq!(found[8], "seed", "{table}");
     let (status, table) = program("correct", None).explored(3);
-    assert_eq!(status, Some(0), "{table}");
+    assert_eq!((status, table.contains("smallest run")), (Some(0), false), "{table}");
+}
+
+#[test]
+fn exploring_a_program_takes_decisions_away_until_it_fails_no_more() {
+    let app = program("early", None);
+    let (_, said) = app.explored_with(10, &[("PINLANE_CUDART_WATCH", "0")]);
+    let smallest = "  A#1 is held until a wait needs it\nreplay: PINLANE_REPLAY=1:A#1 ";
+    assert!(said.contains("\nsmallest run: 1 decision of ") && said.contains(smallest), "{said}");
+    let (_, said) = app.explored(1);
+    let eager = "\nsmallest run: 0 decisions of 0\nreplay: PINLANE_REPLAY=0:eager ";
+    assert!(said.contains(eager), "the race is found eagerly: {said}");
+    let (_, said) = program("touched", None).explored(1);
+    assert!(said.contains("killed by SIGSEGV") && said.contains(eager), "{said}");
+}
+
+#[test]
+fn decisions_are_written_down_even_if_the_process_is_killed() {
+    let file = std::env::temp_dir().join(format!("pinlane-record-{}", std::process::id()));
+    let record = [("PINLANE_CUDART_RECORD", file.to_str().unwrap())];
+    let written = |run: &Run| {
+        let text = std::fs::read_to_string(&file).unwrap_or_else(|_| panic!("{run:?}"));
+        std::fs::remove_file(&file).expect("it was read");
+        text
+    };
+    let run = program("touched", None).with("lazy", 3, &record);
+    assert_eq!((run.status, written(&run).starts_with("3:")), (None, true), "killed: {run:?}");
+    let app = program("early", None);
+    let drawn = app.with("lazy", 3, &record);
+    let text = written(&drawn);
+    let (replay, words) = text.split_once('\n').unwrap();
+    assert!(words.contains("A#1 is "), "{text}");
+    let again = app.replayed(replay, &record);
+    assert_eq!((written(&again), again.kinds()), (text, drawn.kinds()));
 }
 
 #[test]

@@ -243,8 +243,13 @@ impl App {
 
     /// The status and the table of scripts/explore-program.
     pub fn explored(&self, runs: u32) -> (Option<i32>, String) {
+        self.explored_with(runs, &[])
+    }
+
+    pub fn explored_with(&self, runs: u32, more: &[(&str, &str)]) -> (Option<i32>, String) {
         let mut script = Command::new(root().join("scripts/explore-program"));
         script.env("PINLANE_CUDART", &library().0).arg(runs.to_string()).arg(&self.file);
+        script.envs(more.iter().copied());
         let run = Run::of(&mut script, None);
         (run.status, run.stdout + &run.stderr)
     }

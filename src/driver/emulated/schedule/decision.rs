@@ -88,8 +88,8 @@ impl Replay {
         self.decisions.iter().map(|(&spot, &value)| (spot, value)).collect()
     }
 
-    /// What the decisions mean.
-    pub(in super::super) fn in_words(&self) -> impl Iterator<Item = String> {
+    /// What the decisions mean, one by one.
+    pub fn in_words(&self) -> impl Iterator<Item = String> {
         self.decisions.iter().map(|(spot, value)| {
             let of = match spot.what {
                 What::Passed(piece) if piece > 0 => format!("piece {piece} of "),
