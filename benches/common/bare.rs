@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use pinlane::driver::{DevicePtr, Driver, HostFlags, RawStream, cuda_runtime};
 use pinlane::emulated::Emulator;
-use pinlane::{Device, Result, Stream};
+use pinlane::{Device, DeviceBuf, Result, Stream};
 
 use super::cuda::{self, Way};
 
@@ -75,6 +75,13 @@ impl Bare {
         }
     }
 
+    /// Device memory whose allocation is complete, so that every stream may use it at once. Zeroes.
+    pub fn device_memory(&self, device: &Device, bytes: usize) -> Result<DeviceBuf<u8>> {
+        let mut memory = device.alloc::<u8>(bytes)?;
+        self.stream.fill(&mut memory, 0)?.wait()?;
+        Ok(memory)
+    }
+
     /// The emulated machine, if that is what runs.
     pub fn emulator(&self) -> Option<Emulator> {
         match &self.runtime {
@@ -83,7 +90,8 @@ impl Bare {
         }
     }
 
-    fn raw(&self) -> RawStream {
+    /// The stream, for calls at the driver's seam.
+    pub fn raw(&self) -> RawStream {
         RawStream { device: self.stream.device_ordinal(), handle: self.stream.as_raw().addr() }
     }
 

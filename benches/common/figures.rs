@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::machine::machine;
 use super::options::Options;
+use super::timing::Samples;
 
 /// One figure, and its reference. Names contain the size.
 pub struct Figure {
@@ -18,6 +19,8 @@ pub struct Figure {
     pub reference: Option<(&'static str, f64)>,
     pub samples: usize,
     pub method: &'static str,
+    /// How the samples lie around the value, in its unit.
+    pub spread: Option<Value>,
 }
 
 impl Figure {
@@ -31,12 +34,57 @@ impl Figure {
             reference: None,
             samples: 1,
             method: "",
+            spread: None,
         }
     }
 
     /// A figure that is better if higher.
     pub fn higher(name: impl Into<String>, value: f64, unit: &'static str) -> Self {
         Figure { better: "higher", ..Figure::lower(name, value, unit) }
+    }
+
+    /// The GB/s of runs that copy so many bytes each.
+    pub fn rate(name: impl Into<String>, bytes: usize, runs: &Samples) -> Self {
+        let rate = |seconds: f64| bytes as f64 / seconds / 1e9;
+        Figure::higher(name, rate(runs.median()), "GB/s").spread_of(runs, rate)
+    }
+
+    pub fn millis(name: impl Into<String>, runs: &Samples) -> Self {
+        let millis = |seconds: f64| seconds * 1e3;
+        Figure::lower(name, millis(runs.median()), "ms").spread_of(runs, millis)
+    }
+
+    pub fn micros(name: impl Into<String>, runs: &Samples) -> Self {
+        let micros = |seconds: f64| seconds * 1e6;
+        Figure::lower(name, micros(runs.median()), "us").spread_of(runs, micros)
+    }
+
+    /// What runs that copy so many bytes each cost the host's cores, beside other runs that do the
+    /// same.
+    pub fn cores(
+        name: &str,
+        bytes: usize,
+        runs: &Samples,
+        (reference, theirs): (&'static str, &Samples),
+    ) -> Self {
+        let a_gb = |runs: &Samples| runs.core_seconds() / (bytes as f64 / 1e9);
+        Figure::lower(format!("{name}.core_seconds"), a_gb(runs), "s/GB")
+            .beside(reference, a_gb(theirs))
+            .by("seconds of all threads of the process, by getrusage, for a GB", runs.count())
+    }
+
+    /// The best and the worst run, and what 90, 99 and 99.9% of the runs reach, where there are
+    /// enough of them to say so.
+    fn spread_of(self, runs: &Samples, convert: impl Fn(f64) -> f64) -> Self {
+        let mut spread = Map::new();
+        let shares =
+            [("best", 0.0, 1), ("p90", 0.9, 10), ("p99", 0.99, 100), ("p999", 0.999, 1000)];
+        for (name, part, fewest) in shares.into_iter().chain([("worst", 1.0, 1)]) {
+            if runs.count() >= fewest {
+                spread.insert(name.into(), convert(runs.quantile(part)).into());
+            }
+        }
+        Figure { spread: Some(spread.into()), samples: runs.count(), ..self }
     }
 
     pub fn beside(self, reference: &'static str, value: f64) -> Self {
@@ -62,6 +110,7 @@ impl Figure {
             "reference_value": value,
             "ratio": self.ratio(),
             "samples": self.samples,
+            "spread": self.spread,
             "method": self.method,
         })
     }

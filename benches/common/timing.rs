@@ -1,4 +1,5 @@
-//! How time is taken: as medians. Measurements that are compared are taken in turns.
+//! How time is taken: as medians, with the spread of the runs and what they cost the host's cores.
+//! Measurements that are compared are taken in turns.
 
 use std::cell::RefCell;
 use std::time::Instant;
@@ -16,15 +17,78 @@ pub fn median(mut samples: Vec<f64>) -> f64 {
     samples[samples.len() / 2]
 }
 
-/// Medians of measurements taken in turns, so that all of them meet the same machine. A turn is a
-/// few measurements in a row. The first is thrown away: then caches, clocks and threads are as in a
+/// What one run of some work took.
+#[derive(Clone, Copy)]
+pub struct Sample {
+    /// On the clock.
+    pub seconds: f64,
+    /// Of all threads of this process together, by the system's count.
+    pub core_seconds: f64,
+}
+
+/// One run of some work, on the clock and on the cores.
+pub fn clocked(work: impl FnOnce() -> Result<()>) -> Result<Sample> {
+    let before = core_seconds();
+    let seconds = seconds(work)?;
+    Ok(Sample { seconds, core_seconds: core_seconds() - before })
+}
+
+/// What the threads of this process have used so far, in user and system mode.
+fn core_seconds() -> f64 {
+    // SAFETY: zeroes are a valid `rusage`, and the call may write it.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        assert_eq!(libc::getrusage(libc::RUSAGE_SELF, &mut usage), 0, "getrusage");
+        usage
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    seconds(usage.ru_utime) + seconds(usage.ru_stime)
+}
+
+/// Many runs of the same work.
+pub struct Samples {
+    /// Sorted.
+    seconds: Vec<f64>,
+    core_seconds: f64,
+}
+
+impl Samples {
+    pub fn new(samples: Vec<Sample>) -> Self {
+        let mut seconds: Vec<_> = samples.iter().map(|sample| sample.seconds).collect();
+        seconds.sort_by(f64::total_cmp);
+        let sum: f64 = samples.iter().map(|sample| sample.core_seconds).sum();
+        Samples { core_seconds: sum / seconds.len() as f64, seconds }
+    }
+
+    pub fn count(&self) -> usize {
+        self.seconds.len()
+    }
+
+    pub fn median(&self) -> f64 {
+        self.quantile(0.5)
+    }
+
+    /// The seconds in which this part of the runs was done.
+    pub fn quantile(&self, part: f64) -> f64 {
+        let place = (part * self.count() as f64) as usize;
+        self.seconds[place.min(self.count() - 1)]
+    }
+
+    /// Of a run, on average. A single one is shorter than the system's clock is fine.
+    pub fn core_seconds(&self) -> f64 {
+        self.core_seconds
+    }
+}
+
+/// Measurements taken in turns, so that all of them meet the same machine. A turn is a few
+/// measurements in a row. The first is thrown away: then caches, clocks and threads are as in a
 /// program that does only this.
-pub fn medians<const N: usize>(
+fn in_turns<T, const N: usize>(
     count: usize,
-    mut measurements: [&mut dyn FnMut() -> Result<f64>; N],
-) -> Result<[f64; N]> {
+    mut measurements: [&mut dyn FnMut() -> Result<T>; N],
+) -> Result<[Vec<T>; N]> {
     let burst = (count / 4).clamp(1, 8);
-    let mut samples: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(count + burst));
+    let mut samples: [Vec<T>; N] = std::array::from_fn(|_| Vec::with_capacity(count + burst));
     while samples[0].len() < count {
         for (measure, samples) in measurements.iter_mut().zip(&mut samples) {
             measure()?;
@@ -33,7 +97,15 @@ pub fn medians<const N: usize>(
             }
         }
     }
-    Ok(samples.map(median))
+    Ok(samples)
+}
+
+/// Medians of measurements taken in turns.
+pub fn medians<const N: usize>(
+    count: usize,
+    measurements: [&mut dyn FnMut() -> Result<f64>; N],
+) -> Result<[f64; N]> {
+    Ok(in_turns(count, measurements)?.map(median))
 }
 
 /// A measurement of a subject. Its result may have any unit.
@@ -49,6 +121,22 @@ pub fn medians_of<S, const N: usize>(
     let mut measurements = measurements.map(|measure| || measure(&mut subject.borrow_mut()));
     let mut measurements = measurements.iter_mut();
     medians(count, std::array::from_fn(|_| measurements.next().expect("N of them") as _))
+}
+
+/// Something that a subject does.
+type Work<'a, S> = &'a dyn Fn(&mut S) -> Result<()>;
+
+/// As [`medians_of`], with all that is known of the runs.
+pub fn samples_of<S, const N: usize>(
+    subject: &mut S,
+    count: usize,
+    works: [Work<'_, S>; N],
+) -> Result<[Samples; N]> {
+    let subject = RefCell::new(subject);
+    let mut measurements = works.map(|work| || clocked(|| work(&mut subject.borrow_mut())));
+    let mut measurements = measurements.iter_mut();
+    let all = std::array::from_fn(|_| measurements.next().expect("N of them") as _);
+    Ok(in_turns(count, all)?.map(Samples::new))
 }
 
 /// How many operations take at least `shortest` seconds. `timed` makes the given number of

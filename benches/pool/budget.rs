@@ -60,6 +60,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "higher",
             reference: None,
             samples: 1,
+            spread: None,
             method,
         });
     }

@@ -91,6 +91,7 @@ pub fn small(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "lower",
             reference,
             samples: ROUNDS,
+            spread: None,
             method,
         });
     }
@@ -133,6 +134,7 @@ pub fn large(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "higher",
             reference: Some(("the same copy with PageLocking::Allocate", rate(reference))),
             samples: bench.rounds,
+            spread: None,
             method: "one copy with memory of PageLocking::Register and the wait for it; median, in \
             turns \
                      with the reference",

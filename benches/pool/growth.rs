@@ -56,6 +56,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                 better: "lower",
                 reference: Some(reference),
                 samples: ROUNDS,
+                spread: None,
                 method,
             });
         };

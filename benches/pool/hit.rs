@@ -75,6 +75,7 @@ fn team(
             better,
             reference: None,
             samples: bench.rounds,
+            spread: None,
             method,
         });
     };

@@ -63,6 +63,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "lower",
             reference,
             samples: bench.rounds,
+            spread: None,
             method,
         });
     }

@@ -34,6 +34,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             better: "lower",
             reference: None,
             samples: OPERATIONS,
+            spread: None,
             method: "one alloc + drop of 4 KiB, one thread, by the time stamp counter, less the \
             median of \
                      empty pairs",

@@ -67,6 +67,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                     better: "lower",
                     reference,
                     samples: ROUNDS,
+                    spread: None,
                     method,
                 });
             };

@@ -44,6 +44,7 @@ pub fn run(report: &mut Report) {
             better: "lower",
             reference: Some(("rounded up to powers of two", percent(sums.powers))),
             samples: sums.rows,
+            spread: None,
             method: "bytes of blocks above the bytes asked for, over the rows of \
             benches/data/sizes.csv",
         });

@@ -5,7 +5,6 @@
 //! reading its header, allocating device memory, copying. The first load is measured in a fresh
 //! process, which runs this program again.
 
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
@@ -18,6 +17,7 @@ use serde_json::{Map, Value, json};
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
+use super::common::folder;
 use super::common::timing::{median, medians, seconds};
 use super::{Bench, GIB, MIB, rate};
 
@@ -27,8 +27,6 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub const FIRST_LOAD: &str = "first-load";
 /// The same, with a warm-up.
 pub const WARM_LOAD: &str = "warm-load";
-/// The option that names the folder for the files.
-pub const FOLDER: &str = "files";
 
 const FRESH_PROCESSES: usize = 3;
 
@@ -47,7 +45,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         if !report.wants(&name) {
             continue;
         }
-        let folder = match folder(bench.files.as_deref(), count * bytes) {
+        let folder = match folder::with_room(bench.files.as_deref(), count * bytes) {
             Ok(folder) => folder,
             Err(reason) => {
                 report.skip(&name, reason);
@@ -161,30 +159,6 @@ fn in_fresh_process(option: &str, path: &Path) -> Result<f64> {
     let (said, error) =
         (String::from_utf8_lossy(&done.stdout), String::from_utf8_lossy(&done.stderr));
     said.trim().parse().map_err(|_| format!("a first load printed {said:?}: {error}").into())
-}
-
-/// A folder with room for a file of this size, in memory if possible.
-fn folder(named: Option<&str>, bytes: usize) -> std::result::Result<PathBuf, String> {
-    let places = match named {
-        Some(folder) => vec![PathBuf::from(folder)],
-        None => vec![PathBuf::from("/dev/shm"), std::env::temp_dir()],
-    };
-    let roomy = |place: &&PathBuf| free_bytes(place) > bytes as u64 + (bytes as u64) / 8;
-    let reason =
-        || format!("no room for {bytes} bytes in {places:?}; name a folder with --{FOLDER}");
-    places.iter().find(roomy).cloned().ok_or_else(reason)
-}
-
-/// The free bytes of a folder; 0 if nothing can be written there.
-fn free_bytes(folder: &Path) -> u64 {
-    let Ok(path) = CString::new(folder.as_os_str().as_encoded_bytes()) else { return 0 };
-    // SAFETY: the path is a C string. Zeroes are a valid `statvfs`, and the call may write it.
-    unsafe {
-        let mut system: libc::statvfs = std::mem::zeroed();
-        let written = libc::access(path.as_ptr(), libc::W_OK) == 0
-            && libc::statvfs(path.as_ptr(), &mut system) == 0;
-        if written { system.f_bavail * system.f_frsize } else { 0 }
-    }
 }
 
 /// A file that is removed when the measurement ends, also by an error.

@@ -15,8 +15,8 @@
 //!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
 //!   two       two devices fed at the same time
 //!
-//!   ceiling   a bare copy of the same bytes      cublas    the library of that product
-//!   blocks    the memory of the batches          tuning    other options of staging
+//!   ceiling   a bare copy of the same bytes      tuning    other options of staging
+//!   blocks    the memory of the batches
 //! ```
 //!
 //! Every figure stands beside its reference from the same run. The two are taken in turns, so that
@@ -35,7 +35,6 @@ mod blocks;
 mod ceiling;
 #[path = "../common/mod.rs"]
 mod common;
-mod cublas;
 mod emulated;
 mod file;
 mod matmul;
@@ -57,8 +56,9 @@ mod versus;
 
 use common::bare::{self, Bare};
 use common::figures::Report;
+use common::folder;
 use common::options::Options;
-use pinlane::{Device, DeviceBuf, PinnedPool, Result, Stream};
+use pinlane::{Device, DeviceBuf, PinnedPool, Result};
 
 const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
@@ -75,8 +75,6 @@ const TENSOR: usize = 4_000_000;
 struct Bench {
     device: Device,
     bare: Bare,
-    /// For work before a measurement.
-    fills: Stream,
     quick: bool,
     /// Where cuBLAS is.
     cublas: Option<String>,
@@ -92,9 +90,7 @@ impl Bench {
 
     /// Device memory whose allocation is complete, so that every stream may use it at once.
     fn device_memory(&self, bytes: usize) -> Result<DeviceBuf<u8>> {
-        let mut memory = self.device.alloc::<u8>(bytes)?;
-        self.fills.fill(&mut memory, 0)?.wait()?;
-        Ok(memory)
+        self.bare.device_memory(&self.device, bytes)
     }
 
     /// How many times a copy of this size is measured.
@@ -127,7 +123,7 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let own = ["cublas", file::FOLDER, file::FIRST_LOAD, file::WARM_LOAD];
+    let own = ["cublas", folder::OPTION, file::FIRST_LOAD, file::WARM_LOAD];
     let options = Options::from_args(&[&own[..], &tuning::OPTIONS].concat())?;
     let (device, bare) = bare::open()?;
     tuning::apply(&options, &device)?;
@@ -138,9 +134,8 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     }
     let mut report = Report::new(device.name(), &options);
     let said = |name| options.value(name).map(str::to_owned);
-    let (cublas, files) = (said("cublas"), said(file::FOLDER));
-    let bench =
-        Bench { fills: device.stream()?, device, bare, quick: options.quick, cublas, files };
+    let (cublas, files) = (said("cublas"), said(folder::OPTION));
+    let bench = Bench { device, bare, quick: options.quick, cublas, files };
     pinned::run(&bench, &mut report)?;
     submit::run(&bench, &mut report)?;
     requests::run(&bench, &mut report)?;

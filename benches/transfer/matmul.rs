@@ -1,22 +1,13 @@
 //! How much slower a matrix product that fills the GPU gets while copies run.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::thread;
-use std::time::Instant;
-
 use pinlane::batch::Indices;
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream, Ticket};
 
 use super::common::figures::{Figure, Report};
-use super::common::held::Held;
+use super::common::product::{PRODUCTS, Product, beside};
 use super::common::timing::{median, medians_of, seconds};
-use super::cublas::Cublas;
 use super::{Bench, MIB};
 
-const ORDER: i32 = 8192;
-const MATRIX: usize = 2 * (ORDER as usize) * (ORDER as usize);
-/// How many products a measurement makes.
-const PRODUCTS: usize = 16;
 /// The size of the copies.
 const BLOCK: usize = 64 * MIB;
 const SAMPLES: usize = 9;
@@ -26,14 +17,6 @@ const METHOD: &str = "16 products of 8192 x 8192 in bfloat16, device time, while
     the last; median, in turns with the reference";
 const STAGED: &str =
     "the same while another thread uploads a pageable slice of 64 MiB over and over";
-
-struct Product {
-    cublas: Cublas,
-    stream: Stream,
-    held: Held,
-    factors: [DeviceBuf<u8>; 2],
-    result: DeviceBuf<u8>,
-}
 
 /// Copies both ways on streams of their own.
 struct Copies {
@@ -52,23 +35,13 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     if !report.wants(NAME) && !report.wants("batch.busy") {
         return Ok(());
     }
-    if bench.bare.is_emulated() {
-        report.skip(NAME, "the emulated device runs no kernels of other libraries");
-        return Ok(());
-    }
-    let cublas = match Cublas::open(bench.cublas.as_deref()) {
-        Ok(cublas) => cublas,
+    let opened = Product::open(&bench.device, &bench.bare, bench.cublas.as_deref())?;
+    let mut product = match opened {
+        Ok(product) => product,
         Err(reason) => {
             report.skip(NAME, reason);
             return Ok(());
         }
-    };
-    let mut product = Product {
-        cublas,
-        stream: bench.device.stream()?,
-        held: Held::new(&bench.device, &bench.bare),
-        factors: [bench.device_memory(MATRIX)?, bench.device_memory(MATRIX)?],
-        result: bench.device_memory(MATRIX)?,
     };
     rows(bench, report, &mut product)?;
     if !report.wants(NAME) {
@@ -109,27 +82,6 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-impl Product {
-    fn seconds(&mut self) -> Result<f64> {
-        let Product { cublas, stream, held, factors: [a, b], result } = self;
-        let factors = [a.as_device_ptr(), b.as_device_ptr()];
-        let to = result.as_device_ptr();
-        held.seconds(&[stream], || {
-            for _ in 0..PRODUCTS {
-                // SAFETY: the work is enqueued on the given stream. It reads the two factors and
-                // writes the result, which have the size of such matrices. It captures nothing. The
-                // device is the one that was current when the library was opened: the first.
-                unsafe {
-                    stream.foreign(&[&*a, &*b], &mut [&mut *result], |raw| {
-                        cublas.multiply(raw, ORDER, factors, to);
-                    })?;
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
 impl Copies {
     /// Measures while copies run. If the copies end first, the measurement is thrown away.
     fn during(&mut self, mut measure: impl FnMut() -> Result<f64>) -> Result<f64> {
@@ -163,35 +115,6 @@ fn beside_uploads(bench: &Bench, measure: impl FnOnce() -> Result<f64>) -> Resul
     let mut gpu = bench.device_memory(BLOCK)?;
     let source = vec![1u8; BLOCK];
     beside(|| stream.upload_slice(&source, &mut gpu).map(drop), measure).map(|(time, _)| time)
-}
-
-/// Measures while another thread works over and over. Also says how often a second it did.
-fn beside(
-    mut work: impl FnMut() -> Result<()> + Send,
-    measure: impl FnOnce() -> Result<f64>,
-) -> Result<(f64, f64)> {
-    let (stop, rounds) = (AtomicBool::new(false), AtomicU64::new(0));
-    thread::scope(|scope| {
-        let (stop, rounds) = (&stop, &rounds);
-        let worker = scope.spawn(move || -> Result<()> {
-            while !stop.load(Ordering::Relaxed) {
-                let done = work();
-                rounds.fetch_add(1, Ordering::Relaxed);
-                done?;
-            }
-            Ok(())
-        });
-        while rounds.load(Ordering::Relaxed) == 0 {
-            thread::yield_now();
-        }
-        let (start, before) = (Instant::now(), rounds.load(Ordering::Relaxed));
-        let time = measure();
-        let made = rounds.load(Ordering::Relaxed) - before;
-        let often = made as f64 / start.elapsed().as_secs_f64();
-        stop.store(true, Ordering::Relaxed);
-        worker.join().expect("no panic")?;
-        Ok((time?, often))
-    })
 }
 
 /// The bytes that scattered rows have together.

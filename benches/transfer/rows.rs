@@ -6,6 +6,7 @@ use pinlane::{DeviceBuf, PinnedBuf, PinnedPool, Result, Stream};
 
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
+use super::common::numbers::scattered;
 use super::common::timing::{medians_of, seconds};
 use super::{Bench, GIB, MIB};
 
@@ -163,12 +164,4 @@ fn launch(driver: &dyn Driver, raw: RawStream, mover: Mover, rows: &RowMove) {
     // the table is, which the device can address. The table and the rows have as many rows as said,
     // do not overlap, and are idle: the other measurements are complete, and this is waited for.
     unsafe { driver.move_rows(raw, mover, rows) }.expect("the kernel starts");
-}
-
-/// Different numbers below `limit`, without a pattern.
-fn scattered(count: usize, limit: usize) -> Vec<u32> {
-    // A step without a common divisor with `limit`, which is a power of two.
-    assert!(limit.is_power_of_two() && count <= limit);
-    let step = (limit as f64 * 0.618_034) as usize | 1;
-    (0..count).map(|n| (n * step % limit) as u32).collect()
 }

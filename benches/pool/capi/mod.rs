@@ -148,7 +148,7 @@ fn compare(
     )?;
     let mut add = |name, value, reference, method| {
         let (unit, better, samples) = ("ns", "lower", bench.rounds);
-        report.add(Figure { name, value, unit, better, reference, samples, method });
+        report.add(Figure { name, value, unit, better, reference, samples, method, spread: None });
     };
     let over = format!("{name}.over");
     add(name, c, Some(("Rust", rust)), subject.method);

@@ -1,0 +1,80 @@
+//! What users do, whole: five workloads, each from the call until the data is there.
+//!
+//! `cargo bench --bench workloads -- [--json FILE] [--commit NAME] [--date DATE] [--only PREFIX]
+//! [--quick] [--cublas FILE] [--files FOLDER] [--tensors COUNT]`
+//!
+//! ```text
+//!   kv           blocks of a KV cache, down and up       embedding   rows of a table, by index
+//!   experts      weights on demand, beside compute       optimizer   state, around a CPU step
+//!   checkpoint   all tensors of a device to a file
+//!
+//!   pattern      bytes that say where they come from     busy        copies beside a product
+//! ```
+//!
+//! `benches/peers/workloads.py` does the same with PyTorch: the sizes stand in both. A figure's
+//! reference is what a program can do by CUDA's own calls, in turns with it. Lists are made while
+//! the clock runs. Every workload checks its bytes once, outside the clock.
+//!
+//! Without a GPU the emulated device does all of it, small. That says nothing about copies.
+//! `--quick` is small everywhere. `--tensors` is how many tensors of 32 MiB a checkpoint has.
+
+mod busy;
+#[path = "../common/mod.rs"]
+mod common;
+mod embedding;
+mod kv;
+mod pattern;
+
+use common::bare::{self, Bare};
+use common::figures::Report;
+use common::folder;
+use common::options::Options;
+use pinlane::{Device, DeviceBuf, PinnedPool, Result};
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+const GIB: usize = 1 << 30;
+
+/// What every workload needs.
+struct Bench {
+    device: Device,
+    bare: Bare,
+    /// A short run, which shows that everything works.
+    small: bool,
+    /// Where cuBLAS is.
+    cublas: Option<String>,
+}
+
+impl Bench {
+    fn pool(&self, bytes: usize) -> Result<PinnedPool> {
+        PinnedPool::builder(&self.device).max_bytes(bytes + bytes / 8 + 64 * MIB).build()
+    }
+
+    fn device_memory(&self, bytes: usize) -> Result<DeviceBuf<u8>> {
+        self.bare.device_memory(&self.device, bytes)
+    }
+
+    fn samples(&self, full: usize) -> usize {
+        if self.small { 3 } else { full }
+    }
+}
+
+fn main() {
+    if let Err(error) = run() {
+        eprintln!("benchmark: {error}");
+        std::process::exit(1);
+    }
+}
+
+fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let options = Options::from_args(&["cublas", folder::OPTION])?;
+    let (device, bare) = bare::open()?;
+    let mut report = Report::new(device.name(), &options);
+    let small = options.quick || bare.is_emulated();
+    let cublas = options.value("cublas").map(str::to_owned);
+    let bench = Bench { device, bare, small, cublas };
+    kv::run(&bench, &mut report)?;
+    embedding::run(&bench, &mut report)?;
+    report.print();
+    report.write(&options)
+}
