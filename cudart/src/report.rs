@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
-use pinlane::driver::emulated::{Face, Finding};
+use pinlane::driver::emulated::Face;
 
 use crate::{faults, machine, record, run};
 
@@ -57,8 +57,7 @@ fn write(face: &Face) {
     for finding in findings.iter().skip(written) {
         match &mut *writer {
             Writer::File(file) => {
-                let Finding { kind, message, .. } = finding;
-                let _ = file.write_all(line(&format!("{kind:?}"), message).as_bytes());
+                let _ = file.write_all(line(&finding.to_json()).as_bytes());
             }
             _ => print(finding),
         }
@@ -78,7 +77,12 @@ pub fn forked() {
         .and_then(|path| OpenOptions::new().create(true).append(true).open(path).ok());
     match opened {
         Some(mut file) => {
-            let _ = file.write_all(line("CallAfterFork", what).as_bytes());
+            let (mode, seed) = (run::this().mode(), run::this().seed());
+            let object = format!(
+                "{{\"kind\":\"CallAfterFork\",\"message\":\"{what}\",\
+                 \"mode\":\"{mode}\",\"seed\":{seed},\"race\":null}}"
+            );
+            let _ = file.write_all(line(&object).as_bytes());
         }
         None => print(format_args!("CallAfterFork: {what}")),
     }
@@ -89,28 +93,10 @@ fn print(finding: impl fmt::Display) {
     eprintln!("pinlane-cudart: {finding}\n  replay: {}", run::this().command());
 }
 
-/// A finding as a line of JSON.
-fn line(kind: &str, message: &str) -> String {
-    let run = run::this();
-    format!(
-        "{{\"kind\":\"{kind}\",\"message\":\"{}\",\"mode\":\"{}\",\"seed\":{},\
-         \"replay\":\"{run}\"}}\n",
-        escaped(message),
-        run.mode(),
-        run.seed()
-    )
-}
-
-fn escaped(text: &str) -> String {
-    let mut escaped = String::new();
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => escaped.extend(['\\', c]),
-            c if c.is_control() => escaped.push_str(&format!("\\u{:04x}", c as u32)),
-            c => escaped.push(c),
-        }
-    }
-    escaped
+/// The JSON object of a finding with one more member, which says how to see it again.
+fn line(object: &str) -> String {
+    let open = object.strip_suffix('}').unwrap_or(object);
+    format!("{open},\"replay\":\"{}\"}}\n", run::this())
 }
 
 /// Run when the process ends, after the program's own destructors.

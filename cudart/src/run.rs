@@ -56,11 +56,11 @@ impl Run {
         }
     }
 
-    /// The mode, in a report.
-    pub fn mode(&self) -> String {
+    /// The mode, in a report. What is replayed counts as eager.
+    pub fn mode(&self) -> Execution {
         match self {
-            Run::Drawn { execution, .. } => execution.to_string(),
-            Run::Replayed(_) => "replay".to_owned(),
+            Run::Drawn { execution, .. } => *execution,
+            Run::Replayed(_) => Execution::Eager,
         }
     }
 

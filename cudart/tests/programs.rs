@@ -254,8 +254,10 @@ fn a_run_is_repeated_by_the_text_that_it_gives() {
         let run = app.with(mode, seed, &[unwatched]);
         let again = app.replayed(&format!("{seed}:{mode}"), &[unwatched]);
         assert_eq!(ended(&run), ended(&again), "{run:?} {again:?}");
-        let replay = format!("\"mode\":\"{mode}\",\"seed\":{seed},\"replay\":\"{seed}:{mode}\"}}");
-        assert!(again.findings.iter().all(|line| line.ends_with(&replay)), "{again:?}");
+        let how = format!("\"mode\":\"{mode}\",\"seed\":{seed},\"race\":");
+        let replay = format!(",\"replay\":\"{seed}:{mode}\"}}");
+        let says = |line: &String| line.contains(&how) && line.ends_with(&replay);
+        assert!(again.findings.iter().all(says), "{again:?}");
         seen.push(ended(&run));
     }
     assert!(seen.iter().any(|run| run != &seen[0]), "{seen:?}");

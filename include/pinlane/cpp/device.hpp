@@ -66,6 +66,9 @@ struct emulator_options {
   std::uint64_t operations = 0;
   /// For `execution::pct`: how many orders have to come together for a bug to show.
   std::uint32_t pct_depth = 3;
+  /// How long a call may wait for one host function to return; 0: for ever. After that time it is
+  /// a finding, `Deadlock`, and the device is lost, so that the program does not hang.
+  std::chrono::microseconds host_function_limit{0};
 };
 
 namespace detail {
@@ -87,6 +90,7 @@ inline pinlane_emulator_options raw_options(const emulator_options& options) {
   raw.replay = options.replay.empty() ? nullptr : options.replay.c_str();
   raw.operations = options.operations;
   raw.pct_depth = options.pct_depth;
+  raw.host_function_limit_us = detail::in_microseconds(options.host_function_limit);
   return raw;
 }
 

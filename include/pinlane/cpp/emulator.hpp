@@ -77,16 +77,13 @@ public:
 
   /// The misuses of CUDA that the machine has seen, at most 1000. A correct program has none.
   [[nodiscard]] std::vector<std::string> findings() const {
-    std::size_t count = 0;
-    detail::check(pinlane_emulator_finding_count(get(), &count));
-    std::vector<std::string> texts;
-    texts.reserve(count);
-    for (std::size_t index = 0; index < count; ++index) {
-      texts.push_back(detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* needed) {
-        return pinlane_emulator_finding(get(), index, buffer, capacity, needed);
-      }));
-    }
-    return texts;
+    return findings_by(pinlane_emulator_finding);
+  }
+
+  /// The same, each as a JSON object on one line, with both operations of a race.
+  /// `pinlane_emulator_finding_json` lists the members.
+  [[nodiscard]] std::vector<std::string> findings_json() const {
+    return findings_by(pinlane_emulator_finding_json);
   }
 
   /// The decisions of the machine so far, as a text such as `12:B#3`, if its option `record` is
@@ -137,6 +134,21 @@ public:
     std::size_t operations = 0;
     detail::check(pinlane_emulator_end_capture(stream.get(), &operations));
     return operations;
+  }
+
+private:
+  [[nodiscard]] std::vector<std::string>
+  findings_by(decltype(pinlane_emulator_finding)* write) const {
+    std::size_t count = 0;
+    detail::check(pinlane_emulator_finding_count(get(), &count));
+    std::vector<std::string> texts;
+    texts.reserve(count);
+    for (std::size_t index = 0; index < count; ++index) {
+      texts.push_back(detail::text_of([&](char* buffer, std::size_t capacity, std::size_t* needed) {
+        return write(get(), index, buffer, capacity, needed);
+      }));
+    }
+    return texts;
   }
 };
 

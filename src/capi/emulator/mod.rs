@@ -10,6 +10,7 @@ mod report;
 mod trouble;
 
 use std::ffi::c_char;
+use std::time::Duration;
 
 use super::device::pinlane_device;
 use super::handle::{self, handle_type};
@@ -92,11 +93,16 @@ pub struct pinlane_emulator_options {
     pub pct_depth: u32,
     /// 0.
     pub reserved: u32,
+    /// How long a call may wait for one host function to return, in microseconds; 0: for ever.
+    /// After that time the two wait for each other, as far as the machine can tell. That is a
+    /// finding, `Deadlock`, instead of a hang, and the device is lost with
+    /// `cudaErrorLaunchTimeout`, so that the program comes to its end.
+    pub host_function_limit_us: u64,
 }
 
-layout!(pinlane_emulator_options: 64; size 0, execution 24, page_lock_limit_bytes 32,
-    replay 40, operations 48, pct_depth 56);
-growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64], default {
+layout!(pinlane_emulator_options: 72; size 0, execution 24, page_lock_limit_bytes 32,
+    replay 40, operations 48, pct_depth 56, host_function_limit_us 64);
+growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64, 72], default {
     memory_bytes: 1 << 30, pct_depth: 3
 });
 
@@ -167,6 +173,10 @@ impl pinlane_emulator_options {
             .watch_host(has(PINLANE_EMULATOR_WATCH_HOST));
         if self.operations > 0 {
             builder = builder.operations(self.operations);
+        }
+        if self.host_function_limit_us > 0 {
+            let limit = Duration::from_micros(self.host_function_limit_us);
+            builder = builder.host_function_limit(limit);
         }
         if !self.replay.is_null() {
             // SAFETY: the precondition on `replay`.

@@ -7,8 +7,8 @@ use crate::capi::handle;
 use crate::capi::pointer::{self, Out, growing, layout};
 use crate::capi::status::{pinlane_status, refused};
 #[cfg(feature = "emulated")]
-use crate::driver::emulated::Usage;
-use crate::error::ErrorKind;
+use crate::driver::emulated::{Finding, Usage};
+use crate::error::{ErrorKind, Result};
 
 /// What is allocated and pending on an emulated machine. Initialise with
 /// `PINLANE_EMULATOR_USAGE_INIT`.
@@ -118,18 +118,48 @@ pub unsafe extern "C" fn pinlane_emulator_finding(
     capacity: usize,
     needed: *mut usize,
 ) -> pinlane_status {
-    let find = || {
-        emulated! {
-            let findings = handle::get(emulator)?.findings();
-            findings.get(index).map(ToString::to_string).ok_or_else(|| {
-                let context = format!("finding {index} of {}", findings.len());
-                let remedy = "ask pinlane_emulator_finding_count how many there are";
-                refused(ErrorKind::OutOfRange, context, remedy)
-            })
-        }
-    };
+    let find = || emulated! { Ok(finding(emulator, index)?.to_string()) };
     // SAFETY: the caller's preconditions on `buffer` and `needed`.
     unsafe { pointer::give_text("pinlane_emulator_finding", buffer, capacity, needed, find) }
+}
+
+/// Writes misuse number `index` to `buffer` as `pinlane_emulator_finding` does, but as one JSON
+/// object, on one line. Its members are `kind`, `message`, `mode`, such as `lazy` or `pct:3`,
+/// `seed`, and `race`. That is `null`, or an object: `first` and `second` are the two operations,
+/// each with `call`, `operation`, `access`, `agent`, `position`, `site`, `start` and `bytes`;
+/// `memory` has `kind`, `start`, `bytes`, `generation` and `site`; `start` and `bytes` are what
+/// both use; `seen` is an array of texts, what the run did to order them, and `missing` says what
+/// would have. A `site` is `null`, or has `file` and `line`. Addresses are strings, such as
+/// `"0xdea0000000002000"`. The drop-in library writes the same. Newer versions may add members.
+///
+/// Statuses: as for `pinlane_emulator_finding`.
+///
+/// # Safety
+///
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_emulator_finding_json(
+    emulator: *const pinlane_emulator,
+    index: usize,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    let find = || emulated! { Ok(finding(emulator, index)?.to_json()) };
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text("pinlane_emulator_finding_json", buffer, capacity, needed, find) }
+}
+
+#[cfg(feature = "emulated")]
+fn finding(emulator: *const pinlane_emulator, index: usize) -> Result<Finding> {
+    let mut findings = handle::get(emulator)?.findings();
+    if index >= findings.len() {
+        let context = format!("finding {index} of {}", findings.len());
+        let remedy = "ask pinlane_emulator_finding_count how many there are";
+        return Err(refused(ErrorKind::OutOfRange, context, remedy));
+    }
+    Ok(findings.swap_remove(index))
 }
 
 /// Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,

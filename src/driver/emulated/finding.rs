@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use super::execution::Execution;
 use super::order::Race;
 
 /// What kind of misuse a [`Finding`] reports.
@@ -55,6 +56,8 @@ pub struct Finding {
     pub message: String,
     /// The seed of the emulator that saw it.
     pub seed: u64,
+    /// When that emulator runs operations.
+    pub execution: Execution,
     race: Option<Box<Race>>,
 }
 
@@ -80,14 +83,15 @@ impl fmt::Display for Finding {
 #[derive(Debug)]
 pub(super) struct Findings {
     pub(super) seed: u64,
+    execution: Execution,
     list: Vec<Finding>,
 }
 
 impl Findings {
     const KEPT: usize = 1000;
 
-    pub(super) fn new(seed: u64) -> Self {
-        Findings { seed, list: Vec::new() }
+    pub(super) fn new(execution: Execution, seed: u64) -> Self {
+        Findings { seed, execution, list: Vec::new() }
     }
 
     #[cold]
@@ -102,7 +106,8 @@ impl Findings {
 
     fn push(&mut self, kind: FindingKind, message: String, race: Option<Box<Race>>) {
         if self.list.len() < Self::KEPT {
-            self.list.push(Finding { kind, message, seed: self.seed, race });
+            let Findings { seed, execution, .. } = *self;
+            self.list.push(Finding { kind, message, seed, execution, race });
         }
     }
 

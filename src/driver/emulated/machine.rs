@@ -228,7 +228,7 @@ impl Machine {
             names: Names::default(),
             liberties: Liberties::default(),
             faults: Faults::new(),
-            findings: Findings::new(seed),
+            findings: Findings::new(execution, seed),
             devices: made,
             order,
             memory: DeviceMemory::new(devices, capacity, seed),

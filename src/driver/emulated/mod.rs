@@ -61,6 +61,7 @@ mod finding;
 mod graphs;
 mod host_memory;
 mod host_thread;
+mod json;
 mod kernels;
 mod liberties;
 mod loss;

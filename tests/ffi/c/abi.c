@@ -3,7 +3,7 @@
 
 #include "rig.h"
 
-_Static_assert(sizeof(pinlane_emulator_options) == 64, "pinlane_emulator_options");
+_Static_assert(sizeof(pinlane_emulator_options) == 72, "pinlane_emulator_options");
 MEMBER(pinlane_emulator_options, size, 0);
 MEMBER(pinlane_emulator_options, seed, 8);
 MEMBER(pinlane_emulator_options, memory_bytes, 16);
@@ -14,6 +14,7 @@ MEMBER(pinlane_emulator_options, replay, 40);
 MEMBER(pinlane_emulator_options, operations, 48);
 MEMBER(pinlane_emulator_options, pct_depth, 56);
 MEMBER(pinlane_emulator_options, reserved, 60);
+MEMBER(pinlane_emulator_options, host_function_limit_us, 64);
 _Static_assert(sizeof(pinlane_stream_options) == 16, "pinlane_stream_options");
 MEMBER(pinlane_stream_options, size, 0);
 MEMBER(pinlane_stream_options, priority, 8);

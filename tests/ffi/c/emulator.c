@@ -3,6 +3,7 @@
 
 #include "rig.h"
 
+#include <semaphore.h>
 #include <stdint.h>
 
 _Static_assert(sizeof(pinlane_emulator_usage) == 72, "pinlane_emulator_usage");
@@ -16,7 +17,8 @@ MEMBER(pinlane_emulator_usage, streams, 48);
 MEMBER(pinlane_emulator_usage, events, 56);
 MEMBER(pinlane_emulator_usage, pending_operations, 64);
 
-enum { OUT_OF_MEMORY = 2, UNLOADING = 4, ILLEGAL_ADDRESS = 700, LAUNCH_FAILURE = 719 };
+enum { OUT_OF_MEMORY = 2, UNLOADING = 4 };
+enum { ILLEGAL_ADDRESS = 700, LAUNCH_TIMEOUT = 702, LAUNCH_FAILURE = 719 };
 static const int32_t once = PINLANE_FAULT_ONCE, forever = PINLANE_FAULT_FOREVER;
 
 static pinlane_emulator *machine_of(const pinlane_device *device) {
@@ -266,6 +268,10 @@ static void nothing_is_alive_in_the_end(pinlane_emulator *machine) {
   OK(pinlane_device_free(again));
 }
 
+static int begins(const char *text, const char *with) {
+  return strncmp(text, with, strlen(with)) == 0;
+}
+
 /* Two buffers that borrow the same memory do not know of each other, nor do their streams. */
 static void races_are_found(uint32_t flags, size_t expected) {
   enum { EACH = 64 };
@@ -293,6 +299,13 @@ static void races_are_found(uint32_t flags, size_t expected) {
     OK(pinlane_emulator_finding(machine, 0, text, sizeof text, NULL));
     EXPECT(strncmp(text, "Race: write after write, device 0, ", 35) == 0);
     EXPECT(strstr(text, "\n  second: Fill(0x62)") && strstr(text, "\n  missing: "));
+    size_t needed = 0;
+    OK(pinlane_emulator_finding_json(machine, 0, text, sizeof text, &needed));
+    EXPECT(needed == strlen(text) + 1 && strchr(text, '\n') == NULL);
+    EXPECT(begins(text, "{\"kind\":\"Race\",\"message\":\"write after write, "));
+    EXPECT(strstr(text, "\"mode\":\"eager\",\"seed\":0,\"race\":{") != NULL);
+    EXPECT(strstr(text, "\"first\":{\"call\":\"Fill\",") != NULL);
+    REFUSED(OUT_OF_RANGE, pinlane_emulator_finding_json(machine, 1, text, sizeof text, NULL));
   }
   for (size_t i = 0; i < 2; i++) {
     OK(pinlane_stream_synchronize(streams[i]));
@@ -302,6 +315,38 @@ static void races_are_found(uint32_t flags, size_t expected) {
   OK(pinlane_device_buffer_free(memory));
   OK(pinlane_device_free(device));
   OK(pinlane_emulator_free(machine));
+}
+
+static void wait_at_gate(void *gate) {
+  while (sem_wait(gate) != 0) {
+  }
+}
+
+/* What waits for a host function that waits for it is told so. */
+static void a_deadlock_is_a_finding(void) {
+  pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
+  EXPECT(options.host_function_limit_us == 0);
+  options.host_function_limit_us = 20000;
+  pinlane_device *device = NULL;
+  OK(pinlane_emulator_create(&options, &device, 1));
+  pinlane_emulator *machine = machine_of(device);
+  pinlane_stream *stream = NULL;
+  sem_t gate;
+  sem_init(&gate, 0, 0);
+  OK(pinlane_stream_create(device, NULL, &stream));
+  OK(pinlane_stream_launch_host(stream, wait_at_gate, &gate, NULL));
+  REFUSED(DEVICE_LOST, pinlane_stream_synchronize(stream));
+  EXPECT(pinlane_last_cuda_error() == LAUNCH_TIMEOUT && findings(machine) == 1);
+  char text[2048] = "";
+  OK(pinlane_emulator_finding(machine, 0, text, sizeof text, NULL));
+  EXPECT(begins(text, "Deadlock: a wait for stream "));
+  OK(pinlane_emulator_finding_json(machine, 0, text, sizeof text, NULL));
+  EXPECT(begins(text, "{\"kind\":\"Deadlock\",") && strstr(text, ",\"race\":null}"));
+  sem_post(&gate);
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine)); /* it waits for the host function */
+  sem_destroy(&gate);
 }
 
 /* Which fill a copy sees on another stream that does not wait for it. */
@@ -483,6 +528,7 @@ int main(void) {
   OK(pinlane_emulator_free(machine));
   misuse_is_found();
   races_are_found(0, 1);
+  a_deadlock_is_a_finding();
   races_are_found(PINLANE_EMULATOR_SITES | PINLANE_EMULATOR_THREADS_APART, 1);
   races_are_found(PINLANE_EMULATOR_NO_RACES, 0);
   every_mode_shows_both_orders_and_runs_are_repeated();

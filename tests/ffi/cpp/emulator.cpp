@@ -2,6 +2,8 @@
 
 #include "check.hpp"
 
+#include <chrono>
+#include <future>
 #include <set>
 #include <string>
 #include <type_traits>
@@ -100,8 +102,27 @@ void races() {
     const std::vector<std::string> findings = machine.findings();
     EXPECT(findings.size() == (races ? 1u : 0u));
     EXPECT(!races || findings[0].rfind("Race: write after write, device 0, ", 0) == 0);
+    const std::vector<std::string> lines = machine.findings_json();
+    EXPECT(lines.size() == findings.size());
+    EXPECT(!races || lines[0].rfind("{\"kind\":\"Race\",", 0) == 0);
     first.synchronize();
     second.synchronize();
+  }
+}
+
+// A host function that waits for what the waiting thread does afterwards.
+void deadlocks() {
+  pinlane::emulator_options options;
+  options.host_function_limit = std::chrono::milliseconds(20);
+  auto devices = pinlane::device::emulated(1, options);
+  const pinlane::emulator machine(devices[0]);
+  std::promise<void> gate;
+  {
+    const pinlane::stream stream(devices[0]);
+    stream.launch_host([open = gate.get_future().share()] { open.wait(); });
+    EXPECT(thrown_by([&] { stream.synchronize(); }) == PINLANE_STATUS_DEVICE_LOST);
+    EXPECT(machine.findings().at(0).rfind("Deadlock: ", 0) == 0);
+    gate.set_value();
   }
 }
 
@@ -189,6 +210,7 @@ int main() {
   EXPECT(pinlane::emulator(rig.device).findings().empty());
   lost_devices_and_findings();
   races();
+  deadlocks();
   modes_and_replay();
   usage();
   return verdict("emulated machines in C++");

@@ -56,7 +56,8 @@ inline const call calls[] = {
     {"pinlane_emulator_get_usage", nothing, emulator_get_usage},
     {"pinlane_emulator_finding_count", nothing,
      [](frame& f) { return ask(f, kind::emulator, pinlane_emulator_finding_count); }},
-    {"pinlane_emulator_finding", nothing, emulator_finding},
+    {"pinlane_emulator_finding", nothing,
+     [](frame& f) { return emulator_finding(f, pinlane_emulator_finding); }},
     {"pinlane_emulator_stall", alone, emulator_stall},
     {"pinlane_emulator_release", nothing,
      [](frame& f) { return pinlane_emulator_release(f.any(kind::stream)); }},
@@ -219,6 +220,8 @@ inline const call calls[] = {
     {"pinlane_download_rows", waits, download_rows},
     {"pinlane_upload_blocks", waits, upload_blocks},
     {"pinlane_download_blocks", waits, download_blocks},
+    {"pinlane_emulator_finding_json", nothing,
+     [](frame& f) { return emulator_finding(f, pinlane_emulator_finding_json); }},
 };
 
 /// What other numbers stand for: what programs do most.

@@ -46,7 +46,8 @@ struct DLManagedTensorVersioned;
 
 /* Initialisers of the structs that begin with their size. */
 #define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0, NULL, 0, 3, 0 }
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, \
+    0, 0, NULL, 0, 3, 0, 0 }
 #define PINLANE_EXPLORATION_INIT \
   { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
 #define PINLANE_EXPLORED_INIT { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
@@ -794,6 +795,13 @@ typedef struct pinlane_emulator_options {
    * 0.
    */
   uint32_t reserved;
+  /**
+   * How long a call may wait for one host function to return, in microseconds; 0: for ever.
+   * After that time the two wait for each other, as far as the machine can tell. That is a
+   * finding, `Deadlock`, instead of a hang, and the device is lost with
+   * `cudaErrorLaunchTimeout`, so that the program comes to its end.
+   */
+  uint64_t host_function_limit_us;
 } pinlane_emulator_options;
 
 /**
@@ -1400,11 +1408,13 @@ typedef struct pinlane_copy_team_options {
    */
   uint64_t spin_us;
   /**
-   * The number of threads, at most 256. By default one less than the cores, at most 15.
+   * The number of threads, at most 256. By default one less than the cores, at most 63. They
+   * start when their help is first wanted.
    */
   uint32_t threads;
   /**
-   * How many of them copy memory. The others only read files. By default 7.
+   * How many of them help with one copy of memory. The others help copies of other devices, and
+   * read files. By default 7.
    */
   uint32_t copying;
   /**
@@ -2570,6 +2580,29 @@ pinlane_status pinlane_emulator_finding(const struct pinlane_emulator *emulator,
                                         char *buffer,
                                         size_t capacity,
                                         size_t *needed);
+
+/**
+ * Writes misuse number `index` to `buffer` as `pinlane_emulator_finding` does, but as one JSON
+ * object, on one line. Its members are `kind`, `message`, `mode`, such as `lazy` or `pct:3`,
+ * `seed`, and `race`. That is `null`, or an object: `first` and `second` are the two operations,
+ * each with `call`, `operation`, `access`, `agent`, `position`, `site`, `start` and `bytes`;
+ * `memory` has `kind`, `start`, `bytes`, `generation` and `site`; `start` and `bytes` are what
+ * both use; `seen` is an array of texts, what the run did to order them, and `missing` says what
+ * would have. A `site` is `null`, or has `file` and `line`. Addresses are strings, such as
+ * `"0xdea0000000002000"`. The drop-in library writes the same. Newer versions may add members.
+ *
+ * Statuses: as for `pinlane_emulator_finding`.
+ *
+ * # Safety
+ *
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_emulator_finding_json(const struct pinlane_emulator *emulator,
+                                             size_t index,
+                                             char *buffer,
+                                             size_t capacity,
+                                             size_t *needed);
 
 /**
  * Writes the decisions of the machine so far to `buffer`, as a text such as `12:B#3`: the seed,
