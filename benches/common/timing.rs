@@ -64,6 +64,15 @@ impl Samples {
         self.seconds.len()
     }
 
+    /// The same runs, if each did `count` things, as runs that did one.
+    pub fn each(&self, count: usize) -> Samples {
+        let each = |seconds: &f64| seconds / count as f64;
+        Samples {
+            seconds: self.seconds.iter().map(each).collect(),
+            core_seconds: each(&self.core_seconds),
+        }
+    }
+
     pub fn median(&self) -> f64 {
         self.quantile(0.5)
     }

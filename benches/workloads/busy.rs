@@ -12,12 +12,12 @@ const BUSY: &str = "GB/s of the same work, over and over on a thread of its own,
     of 8192 x 8192 in bfloat16 run; median, in turns with the reference, which does so too";
 const LOSS: &str = "the time of those products over that of products alone, in turns, less 1";
 
-/// The product that workloads run beside, if it is possible here.
+/// The product that workloads run beside, if it is possible here. If not, `name` is skipped.
 pub fn product(bench: &Bench, report: &mut Report, name: &str) -> Result<Option<Product>> {
     match Product::open(&bench.device, &bench.bare, bench.cublas.as_deref())? {
         Ok(product) => Ok(Some(product)),
         Err(reason) => {
-            report.skip(&format!("{name}.busy"), reason);
+            report.skip(name, reason);
             Ok(None)
         }
     }

@@ -46,7 +46,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let reference = bench.bare.name("a gather by 8 threads, and cudaMemcpyAsync");
-    let mut product = busy::product(bench, report, NAME)?;
+    let mut product = busy::product(bench, report, &format!("{NAME}.busy"))?;
     for place in ["pinned", "pageable"] {
         let name = format!("{NAME}.{place}");
         if !report.wants(&name) {

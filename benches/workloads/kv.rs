@@ -44,7 +44,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         return Ok(());
     }
     let reference = bench.bare.name("cudaMemcpyBatchAsync");
-    let mut product = busy::product(bench, report, NAME)?;
+    let mut product = busy::product(bench, report, &format!("{NAME}.busy"))?;
     for (block, size, count) in SHAPES {
         let names = ["h2d", "d2h"].map(|way| format!("{NAME}.{way}.{size}"));
         if !names.iter().any(|name| report.wants(name)) {

@@ -9,6 +9,7 @@
 //!   checkpoint   all tensors of a device to a file
 //!
 //!   pattern      bytes that say where they come from     busy        copies beside a product
+//!   mapping      a new file as memory
 //! ```
 //!
 //! `benches/peers/workloads.py` does the same with PyTorch: the sizes stand in both. A figure's
@@ -19,10 +20,14 @@
 //! `--quick` is small everywhere. `--tensors` is how many tensors of 32 MiB a checkpoint has.
 
 mod busy;
+mod checkpoint;
 #[path = "../common/mod.rs"]
 mod common;
 mod embedding;
+mod experts;
 mod kv;
+mod mapping;
+mod optimizer;
 mod pattern;
 
 use common::bare::{self, Bare};
@@ -43,6 +48,9 @@ struct Bench {
     small: bool,
     /// Where cuBLAS is.
     cublas: Option<String>,
+    /// The folder for files, and how many tensors a checkpoint has, if that was said.
+    files: Option<String>,
+    tensors: Option<usize>,
 }
 
 impl Bench {
@@ -67,14 +75,22 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let options = Options::from_args(&["cublas", folder::OPTION])?;
+    let options = Options::from_args(&["cublas", folder::OPTION, checkpoint::TENSORS])?;
     let (device, bare) = bare::open()?;
     let mut report = Report::new(device.name(), &options);
     let small = options.quick || bare.is_emulated();
-    let cublas = options.value("cublas").map(str::to_owned);
-    let bench = Bench { device, bare, small, cublas };
+    let said = |name| options.value(name).map(str::to_owned);
+    let tensors = options.value(checkpoint::TENSORS).map(str::parse).transpose()?;
+    if tensors == Some(0) {
+        return Err("a checkpoint needs a tensor: --tensors 1 or more".into());
+    }
+    let (cublas, files) = (said("cublas"), said(folder::OPTION));
+    let bench = Bench { device, bare, small, cublas, files, tensors };
     kv::run(&bench, &mut report)?;
     embedding::run(&bench, &mut report)?;
+    experts::run(&bench, &mut report)?;
+    optimizer::run(&bench, &mut report)?;
+    checkpoint::run(&bench, &mut report)?;
     report.print();
     report.write(&options)
 }
