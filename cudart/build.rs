@@ -1,5 +1,5 @@
-//! Writes what is too dull to write by hand: a stub for every name that NVIDIA's runtime exports
-//! and this library does not have, and the names of the errors.
+//! Writes what is too dull to write by hand: a stub for every name that NVIDIA's runtime and driver
+//! export and this library does not have, and the names of the errors.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -14,7 +14,8 @@ fn main() {
         fs::write(Path::new(&folder).join(name), text).expect("the build's folder can be written");
     };
     write("stubs.rs", stubs());
-    write("errors.rs", errors());
+    write("errors.rs", errors("exports/errors.txt", "cudaError"));
+    write("driver_errors.rs", errors("exports/driver-errors.txt", "CUDA_ERROR_"));
 }
 
 fn read(path: &str) -> String {
@@ -24,8 +25,13 @@ fn read(path: &str) -> String {
 /// The functions of `src` with C's names: `fn name(`, `fn name / other(` and `fn [name, ...](`.
 fn implemented() -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for file in fs::read_dir("src").expect("is there") {
-        let text = read(file.expect("can be listed").path().to_str().expect("is ASCII"));
+    let files = ["src", "src/driver"].map(|folder| fs::read_dir(folder).expect("is there"));
+    for file in files.into_iter().flatten() {
+        let path = file.expect("can be listed").path();
+        if path.is_dir() {
+            continue;
+        }
+        let text = read(path.to_str().expect("is ASCII"));
         for line in text.split("fn ").skip(1) {
             let head = line.split('(').next().unwrap_or_default();
             let all = head.split(['/', ',', '[', ']']).map(str::trim);
@@ -37,12 +43,13 @@ fn implemented() -> BTreeSet<String> {
 
 fn is_of_cuda(name: &str) -> bool {
     let word = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
-    word && name.trim_start_matches('_').starts_with("cuda")
+    let rest = name.trim_start_matches('_').strip_prefix("cu").unwrap_or_default();
+    word && (rest.starts_with("da") || rest.starts_with(|c: char| c.is_ascii_uppercase()))
 }
 
 fn stubs() -> String {
     let mut wanted = BTreeSet::new();
-    for list in ["exports/12.txt", "exports/13.txt"] {
+    for list in ["exports/12.txt", "exports/13.txt", "exports/driver.txt"] {
         wanted.extend(read(list).lines().map(str::to_owned));
     }
     let mut text = String::new();
@@ -53,24 +60,27 @@ fn stubs() -> String {
 }
 
 /// `(code, name, what it says)`, both ended by NUL, in the order of the codes.
-fn errors() -> String {
+fn errors(list: &str, prefix: &str) -> String {
     let mut text = String::from("&[\n");
-    for line in read("exports/errors.txt").lines() {
+    for line in read(list).lines() {
         let (code, name) = line.split_once(' ').expect("a code and a name");
         let said = match code {
             // Words that programs look for.
             "0" => "no error".to_owned(),
             "1" => "invalid argument".to_owned(),
             "2" => "out of memory".to_owned(),
-            _ => words(name.trim_start_matches("cudaError")),
+            _ => words(name.strip_prefix(prefix).unwrap_or(name)),
         };
         writeln!(text, "({code}, c\"{name}\", c\"{said}\"),").expect("a string grows");
     }
     text + "]"
 }
 
-/// `InvalidValue` as `invalid value`.
+/// `InvalidValue` and `INVALID_VALUE` as `invalid value`.
 fn words(name: &str) -> String {
+    if name.contains('_') || !name.contains(|c: char| c.is_ascii_lowercase()) {
+        return name.replace('_', " ").to_ascii_lowercase();
+    }
     let mut words = String::new();
     for letter in name.chars() {
         if letter.is_ascii_uppercase() && !words.is_empty() {

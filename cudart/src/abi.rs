@@ -112,18 +112,13 @@ pub struct Dim3 {
 }
 
 /// The stream that a call names.
-pub fn stream(
-    face: &Face,
-    call: &str,
-    handle: Handle,
-    per_thread: bool,
-) -> DriverResult<RawStream> {
-    face.stream(call, Target { handle, per_thread })
+pub fn stream(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
+    face.stream(Target { handle, per_thread })
 }
 
 /// The event that a call names.
-pub fn event(face: &Face, call: &str, handle: Handle) -> DriverResult<RawEvent> {
-    face.event(call, handle)
+pub fn event(face: &Face, handle: Handle) -> DriverResult<RawEvent> {
+    face.event(handle)
 }
 
 /// The same pointer, to an `int`.

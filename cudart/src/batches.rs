@@ -70,7 +70,7 @@ fn copy_batch(
         Out::<usize>::of(eighth).put_if_any(usize::MAX);
     }
     let handle = if is_old { ninth } else { eighth };
-    let stream = stream(face, "cudaMemcpyBatchAsync", handle, per_thread)?;
+    let stream = stream(face, handle, per_thread)?;
     if arrays.count == 0 {
         return Err(CudaCode::INVALID_VALUE);
     }

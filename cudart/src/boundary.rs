@@ -1,5 +1,6 @@
-//! What every call does: it finds the machine, keeps panics on this side, notes the error for
-//! `cudaGetLastError`, and reports what was found.
+//! What every call does: it finds the machine, keeps panics on this side, and reports what was
+//! found. Calls of the runtime note their errors for `cudaGetLastError`; calls of the driver need
+//! `cuInit` and, most of them, a context.
 
 use std::cell::Cell;
 use std::ffi::c_int;
@@ -9,6 +10,7 @@ use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::Face;
 
+use crate::driver::{self, contexts};
 use crate::{faults, machine, report};
 
 /// Declares functions of C, each by way of the function that is named first.
@@ -74,7 +76,8 @@ macro_rules! calls {
     };
 }
 
-/// Declares functions of the CUDA runtime.
+/// Declares functions of CUDA: of the runtime (`cuda...`) and of the driver (`cu...`), as their
+/// names say.
 macro_rules! cuda {
     ($($functions:tt)*) => { calls! { $crate::boundary::call; $($functions)* } };
 }
@@ -90,29 +93,68 @@ pub fn as_kernel(work: impl FnOnce()) {
     IN_KERNEL.set(false);
 }
 
+/// Which of the two libraries of CUDA a function belongs to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Api {
+    Runtime,
+    Driver,
+}
+
+impl Api {
+    pub fn of(name: &str) -> Self {
+        let of_runtime = name.trim_start_matches('_').starts_with("cuda");
+        if of_runtime { Api::Runtime } else { Api::Driver }
+    }
+
+    /// What every call fails with, as things are.
+    fn refusal(self, name: &str) -> Option<CudaCode> {
+        match self {
+            Api::Runtime => machine::refusal(),
+            Api::Driver => driver::refusal(name),
+        }
+    }
+}
+
 /// What the call of that name gives back to C.
-pub fn call(name: &str, work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
+pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
     if IN_KERNEL.try_with(Cell::get).unwrap_or(false) {
         return CudaCode::NOT_PERMITTED.0;
     }
     let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };
-    if let Some(code) = machine::refusal() {
-        if machine::is_forked() {
-            report::forked();
-        }
-        face.note_error(code);
-        return code.0;
+    let api = Api::of(name);
+    let outer = face.exchange_call(name);
+    let code = match api.refusal(name) {
+        Some(code) => code,
+        None => run(face, api, name, work),
+    };
+    face.exchange_call(outer);
+    if machine::is_forked() {
+        report::forked();
+    } else {
+        report::flush(face);
     }
+    match api {
+        Api::Runtime => face.note_error(code),
+        Api::Driver => return driver::errors::as_driver(code).0,
+    }
+    code.0
+}
+
+fn run(
+    face: &Face,
+    api: Api,
+    name: &str,
+    work: impl FnOnce(&Face) -> DriverResult<()>,
+) -> CudaCode {
     if let Some(code) = faults::strike(face, name) {
-        face.note_error(code);
-        return code.0;
+        return code;
     }
-    let code = match catch_unwind(AssertUnwindSafe(|| work(face))) {
+    if api == Api::Runtime {
+        contexts::used_by_runtime(face, name);
+    }
+    match catch_unwind(AssertUnwindSafe(|| work(face))) {
         Ok(Ok(())) => CudaCode::SUCCESS,
         Ok(Err(code)) => code,
         Err(_) => CudaCode::UNKNOWN,
-    };
-    face.note_error(code);
-    report::flush(face);
-    code.0
+    }
 }

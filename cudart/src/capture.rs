@@ -17,7 +17,7 @@ fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
 }
 
 fn status(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<c_int> {
-    let stream = stream(face, "cudaStreamIsCapturing", handle, per_thread)?;
+    let stream = stream(face, handle, per_thread)?;
     // SAFETY: the machine checks the handle.
     Ok(match unsafe { face.emulator().driver().stream_capture(stream) }? {
         Capture::None => 0,
@@ -27,21 +27,30 @@ fn status(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<c_int> 
 }
 
 cuda! {
-    fn cudaStreamBeginCapture / cudaStreamBeginCapture_ptsz(
+    fn [
+        cudaStreamBeginCapture / cudaStreamBeginCapture_ptsz,
+        cuStreamBeginCapture_v2 / cuStreamBeginCapture_v2_ptsz
+    ](
         handle: Handle, mode: c_uint,
     ) |face, per_thread| {
         let mode = mode_of(mode)?;
-        face.begin_capture(stream(face, "cudaStreamBeginCapture", handle, per_thread)?, mode)
+        face.begin_capture(stream(face, handle, per_thread)?, mode)
     }
 
-    fn cudaStreamEndCapture / cudaStreamEndCapture_ptsz(
+    fn [
+        cudaStreamEndCapture / cudaStreamEndCapture_ptsz,
+        cuStreamEndCapture / cuStreamEndCapture_ptsz
+    ](
         handle: Handle, graph: Out<Handle>,
     ) |face, per_thread| {
         graph.put(0)?;
-        graph.put(face.end_capture(stream(face, "cudaStreamEndCapture", handle, per_thread)?)?)
+        graph.put(face.end_capture(stream(face, handle, per_thread)?)?)
     }
 
-    fn cudaStreamIsCapturing / cudaStreamIsCapturing_ptsz(
+    fn [
+        cudaStreamIsCapturing / cudaStreamIsCapturing_ptsz,
+        cuStreamIsCapturing / cuStreamIsCapturing_ptsz
+    ](
         handle: Handle, out: Out<c_int>,
     ) |face, per_thread| {
         out.put(status(face, handle, per_thread)?)
@@ -50,14 +59,18 @@ cuda! {
     // What else the versions of the call ask for is left alone.
     fn [
         cudaStreamGetCaptureInfo / cudaStreamGetCaptureInfo_ptsz,
-        cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz
+        cudaStreamGetCaptureInfo_v2 / cudaStreamGetCaptureInfo_v2_ptsz,
+        cuStreamGetCaptureInfo_v2 / cuStreamGetCaptureInfo_v2_ptsz,
+        cuStreamGetCaptureInfo_v3 / cuStreamGetCaptureInfo_v3_ptsz
     ](handle: Handle, out: Out<c_int>, id: Out<c_ulonglong>) |face, per_thread| {
         out.put(status(face, handle, per_thread)?)?;
         id.put_if_any(0);
         Ok(())
     }
 
-    fn cudaThreadExchangeStreamCaptureMode(mode: Out<c_uint>) |face| {
+    fn [cudaThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode](
+        mode: Out<c_uint>,
+    ) |face| {
         mode.exchange(|number| {
             let was = mode_of(number).map(|mode| face.exchange_capture_mode(mode));
             let was = was.map(|was| MODES.iter().position(|&mode| mode == was));
@@ -65,24 +78,30 @@ cuda! {
         })
     }
 
-    fn [cudaGraphInstantiate, cudaGraphInstantiateWithFlags](
+    fn [cudaGraphInstantiate, cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags](
         out: Out<Handle>, graph: Handle, _flags: c_ulonglong,
     ) |face| {
         out.check()?;
         out.put(face.graph_instantiate(graph)?)
     }
 
-    fn cudaGraphUpload / cudaGraphUpload_ptsz(_exec: Handle, handle: Handle) |face, per_thread| {
-        stream(face, "cudaGraphUpload", handle, per_thread).map(drop)
+    fn [cudaGraphUpload / cudaGraphUpload_ptsz, cuGraphUpload / cuGraphUpload_ptsz](
+        _exec: Handle, handle: Handle,
+    ) |face, per_thread| {
+        stream(face, handle, per_thread).map(drop)
     }
 
-    fn cudaGraphLaunch / cudaGraphLaunch_ptsz(exec: Handle, handle: Handle) |face, per_thread| {
-        let stream = stream(face, "cudaGraphLaunch", handle, per_thread)?;
+    fn [cudaGraphLaunch / cudaGraphLaunch_ptsz, cuGraphLaunch / cuGraphLaunch_ptsz](
+        exec: Handle, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
         // SAFETY: the CUDA runtime demands of its callers that what the graph uses is there.
         unsafe { face.graph_launch(exec, stream) }
     }
 
-    fn [cudaGraphDestroy, cudaGraphExecDestroy](graph: Handle) |face| {
+    fn [cudaGraphDestroy, cudaGraphExecDestroy, cuGraphDestroy, cuGraphExecDestroy](
+        graph: Handle,
+    ) |face| {
         face.graph_destroy(graph)
     }
 }

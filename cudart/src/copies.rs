@@ -46,7 +46,7 @@ cuda! {
     fn cudaMemcpyAsync / cudaMemcpyAsync_ptsz(
         dst: *mut c_void, src: *const c_void, bytes: usize, kind: c_uint, handle: Handle,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaMemcpyAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         copy(face, stream, Plane::line(dst, src, bytes), kind, false)
     }
 
@@ -62,7 +62,7 @@ cuda! {
         dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize,
         width: usize, height: usize, kind: c_uint, handle: Handle,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaMemcpy2DAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         let plane = Plane { dst, dst_pitch, src, src_pitch, width, height };
         copy(face, stream, plane, kind, false)
     }
@@ -80,7 +80,7 @@ cuda! {
         handle: Handle,
     ) |face| {
         check_devices(face, dst_device, src_device)?;
-        let stream = stream(face, "cudaMemcpyPeerAsync", handle, false)?;
+        let stream = stream(face, handle, false)?;
         copy(face, stream, Plane::line(dst, src, bytes), 4, false)
     }
 
@@ -94,7 +94,7 @@ cuda! {
     fn cudaMemsetAsync / cudaMemsetAsync_ptsz(
         dst: *mut c_void, value: c_int, bytes: usize, handle: Handle,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaMemsetAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         fill(face, stream, (dst, bytes), value, (bytes, 1), false)
     }
 
@@ -108,7 +108,7 @@ cuda! {
     fn cudaMemset2DAsync / cudaMemset2DAsync_ptsz(
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, handle: Handle,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaMemset2DAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         fill(face, stream, (dst, pitch), value, (width, height), false)
     }
 }

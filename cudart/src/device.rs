@@ -7,6 +7,7 @@ use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::Face;
 
 use crate::abi::{Handle, In, Out};
+use crate::driver::contexts;
 use crate::{machine, properties};
 
 /// `cudaErrorPeerAccessNotEnabled` and its opposite are kept for each pair of devices.
@@ -21,17 +22,43 @@ pub fn check(face: &Face, device: c_int) -> DriverResult<()> {
     if there { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
 }
 
+/// Lets the current device access memory of another.
+pub fn enable_peer(face: &Face, peer: c_int, flags: c_uint) -> DriverResult<()> {
+    let device = face.current_device();
+    if flags != 0 {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    face.emulator().driver().enable_peer_access(device, peer)?;
+    let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    if peers.contains(&(device, peer)) {
+        return Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED);
+    }
+    peers.push((device, peer));
+    Ok(())
+}
+
+pub fn disable_peer(face: &Face, peer: c_int) -> DriverResult<()> {
+    check(face, peer)?;
+    let pair = (face.current_device(), peer);
+    let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+    let at = peers.iter().position(|&enabled| enabled == pair);
+    peers.swap_remove(at.ok_or(CudaCode::PEER_ACCESS_NOT_ENABLED)?);
+    Ok(())
+}
+
 cuda! {
-    fn cudaGetDeviceCount(out: Out<c_int>) |face| {
+    fn [cudaGetDeviceCount, cuDeviceGetCount](out: Out<c_int>) |face| {
         out.put(count(face)?)
     }
 
-    fn cudaGetDevice(out: Out<c_int>) |face| {
+    fn [cudaGetDevice, cuCtxGetDevice](out: Out<c_int>) |face| {
         out.put(face.current_device())
     }
 
     fn cudaSetDevice(device: c_int) |face| {
-        face.set_device(device)
+        face.set_device(device)?;
+        contexts::chosen_by_runtime(face, device);
+        Ok(())
     }
 
     fn cudaInitDevice(device: c_int, _device_flags: c_uint, _flags: c_uint) |face| {
@@ -55,7 +82,7 @@ cuda! {
         out.put(0)
     }
 
-    fn [cudaDeviceSynchronize, cudaThreadSynchronize]() |face| {
+    fn [cudaDeviceSynchronize, cudaThreadSynchronize, cuCtxSynchronize]() |face| {
         face.synchronize(face.current_device())
     }
 
@@ -64,19 +91,23 @@ cuda! {
         unsafe { face.reset(face.current_device()) }
     }
 
-    fn cudaDeviceGetAttribute(out: Out<c_int>, attribute: c_int, device: c_int) |face| {
+    fn [cudaDeviceGetAttribute, cuDeviceGetAttribute](
+        out: Out<c_int>, attribute: c_int, device: c_int,
+    ) |face| {
         out.check()?;
         check(face, device)?;
         out.put(properties::attribute(attribute, device).ok_or(CudaCode::INVALID_VALUE)?)
     }
 
-    fn cudaDeviceGetStreamPriorityRange(least: Out<c_int>, greatest: Out<c_int>) |_face| {
+    fn [cudaDeviceGetStreamPriorityRange, cuCtxGetStreamPriorityRange](
+        least: Out<c_int>, greatest: Out<c_int>,
+    ) |_face| {
         least.put_if_any(0);
         greatest.put_if_any(-5);
         Ok(())
     }
 
-    fn cudaDeviceGetLimit(out: Out<usize>, limit: c_uint) |_face| {
+    fn [cudaDeviceGetLimit, cuCtxGetLimit](out: Out<usize>, limit: c_uint) |_face| {
         out.put(match limit {
             0 => 1024,
             1 => 1 << 20,
@@ -85,19 +116,21 @@ cuda! {
         })
     }
 
-    fn cudaDeviceSetLimit(_limit: c_uint, _value: usize) |_face| {
+    fn [cudaDeviceSetLimit, cuCtxSetLimit](_limit: c_uint, _value: usize) |_face| {
         Ok(())
     }
 
-    fn cudaDeviceGetCacheConfig(out: Out<c_int>) |_face| {
+    fn [cudaDeviceGetCacheConfig, cuCtxGetCacheConfig](out: Out<c_int>) |_face| {
         out.put(0)
     }
 
-    fn cudaDeviceSetCacheConfig(_config: c_int) |_face| {
+    fn [cudaDeviceSetCacheConfig, cuCtxSetCacheConfig](_config: c_int) |_face| {
         Ok(())
     }
 
-    fn cudaDeviceGetPCIBusId(out: Out<c_char>, length: c_int, device: c_int) |face| {
+    fn [cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId](
+        out: Out<c_char>, length: c_int, device: c_int,
+    ) |face| {
         check(face, device)?;
         let text = format!("0000:{:02X}:00.0\0", device + 1);
         if length < text.len() as c_int {
@@ -106,35 +139,22 @@ cuda! {
         text.bytes().enumerate().try_for_each(|(at, byte)| out.at(at).put(byte))
     }
 
-    fn cudaDeviceCanAccessPeer(out: Out<c_int>, device: c_int, peer: c_int) |face| {
+    fn [cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer](
+        out: Out<c_int>, device: c_int, peer: c_int,
+    ) |face| {
         out.check()?;
         out.put(c_int::from(face.emulator().driver().can_access_peer(device, peer)?))
     }
 
     fn cudaDeviceEnablePeerAccess(peer: c_int, flags: c_uint) |face| {
-        let device = face.current_device();
-        if flags != 0 {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        face.emulator().driver().enable_peer_access(device, peer)?;
-        let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if peers.contains(&(device, peer)) {
-            return Err(CudaCode::PEER_ACCESS_ALREADY_ENABLED);
-        }
-        peers.push((device, peer));
-        Ok(())
+        enable_peer(face, peer, flags)
     }
 
     fn cudaDeviceDisablePeerAccess(peer: c_int) |face| {
-        check(face, peer)?;
-        let pair = (face.current_device(), peer);
-        let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let at = peers.iter().position(|&enabled| enabled == pair);
-        peers.swap_remove(at.ok_or(CudaCode::PEER_ACCESS_NOT_ENABLED)?);
-        Ok(())
+        disable_peer(face, peer)
     }
 
-    fn cudaDeviceGetP2PAttribute(
+    fn [cudaDeviceGetP2PAttribute, cuDeviceGetP2PAttribute](
         out: Out<c_int>, attribute: c_int, device: c_int, peer: c_int,
     ) |face| {
         check(face, device)?;
@@ -156,7 +176,7 @@ cuda! {
         no_entry_point(name, out, found)
     }
 
-    fn [cudaProfilerStart, cudaProfilerStop]() |_face| {
+    fn [cudaProfilerStart, cudaProfilerStop, cuProfilerStart, cuProfilerStop]() |_face| {
         Ok(())
     }
 }

@@ -4,18 +4,22 @@ use std::ffi::{CStr, c_char, c_int};
 
 use pinlane::CudaCode;
 
-use crate::machine;
+use crate::{driver, machine};
 
-static ERRORS: &[(c_int, &CStr, &CStr)] = include!(concat!(env!("OUT_DIR"), "/errors.rs"));
+/// The number, the name, and what it says.
+pub type Row = (c_int, &'static CStr, &'static CStr);
+
+static ERRORS: &[Row] = include!(concat!(env!("OUT_DIR"), "/errors.rs"));
 
 fn find(code: c_int) -> (&'static CStr, &'static CStr) {
     let found = ERRORS.iter().find(|error| error.0 == code);
     found.map_or((c"unrecognized error code", c"unrecognized error code"), |e| (e.1, e.2))
 }
 
-/// The number of the error of that name.
+/// The number of the error of that name, in the runtime or in the driver.
 pub fn named(name: &str) -> Option<c_int> {
-    ERRORS.iter().find(|error| error.1.to_bytes() == name.as_bytes()).map(|error| error.0)
+    let mut all = ERRORS.iter().chain(driver::errors::ERRORS);
+    all.find(|error| error.1.to_bytes() == name.as_bytes()).map(|error| error.0)
 }
 
 #[unsafe(no_mangle)]

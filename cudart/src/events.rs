@@ -30,8 +30,8 @@ fn create(face: &Face, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
 }
 
 fn record(face: &Face, other: Handle, handle: Handle, per_thread: bool) -> DriverResult<()> {
-    let event = event(face, "cudaEventRecord", other)?;
-    let mut stream = stream(face, "cudaEventRecord", handle, per_thread)?;
+    let event = event(face, other)?;
+    let mut stream = stream(face, handle, per_thread)?;
     if handle <= 2 {
         // A default stream is that of the event's device only if that is current (rule 18).
         stream.device = face.current_device();
@@ -45,24 +45,27 @@ cuda! {
         create(face, out, 0)
     }
 
-    fn cudaEventCreateWithFlags(out: Out<Handle>, flags: c_uint) |face| {
+    fn [cudaEventCreateWithFlags, cuEventCreate](out: Out<Handle>, flags: c_uint) |face| {
         create(face, out, flags)
     }
 
-    fn cudaEventDestroy(handle: Handle) |face| {
-        let event = event(face, "cudaEventDestroy", handle)?;
+    fn [cudaEventDestroy, cuEventDestroy_v2](handle: Handle) |face| {
+        let event = event(face, handle)?;
         FLAGS_OF.lock().unwrap_or_else(PoisonError::into_inner).remove(&handle);
         // SAFETY: the machine checks the handle; a stale one is a finding.
         unsafe { face.emulator().driver().event_destroy(event) }
     }
 
-    fn cudaEventRecord / cudaEventRecord_ptsz(
+    fn [cudaEventRecord / cudaEventRecord_ptsz, cuEventRecord / cuEventRecord_ptsz](
         handle: Handle, of: Handle,
     ) |face, per_thread| {
         record(face, handle, of, per_thread)
     }
 
-    fn cudaEventRecordWithFlags / cudaEventRecordWithFlags_ptsz(
+    fn [
+        cudaEventRecordWithFlags / cudaEventRecordWithFlags_ptsz,
+        cuEventRecordWithFlags / cuEventRecordWithFlags_ptsz
+    ](
         handle: Handle, of: Handle, flags: c_uint,
     ) |face, per_thread| {
         if flags > 1 {
@@ -71,12 +74,12 @@ cuda! {
         record(face, handle, of, per_thread)
     }
 
-    fn cudaEventQuery(handle: Handle) |face| {
-        let event = event(face, "cudaEventQuery", handle)?;
+    fn [cudaEventQuery, cuEventQuery](handle: Handle) |face| {
+        let event = event(face, handle)?;
         // What a captured event answers comes first: it does so in every mode (rule 33).
         let of_capture = face.is_captured(event)?;
         if !of_capture {
-            face.refuse_unsafe("cudaEventQuery")?;
+            face.refuse_unsafe()?;
         }
         // SAFETY: the machine checks the handle.
         match unsafe { face.emulator().driver().event_query(event) }? {
@@ -85,18 +88,23 @@ cuda! {
         }
     }
 
-    fn cudaEventSynchronize(handle: Handle) |face| {
-        let event = event(face, "cudaEventSynchronize", handle)?;
+    fn [cudaEventSynchronize, cuEventSynchronize](handle: Handle) |face| {
+        let event = event(face, handle)?;
         // SAFETY: the machine checks the handle.
         unsafe { face.emulator().driver().event_synchronize(event) }
     }
 
-    fn [cudaEventElapsedTime, cudaEventElapsedTime_v2](
+    fn [
+        cudaEventElapsedTime,
+        cudaEventElapsedTime_v2,
+        cuEventElapsedTime,
+        cuEventElapsedTime_v2
+    ](
         out: Out<f32>, start: Handle, end: Handle,
     ) |face| {
         out.check()?;
-        let start = event(face, "cudaEventElapsedTime", start)?;
-        let end = event(face, "cudaEventElapsedTime", end)?;
+        let start = event(face, start)?;
+        let end = event(face, end)?;
         // SAFETY: the machine checks the handles.
         out.put(unsafe { face.emulator().driver().event_elapsed(start, end) }?)
     }

@@ -27,8 +27,12 @@ struct Fault {
 #[derive(Debug, Default)]
 struct Faults(Vec<Fault>);
 
-/// What may be named: all functions of either version.
-const EXPORTS: [&str; 2] = [include_str!("../exports/12.txt"), include_str!("../exports/13.txt")];
+/// What may be named: all functions of either version, and of the driver.
+const EXPORTS: [&str; 3] = [
+    include_str!("../exports/12.txt"),
+    include_str!("../exports/13.txt"),
+    include_str!("../exports/driver.txt"),
+];
 
 impl FromStr for Fault {
     type Err = ();
@@ -43,7 +47,8 @@ impl FromStr for Fault {
         };
         let is_there = EXPORTS.iter().any(|list| list.lines().any(|name| name == call));
         let nth = nth.parse().ok().filter(|&nth| nth > 0).ok_or(())?;
-        let code = code.parse::<c_int>().ok().or_else(|| errors::named(code)).ok_or(())?;
+        let code = code.parse::<c_int>().ok().or_else(|| errors::named(code));
+        let code = code.ok_or(())?;
         let fault =
             Fault { call: call.to_owned(), nth, code: CudaCode(code), forever, made: 0.into() };
         if is_there && code > 0 { Ok(fault) } else { Err(()) }

@@ -3,7 +3,8 @@
 use std::ffi::{c_uint, c_void};
 
 use pinlane::CudaCode;
-use pinlane::driver::emulated::Side;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::{Face, Side};
 
 use crate::abi::Out;
 
@@ -12,25 +13,31 @@ const ALLOC_FLAGS: c_uint = 7;
 /// `cudaHostRegisterPortable`, `Mapped`, `IoMemory`, `ReadOnly`
 const REGISTER_FLAGS: c_uint = 15;
 
+/// Allocates page-locked memory.
+pub fn alloc(face: &Face, out: Out<*mut c_void>, bytes: usize, flags: c_uint) -> DriverResult<()> {
+    out.check()?;
+    if flags & !ALLOC_FLAGS != 0 {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    out.put(face.host_alloc(bytes, flags, false)?)
+}
+
 cuda! {
     fn cudaMallocHost(out: Out<*mut c_void>, bytes: usize) |face| {
-        out.check()?;
-        out.put(face.host_alloc(bytes, 0, false)?)
+        alloc(face, out, bytes, 0)
     }
 
     fn cudaHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
-        out.check()?;
-        if flags & !ALLOC_FLAGS != 0 {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        out.put(face.host_alloc(bytes, flags, false)?)
+        alloc(face, out, bytes, flags)
     }
 
-    fn cudaFreeHost(ptr: *mut c_void) |face| {
+    fn [cudaFreeHost, cuMemFreeHost](ptr: *mut c_void) |face| {
         face.free_host(ptr, false)
     }
 
-    fn cudaHostRegister(ptr: *mut c_void, bytes: usize, flags: c_uint) |face| {
+    fn [cudaHostRegister, cuMemHostRegister_v2](
+        ptr: *mut c_void, bytes: usize, flags: c_uint,
+    ) |face| {
         if flags & !REGISTER_FLAGS != 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
@@ -38,11 +45,13 @@ cuda! {
         unsafe { face.register(ptr, bytes, flags) }
     }
 
-    fn cudaHostUnregister(ptr: *mut c_void) |face| {
+    fn [cudaHostUnregister, cuMemHostUnregister](ptr: *mut c_void) |face| {
         face.unregister(ptr)
     }
 
-    fn cudaHostGetDevicePointer(out: Out<*mut c_void>, ptr: *mut c_void, flags: c_uint) |face| {
+    fn [cudaHostGetDevicePointer, cuMemHostGetDevicePointer_v2](
+        out: Out<*mut c_void>, ptr: *mut c_void, flags: c_uint,
+    ) |face| {
         out.check()?;
         let side = face.held(ptr).side;
         if flags != 0 || !matches!(side, Side::PageLocked | Side::Managed) {
@@ -52,7 +61,7 @@ cuda! {
         out.put(ptr)
     }
 
-    fn cudaHostGetFlags(out: Out<c_uint>, ptr: *mut c_void) |face| {
+    fn [cudaHostGetFlags, cuMemHostGetFlags](out: Out<c_uint>, ptr: *mut c_void) |face| {
         out.check()?;
         let held = face.held(ptr);
         if held.side != Side::PageLocked {

@@ -1,5 +1,6 @@
-//! A CUDA runtime library over pinlane's emulated device: `libcudart.so.13` and `libcudart.so.12`
-//! for programs that nobody changed. docs/drop-in.md says how to use it.
+//! A CUDA runtime and a CUDA driver over pinlane's emulated device: `libcudart.so.13`,
+//! `libcudart.so.12` and `libcuda.so.1` for programs that nobody changed. docs/drop-in.md says how
+//! to use them.
 //!
 //! What CUDA does is in [`pinlane::driver::emulated::Face`]. Here is C: names, structs and checks
 //! of pointers.
@@ -14,6 +15,7 @@
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `stubs.rs` | names without an implementation |
 //! | `abi.rs` | pointers and structs of C |
+//! | `driver/` | what only the driver has: contexts, modules |
 //! | the others | one noun each |
 
 #![allow(non_snake_case)]
@@ -26,6 +28,7 @@ mod batches;
 mod capture;
 mod copies;
 mod device;
+mod driver;
 mod errors;
 mod events;
 mod faults;

@@ -40,13 +40,18 @@ pub fn is_forked() -> bool {
     IS_FORKED.load(Ordering::Relaxed)
 }
 
-/// What every call fails with, if the process has no device to use (rules 30 and 31).
-pub fn refusal() -> Option<CudaCode> {
+/// What every call fails with in a forked child and once the driver has unloaded (rules 30 and 31).
+pub fn ended() -> Option<CudaCode> {
     if is_forked() {
         return Some(CudaCode::INITIALIZATION);
     }
-    if IS_UNLOADED.load(Ordering::Relaxed) {
-        return Some(CudaCode::CUDART_UNLOADING);
+    IS_UNLOADED.load(Ordering::Relaxed).then_some(CudaCode::CUDART_UNLOADING)
+}
+
+/// What every call of the runtime fails with, if the process has no device to use.
+pub fn refusal() -> Option<CudaCode> {
+    if let Some(code) = ended() {
+        return Some(code);
     }
     static MISSING: OnceLock<Option<CudaCode>> = OnceLock::new();
     *MISSING.get_or_init(|| match () {
@@ -61,7 +66,8 @@ pub fn driver_version() -> i32 {
     variable("PINLANE_CUDART_DRIVER", version())
 }
 
-fn devices() -> usize {
+/// How many devices there are.
+pub fn devices() -> usize {
     variable("PINLANE_CUDART_DEVICES", 1)
 }
 

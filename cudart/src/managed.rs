@@ -60,18 +60,23 @@ cuda! {
         prefetch(face, ptr, bytes, device)
     }
 
-    fn cudaMemPrefetchAsync_v2 / cudaMemPrefetchAsync_v2_ptsz(
+    fn [
+        cudaMemPrefetchAsync_v2 / cudaMemPrefetchAsync_v2_ptsz,
+        cuMemPrefetchAsync_v2 / cuMemPrefetchAsync_v2_ptsz
+    ](
         ptr: *const c_void, bytes: usize, location: u64,
     ) |face, _per_thread| {
         prefetch(face, ptr, bytes, device_of(location))
     }
 
-    fn [cudaMemAdvise, cudaMemAdvise_v2](ptr: *const c_void, bytes: usize, _advice: c_int) |face| {
+    fn [cudaMemAdvise, cudaMemAdvise_v2, cuMemAdvise, cuMemAdvise_v2](
+        ptr: *const c_void, bytes: usize, _advice: c_int,
+    ) |face| {
         check(face, ptr, bytes)
     }
 
-    /// Only the last prefetch is known: nothing is anywhere else.
-    fn cudaMemRangeGetAttribute(
+    // Only the last prefetch is known: nothing is anywhere else.
+    fn [cudaMemRangeGetAttribute, cuMemRangeGetAttribute](
         out: Out<c_int>, bytes_out: usize, attribute: c_int, ptr: *const c_void, bytes: usize,
     ) |face| {
         if bytes_out != size_of::<c_int>() || !(1..=LAST_ATTRIBUTE).contains(&attribute) {

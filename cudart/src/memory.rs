@@ -15,11 +15,11 @@ cuda! {
         out.put(face.malloc(bytes)?)
     }
 
-    fn cudaFree(ptr: *mut c_void) |face| {
+    fn [cudaFree, cuMemFree_v2](ptr: *mut c_void) |face| {
         face.free(ptr)
     }
 
-    fn cudaMallocPitch(
+    fn [cudaMallocPitch, cuMemAllocPitch_v2](
         out: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize,
     ) |face| {
         out.check()?;
@@ -30,7 +30,9 @@ cuda! {
         pitch.put(row)
     }
 
-    fn cudaMallocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+    fn [cudaMallocManaged, cuMemAllocManaged](
+        out: Out<*mut c_void>, bytes: usize, flags: c_uint,
+    ) |face| {
         out.check()?;
         if bytes == 0 || ![1, 2].contains(&flags) {
             return Err(CudaCode::INVALID_VALUE);
@@ -38,24 +40,24 @@ cuda! {
         out.put(face.host_alloc(bytes, flags, true)?)
     }
 
-    fn cudaMemGetInfo(free: Out<usize>, total: Out<usize>) |face| {
+    fn [cudaMemGetInfo, cuMemGetInfo_v2](free: Out<usize>, total: Out<usize>) |face| {
         let info = face.emulator().driver().memory_info(face.current_device())?;
         free.put(info.0)?;
         total.put(info.1)
     }
 
-    fn cudaMallocAsync / cudaMallocAsync_ptsz(
+    fn [cudaMallocAsync / cudaMallocAsync_ptsz, cuMemAllocAsync / cuMemAllocAsync_ptsz](
         out: Out<*mut c_void>, bytes: usize, handle: Handle,
     ) |face, per_thread| {
         out.check()?;
-        let stream = stream(face, "cudaMallocAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         let pool = face.device_pool(stream.device)?;
         out.put(face.malloc_async(stream, pool, bytes)?)
     }
 
-    fn cudaFreeAsync / cudaFreeAsync_ptsz(
+    fn [cudaFreeAsync / cudaFreeAsync_ptsz, cuMemFreeAsync / cuMemFreeAsync_ptsz](
         ptr: *mut c_void, handle: Handle,
     ) |face, per_thread| {
-        face.free_async(stream(face, "cudaFreeAsync", handle, per_thread)?, ptr)
+        face.free_async(stream(face, handle, per_thread)?, ptr)
     }
 }

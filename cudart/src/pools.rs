@@ -66,13 +66,17 @@ fn figure(attribute: c_int) -> Option<PoolFigure> {
 }
 
 cuda! {
-    fn cudaDeviceGetDefaultMemPool(out: Out<Handle>, device: c_int) |face| {
+    fn [cudaDeviceGetDefaultMemPool, cuDeviceGetDefaultMemPool](
+        out: Out<Handle>, device: c_int,
+    ) |face| {
         out.check()?;
         face.device_pool(device)?;
         out.put(handle(PoolId(device as usize)))
     }
 
-    fn cudaMemGetDefaultMemPool(out: Out<Handle>, location: In<Location>, kind: c_int) |face| {
+    fn [cudaMemGetDefaultMemPool, cuMemGetDefaultMemPool](
+        out: Out<Handle>, location: In<Location>, kind: c_int,
+    ) |face| {
         out.check()?;
         let location = location.get()?;
         match (location.kind, kind) {
@@ -82,17 +86,17 @@ cuda! {
         }
     }
 
-    fn cudaDeviceGetMemPool(out: Out<Handle>, device: c_int) |face| {
+    fn [cudaDeviceGetMemPool, cuDeviceGetMemPool](out: Out<Handle>, device: c_int) |face| {
         out.check()?;
         out.put(handle(face.device_pool(device)?))
     }
 
-    fn cudaDeviceSetMemPool(device: c_int, named: Handle) |face| {
+    fn [cudaDeviceSetMemPool, cuDeviceSetMemPool](device: c_int, named: Handle) |face| {
         face.device_pool(device)?;
         face.set_device_pool(device, pool(named)?)
     }
 
-    fn cudaMemPoolCreate(out: Out<Handle>, props: In<Props>) |face| {
+    fn [cudaMemPoolCreate, cuMemPoolCreate](out: Out<Handle>, props: In<Props>) |face| {
         out.check()?;
         let props = props.get()?;
         if props.allocation != PINNED || props.location.kind != ON_DEVICE {
@@ -104,15 +108,17 @@ cuda! {
         out.put(handle(face.pool_create(props.location.id, props.limit)?))
     }
 
-    fn cudaMemPoolDestroy(named: Handle) |face| {
+    fn [cudaMemPoolDestroy, cuMemPoolDestroy](named: Handle) |face| {
         face.pool_destroy(pool(named)?)
     }
 
-    fn cudaMemPoolTrimTo(named: Handle, keep: usize) |face| {
+    fn [cudaMemPoolTrimTo, cuMemPoolTrimTo](named: Handle, keep: usize) |face| {
         face.pool_trim(pool(named)?, keep)
     }
 
-    fn cudaMemPoolSetAttribute(named: Handle, attribute: c_int, value: In<u64>) |face| {
+    fn [cudaMemPoolSetAttribute, cuMemPoolSetAttribute](
+        named: Handle, attribute: c_int, value: In<u64>,
+    ) |face| {
         let pool = pool(named)?;
         match figure(attribute) {
             Some(figure) => face.pool_figure(pool, figure, Some(value.get()?)).map(drop),
@@ -124,7 +130,9 @@ cuda! {
         }
     }
 
-    fn cudaMemPoolGetAttribute(named: Handle, attribute: c_int, out: Out<u64>) |face| {
+    fn [cudaMemPoolGetAttribute, cuMemPoolGetAttribute](
+        named: Handle, attribute: c_int, out: Out<u64>,
+    ) |face| {
         let pool = pool(named)?;
         match figure(attribute) {
             Some(figure) => out.put(face.pool_figure(pool, figure, None)?),
@@ -135,7 +143,9 @@ cuda! {
         }
     }
 
-    fn cudaMemPoolSetAccess(named: Handle, list: In<Access>, count: usize) |face| {
+    fn [cudaMemPoolSetAccess, cuMemPoolSetAccess](
+        named: Handle, list: In<Access>, count: usize,
+    ) |face| {
         let owner = face.pool_device(pool(named)?)?;
         for index in 0..count {
             let access = list.nth(index).get()?;
@@ -149,19 +159,24 @@ cuda! {
         Ok(())
     }
 
-    fn cudaMemPoolGetAccess(out: Out<c_int>, named: Handle, location: In<Location>) |face| {
+    fn [cudaMemPoolGetAccess, cuMemPoolGetAccess](
+        out: Out<c_int>, named: Handle, location: In<Location>,
+    ) |face| {
         let owner = face.pool_device(pool(named)?)?;
         let location = location.get()?;
         let opened = location.id == owner || face.is_opened(owner, location.id)?;
         out.put(if opened { 3 } else { 0 })
     }
 
-    fn cudaMallocFromPoolAsync / cudaMallocFromPoolAsync_ptsz(
+    fn [
+        cudaMallocFromPoolAsync / cudaMallocFromPoolAsync_ptsz,
+        cuMemAllocFromPoolAsync / cuMemAllocFromPoolAsync_ptsz
+    ](
         out: Out<*mut c_void>, bytes: usize, named: Handle, of: Handle,
     ) |face, per_thread| {
         out.check()?;
         let pool = pool(named)?;
-        let stream = stream(face, "cudaMallocFromPoolAsync", of, per_thread)?;
+        let stream = stream(face, of, per_thread)?;
         out.put(face.malloc_async(stream, pool, bytes)?)
     }
 }

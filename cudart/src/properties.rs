@@ -107,6 +107,11 @@ pub fn attribute(attribute: c_int, device: c_int) -> Option<c_int> {
     Some(row.map(|row| row.value as c_int).or(other.map(|other| other.1)).unwrap_or(0))
 }
 
+/// What tells devices apart.
+pub fn uuid(device: c_int) -> [u8; 16] {
+    [device as u8 + 1; 16]
+}
+
 /// Writes the struct.
 fn describe(face: &Face, out: Out<u8>, device: c_int, size: usize) -> DriverResult<()> {
     out.check()?;
@@ -119,7 +124,7 @@ fn describe(face: &Face, out: Out<u8>, device: c_int, size: usize) -> DriverResu
     let (_, total) = driver.memory_info(device)?;
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(NAME, name);
-    put(UUID, &[device as u8 + 1; 16]);
+    put(UUID, &uuid(device));
     put(TOTAL, &total.to_ne_bytes());
     let triples = [(MAX_THREADS, [1024, 1024, 64]), (MAX_GRID, [i32::MAX, 65_535, 65_535])];
     for (at, triple) in triples {

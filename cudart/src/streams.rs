@@ -30,22 +30,26 @@ cuda! {
         out.put(face.stream_create(0, 0)?.handle)
     }
 
-    fn cudaStreamCreateWithFlags(out: Out<Handle>, flags: c_uint) |face| {
+    fn [cudaStreamCreateWithFlags, cuStreamCreate](out: Out<Handle>, flags: c_uint) |face| {
         out.check()?;
         out.put(face.stream_create(flags, 0)?.handle)
     }
 
-    fn cudaStreamCreateWithPriority(out: Out<Handle>, flags: c_uint, priority: c_int) |face| {
+    fn [cudaStreamCreateWithPriority, cuStreamCreateWithPriority](
+        out: Out<Handle>, flags: c_uint, priority: c_int,
+    ) |face| {
         out.check()?;
         out.put(face.stream_create(flags, priority.clamp(-5, 0))?.handle)
     }
 
-    fn cudaStreamDestroy(handle: Handle) |face| {
-        face.stream_destroy(stream(face, "cudaStreamDestroy", handle, false)?)
+    fn [cudaStreamDestroy, cuStreamDestroy_v2](handle: Handle) |face| {
+        face.stream_destroy(stream(face, handle, false)?)
     }
 
-    fn cudaStreamQuery / cudaStreamQuery_ptsz(handle: Handle) |face, per_thread| {
-        let stream = stream(face, "cudaStreamQuery", handle, per_thread)?;
+    fn [cudaStreamQuery / cudaStreamQuery_ptsz, cuStreamQuery / cuStreamQuery_ptsz](
+        handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
         // SAFETY: the machine checks the handle.
         match unsafe { face.emulator().driver().stream_query(stream) }? {
             Poll::Done => Ok(()),
@@ -53,70 +57,88 @@ cuda! {
         }
     }
 
-    fn cudaStreamSynchronize / cudaStreamSynchronize_ptsz(handle: Handle) |face, per_thread| {
-        let stream = stream(face, "cudaStreamSynchronize", handle, per_thread)?;
+    fn [
+        cudaStreamSynchronize / cudaStreamSynchronize_ptsz,
+        cuStreamSynchronize / cuStreamSynchronize_ptsz
+    ](handle: Handle) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
         // SAFETY: the machine checks the handle.
         unsafe { face.emulator().driver().stream_synchronize(stream) }
     }
 
-    fn cudaStreamWaitEvent / cudaStreamWaitEvent_ptsz(
+    fn [
+        cudaStreamWaitEvent / cudaStreamWaitEvent_ptsz,
+        cuStreamWaitEvent / cuStreamWaitEvent_ptsz
+    ](
         handle: Handle, other: Handle, flags: c_uint,
     ) |face, per_thread| {
         if flags > 1 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let stream = stream(face, "cudaStreamWaitEvent", handle, per_thread)?;
-        let event = event(face, "cudaStreamWaitEvent", other)?;
+        let stream = stream(face, handle, per_thread)?;
+        let event = event(face, other)?;
         // SAFETY: the machine checks the handles.
         unsafe { face.emulator().driver().stream_wait_event(stream, event) }
     }
 
-    fn cudaStreamGetFlags / cudaStreamGetFlags_ptsz(
+    fn [cudaStreamGetFlags / cudaStreamGetFlags_ptsz, cuStreamGetFlags / cuStreamGetFlags_ptsz](
         handle: Handle, out: Out<c_uint>,
     ) |face, per_thread| {
-        out.put(face.stream_flags(stream(face, "cudaStreamGetFlags", handle, per_thread)?).0)
+        out.put(face.stream_flags(stream(face, handle, per_thread)?).0)
     }
 
-    fn cudaStreamGetPriority / cudaStreamGetPriority_ptsz(
+    fn [
+        cudaStreamGetPriority / cudaStreamGetPriority_ptsz,
+        cuStreamGetPriority / cuStreamGetPriority_ptsz
+    ](
         handle: Handle, out: Out<c_int>,
     ) |face, per_thread| {
-        out.put(face.stream_flags(stream(face, "cudaStreamGetPriority", handle, per_thread)?).1)
+        out.put(face.stream_flags(stream(face, handle, per_thread)?).1)
     }
 
-    fn cudaStreamGetDevice / cudaStreamGetDevice_ptsz(
+    fn [
+        cudaStreamGetDevice / cudaStreamGetDevice_ptsz,
+        cuStreamGetDevice / cuStreamGetDevice_ptsz
+    ](
         handle: Handle, out: Out<c_int>,
     ) |face, per_thread| {
-        out.put(stream(face, "cudaStreamGetDevice", handle, per_thread)?.device)
+        out.put(stream(face, handle, per_thread)?.device)
     }
 
-    fn cudaStreamGetId / cudaStreamGetId_ptsz(
+    fn [cudaStreamGetId / cudaStreamGetId_ptsz, cuStreamGetId / cuStreamGetId_ptsz](
         handle: Handle, out: Out<c_ulonglong>,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaStreamGetId", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         out.put((stream.handle as c_ulonglong) << 8 | stream.device as c_ulonglong)
     }
 
-    fn cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz(
+    fn [
+        cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz,
+        cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz
+    ](
         handle: Handle, ptr: *mut c_void, _bytes: usize, _flags: c_uint,
     ) |face, per_thread| {
-        stream(face, "cudaStreamAttachMemAsync", handle, per_thread)?;
+        stream(face, handle, per_thread)?;
         if ptr.is_null() { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
-    fn cudaLaunchHostFunc / cudaLaunchHostFunc_ptsz(
+    fn [cudaLaunchHostFunc / cudaLaunchHostFunc_ptsz, cuLaunchHostFunc / cuLaunchHostFunc_ptsz](
         handle: Handle, function: Option<unsafe extern "C" fn(*mut c_void)>, data: *mut c_void,
     ) |face, per_thread| {
         let function = function.ok_or(CudaCode::INVALID_VALUE)?;
-        let stream = stream(face, "cudaLaunchHostFunc", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         // SAFETY: the machine checks the handle; the program asks for one call of its function.
         unsafe { face.emulator().driver().launch_host(stream, function, data) }
     }
 
-    fn cudaStreamAddCallback / cudaStreamAddCallback_ptsz(
+    fn [
+        cudaStreamAddCallback / cudaStreamAddCallback_ptsz,
+        cuStreamAddCallback / cuStreamAddCallback_ptsz
+    ](
         handle: Handle, function: Option<Callback>, data: *mut c_void, flags: c_uint,
     ) |face, per_thread| {
         let function = function.filter(|_| flags == 0).ok_or(CudaCode::INVALID_VALUE)?;
-        let stream = stream(face, "cudaStreamAddCallback", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         // SAFETY: the machine checks the handle.
         if unsafe { face.emulator().driver().stream_capture(stream) }? != Capture::None {
             // It is called once; a graph would call it again.
@@ -132,10 +154,13 @@ cuda! {
         done
     }
 
-    fn cudaStreamCopyAttributes / cudaStreamCopyAttributes_ptsz(
+    fn [
+        cudaStreamCopyAttributes / cudaStreamCopyAttributes_ptsz,
+        cuStreamCopyAttributes / cuStreamCopyAttributes_ptsz
+    ](
         dst: Handle, src: Handle,
     ) |face, per_thread| {
-        stream(face, "cudaStreamCopyAttributes", dst, per_thread)?;
-        stream(face, "cudaStreamCopyAttributes", src, per_thread).map(drop)
+        stream(face, dst, per_thread)?;
+        stream(face, src, per_thread).map(drop)
     }
 }

@@ -1,20 +1,25 @@
-//! Names that NVIDIA's runtime exports and this library does not have. build.rs lists them.
+//! Names that NVIDIA's libraries export and this one does not have. build.rs lists them.
 
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use pinlane::CudaCode;
 
-use crate::{boundary, machine};
+use crate::boundary::{self, Api};
+use crate::machine;
 
 /// Says once that the library does not have something.
 pub fn remark_once(said: &AtomicBool, name: &str) {
     if !said.swap(true, Ordering::Relaxed) && !machine::is_quiet() {
-        eprintln!("pinlane-cudart: {name} is not there: cudaErrorNotSupported");
+        let code = match Api::of(name) {
+            Api::Runtime => "cudaErrorNotSupported",
+            Api::Driver => "CUDA_ERROR_NOT_SUPPORTED",
+        };
+        eprintln!("pinlane-cudart: {name} is not there: {code}");
     }
 }
 
-fn refuse(said: &AtomicBool, name: &str) -> c_int {
+fn refuse(said: &AtomicBool, name: &'static str) -> c_int {
     remark_once(said, name);
     boundary::call(name, |_| Err(CudaCode::NOT_SUPPORTED))
 }

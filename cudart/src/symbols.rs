@@ -168,7 +168,7 @@ cuda! {
         handle: Handle,
     ) |face, per_thread| {
         let dst = part(face, symbol, offset, bytes)?;
-        let stream = stream(face, "cudaMemcpyToSymbolAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         copy(face, stream, Plane::line(dst, src, bytes), kind, false)
     }
 
@@ -177,7 +177,7 @@ cuda! {
         handle: Handle,
     ) |face, per_thread| {
         let src = part(face, symbol, offset, bytes)?;
-        let stream = stream(face, "cudaMemcpyFromSymbolAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         copy(face, stream, Plane::line(dst, src, bytes), kind, false)
     }
 }

@@ -116,7 +116,7 @@ cuda! {
     fn cudaMemcpy3DAsync / cudaMemcpy3DAsync_ptsz(
         volume: In<Volume>, handle: Handle,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaMemcpy3DAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         copy_volume(face, stream, volume.get()?, false)
     }
 
@@ -129,7 +129,7 @@ cuda! {
     fn cudaMemset3DAsync / cudaMemset3DAsync_ptsz(
         memory: Pitched, value: c_int, extent: Extent, handle: Handle,
     ) |face, per_thread| {
-        let stream = stream(face, "cudaMemset3DAsync", handle, per_thread)?;
+        let stream = stream(face, handle, per_thread)?;
         fill_volume(face, stream, memory, value, extent, false)
     }
 }

@@ -168,7 +168,7 @@ fn a_program_that_was_linked_with_another_library_runs_by_preloading() {
     for major in [12, 13] {
         let app = stub("small", major);
         assert!(app.alone().stdout.contains("of the stub"));
-        let run = app.preloaded(major);
+        let run = app.preloaded(&format!("libcudart.so.{major}"));
         assert_eq!((run.status, &*run.stdout), (Some(0), "replaced\n"), "{run:?}");
         assert_eq!(run.stderr, "", "the dynamic linker has nothing to say");
     }
@@ -178,10 +178,71 @@ fn a_program_that_was_linked_with_another_library_runs_by_preloading() {
 fn every_name_of_the_real_library_is_there_with_its_version() {
     for major in [12, 13] {
         let ours = library().symbols(major);
-        let wanted = exports(major);
+        let wanted = exports(&major.to_string());
         assert!(wanted.len() > 400);
         let missing: Vec<_> = wanted.iter().filter(|name| !ours.contains(name)).collect();
         assert!(missing.is_empty(), "{missing:?}");
+        let driver = exports("driver");
+        let missing: Vec<_> = driver.iter().filter(|name| !ours.contains(name)).collect();
+        assert!(missing.is_empty(), "the driver that libcuda.so.1 leads to: {missing:?}");
+    }
+    let mut ours = library().driver_symbols();
+    ours.sort();
+    let mut wanted = exports("driver");
+    wanted.sort();
+    assert!(wanted.len() > 600 && ours == wanted);
+}
+
+const TWO_DEVICES: [(&str, &str); 1] = [("PINLANE_CUDART_DEVICES", "2")];
+
+fn driver_ends_well(headers: Option<&Path>) {
+    let app = program("driver", headers);
+    for mode in ["eager", "lazy", "random", "chunked"] {
+        let run = app.with(mode, 1, &TWO_DEVICES);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    }
+    let none = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "0")]);
+    assert!(none.stdout.ends_with("cuInit(0) gives 100\n"), "{none:?}");
+}
+
+#[test]
+fn a_correct_program_for_the_driver_ends_well() {
+    driver_ends_well(None);
+}
+
+#[test]
+fn a_correct_program_for_the_driver_with_the_headers_of_the_toolkit_ends_well_too() {
+    let Some(headers) = toolkit() else { return };
+    driver_ends_well(Some(headers));
+}
+
+#[test]
+fn one_eager_run_finds_the_race_of_a_program_for_the_driver_and_names_its_calls() {
+    let run = program("driver_race", None).eager();
+    assert_eq!((run.status, &*run.stdout), (Some(0), "done\n"), "{run:?}");
+    assert_eq!(run.kinds(), ["Race", "BadHandle", "BadFree"], "{run:?}");
+    assert!(run.findings[0].contains("read after write"), "{run:?}");
+    assert!(run.findings[1].contains("cuStreamSynchronize names"), "{run:?}");
+    assert!(run.findings[2].contains("cuMemFree_v2: "), "{run:?}");
+    let said = "pinlane-cudart: cuMemAddressReserve is not there: CUDA_ERROR_NOT_SUPPORTED\n";
+    assert_eq!(run.stderr, said);
+}
+
+#[test]
+fn calls_of_the_driver_fail_as_the_environment_says() {
+    let fault = [("PINLANE_CUDART_FAULT", "cuMemAlloc_v2:1:CUDA_ERROR_OUT_OF_MEMORY")];
+    let run = program("driver_race", None).with("eager", 0, &fault);
+    assert!(run.stdout.ends_with("cuMemAlloc_v2(&memory, 4096) gives 2\n"), "{run:?}");
+}
+
+#[test]
+fn the_driver_and_the_runtime_have_one_machine() {
+    let app = program("driver_and_runtime", None);
+    for mode in ["eager", "lazy"] {
+        let run = app.with(mode, 1, &TWO_DEVICES);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "one machine\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
     }
 }
 

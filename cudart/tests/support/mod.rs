@@ -45,6 +45,13 @@ pub fn library() -> &'static Library {
 }
 
 impl Library {
+    /// The names that libcuda.so.1 exports.
+    pub fn driver_symbols(&self) -> Vec<String> {
+        let file = self.0.join("libcuda.so.1");
+        let listed = must(Command::new("nm").args(["-D", "--defined-only"]).arg(file));
+        listed.lines().filter_map(|line| line.rsplit(' ').next()).map(str::to_owned).collect()
+    }
+
     /// The names that one of the libraries exports under its version.
     pub fn symbols(&self, major: u32) -> Vec<String> {
         let file = self.0.join(format!("libcudart.so.{major}"));
@@ -55,9 +62,9 @@ impl Library {
     }
 }
 
-/// The names that NVIDIA's library exports.
-pub fn exports(major: u32) -> Vec<String> {
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("exports/{major}.txt"));
+/// The names that one of NVIDIA's libraries exports: `"12"`, `"13"`, `"driver"`.
+pub fn exports(library: &str) -> Vec<String> {
+    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("exports/{library}.txt"));
     fs::read_to_string(list).expect("is there").lines().map(str::to_owned).collect()
 }
 
@@ -94,7 +101,8 @@ pub struct App {
     arguments: Vec<String>,
 }
 
-/// Compiles a program and links it with our library of CUDA 13. Once for each set of headers.
+/// Compiles a program and links it with our libraries of CUDA 13, as far as it uses them. Once for
+/// each set of headers.
 pub fn program(name: &str, headers: Option<&Path>) -> App {
     compiled(name, &[source(name)], headers)
 }
@@ -121,7 +129,8 @@ fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>) -> App {
         command.arg("-DWITH_TOOLKIT").arg("-isystem").arg(headers);
     }
     let library = &library().0;
-    command.args(sources).arg("-o").arg(&file).arg(library.join("libcudart.so.13"));
+    command.args(sources).arg("-o").arg(&file).arg("-Wl,--as-needed");
+    command.args(["libcuda.so.1", "libcudart.so.13"].map(|name| library.join(name)));
     // Stand-ins for kernels are found by their names.
     command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(library);
     must(&mut command);
@@ -236,8 +245,8 @@ impl App {
         Run::of(&mut Command::new(&self.file), None)
     }
 
-    pub fn preloaded(&self, major: u32) -> Run {
-        let ours = library().0.join(format!("libcudart.so.{major}"));
+    pub fn preloaded(&self, name: &str) -> Run {
+        let ours = library().0.join(name);
         Run::of(self.command("lazy", 1).env("LD_PRELOAD", ours), None)
     }
 

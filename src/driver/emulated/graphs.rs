@@ -34,8 +34,8 @@ impl Machine {
     }
 
     /// Makes an executable graph, which holds the memory that its replays use.
-    pub(super) fn graph_instantiate(&mut self, handle: usize) -> DriverResult<usize> {
-        let key = self.graph("cudaGraphInstantiate", handle)?;
+    pub(super) fn graph_instantiate(&mut self, call: &str, handle: usize) -> DriverResult<usize> {
+        let key = self.graph(call, handle)?;
         let nodes = self.graphs.get(key).expect("just found").nodes.clone();
         let id = self.next_operation();
         let uses = nodes.iter().flat_map(Action::host_uses).filter(|host| !host.pageable);
@@ -45,15 +45,20 @@ impl Machine {
     }
 
     /// Enqueues all operations of a graph.
-    pub(super) fn graph_launch(&mut self, handle: usize, stream: Key) -> DriverResult<()> {
-        let key = self.graph("cudaGraphLaunch", handle)?;
+    pub(super) fn graph_launch(
+        &mut self,
+        call: &str,
+        handle: usize,
+        stream: Key,
+    ) -> DriverResult<()> {
+        let key = self.graph(call, handle)?;
         let nodes = self.graphs.get(key).expect("just found").nodes.clone();
         nodes.into_iter().try_for_each(|node| self.submit(stream, Vec::new(), node))
     }
 
     /// Destroys a graph, or an executable one. What is launched drains.
-    pub(super) fn graph_destroy(&mut self, handle: usize) -> DriverResult<()> {
-        let key = self.graph("cudaGraphDestroy", handle)?;
+    pub(super) fn graph_destroy(&mut self, call: &str, handle: usize) -> DriverResult<()> {
+        let key = self.graph(call, handle)?;
         let graph = self.graphs.remove(key).expect("just found");
         for (host, id) in &graph.held {
             // If the memory is gone, that was reported when it went.

@@ -12,7 +12,7 @@ impl Face {
     /// As for [`Emulator::begin_capture`](super::super::Emulator::begin_capture).
     pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
         self.emulator.with(|machine| {
-            let key = machine.resolve("cudaStreamBeginCapture", stream)?;
+            let key = machine.resolve(self.call(), stream)?;
             machine.begin_capture(key, mode)
         })
     }
@@ -24,7 +24,7 @@ impl Face {
     /// As for [`Emulator::end_capture`](super::super::Emulator::end_capture).
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.emulator.with(|machine| {
-            let key = machine.resolve("cudaStreamEndCapture", stream)?;
+            let key = machine.resolve(self.call(), stream)?;
             let nodes = machine.end_capture(key)?;
             Ok(machine.graph_create(nodes))
         })
@@ -36,8 +36,8 @@ impl Face {
     /// # Errors
     ///
     /// [`STREAM_CAPTURE_UNSUPPORTED`](crate::CudaCode::STREAM_CAPTURE_UNSUPPORTED), with a finding.
-    pub fn refuse_unsafe(&self, call: &str) -> DriverResult<()> {
-        let mode = self.capture_mode();
+    pub fn refuse_unsafe(&self) -> DriverResult<()> {
+        let (call, mode) = (self.call(), self.capture_mode());
         self.emulator.with(|machine| machine.refuse_unsafe(call, mode))
     }
 
@@ -61,7 +61,7 @@ impl Face {
     ///
     /// [`INVALID_VALUE`](crate::CudaCode::INVALID_VALUE), and a finding, if there is no such graph.
     pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
-        self.emulator.with(|machine| machine.graph_instantiate(graph))
+        self.emulator.with(|machine| machine.graph_instantiate(self.call(), graph))
     }
 
     /// Runs an executable graph. `cudaGraphLaunch`
@@ -76,7 +76,9 @@ impl Face {
     /// * What its operations use is as valid as at the calls that were captured.
     pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
         let runtime = &self.emulator.runtime;
-        runtime.on_stream(Call::Busy, stream, |machine, key| machine.graph_launch(graph, key))
+        runtime.on_stream(Call::Busy, stream, |machine, key| {
+            machine.graph_launch(self.call(), graph, key)
+        })
     }
 
     /// Destroys a graph, or an executable one.
@@ -85,6 +87,6 @@ impl Face {
     ///
     /// As for [`graph_instantiate`](Self::graph_instantiate).
     pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
-        self.emulator.with(|machine| machine.graph_destroy(graph))
+        self.emulator.with(|machine| machine.graph_destroy(self.call(), graph))
     }
 }

@@ -22,7 +22,7 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none.
-    pub fn stream(&self, call: &str, target: Target) -> DriverResult<RawStream> {
+    pub fn stream(&self, target: Target) -> DriverResult<RawStream> {
         match target.handle {
             0 => Ok(self.default_stream(target.per_thread)),
             RawStream::LEGACY => Ok(self.default_stream(false)),
@@ -33,7 +33,7 @@ impl Face {
                     Some(stream) if !stream.destroyed => {
                         Ok(RawStream { device: stream.device, handle })
                     }
-                    _ => Err(no_such(machine, call, "stream", handle)),
+                    _ => Err(no_such(machine, self.call(), "stream", handle)),
                 }
             }),
         }
@@ -45,7 +45,7 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_RESOURCE_HANDLE`], and a finding, if there is none; without a finding if
     /// the handle is 0.
-    pub fn event(&self, call: &str, handle: usize) -> DriverResult<RawEvent> {
+    pub fn event(&self, handle: usize) -> DriverResult<RawEvent> {
         if handle == 0 {
             return Err(CudaCode::INVALID_RESOURCE_HANDLE);
         }
@@ -53,7 +53,7 @@ impl Face {
             let key = Key::from_handle(handle, EVENT_TAG);
             match key.and_then(|key| machine.events.get(key)) {
                 Some(event) => Ok(RawEvent { device: event.device, handle }),
-                None => Err(no_such(machine, call, "event", handle)),
+                None => Err(no_such(machine, self.call(), "event", handle)),
             }
         })
     }

@@ -97,7 +97,7 @@ impl Face {
     ///
     /// [`CudaCode::MEMORY_ALLOCATION`] if it has not so much.
     pub fn malloc(&self, bytes: usize) -> DriverResult<*mut c_void> {
-        self.refuse_unsafe("cudaMalloc")?;
+        self.refuse_unsafe()?;
         let device = self.current_device();
         let address = self.emulator.runtime.call(Call::DeviceAlloc, device, |machine| {
             if bytes == 0 {
@@ -126,7 +126,7 @@ impl Face {
         if ptr.is_null() {
             return Ok(());
         }
-        self.refuse_unsafe("cudaFree")?;
+        self.refuse_unsafe()?;
         let held = self.held(ptr);
         if held.side == Side::Managed {
             self.synchronize_all()?;
@@ -138,7 +138,7 @@ impl Face {
         let address = ptr.addr() as u64;
         self.emulator.with(|machine| {
             if let Err(violation) = machine.memory.retire(address) {
-                let message = format!("cudaFree: {violation}");
+                let message = format!("{}: {violation}", self.call());
                 return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
             }
             machine.memory.release(address);
@@ -173,7 +173,7 @@ impl Face {
     ///
     /// [`CudaCode::MEMORY_ALLOCATION`] if there is not so much.
     pub fn host_alloc(&self, bytes: usize, flags: u32, managed: bool) -> DriverResult<*mut c_void> {
-        self.refuse_unsafe("cudaHostAlloc")?;
+        self.refuse_unsafe()?;
         let device = self.current_device();
         if bytes == 0 {
             return Ok(std::ptr::null_mut());
@@ -194,13 +194,13 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory, or freed already.
     pub fn free_host(&self, ptr: *mut c_void, managed: bool) -> DriverResult<()> {
-        self.refuse_unsafe("cudaFreeHost")?;
+        self.refuse_unsafe()?;
         let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
         self.emulator.with(Machine::find_cycle);
         let wanted = if managed { HostKind::Managed } else { HostKind::Allocated };
         let note = self.books.lock().host.get(&ptr.addr()).copied();
         if note.is_some_and(|note| note.kind != wanted) {
-            let message = format!("cudaFreeHost of {ptr:p}, which {note:?} has made");
+            let message = format!("{} of {ptr:p}, which {note:?} has made", self.call());
             let code = CudaCode::INVALID_VALUE;
             let report =
                 |machine: &mut Machine| machine.misuse(FindingKind::BadFree, message, code);
@@ -223,7 +223,7 @@ impl Face {
     ///
     /// * The range is mapped, and stays so until it is unregistered.
     pub unsafe fn register(&self, ptr: *mut c_void, bytes: usize, flags: u32) -> DriverResult<()> {
-        self.refuse_unsafe("cudaHostRegister")?;
+        self.refuse_unsafe()?;
         let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
         let device = self.current_device();
         let driver = self.emulator.driver();
@@ -240,7 +240,7 @@ impl Face {
     ///
     /// As of rule 21.
     pub fn unregister(&self, ptr: *mut c_void) -> DriverResult<()> {
-        self.refuse_unsafe("cudaHostUnregister")?;
+        self.refuse_unsafe()?;
         let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
         // SAFETY: what is pending is found by the machine, which tells the program.
         unsafe { self.emulator.driver().host_unregister(start) }?;

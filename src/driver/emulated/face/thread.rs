@@ -1,5 +1,5 @@
-//! What the runtime keeps for each thread: its current device (rule 18), and its last error (rules
-//! 26 to 29).
+//! What the runtime keeps for each thread: its current device (rule 18), its last error (rules 26
+//! to 29), and the name of the call that it makes.
 
 use std::cell::RefCell;
 
@@ -23,6 +23,7 @@ struct State {
     face: u64,
     device: Ordinal,
     error: CudaCode,
+    call: &'static str,
     capture_mode: CaptureMode,
 }
 
@@ -82,6 +83,17 @@ impl Face {
         self.state(take).unwrap_or(CudaCode::SUCCESS)
     }
 
+    /// Names the call that the calling thread makes from now on, for findings. Gives the name of
+    /// the one that it has made so far: a call may be made inside of another.
+    pub fn exchange_call(&self, name: &'static str) -> &'static str {
+        self.state(|state| std::mem::replace(&mut state.call, name)).unwrap_or(name)
+    }
+
+    /// The name of the call that the calling thread makes.
+    pub(super) fn call(&self) -> &'static str {
+        self.state(|state| state.call).unwrap_or("a call")
+    }
+
     /// How the calling thread takes captures of others. `cudaThreadExchangeStreamCaptureMode`
     pub(super) fn capture_mode(&self) -> CaptureMode {
         self.state(|state| state.capture_mode).unwrap_or_default()
@@ -109,7 +121,8 @@ impl Face {
                 let at = at.unwrap_or_else(|| {
                     let error = CudaCode::SUCCESS;
                     let capture_mode = CaptureMode::default();
-                    states.push(State { face: self.id, device: 0, error, capture_mode });
+                    let call = "a call";
+                    states.push(State { face: self.id, device: 0, error, call, capture_mode });
                     states.len() - 1
                 });
                 work(&mut states[at])

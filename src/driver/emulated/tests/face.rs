@@ -291,12 +291,12 @@ fn rule_23_a_reset_destroys_what_the_device_has_and_nothing_of_others() {
     // SAFETY: nobody uses the memory.
     unsafe { face.reset(0) }.unwrap();
     let target = |stream: RawStream| Target { handle: stream.handle, per_thread: false };
-    assert!(face.stream("test", target(stream)).is_err());
-    assert!(face.event("test", event.handle).is_err());
+    assert!(face.stream(target(stream)).is_err());
+    assert!(face.event(event.handle).is_err());
     assert_eq!((face.held(host).side, face.held(memory).bytes), (Side::Pageable, 0));
     assert_eq!(found(&face), [FindingKind::BadHandle; 2]);
-    assert_eq!(face.stream("test", target(other)), Ok(other));
-    assert_eq!(face.event("test", other_event.handle), Ok(other_event));
+    assert_eq!(face.stream(target(other)), Ok(other));
+    assert_eq!(face.event(other_event.handle), Ok(other_event));
     assert_eq!(face.held(other_host).bytes + face.held(other_memory).bytes, 2 * LONG);
     face.set_device(0).unwrap();
     let again = face.malloc(LONG).unwrap();
@@ -388,12 +388,12 @@ fn a_handle_alone_names_a_stream_of_any_device() {
     let made = face.stream_create(1, -2).unwrap();
     face.set_device(0).unwrap();
     let target = |handle| Target { handle, per_thread: false };
-    let stream = face.stream("test", target(made.handle)).unwrap();
+    let stream = face.stream(target(made.handle)).unwrap();
     assert_eq!((stream, face.stream_flags(stream)), (made, (1, -2)));
     face.stream_destroy(stream).unwrap();
-    let gone = face.stream("test", target(made.handle));
+    let gone = face.stream(target(made.handle));
     assert_eq!(gone, Err(CudaCode::INVALID_RESOURCE_HANDLE));
     assert_eq!(found(&face), [FindingKind::BadHandle]);
-    let per_thread = face.stream("test", Target { handle: 0, per_thread: true }).unwrap();
+    let per_thread = face.stream(Target { handle: 0, per_thread: true }).unwrap();
     assert_eq!(per_thread, face.default_stream(true));
 }

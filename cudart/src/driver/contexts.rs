@@ -1,0 +1,327 @@
+//! Contexts. Each thread has a stack of them; the one on top is current, and says which device is.
+//!
+//! A device's primary context is there as long as somebody retains it. The runtime does so from its
+//! first call on, and makes it current on threads that have no other. A context that `cuCtxCreate`
+//! makes is a name for its device: what is made in it belongs to the device.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
+use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
+
+use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::Face;
+
+use crate::abi::{Handle, Out};
+use crate::device;
+
+const INVALID_CONTEXT: CudaCode = CudaCode(201);
+const CONTEXT_IS_DESTROYED: CudaCode = CudaCode(709);
+
+/// What a context's handle begins with; behind it a number, of the device for primary contexts.
+const TAG: usize = 0xc0_0000_0000;
+const FIRST_CREATED: usize = 1 << 16;
+
+/// `CU_CTX_MAP_HOST`, as always under unified addressing.
+const MAPS_HOST: c_uint = 8;
+/// All flags that there are.
+const FLAGS: c_uint = 0xff;
+
+struct Context {
+    device: c_int,
+    flags: c_uint,
+    /// Who retains a primary context; 1 for one that was created.
+    holders: usize,
+    is_primary: bool,
+}
+
+#[derive(Default)]
+struct Contexts {
+    all: BTreeMap<Handle, Context>,
+    created: usize,
+    /// The devices whose primary contexts the runtime retains.
+    of_runtime: Vec<c_int>,
+}
+
+impl Contexts {
+    fn primary(&mut self, device: c_int) -> &mut Context {
+        let new = Context { device, flags: 0, holders: 0, is_primary: true };
+        self.all.entry(primary(device)).or_insert(new)
+    }
+
+    /// The context of that handle, though it may be destroyed.
+    fn find(&mut self, handle: Handle) -> DriverResult<&mut Context> {
+        self.all.get_mut(&handle).ok_or(INVALID_CONTEXT)
+    }
+
+    fn is_alive(&self, handle: Handle) -> bool {
+        self.all.get(&handle).is_some_and(|context| context.holders > 0)
+    }
+}
+
+fn contexts() -> MutexGuard<'static, Contexts> {
+    static CONTEXTS: LazyLock<Mutex<Contexts>> = LazyLock::new(Mutex::default);
+    CONTEXTS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held while a primary context begins or ends. No other lock is held when it is taken.
+fn lifetimes() -> MutexGuard<'static, ()> {
+    static LIFETIMES: Mutex<()> = Mutex::new(());
+    LIFETIMES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+thread_local! {
+    static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The primary context of a device, whether it lives or not.
+pub fn primary(device: c_int) -> Handle {
+    TAG | device as usize
+}
+
+/// The context that is current on the calling thread.
+pub fn current() -> Option<Handle> {
+    STACK.try_with(|stack| stack.borrow().last().copied()).ok().flatten()
+}
+
+/// Changes the calling thread's stack; the device of the context that is then on top is current.
+fn change<R>(face: &Face, work: impl FnOnce(&mut Vec<Handle>) -> R) -> Option<R> {
+    let done = STACK.try_with(|stack| work(&mut stack.borrow_mut())).ok();
+    let device = current().and_then(|top| Some(contexts().all.get(&top)?.device));
+    let _ = face.set_device(device.unwrap_or(0));
+    done
+}
+
+fn put_on_top(face: &Face, handle: Handle) {
+    change(face, |stack| match stack.last_mut() {
+        Some(top) => *top = handle,
+        None => stack.push(handle),
+    });
+}
+
+/// What calls that need a context fail with, as things are.
+pub fn refusal() -> Option<CudaCode> {
+    match current() {
+        None => Some(INVALID_CONTEXT),
+        Some(handle) if !contexts().is_alive(handle) => Some(CONTEXT_IS_DESTROYED),
+        Some(_) => None,
+    }
+}
+
+/// The runtime is about to be called: most calls give the thread a context, if it has none.
+pub fn used_by_runtime(face: &Face, name: &str) {
+    super::initialize();
+    const WITHOUT: [&str; 4] =
+        ["cudaGetDevice", "cudaDeviceGet", "cudaDeviceCanAccessPeer", "__cuda"];
+    if current().is_none() && !WITHOUT.iter().any(|start| name.starts_with(start)) {
+        chosen_by_runtime(face, face.current_device());
+    }
+}
+
+/// The runtime makes a device current.
+pub fn chosen_by_runtime(face: &Face, device: c_int) {
+    {
+        let _lifetimes = lifetimes();
+        let mut contexts = contexts();
+        if !contexts.of_runtime.contains(&device) {
+            contexts.of_runtime.push(device);
+            contexts.primary(device).holders += 1;
+        }
+    }
+    put_on_top(face, primary(device));
+}
+
+/// Creates a context, and pushes it.
+fn create(face: &Face, out: Out<Handle>, flags: c_uint, device: c_int) -> DriverResult<()> {
+    out.check()?;
+    device::check(face, device)?;
+    if flags & !FLAGS != 0 {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let handle = {
+        let mut contexts = contexts();
+        let handle = TAG | (FIRST_CREATED + contexts.created);
+        contexts.created += 1;
+        contexts.all.insert(handle, Context { device, flags, holders: 1, is_primary: false });
+        handle
+    };
+    change(face, |stack| stack.push(handle));
+    out.put(handle)
+}
+
+/// Ends what is in a device, unless another context of it lives.
+fn end(face: &Face, device: c_int) -> DriverResult<()> {
+    if contexts().all.values().any(|other| other.device == device && other.holders > 0) {
+        return Ok(());
+    }
+    // SAFETY: the program gives up what the context has.
+    unsafe { face.reset(device) }
+}
+
+/// The device of a context that lives.
+pub fn device_of(handle: Handle) -> DriverResult<c_int> {
+    let mut contexts = contexts();
+    let context = contexts.find(handle)?;
+    if context.holders > 0 { Ok(context.device) } else { Err(CONTEXT_IS_DESTROYED) }
+}
+
+/// The context that a call names; 0 is the current one.
+fn named(handle: Handle) -> DriverResult<Handle> {
+    let handle = Some(handle).filter(|&handle| handle != 0).or_else(current);
+    let handle = handle.ok_or(INVALID_CONTEXT)?;
+    device_of(handle).map(|_| handle)
+}
+
+cuda! {
+    fn cuDevicePrimaryCtxRetain(out: Out<Handle>, device: c_int) |face| {
+        out.check()?;
+        device::check(face, device)?;
+        let _lifetimes = lifetimes();
+        contexts().primary(device).holders += 1;
+        out.put(primary(device))
+    }
+
+    fn [cuDevicePrimaryCtxRelease, cuDevicePrimaryCtxRelease_v2](device: c_int) |face| {
+        device::check(face, device)?;
+        let _lifetimes = lifetimes();
+        let left = {
+            let mut contexts = contexts();
+            let held_by_runtime = usize::from(contexts.of_runtime.contains(&device));
+            let context = contexts.primary(device);
+            if context.holders == held_by_runtime {
+                return Err(INVALID_CONTEXT);
+            }
+            context.holders -= 1;
+            context.holders
+        };
+        if left == 0 { end(face, device) } else { Ok(()) }
+    }
+
+    fn [cuDevicePrimaryCtxReset, cuDevicePrimaryCtxReset_v2](device: c_int) |face| {
+        device::check(face, device)?;
+        let _lifetimes = lifetimes();
+        // SAFETY: the program gives up what the context has.
+        unsafe { face.reset(device) }
+    }
+
+    fn cuDevicePrimaryCtxGetState(
+        device: c_int, flags: Out<c_uint>, active: Out<c_int>,
+    ) |face| {
+        device::check(face, device)?;
+        let (set, is_active) = {
+            let mut contexts = contexts();
+            let context = contexts.primary(device);
+            (context.flags, context.holders > 0)
+        };
+        flags.put(set)?;
+        active.put(c_int::from(is_active))
+    }
+
+    fn [cuDevicePrimaryCtxSetFlags, cuDevicePrimaryCtxSetFlags_v2](
+        device: c_int, flags: c_uint,
+    ) |face| {
+        device::check(face, device)?;
+        if flags & !FLAGS != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        contexts().primary(device).flags = flags;
+        Ok(())
+    }
+
+    fn cuCtxCreate_v2(out: Out<Handle>, flags: c_uint, device: c_int) |face| {
+        create(face, out, flags, device)
+    }
+
+    fn cuCtxCreate_v3(
+        out: Out<Handle>, _affinities: *mut c_void, _count: c_int, flags: c_uint, device: c_int,
+    ) |face| {
+        create(face, out, flags, device)
+    }
+
+    fn cuCtxCreate_v4(
+        out: Out<Handle>, _params: *mut c_void, flags: c_uint, device: c_int,
+    ) |face| {
+        create(face, out, flags, device)
+    }
+
+    // Waits for the device first: its work may use what the program frees next.
+    fn [cuCtxDestroy, cuCtxDestroy_v2](handle: Handle) |face| {
+        let device = device_of(handle)?;
+        face.synchronize(device)?;
+        {
+            let mut contexts = contexts();
+            let context = contexts.find(handle)?;
+            if context.is_primary {
+                return Err(INVALID_CONTEXT);
+            }
+            context.holders = 0;
+        }
+        if current() == Some(handle) {
+            change(face, Vec::pop);
+        }
+        Ok(())
+    }
+
+    fn cuCtxSetCurrent(handle: Handle) |face| {
+        if handle == 0 {
+            change(face, Vec::pop);
+            return Ok(());
+        }
+        device_of(handle)?;
+        put_on_top(face, handle);
+        Ok(())
+    }
+
+    fn cuCtxGetCurrent(out: Out<Handle>) |_face| {
+        out.put(current().unwrap_or(0))
+    }
+
+    fn [cuCtxPushCurrent, cuCtxPushCurrent_v2](handle: Handle) |face| {
+        device_of(handle)?;
+        change(face, |stack| stack.push(handle));
+        Ok(())
+    }
+
+    fn [cuCtxPopCurrent, cuCtxPopCurrent_v2](out: Out<Handle>) |face| {
+        let popped = change(face, Vec::pop).flatten().ok_or(INVALID_CONTEXT)?;
+        out.put_if_any(popped);
+        Ok(())
+    }
+
+    fn cuCtxGetFlags(out: Out<c_uint>) |_face| {
+        let handle = named(0)?;
+        out.put(contexts().find(handle)?.flags | MAPS_HOST)
+    }
+
+    fn cuCtxSetFlags(flags: c_uint) |_face| {
+        if flags & !FLAGS != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let handle = named(0)?;
+        contexts().find(handle)?.flags = flags;
+        Ok(())
+    }
+
+    fn cuCtxGetId(handle: Handle, out: Out<c_ulonglong>) |_face| {
+        out.put((named(handle)? & !TAG) as c_ulonglong + 1)
+    }
+
+    fn cuCtxGetApiVersion(handle: Handle, out: Out<c_uint>) |_face| {
+        named(handle)?;
+        out.put(3020)
+    }
+
+    fn cuCtxEnablePeerAccess(peer: Handle, flags: c_uint) |face| {
+        device::enable_peer(face, device_of(peer)?, flags)
+    }
+
+    fn cuCtxDisablePeerAccess(peer: Handle) |face| {
+        device::disable_peer(face, device_of(peer)?)
+    }
+
+    fn cuStreamGetCtx / cuStreamGetCtx_ptsz(handle: Handle, out: Out<Handle>) |face, per_thread| {
+        let stream = crate::abi::stream(face, handle, per_thread)?;
+        out.put(primary(stream.device))
+    }
+}

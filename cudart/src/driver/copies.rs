@@ -1,0 +1,115 @@
+//! Copies whose names say the direction, and fills whose names say the width.
+
+use std::ffi::{c_uchar, c_void};
+
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::{Face, Plane};
+
+use super::contexts;
+use crate::abi::{Handle, stream};
+use crate::copies::{copy, fill};
+
+/// The numbers of the directions (`cudaMemcpyKind`).
+const TO_DEVICE: u32 = 1;
+const TO_HOST: u32 = 2;
+const WITHIN: u32 = 3;
+const AS_POINTERS_SAY: u32 = 4;
+
+/// A copy that the host waits for, as far as CUDA says so.
+fn now(
+    face: &Face,
+    dst: *mut c_void,
+    src: *const c_void,
+    bytes: usize,
+    kind: u32,
+    per_thread: bool,
+) -> DriverResult<()> {
+    copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
+}
+
+cuda! {
+    fn cuMemcpy / cuMemcpy_ptds(
+        dst: *mut c_void, src: *const c_void, bytes: usize,
+    ) |face, per_thread| {
+        now(face, dst, src, bytes, AS_POINTERS_SAY, per_thread)
+    }
+
+    fn cuMemcpyAsync / cuMemcpyAsync_ptsz(
+        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        copy(face, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
+    }
+
+    fn cuMemcpyHtoD_v2 / cuMemcpyHtoD_v2_ptds(
+        dst: *mut c_void, src: *const c_void, bytes: usize,
+    ) |face, per_thread| {
+        now(face, dst, src, bytes, TO_DEVICE, per_thread)
+    }
+
+    fn cuMemcpyHtoDAsync_v2 / cuMemcpyHtoDAsync_v2_ptsz(
+        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        copy(face, stream, Plane::line(dst, src, bytes), TO_DEVICE, false)
+    }
+
+    fn cuMemcpyDtoH_v2 / cuMemcpyDtoH_v2_ptds(
+        dst: *mut c_void, src: *const c_void, bytes: usize,
+    ) |face, per_thread| {
+        now(face, dst, src, bytes, TO_HOST, per_thread)
+    }
+
+    fn cuMemcpyDtoHAsync_v2 / cuMemcpyDtoHAsync_v2_ptsz(
+        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        copy(face, stream, Plane::line(dst, src, bytes), TO_HOST, false)
+    }
+
+    fn cuMemcpyDtoD_v2 / cuMemcpyDtoD_v2_ptds(
+        dst: *mut c_void, src: *const c_void, bytes: usize,
+    ) |face, per_thread| {
+        now(face, dst, src, bytes, WITHIN, per_thread)
+    }
+
+    fn cuMemcpyDtoDAsync_v2 / cuMemcpyDtoDAsync_v2_ptsz(
+        dst: *mut c_void, src: *const c_void, bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        copy(face, stream, Plane::line(dst, src, bytes), WITHIN, false)
+    }
+
+    fn cuMemcpyPeer / cuMemcpyPeer_ptds(
+        dst: *mut c_void, dst_context: Handle, src: *const c_void, src_context: Handle,
+        bytes: usize,
+    ) |face, per_thread| {
+        contexts::device_of(dst_context)?;
+        contexts::device_of(src_context)?;
+        now(face, dst, src, bytes, AS_POINTERS_SAY, per_thread)
+    }
+
+    fn cuMemcpyPeerAsync / cuMemcpyPeerAsync_ptsz(
+        dst: *mut c_void, dst_context: Handle, src: *const c_void, src_context: Handle,
+        bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        contexts::device_of(dst_context)?;
+        contexts::device_of(src_context)?;
+        let stream = stream(face, handle, per_thread)?;
+        copy(face, stream, Plane::line(dst, src, bytes), AS_POINTERS_SAY, false)
+    }
+
+    fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(
+        dst: *mut c_void, value: c_uchar, bytes: usize,
+    ) |face, per_thread| {
+        let stream = face.default_stream(per_thread);
+        fill(face, stream, (dst, bytes), value.into(), (bytes, 1), true)
+    }
+
+    fn cuMemsetD8Async / cuMemsetD8Async_ptsz(
+        dst: *mut c_void, value: c_uchar, bytes: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        fill(face, stream, (dst, bytes), value.into(), (bytes, 1), false)
+    }
+}

@@ -1,0 +1,59 @@
+//! The beginning: the driver, and its devices.
+
+use std::ffi::{c_char, c_int, c_uint};
+
+use pinlane::CudaCode;
+
+use crate::abi::Out;
+use crate::{device, machine, properties};
+
+#[unsafe(no_mangle)]
+extern "C" fn cuDriverGetVersion(out: Out<c_int>) -> c_int {
+    out.put(machine::driver_version()).map_or_else(|code| code.0, |()| 0)
+}
+
+cuda! {
+    fn cuInit(flags: c_uint) |_face| {
+        if flags != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        if machine::devices() == 0 {
+            return Err(CudaCode::NO_DEVICE);
+        }
+        super::initialize();
+        Ok(())
+    }
+
+    fn cuDeviceGet(out: Out<c_int>, ordinal: c_int) |face| {
+        out.check()?;
+        device::check(face, ordinal)?;
+        out.put(ordinal)
+    }
+
+    fn cuDeviceGetName(out: Out<c_char>, length: c_int, device: c_int) |face| {
+        out.check()?;
+        device::check(face, device)?;
+        let name = face.emulator().driver().device_name(device)?;
+        let room = usize::try_from(length - 1).map_err(|_| CudaCode::INVALID_VALUE)?;
+        let bytes = name.bytes().take(room).chain([0]);
+        bytes.enumerate().try_for_each(|(at, byte)| out.at(at).put(byte))
+    }
+
+    fn [cuDeviceGetUuid, cuDeviceGetUuid_v2](out: Out<[u8; 16]>, device: c_int) |face| {
+        out.check()?;
+        device::check(face, device)?;
+        out.put(properties::uuid(device))
+    }
+
+    fn cuDeviceTotalMem_v2(out: Out<usize>, device: c_int) |face| {
+        out.check()?;
+        device::check(face, device)?;
+        out.put(face.emulator().driver().memory_info(device)?.1)
+    }
+
+    fn cuDeviceComputeCapability(major: Out<c_int>, minor: Out<c_int>, device: c_int) |face| {
+        device::check(face, device)?;
+        major.put(properties::attribute(75, device).unwrap_or(0))?;
+        minor.put(properties::attribute(76, device).unwrap_or(0))
+    }
+}

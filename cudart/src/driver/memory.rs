@@ -1,0 +1,110 @@
+//! Memory of devices and page-locked memory, where the driver is stricter than the runtime; and
+//! what a pointer is.
+
+use std::ffi::{c_int, c_uint, c_void};
+
+use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::{Face, Held, Side};
+
+use super::contexts;
+use crate::abi::{In, Out};
+use crate::host;
+
+/// The driver allocates nothing of no length.
+fn some(bytes: usize) -> DriverResult<usize> {
+    if bytes == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(bytes) }
+}
+
+/// The memory that an address of a device or of page-locked memory names.
+fn known(face: &Face, ptr: *const c_void) -> DriverResult<Held> {
+    let held = face.held(ptr);
+    if held.bytes == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(held) }
+}
+
+/// `CU_MEMORYTYPE_HOST`, `CU_MEMORYTYPE_DEVICE`
+const ON_HOST: u32 = 1;
+const ON_DEVICE: u32 = 2;
+
+/// The error for an attribute that nothing is said of: one that does not apply, one that is not
+/// here, and one that there is not.
+fn unknown(attribute: c_int) -> CudaCode {
+    let is_absent = [5, 6, 10, 14, 15, 16, 17, 18, 19, 20, 21].contains(&attribute);
+    if is_absent { CudaCode::NOT_SUPPORTED } else { CudaCode::INVALID_VALUE }
+}
+
+/// Writes what an attribute says of a pointer.
+fn tell(held: &Held, ptr: *const c_void, attribute: c_int, out: Out<u8>) -> DriverResult<()> {
+    let is_managed = held.side == Side::Managed;
+    let on_host = held.side != Side::OnDevice;
+    match attribute {
+        1 => out.cast().put(contexts::primary(held.device)),
+        2 => out.cast().put(if on_host && !is_managed { ON_HOST } else { ON_DEVICE }),
+        3 => out.cast().put(ptr),
+        4 if on_host => out.cast().put(ptr),
+        7 => out.cast().put(held.base.addr() as u64),
+        8 => out.put(u8::from(is_managed)),
+        9 => out.cast().put(held.device),
+        11 => out.cast().put(held.base),
+        12 => out.cast().put(held.bytes),
+        13 => out.put(1),
+        _ => Err(unknown(attribute)),
+    }
+}
+
+cuda! {
+    fn cuMemAlloc_v2(out: Out<*mut c_void>, bytes: usize) |face| {
+        out.check()?;
+        out.put(face.malloc(some(bytes)?)?)
+    }
+
+    fn cuMemAllocHost_v2(out: Out<*mut c_void>, bytes: usize) |face| {
+        host::alloc(face, out, some(bytes)?, 0)
+    }
+
+    fn cuMemHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+        host::alloc(face, out, some(bytes)?, flags)
+    }
+
+    fn cuMemGetAddressRange_v2(
+        base: Out<*mut c_void>, bytes: Out<usize>, ptr: *const c_void,
+    ) |face| {
+        let held = known(face, ptr).map_err(|_| CudaCode(500))?;
+        base.put_if_any(held.base);
+        bytes.put_if_any(held.bytes);
+        Ok(())
+    }
+
+    fn cuPointerGetAttribute(out: Out<u8>, attribute: c_int, ptr: *const c_void) |face| {
+        out.check()?;
+        tell(&known(face, ptr)?, ptr, attribute, out)
+    }
+
+    /// What is not known of the pointer becomes 0.
+    fn cuPointerGetAttributes(
+        count: c_uint, attributes: In<c_int>, outs: In<usize>, ptr: *const c_void,
+    ) |face| {
+        let held = known(face, ptr);
+        for index in 0..count as usize {
+            let attribute = attributes.nth(index).get()?;
+            let out: Out<u8> = Out::of(outs.nth(index).get()?);
+            out.check()?;
+            let told = held.and_then(|held| tell(&held, ptr, attribute, out));
+            if told.is_err() {
+                nothing(attribute, out)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The attribute of a pointer that nothing is known of.
+fn nothing(attribute: c_int, out: Out<u8>) -> DriverResult<()> {
+    match attribute {
+        1 | 3 | 4 | 7 | 11 | 12 => out.cast().put(0_u64),
+        2 => out.cast().put(0_u32),
+        9 => out.cast().put(-2_i32),
+        8 | 13 => out.put(0),
+        _ => Err(unknown(attribute)),
+    }
+}

@@ -1,0 +1,59 @@
+//! What only the driver (`libcuda.so.1`) has. Its calls that the runtime has too are entries of the
+//! runtime's files, with both names.
+//!
+//! | file | what |
+//! |---|---|
+//! | `contexts.rs` | contexts: which one is current on each thread |
+//! | `devices.rs` | cuInit, versions, devices |
+//! | `errors.rs` | the driver's names and codes of errors |
+//! | `memory.rs` | memory, and what a pointer is |
+//! | `copies.rs` | copies and fills whose names say the direction or the width |
+
+pub mod contexts;
+mod copies;
+mod devices;
+pub mod errors;
+mod memory;
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pinlane::CudaCode;
+
+use crate::machine;
+
+/// Whether `cuInit` or a call of the runtime has made the driver ready.
+static IS_READY: AtomicBool = AtomicBool::new(false);
+
+/// Makes the driver ready for calls.
+fn initialize() {
+    IS_READY.store(true, Ordering::Relaxed);
+}
+
+/// What every call of the driver fails with, as things are.
+pub fn refusal(name: &str) -> Option<CudaCode> {
+    if let Some(code) = machine::ended() {
+        return Some(code);
+    }
+    match name {
+        "cuInit" => None,
+        _ if !IS_READY.load(Ordering::Relaxed) => Some(CudaCode::INITIALIZATION),
+        _ if needs_context(name) => contexts::refusal(),
+        _ => None,
+    }
+}
+
+/// Whether a call is about the context that is current on its thread.
+fn needs_context(name: &str) -> bool {
+    const NAME_ONE: [&str; 8] = [
+        "cuCtxCreate",
+        "cuCtxDestroy",
+        "cuCtxSetCurrent",
+        "cuCtxGetCurrent",
+        "cuCtxPushCurrent",
+        "cuCtxPopCurrent",
+        "cuPointerGetAttribute",
+        "cuThreadExchangeStreamCaptureMode",
+    ];
+    let of_device = name.starts_with("cuDevice") || name.starts_with("cuMemPool");
+    !of_device && !NAME_ONE.iter().any(|one| name.starts_with(one))
+}

@@ -1,0 +1,109 @@
+// The part of the CUDA driver that these programs use: from the toolkit's headers if they are
+// there, or declared here.
+#pragma once
+
+#include "cuda.h"
+
+#ifdef WITH_TOOLKIT
+#include <cuda.h>
+#else
+using CUresult = int;
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUcontext = struct CUctx_st*;
+using CUstream = cudaStream_t;
+using CUevent = cudaEvent_t;
+using CUmodule = struct CUmod_st*;
+using CUfunction = struct CUfunc_st*;
+enum {
+  CUDA_SUCCESS = 0,
+  CUDA_ERROR_INVALID_VALUE = 1,
+  CUDA_ERROR_NOT_INITIALIZED = 3,
+  CUDA_ERROR_NO_DEVICE = 100,
+  CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_INVALID_HANDLE = 400,
+  CUDA_ERROR_NOT_FOUND = 500,
+  CUDA_ERROR_NOT_READY = 600,
+  CUDA_ERROR_CONTEXT_IS_DESTROYED = 709,
+  CUDA_ERROR_NOT_SUPPORTED = 801,
+  CU_STREAM_NON_BLOCKING = 1,
+  CU_EVENT_DISABLE_TIMING = 2,
+};
+enum CUpointer_attribute {
+  CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
+  CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
+};
+#define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
+#define cuCtxCreate cuCtxCreate_v4
+#define cuCtxDestroy cuCtxDestroy_v2
+#define cuCtxPushCurrent cuCtxPushCurrent_v2
+#define cuCtxPopCurrent cuCtxPopCurrent_v2
+#define cuDeviceTotalMem cuDeviceTotalMem_v2
+#define cuMemAlloc cuMemAlloc_v2
+#define cuMemFree cuMemFree_v2
+#define cuMemAllocHost cuMemAllocHost_v2
+#define cuMemcpyHtoD cuMemcpyHtoD_v2
+#define cuMemcpyDtoH cuMemcpyDtoH_v2
+#define cuMemcpyHtoDAsync cuMemcpyHtoDAsync_v2
+#define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
+#define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
+#define cuMemsetD8 cuMemsetD8_v2
+#define cuStreamDestroy cuStreamDestroy_v2
+#define cuEventDestroy cuEventDestroy_v2
+
+extern "C" {
+CUresult cuInit(unsigned);
+CUresult cuDriverGetVersion(int*);
+CUresult cuGetErrorName(CUresult, const char**);
+CUresult cuGetErrorString(CUresult, const char**);
+CUresult cuDeviceGetCount(int*);
+CUresult cuDeviceGet(CUdevice*, int);
+CUresult cuDeviceGetName(char*, int, CUdevice);
+CUresult cuDeviceTotalMem(size_t*, CUdevice);
+CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice);
+CUresult cuDevicePrimaryCtxRelease(CUdevice);
+CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned*, int*);
+CUresult cuCtxCreate(CUcontext*, void*, unsigned, CUdevice);
+CUresult cuCtxDestroy(CUcontext);
+CUresult cuCtxSetCurrent(CUcontext);
+CUresult cuCtxGetCurrent(CUcontext*);
+CUresult cuCtxPushCurrent(CUcontext);
+CUresult cuCtxPopCurrent(CUcontext*);
+CUresult cuCtxGetDevice(CUdevice*);
+CUresult cuCtxSynchronize();
+CUresult cuMemAlloc(CUdeviceptr*, size_t);
+CUresult cuMemFree(CUdeviceptr);
+CUresult cuMemAllocHost(void**, size_t);
+CUresult cuMemFreeHost(void*);
+CUresult cuMemcpyHtoD(CUdeviceptr, const void*, size_t);
+CUresult cuMemcpyDtoH(void*, CUdeviceptr, size_t);
+CUresult cuMemcpyHtoDAsync(CUdeviceptr, const void*, size_t, CUstream);
+CUresult cuMemcpyDtoHAsync(void*, CUdeviceptr, size_t, CUstream);
+CUresult cuMemcpyDtoDAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream);
+CUresult cuMemsetD8(CUdeviceptr, unsigned char, size_t);
+CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
+CUresult cuPointerGetAttribute(void*, CUpointer_attribute, CUdeviceptr);
+CUresult cuStreamCreate(CUstream*, unsigned);
+CUresult cuStreamDestroy(CUstream);
+CUresult cuStreamQuery(CUstream);
+CUresult cuStreamSynchronize(CUstream);
+CUresult cuStreamWaitEvent(CUstream, CUevent, unsigned);
+CUresult cuEventCreate(CUevent*, unsigned);
+CUresult cuEventDestroy(CUevent);
+CUresult cuEventRecord(CUevent, CUstream);
+CUresult cuEventSynchronize(CUevent);
+CUresult cuMemAddressReserve(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long);
+}
+#endif
+
+#define GIVES(code, call)                                                          \
+  do {                                                                             \
+    const int given = static_cast<int>(call);                                      \
+    if (given != (code)) {                                                         \
+      std::printf("%s:%d: %s gives %d\n", __FILE__, __LINE__, #call, given);       \
+      std::exit(1);                                                                \
+    }                                                                              \
+  } while (0)
+
+#define FINE(call) GIVES(CUDA_SUCCESS, call)
