@@ -3585,6 +3585,17 @@ pinlane_status pinlane_device_set_staging(const struct pinlane_device *device,
                                           const struct pinlane_staging_options *options);
 
 /**
+ * Begins, on a thread of its own, what the first large copy of pageable memory or of a file would
+ * otherwise wait for: page-locks the memory that the options of staging name (32 MiB by default),
+ * and starts copy threads. Returns at once, so that a program can read a header or allocate device
+ * memory meanwhile. Call it after `pinlane_device_set_staging`. What fails on that thread is made
+ * up for by the first copy, or fails there; once more does no harm.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`.
+ */
+pinlane_status pinlane_device_warm_up(const struct pinlane_device *device);
+
+/**
  * Makes this the copy team of the process, which all devices share. Running copies end with the
  * former team. `options` may be NULL: the defaults. Threads start when the first large copy needs
  * them.

@@ -204,6 +204,11 @@ public:
     detail::check(pinlane_device_set_staging(get(), &raw));
   }
 
+  /// Begins, on a thread of its own, what the first large copy of pageable memory or of a file
+  /// would otherwise wait for: page-locks the memory of `staging_options`, and starts copy threads.
+  /// Returns at once. `set_staging` comes first.
+  void warm_up() const { detail::check(pinlane_device_warm_up(get())); }
+
   /// Device memory for `count` elements, of unspecified contents. Does not wait for the device.
   template <class T>
   [[nodiscard]] device_buffer<T> alloc(std::size_t count) const {

@@ -5,6 +5,7 @@
 
 #include "copy_rig.h"
 
+#include <time.h>
 #include <unistd.h>
 
 _Static_assert(sizeof(pinlane_file_range) == 48, "pinlane_file_range");
@@ -60,6 +61,47 @@ static void options(void) {
   OK(pinlane_copy_team_install(NULL));
   team.cores = &first;
   OK(pinlane_copy_team_install(&team));
+}
+
+static uint64_t page_locked(const pinlane_emulator *machine) {
+  uint64_t allocated = 0, registered = 0;
+  OK(pinlane_emulator_calls(machine, "HostAlloc", &allocated));
+  OK(pinlane_emulator_calls(machine, "HostRegister", &registered));
+  return allocated + registered;
+}
+
+/* The first large copy finds its slots, and page-locks nothing. */
+static void warm_up(void) {
+  enum { RING = 8 << 20 };
+  REFUSED(INVALID_HANDLE, pinlane_device_warm_up(NULL));
+  pinlane_staging_options staging = PINLANE_STAGING_OPTIONS_INIT;
+  staging.ring_bytes = RING;
+  pinlane_device *device = NULL;
+  pinlane_emulator *machine = NULL;
+  pinlane_stream *stream = NULL;
+  pinlane_device_buffer *gpu = NULL;
+  OK(pinlane_emulator_create(NULL, &device, 1));
+  OK(pinlane_device_emulator(device, &machine));
+  OK(pinlane_device_set_staging(device, &staging));
+  OK(pinlane_stream_create(device, NULL, &stream));
+  OK(pinlane_device_buffer_alloc(device, LARGE, &gpu));
+  OK(pinlane_device_warm_up(device));
+  OK(pinlane_device_warm_up(device));
+  pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
+  for (int tries = 0; usage.host_bytes < RING && tries < 10000; tries++) {
+    nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    OK(pinlane_emulator_get_usage(machine, &usage));
+  }
+  EXPECT(usage.host_bytes >= RING);
+  const uint64_t before = page_locked(machine);
+  OK(pinlane_device_buffer_upload_slice(stream, rig.host, gpu, 0, LARGE, NULL));
+  OK(pinlane_device_buffer_download_slice(stream, gpu, 0, rig.back, LARGE));
+  EXPECT(memcmp(rig.host, rig.back, LARGE) == 0 && page_locked(machine) == before);
+  OK(pinlane_device_buffer_free(gpu));
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_device_free(device));
+  OK(pinlane_emulator_free(machine));
+  REFUSED(INVALID_HANDLE, pinlane_device_warm_up(device));
 }
 
 static void slices(void) {
@@ -188,6 +230,7 @@ static void files(void) {
 int main(void) {
   set_up_copies();
   options();
+  warm_up();
   slices();
   files();
   pinlane_copy_team_options alone = PINLANE_COPY_TEAM_OPTIONS_INIT;

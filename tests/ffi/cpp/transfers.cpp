@@ -159,6 +159,8 @@ void copy_options() {
   staging.direct = staging.streaming = false;
   device.set_staging(staging);
   EXPECT(thrown_by([&] { device.set_staging({}); }) == PINLANE_STATUS_INVALID_VALUE);
+  device.warm_up();
+  EXPECT(thrown_by([] { pinlane::device().warm_up(); }) == PINLANE_STATUS_INVALID_HANDLE);
 
   pinlane::copy_team_options team;
   team.threads = 1000;

@@ -134,6 +134,14 @@ inline chosen_rows some_numbers(frame& f, argument stream, std::size_t count, st
   return chosen;
 }
 
+/// Reads numbers on the device again: those of the other side may have been put over them.
+inline void look_again(frame& f, chosen_rows& chosen) {
+  if (chosen.given != nullptr && chosen.are_on_device() && !chosen.are_wrong) {
+    const std::size_t bytes = chosen.rows.size() * chosen.width();
+    chosen.decode(f.known(kind::gpu, chosen.raw.device_buffer, chosen.raw.device_offset, bytes));
+  }
+}
+
 // -- Tables --------------------------------------------------------------------------------------
 
 /// The tables of a layer: on the host and on the device.
@@ -355,8 +363,9 @@ inline pinlane_status some_block_copy(frame& f, bool up) {
   const std::size_t from_rows = up ? tables.host_rows : tables.gpu_rows;
   const std::size_t to_rows = up ? tables.gpu_rows : tables.host_rows;
   const std::size_t count = f.in.below(from_rows == 0 ? 1 : to_rows + 1);
-  const chosen_rows from = some_numbers(f, stream, count, from_rows);
+  chosen_rows from = some_numbers(f, stream, count, from_rows);
   const chosen_rows to = some_numbers(f, stream, count, to_rows);
+  look_again(f, from);
   const std::size_t strange[] = {0, SIZE_MAX, tables.row + 1};
   const std::size_t row = f.in.rarely(8) ? strange[f.in.below(3)] : tables.row;
   const std::vector<arrival> arrivals = arrivals_of(f, stream, {up, tables, row, from, to});

@@ -222,6 +222,8 @@ inline const call calls[] = {
     {"pinlane_download_blocks", waits, download_blocks},
     {"pinlane_emulator_finding_json", nothing,
      [](frame& f) { return emulator_finding(f, pinlane_emulator_finding_json); }},
+    {"pinlane_device_warm_up", nothing,
+     [](frame& f) { return pinlane_device_warm_up(f.any(kind::device)); }},
 };
 
 /// What other numbers stand for: what programs do most.
