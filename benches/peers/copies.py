@@ -5,42 +5,49 @@ A figure has the name of this crate's own figure. If PyTorch can do it in severa
 follows. Every figure is end to end: from the call until the data is there, the allocation of the
 result included, as a median.
 """
-import json
-import statistics
+import os
+import subprocess
 import sys
-import time
+
+from timing import sample, say
 
 FLOATS = 1_000_000  # 4,000,000 bytes
-SHORTEST, FEWEST, MOST = 0.4, 5, 200  # seconds, rounds
 
 METHOD = ("from the call until the device is idle, host's clock, the result's allocation included; "
           "median")
-
-
-def say(**line):
-    print(json.dumps(line), flush=True)
 
 
 class Bench:
     def __init__(self, torch):
         self.torch, self.gpu = torch, torch.device("cuda:0")
 
-    def seconds(self, work):
-        """The median of enough rounds. Two rounds before them are not counted."""
-        rounds = []
-        for count in range(2 + MOST):
-            self.torch.cuda.synchronize()
-            start = time.perf_counter()
-            result = work()
-            self.torch.cuda.synchronize()
-            rounds.append(time.perf_counter() - start)
-            del result
-            if count >= 2 + FEWEST and sum(rounds) > SHORTEST:
-                break
-        return statistics.median(rounds[2:])
+    def measure(self, work, **how):
+        return sample(work, self.torch.cuda.synchronize, **how)
 
     def figure(self, name, unit, work, convert, peer="torch"):
-        say(name=name, value=convert(self.seconds(work)), unit=unit, peer=peer, method=METHOD)
+        self.measure(work).say(name, unit, convert, peer, METHOD)
+
+    def host(self):
+        """What copies cost the host's cores, and how late a short one may be."""
+        torch, gpu, size = self.torch, self.gpu, 1 << 30
+        tensor, there = torch.ones(size // 4), torch.ones(size // 4, device=gpu)
+        for name, work in (("h2d", lambda: there.copy_(tensor, non_blocking=True)),
+                           ("d2h", lambda: tensor.copy_(there))):
+            say(name=f"host.core_seconds_per_gb.{name}", peer="torch", unit="s/GB",
+                value=self.measure(work).cores / (size / 1e9),
+                method="seconds of all threads of the process, by getrusage; copy_ of 1 GiB")
+        short, place = torch.ones(1024), torch.ones(1024, device=gpu)
+        for suffix, load in (("", len(os.sched_getaffinity(0))), (".idle", 0)):
+            spin = [sys.executable, "-c", "while True: pass"]
+            others = [subprocess.Popen(spin) for _ in range(load)]
+            rounds = self.measure(lambda: place.copy_(short), shortest=0, fewest=3000, most=3000)
+            for other in others:
+                other.kill()
+                other.wait()
+            for name, seconds in (("p999", rounds.spread(float)["p999"]), ("p50", rounds.median)):
+                say(name=f"host.{name}.4kb{suffix}", value=seconds * 1e6, unit="us", peer="torch",
+                    method="copy_ of a tensor of 4 KiB to the device, while as many processes spin "
+                           "as there are cores (.idle: none)")
 
     def single(self):
         """One tensor."""
@@ -151,6 +158,7 @@ def main():
     say(version={"torch": torch.__version__})
     torch.ones(1, device="cuda")
     bench = Bench(torch)
+    bench.host()
     bench.single()
     bench.many()
     bench.rows()

@@ -25,6 +25,7 @@ const OURS: &str = "one batch whose list was made before; each item has a host b
     and on the device a view of one buffer with gaps, without gaps (.adjacent), or a buffer of its \
     own (.apart); from the call until the data is there, host's clock; median, in turns with the \
     reference: the same bytes in one copy";
+const LISTED: &str = "that batch with the making of its list";
 const AGAIN: &str = "that list once more";
 const LOOP: &str = "the items of that batch by a loop of cudaMemcpyAsync and one \
     cudaStreamSynchronize, host's clock; median, in turns with the batch";
@@ -50,11 +51,12 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let pageable = Pageable::new(&bench.bare, &bench.device)?;
         let ceiling = Ceiling::new(bench, count * bytes)?;
         for ((name, by_loop), (_, kind)) in names.into_iter().zip(loops).zip(KINDS) {
-            let [ours, again, theirs, bare] = medians_of(
+            let [ours, listed, again, theirs, bare] = medians_of(
                 &mut blocks,
                 samples,
                 [
                     &|blocks| Ok(blocks.batch(kind, count, None)?.expect("the rule's is possible")),
+                    &|blocks| blocks.listed(kind),
                     &|blocks| blocks.again(kind),
                     &|blocks| match kind {
                         Kind::Pageable(way) => pageable_loop(blocks, &pageable, way),
@@ -65,6 +67,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             )?;
             let figures = [
                 (format!("{name}.again"), again, AGAIN),
+                (format!("{name}.listed"), listed, LISTED),
                 (name, ours, OURS),
                 (by_loop, theirs, LOOP),
             ];

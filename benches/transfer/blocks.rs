@@ -99,6 +99,15 @@ impl Blocks {
         }
     }
 
+    /// As [`batch`](Self::batch) of all blocks, with the making of the list.
+    pub fn listed(&mut self, kind: Kind) -> Result<f64> {
+        let (stream, count) = (self.stream.clone(), self.host.len());
+        seconds(|| match kind.way() {
+            Way::H2D => stream.upload_list(&mut self.uploads(kind, count)?)?.wait(),
+            Way::D2H => stream.download_list(&mut self.downloads(kind, count)?)?.wait(),
+        })
+    }
+
     /// As [`batch`](Self::batch) of all blocks, for a list that has been copied before.
     pub fn again(&mut self, kind: Kind) -> Result<f64> {
         let (stream, count) = (self.stream.clone(), self.host.len());

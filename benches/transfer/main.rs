@@ -13,7 +13,7 @@
 //!   threads   the same by many threads at once   peer      between two devices
 //!   prefetch  batches, ahead of their use        emulated  the emulated device's own cost
 //!   requests  a buffer that fresh streams share rows      rows of a table by their numbers
-//!   two       two devices fed at the same time
+//!   two       two devices fed at the same time   host      what copies cost the host
 //!
 //!   ceiling   a bare copy of the same bytes      tuning    other options of staging
 //!   blocks    the memory of the batches
@@ -37,6 +37,7 @@ mod ceiling;
 mod common;
 mod emulated;
 mod file;
+mod host;
 mod matmul;
 mod overlap;
 mod peer;
@@ -140,6 +141,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     submit::run(&bench, &mut report)?;
     requests::run(&bench, &mut report)?;
     staged::run(&bench, &mut report)?;
+    host::run(&bench, &mut report)?;
     slices::run(&bench, &mut report)?;
     pooled::run(&bench, &mut report)?;
     versus::run(&bench, &mut report)?;

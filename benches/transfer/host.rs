@@ -1,0 +1,130 @@
+//! What copies of pageable memory cost the host: seconds of its cores, and how late a short copy
+//! may be when other threads want all of them.
+
+use std::hint::black_box;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use pinlane::{DeviceBuf, Result, Stream};
+
+use super::common::cuda::Way;
+use super::common::figures::{Figure, Report};
+use super::common::pageable::{Call, Pageable};
+use super::common::timing::{Samples, samples_of};
+use super::{Bench, GIB, KIB, MIB};
+
+const CORES: &str = "host.core_seconds_per_gb";
+const SHORT: usize = 4 * KIB;
+
+const CORES_METHOD: &str = "seconds of all threads of the process, by getrusage, for a GB of a \
+    pageable slice, from the call until the data is there; mean, in turns with the reference";
+const LATE: &str = "the time in which 99.9% of uploads of a pageable slice of 4 KiB are done, from \
+    the call until the data is there, host's clock, while as many threads compute as there are \
+    cores (.idle: none), in turns with the reference";
+const MEDIAN: &str = "the median of those uploads";
+
+struct Pair {
+    stream: Stream,
+    runtime: Pageable,
+    host: Vec<u8>,
+    gpu: DeviceBuf<u8>,
+}
+
+pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
+    for (suffix, bytes) in [("", GIB), (".64mib", 64 * MIB)] {
+        let names = ["h2d", "d2h"].map(|way| format!("{CORES}.{way}{suffix}"));
+        if bench.has_time_for(bytes) && names.iter().any(|name| report.wants(name)) {
+            let mut pair = Pair::new(bench, bytes)?;
+            for (name, way) in names.into_iter().zip([Way::H2D, Way::D2H]) {
+                cores(bench, report, &mut pair, name, way)?;
+            }
+        }
+    }
+    if report.wants("host.p") {
+        let cores = thread::available_parallelism().map_or(1, |cores| cores.get());
+        let mut pair = Pair::new(bench, SHORT)?;
+        for (suffix, threads) in [("", cores), (".idle", 0)] {
+            let [ours, theirs] = beside(threads, || pair.samples(bench, Way::H2D, 3001))?;
+            let reference = pair.runtime.name(Call::Async);
+            let late = |runs: &Samples| runs.quantile(0.999) * 1e6;
+            report.add(
+                Figure::lower(format!("host.p999.4kb{suffix}"), late(&ours), "us")
+                    .beside(reference, late(&theirs))
+                    .by(LATE, ours.count()),
+            );
+            report.add(
+                Figure::micros(format!("host.p50.4kb{suffix}"), &ours)
+                    .beside(reference, theirs.median() * 1e6)
+                    .by(MEDIAN, ours.count()),
+            );
+        }
+    }
+    Ok(())
+}
+
+fn cores(
+    bench: &Bench,
+    report: &mut Report,
+    pair: &mut Pair,
+    name: String,
+    way: Way,
+) -> Result<()> {
+    let [ours, theirs] = pair.samples(bench, way, 15)?;
+    let a_gb = |runs: &Samples| runs.core_seconds() / (pair.host.len() as f64 / 1e9);
+    report.add(
+        Figure::lower(name, a_gb(&ours), "s/GB")
+            .beside(pair.runtime.name(Call::Async), a_gb(&theirs))
+            .by(CORES_METHOD, ours.count()),
+    );
+    Ok(())
+}
+
+impl Pair {
+    fn new(bench: &Bench, bytes: usize) -> Result<Self> {
+        Ok(Pair {
+            stream: bench.device.stream()?,
+            runtime: Pageable::new(&bench.bare, &bench.device)?,
+            host: vec![1; bytes],
+            gpu: bench.device_memory(bytes)?,
+        })
+    }
+
+    /// Our copies, and those of the runtime.
+    fn samples(&mut self, bench: &Bench, way: Way, count: usize) -> Result<[Samples; 2]> {
+        let count = if bench.quick { 3 } else { count };
+        samples_of(self, count, [&|pair| pair.ours(way), &|pair| pair.theirs(way)])
+    }
+
+    fn ours(&mut self, way: Way) -> Result<()> {
+        match way {
+            Way::H2D => self.stream.upload_slice(&self.host, &mut self.gpu)?.wait(),
+            Way::D2H => self.stream.download_slice(&self.gpu, &mut self.host),
+        }
+    }
+
+    fn theirs(&mut self, way: Way) -> Result<()> {
+        let Pair { runtime, host, gpu, .. } = self;
+        let (bytes, gpu) = (host.len(), gpu.as_device_ptr());
+        // SAFETY: both have this length, are borrowed exclusively, and are idle: each copy is
+        // waited for.
+        unsafe { runtime.copy_and_wait(Call::Async, way, host.as_mut_ptr(), gpu, bytes) }
+    }
+}
+
+/// Measures while so many threads compute.
+fn beside<T>(threads: usize, measure: impl FnOnce() -> T) -> T {
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..threads {
+            scope.spawn(|| {
+                let mut x = 1u64;
+                while !stop.load(Ordering::Relaxed) {
+                    x = black_box(x).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ (x >> 7);
+                }
+            });
+        }
+        let measured = measure();
+        stop.store(true, Ordering::Relaxed);
+        measured
+    })
+}
