@@ -14,6 +14,7 @@ use crate::memory::{
 };
 use crate::pool::{Builder, PinnedPool};
 use crate::process::Process;
+use crate::sync::asymmetric::fences;
 use crate::timeline::{Origin, Timeline};
 
 #[cfg(feature = "emulated")]
@@ -80,6 +81,7 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
         )
     })?;
     if FIRST_USE.get_or_init(Process::current).is_current() {
+        fences(); // before CUDA has threads
         return Ok(driver);
     }
     Err(Error::new(

@@ -103,12 +103,21 @@ pub(super) enum Failure {
     Runtime(&'static str, CudaCode),
 }
 
-/// Page-locks `bytes`, a multiple of a page, aligned to `align`, with at most `largest_part` in one
-/// registration. Blocks for a time that grows with the size.
+/// How memory may be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Parts {
+    /// In one call.
+    One,
+    /// With at most so many bytes in a call, and in smaller parts where the system refuses those.
+    UpTo(usize),
+}
+
+/// Page-locks `bytes`, a multiple of a page, aligned to `align`. Blocks for a time that grows with
+/// the size.
 pub(super) fn page_lock(
     context: &Context,
     options: &Options,
-    largest_part: usize,
+    parts: Parts,
     bytes: usize,
     align: usize,
 ) -> Result<(Memory, Fallbacks), Failure> {
@@ -123,7 +132,7 @@ pub(super) fn page_lock(
         let mapped = map(driver, context.ordinal(), bytes, align);
         let registered = mapped.and_then(|(pages, refused)| {
             fallbacks = refused;
-            register(driver, context.ordinal(), options, largest_part, pages)
+            register(driver, context.ordinal(), options, parts, pages)
         });
         match registered {
             Ok(memory) => {
@@ -157,16 +166,19 @@ fn map(
     })
 }
 
-/// Registers `pages`, in parts that shrink until the first one works.
+/// Registers `pages`, as `parts` says; parts shrink until the first one works.
 fn register(
     driver: &dyn Driver,
     device: Ordinal,
     options: &Options,
-    largest_part: usize,
+    parts: Parts,
     pages: Pages,
 ) -> Result<Memory, Failure> {
     let (ptr, bytes) = (pages.ptr(), pages.bytes());
-    let mut part = largest_part;
+    let mut part = match parts {
+        Parts::One => usize::MAX,
+        Parts::UpTo(largest) => largest,
+    };
     // Leaked if they may still be page-locked.
     let pages = ManuallyDrop::new(pages);
     loop {
@@ -178,7 +190,8 @@ fn register(
         if !unsafe { unregister(driver, ptr, registered, part) } {
             return Err(Failure::Runtime("cudaHostUnregister", code));
         }
-        let smaller = smaller_part(part.min(bytes)).filter(|_| may_be_too_large(code));
+        let may_shrink = parts != Parts::One && may_be_too_large(code);
+        let smaller = smaller_part(part.min(bytes)).filter(|_| may_shrink);
         match smaller {
             Some(smaller) if registered == 0 => part = smaller,
             _ => {

@@ -21,7 +21,7 @@ use super::books::Books;
 use super::cache::Cache;
 use super::classes::Size;
 use super::core::Core;
-use super::grow::page_lock;
+use super::grow::{Parts, page_lock};
 use super::queue::{Delivery, Reply, Request};
 use super::store::{Slab, Store};
 use super::{errors, trace};
@@ -238,9 +238,13 @@ impl Core {
     /// Page-locks committed bytes for a request.
     fn grow(&self, growth: &Growth) {
         let &Growth { bytes, size, operation, .. } = growth;
-        let largest_part = self.lock().largest_part;
+        let parts = {
+            let books = self.lock();
+            let several = bytes > books.store.smallest_growth(size);
+            if several { Parts::One } else { Parts::UpTo(books.largest_part) }
+        };
         let start = Instant::now();
-        let grown = page_lock(&self.context, &self.options, largest_part, bytes, size.align);
+        let grown = page_lock(&self.context, &self.options, parts, bytes, size.align);
         let took = start.elapsed();
         let mut books = self.lock();
         books.growing = false;

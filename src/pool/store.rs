@@ -281,17 +281,18 @@ impl Store {
     }
 
     /// How many bytes to page-lock for a request of `size`: one block if there is no room for more
-    /// or if `frugal`. Otherwise a slab as large as all memory of that size so far, but at most 8
-    /// MiB and a sixteenth of the budget, or as large as the owner wants.
+    /// or if `frugal`. Otherwise a slab as large as the owner wants, or, for a size of a class, as
+    /// all memory of that size so far, but at most 8 MiB and a sixteenth of the budget.
     pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
         const SMALLEST_SLAB: usize = 64 << 10;
         let limit = LEAST_PART.min(self.max_bytes / 16);
         let blocks = self.by_size.get(&size).map_or(0, |&stock| self.stocks[stock].blocks);
         let present = blocks * size.bytes;
-        let target = present.max(SMALLEST_SLAB).min(limit).max(self.slab_bytes);
+        let by_itself = size.class().map_or(0, |_| present.max(SMALLEST_SLAB).min(limit));
+        let target = by_itself.max(self.slab_bytes);
         let one = self.smallest_growth(size);
         let slab = ((target / size.bytes).max(1) * size.bytes).next_multiple_of(PAGE);
-        if size.class().is_some() && slab <= self.room() && !frugal { slab } else { one }
+        if slab <= self.room() && !frugal { slab } else { one }
     }
 
     /// Adds page-locked memory of committed bytes.

@@ -19,6 +19,9 @@ pub(crate) struct Fences {
 }
 
 /// What the kernel offers, found out once.
+///
+/// The first call takes 10 to 20 ms in a process of several threads, and microseconds in one that
+/// has a single thread. So it comes before CUDA starts threads of its own.
 pub(crate) fn fences() -> Fences {
     static FENCES: std::sync::OnceLock<Fences> = std::sync::OnceLock::new();
     *FENCES.get_or_init(|| Fences { kernel_helps: membarrier::register() })

@@ -21,7 +21,8 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed.
+    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed, or all
+    /// at once by [`Device::warm_up`](crate::Device::warm_up).
     #[must_use]
     pub fn new() -> Self {
         Staging {

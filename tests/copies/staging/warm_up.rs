@@ -47,3 +47,36 @@ fn a_warm_up_that_fails_leaves_the_reason_to_the_first_copy() {
     emulator.clear_faults();
     stream.upload_slice(&vec![7u8; 1 << 20], &mut gpu).unwrap().wait().unwrap();
 }
+
+/// One call page-locks all slots.
+#[test]
+fn the_ring_is_page_locked_in_one_piece() {
+    let bytes = 32 << 20; // the ring, by default
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(bytes).unwrap();
+    device.warm_up();
+    eventually("the ring is page-locked", || emulator.usage().host_bytes >= bytes);
+    stream.upload_slice(&vec![7u8; bytes], &mut gpu).unwrap().wait().unwrap();
+    let page_locked = [Call::HostRegister, Call::HostAlloc].map(|call| emulator.calls(call));
+    assert_eq!((page_locked, emulator.usage().host_bytes), ([1, 0], bytes));
+}
+
+/// If the system does not page-lock so much, slots come one by one, as far as it does.
+#[test]
+fn a_ring_that_is_refused_in_one_piece_is_made_slot_by_slot() {
+    let bytes = 32 << 20;
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(bytes).unwrap();
+    emulator.limit_page_locked(9 << 20);
+    device.warm_up();
+    stream.upload_slice(&vec![7u8; bytes], &mut gpu).unwrap().wait().unwrap();
+    assert_eq!(emulator.usage().host_bytes, 8 << 20, "two slots of 4 MiB");
+    let mut back = vec![0; bytes];
+    stream.download_slice(&gpu, &mut back).unwrap();
+    assert!(back.iter().all(|&byte| byte == 7));
+    assert_eq!(emulator.findings(), []);
+}
