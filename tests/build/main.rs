@@ -11,6 +11,7 @@
 //! | `architecture` | the layers of the crate |
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
+//! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
 //! | `readme` | the README's programs are those of the examples |
 
 mod architecture;
@@ -24,6 +25,7 @@ mod documented;
 #[cfg(all(feature = "capi", feature = "emulated"))]
 #[path = "../ffi/mod.rs"]
 mod ffi;
+mod figures;
 mod parity;
 mod readme;
 mod script;
