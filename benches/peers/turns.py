@@ -52,7 +52,7 @@ def median(runs, key):
 
 
 def ours(options, workload):
-    """One run of the program; the whole document that it wrote."""
+    """One run of the program: the document that it wrote."""
     with tempfile.TemporaryDirectory(prefix="turns-") as folder:
         out = Path(folder) / "figures.json"
         arguments = [options.program, "--json", out, "--only", f"workload.{workload}"]
@@ -81,30 +81,40 @@ def both(options):
         yield "--quick"
 
 
-def measure(options):
-    document, our_turns, their_turns = {}, Turns(), Turns()
-    skipped, missing, versions = {}, {}, {}
-    for workload in options.only:
-        for turn in range(options.turns):
-            document = ours(options, workload)
-            our_turns.add(document["figures"])
-            skipped.update(document["skipped"])
-            said, reason = theirs(options, workload)
-            their_turns.add([line for line in said if "value" in line])
-            for line in said:
-                versions.update(line.get("version", {}))
-                missing.update(line.get("skipped", {}))
-            if reason:
-                missing[f"torch.{workload}"] = reason
-            print(f"{workload}: turn {turn + 1} of {options.turns}", flush=True)
-    peers = list(their_turns.figures())
-    figures = [{**figure, "peers": beside(figure["name"], peers)}
-               for figure in our_turns.figures()]
-    for figure in peers:
-        better = "higher" if figure["unit"] in HIGHER_IS_BETTER else "lower"
-        figures.append({**figure, "name": f"{figure['peer']}.{figure['name']}", "better": better})
-    return {**document, "figures": figures, "skipped": skipped,
-            "peers": {"versions": versions, "skipped": missing}}
+class Report:
+    """What all runs have said so far."""
+
+    def __init__(self):
+        self.ours, self.theirs, self.document = Turns(), Turns(), {}
+        self.skipped, self.missing, self.versions = {}, {}, {}
+        self.failed = False
+
+    def turn(self, options, workload):
+        try:
+            self.document = ours(options, workload)
+            self.ours.add(self.document["figures"])
+            self.skipped.update(self.document["skipped"])
+        except Missing as missing:
+            self.skipped[f"workload.{workload}"] = str(missing)
+            self.failed = True
+        said, reason = theirs(options, workload)
+        self.theirs.add([line for line in said if "value" in line])
+        for line in said:
+            self.versions.update(line.get("version", {}))
+            self.missing.update(line.get("skipped", {}))
+        if reason:
+            self.missing[f"torch.{workload}"] = reason
+
+    def whole(self):
+        peers = list(self.theirs.figures())
+        figures = [{**figure, "peers": beside(figure["name"], peers)}
+                   for figure in self.ours.figures()]
+        for figure in peers:
+            better = "higher" if figure["unit"] in HIGHER_IS_BETTER else "lower"
+            name = f"{figure['peer']}.{figure['name']}"
+            figures.append({**figure, "name": name, "better": better})
+        return {**self.document, "figures": figures, "skipped": self.skipped,
+                "peers": {"versions": self.versions, "skipped": self.missing}}
 
 
 def beside(name, peers):
@@ -143,15 +153,19 @@ def main():
     for name in ("tensors", "files", "cublas", "commit", "date"):
         parser.add_argument(f"--{name}")
     options = parser.parse_args()
-    try:
-        report = measure(options)
-    except Missing as missing:
-        sys.exit(f"turns: {missing}")
-    show(report["figures"])
-    for name, reason in {**report["skipped"], **report["peers"]["skipped"]}.items():
+    report = Report()
+    for workload in options.only:
+        for turn in range(options.turns):
+            report.turn(options, workload)
+            # What is there is kept, if a later one takes too long.
+            options.json.write_text(json.dumps(report.whole(), indent=2) + "\n")
+            print(f"{workload}: turn {turn + 1} of {options.turns}", flush=True)
+    whole = report.whole()
+    show(whole["figures"])
+    for name, reason in {**whole["skipped"], **whole["peers"]["skipped"]}.items():
         print(f"{name}: LEFT OUT: {reason.splitlines()[-1]}")
-    options.json.write_text(json.dumps(report, indent=2) + "\n")
+    return 1 if report.failed else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
