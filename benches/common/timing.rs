@@ -49,15 +49,15 @@ fn core_seconds() -> f64 {
 pub struct Samples {
     /// Sorted.
     seconds: Vec<f64>,
-    core_seconds: f64,
+    /// Of a run on average, if they were counted.
+    core_seconds: Option<f64>,
 }
 
 impl Samples {
     pub fn new(samples: Vec<Sample>) -> Self {
-        let mut seconds: Vec<_> = samples.iter().map(|sample| sample.seconds).collect();
-        seconds.sort_by(f64::total_cmp);
         let sum: f64 = samples.iter().map(|sample| sample.core_seconds).sum();
-        Samples { core_seconds: sum / seconds.len() as f64, seconds }
+        let all = Samples::from(samples.iter().map(|sample| sample.seconds).collect::<Vec<_>>());
+        Samples { core_seconds: Some(sum / all.count() as f64), ..all }
     }
 
     pub fn count(&self) -> usize {
@@ -69,7 +69,7 @@ impl Samples {
         let each = |seconds: &f64| seconds / count as f64;
         Samples {
             seconds: self.seconds.iter().map(each).collect(),
-            core_seconds: each(&self.core_seconds),
+            core_seconds: self.core_seconds.as_ref().map(each),
         }
     }
 
@@ -85,7 +85,15 @@ impl Samples {
 
     /// Of a run, on average. A single one is shorter than the system's clock is fine.
     pub fn core_seconds(&self) -> f64 {
-        self.core_seconds
+        self.core_seconds.expect("the runs were clocked")
+    }
+}
+
+impl From<Vec<f64>> for Samples {
+    /// Of seconds on the clock alone.
+    fn from(mut seconds: Vec<f64>) -> Self {
+        seconds.sort_by(f64::total_cmp);
+        Samples { seconds, core_seconds: None }
     }
 }
 
@@ -126,16 +134,26 @@ pub fn medians_of<S, const N: usize>(
     count: usize,
     measurements: [Measurement<'_, S>; N],
 ) -> Result<[f64; N]> {
+    Ok(seconds_of(subject, count, measurements)?.map(|runs| runs.median()))
+}
+
+/// As [`medians_of`], with the spread of the runs. The measurements return seconds.
+pub fn seconds_of<S, const N: usize>(
+    subject: &mut S,
+    count: usize,
+    measurements: [Measurement<'_, S>; N],
+) -> Result<[Samples; N]> {
     let subject = RefCell::new(subject);
     let mut measurements = measurements.map(|measure| || measure(&mut subject.borrow_mut()));
     let mut measurements = measurements.iter_mut();
-    medians(count, std::array::from_fn(|_| measurements.next().expect("N of them") as _))
+    let all = std::array::from_fn(|_| measurements.next().expect("N of them") as _);
+    Ok(in_turns(count, all)?.map(Samples::from))
 }
 
 /// Something that a subject does.
 type Work<'a, S> = &'a dyn Fn(&mut S) -> Result<()>;
 
-/// As [`medians_of`], with all that is known of the runs.
+/// As [`seconds_of`], on the clock and on the cores.
 pub fn samples_of<S, const N: usize>(
     subject: &mut S,
     count: usize,

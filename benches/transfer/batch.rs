@@ -9,7 +9,7 @@ use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::pageable::Pageable;
-use super::common::timing::{medians, medians_of, seconds};
+use super::common::timing::{medians, seconds, seconds_of};
 
 const SHAPES: [(&str, usize, usize); 3] =
     [("1000x4000", 1000, 4000), ("10000x256", 10_000, 256), ("100x256", 100, 256)];
@@ -51,7 +51,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         let pageable = Pageable::new(&bench.bare, &bench.device)?;
         let ceiling = Ceiling::new(bench, count * bytes)?;
         for ((name, by_loop), (_, kind)) in names.into_iter().zip(loops).zip(KINDS) {
-            let [ours, listed, again, theirs, bare] = medians_of(
+            let [ours, listed, again, theirs, bare] = seconds_of(
                 &mut blocks,
                 samples,
                 [
@@ -71,11 +71,11 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                 (name, ours, OURS),
                 (by_loop, theirs, LOOP),
             ];
-            for (name, time, method) in figures {
+            for (name, runs, method) in figures {
                 report.add(
-                    Figure::lower(name, time * 1e6, "us")
-                        .beside(ceiling.name(), bare * 1e6)
-                        .by(method, samples),
+                    Figure::micros(name, &runs)
+                        .beside(ceiling.name(), bare.median() * 1e6)
+                        .by(method, runs.count()),
                 );
             }
         }

@@ -3,6 +3,7 @@
 use pinlane::batch::Indices;
 use pinlane::{DeviceBuf, PinnedBuf, Result, Stream, Ticket};
 
+use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::product::{PRODUCTS, Product, beside};
 use super::common::timing::{median, medians_of, seconds};
@@ -17,6 +18,7 @@ const METHOD: &str = "16 products of 8192 x 8192 in bfloat16, device time, while
     the last; median, in turns with the reference";
 const STAGED: &str =
     "the same while another thread uploads a pageable slice of 64 MiB over and over";
+const STAGED_DOWN: &str = "the same while it downloads such a slice";
 
 /// Copies both ways on streams of their own.
 struct Copies {
@@ -57,17 +59,21 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
         here: bench.device_memory(BLOCK)?,
         count: 32,
     };
-    let [alone, beside_pinned, beside_staged] = medians_of(
+    let [alone, beside_pinned, beside_staged, beside_downloads] = medians_of(
         &mut (product, copies),
         SAMPLES,
         [
             &|(product, _)| product.seconds(),
             &|(product, copies)| copies.during(|| product.seconds()),
-            &|(product, _)| beside_uploads(bench, || product.seconds()),
+            &|(product, _)| beside_slices(bench, Way::H2D, || product.seconds()),
+            &|(product, _)| beside_slices(bench, Way::D2H, || product.seconds()),
         ],
     )?;
-    for (suffix, time, method) in [("", beside_pinned, METHOD), (".staged", beside_staged, STAGED)]
-    {
+    for (suffix, time, method) in [
+        ("", beside_pinned, METHOD),
+        (".staged", beside_staged, STAGED),
+        (".staged_d2h", beside_downloads, STAGED_DOWN),
+    ] {
         let millis = |time: f64| time / PRODUCTS as f64 * 1e3;
         report.add(
             Figure::lower(format!("{NAME}{suffix}"), millis(time), "ms")
@@ -109,12 +115,16 @@ impl Copies {
     }
 }
 
-/// Measures while another thread uploads pageable memory.
-fn beside_uploads(bench: &Bench, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
+/// Measures while another thread copies pageable memory.
+fn beside_slices(bench: &Bench, way: Way, measure: impl FnOnce() -> Result<f64>) -> Result<f64> {
     let stream = bench.device.stream()?;
     let mut gpu = bench.device_memory(BLOCK)?;
-    let source = vec![1u8; BLOCK];
-    beside(|| stream.upload_slice(&source, &mut gpu).map(drop), measure).map(|(time, _)| time)
+    let mut slice = vec![1u8; BLOCK];
+    let copy = || match way {
+        Way::H2D => stream.upload_slice(&slice, &mut gpu).map(drop),
+        Way::D2H => stream.download_slice(&gpu, &mut slice),
+    };
+    beside(copy, measure).map(|(time, _)| time)
 }
 
 /// The bytes that scattered rows have together.

@@ -7,7 +7,7 @@ use pinlane::{DeviceBuf, PinnedBuf, PinnedPool, Result, Stream};
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
 use super::common::numbers::scattered;
-use super::common::timing::{medians_of, seconds};
+use super::common::timing::{seconds, seconds_of};
 use super::{Bench, GIB, MIB};
 
 const ROWS: usize = 65_536;
@@ -59,7 +59,7 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             lists,
             length,
         };
-        let [up, down, distinct, kernel_up, kernel_down] = medians_of(
+        let [up, down, distinct, kernel_up, kernel_down] = seconds_of(
             &mut rows,
             samples,
             [
@@ -70,15 +70,15 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
                 &|it| it.kernel(bench, Way::D2H),
             ],
         )?;
-        for (name, time, kernel) in [
-            (format!("rows.h2d.{length}"), up, kernel_up),
-            (format!("rows.d2h.{length}"), down, kernel_down),
-            (format!("rows.d2h.{length}.distinct"), distinct, kernel_down),
+        for (name, runs, kernel) in [
+            (format!("rows.h2d.{length}"), up, &kernel_up),
+            (format!("rows.d2h.{length}"), down, &kernel_down),
+            (format!("rows.d2h.{length}.distinct"), distinct, &kernel_down),
         ] {
             report.add(
-                Figure::lower(name, time * 1e6, "us")
-                    .beside("the kernel alone, its lists made before", kernel * 1e6)
-                    .by(OURS, samples),
+                Figure::micros(name, &runs)
+                    .beside("the kernel alone, its lists made before", kernel.median() * 1e6)
+                    .by(OURS, runs.count()),
             );
         }
         Rows { table, .. } = rows;
@@ -104,7 +104,7 @@ fn rows_of_pageable(
     let numbers = scattered(count, bytes / length);
     let stream = bench.device.stream()?;
     let subject = (vec![1u8; bytes], bench.device_memory(count * length)?);
-    let [up, down] = medians_of(
+    let [up, down] = seconds_of(
         &mut { subject },
         samples,
         [
@@ -114,8 +114,8 @@ fn rows_of_pageable(
     )?;
     let method = "65,536 rows at random places of 1 GiB of ordinary memory, by their numbers; from \
         the call until the data is there, host's clock; median";
-    for (name, time) in names.into_iter().zip([up, down]) {
-        report.add(Figure::lower(name, time * 1e6, "us").by(method, samples));
+    for (name, runs) in names.into_iter().zip([up, down]) {
+        report.add(Figure::micros(name, &runs).by(method, runs.count()));
     }
     Ok(())
 }

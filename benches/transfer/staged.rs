@@ -8,7 +8,7 @@ use pinlane::Result;
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
-use super::common::timing::{medians, seconds};
+use super::common::timing::{Samples, medians, seconds, seconds_of};
 use super::{Bench, GIB, KIB, MIB, SIZES, TENSOR, rate};
 
 const METHOD: &str = "one pageable slice, from the call until the data is there, host's clock; \
@@ -55,47 +55,48 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     for (name, bytes) in SIZES {
         let names = ["h2d", "d2h"].map(|way| format!("staged.{way}.{name}"));
         if bench.has_time_for(bytes) && names.iter().any(|name| report.wants(name)) {
-            let ([up, down], ceilings, reference) = single(bench, bytes)?;
-            for ((name, time), ceiling) in names.into_iter().zip([up, down]).zip(ceilings) {
+            let (runs, ceilings, reference) = single(bench, bytes)?;
+            for ((name, runs), ceiling) in names.into_iter().zip(runs).zip(ceilings) {
                 report.add(
-                    Figure::higher(name, rate(bytes, time), "GB/s")
+                    Figure::rate(name, bytes, &runs)
                         .beside(reference, rate(bytes, ceiling))
-                        .by(METHOD, bench.samples(bytes)),
+                        .by(METHOD, runs.count()),
                 );
             }
         }
     }
     let names = ["staged.h2d.4mb", "staged.d2h.4mb"];
     if names.iter().any(|name| report.wants(name)) {
-        let ([up, down], ceilings, reference) = single(bench, TENSOR)?;
-        for ((name, time), ceiling) in names.into_iter().zip([up, down]).zip(ceilings) {
+        let (runs, ceilings, reference) = single(bench, TENSOR)?;
+        for ((name, runs), ceiling) in names.into_iter().zip(runs).zip(ceilings) {
             report.add(
-                Figure::lower(name, time * 1e6, "us")
+                Figure::micros(name, &runs)
                     .beside(reference, ceiling * 1e6)
-                    .by(METHOD, bench.samples(TENSOR)),
+                    .by(METHOD, runs.count()),
             );
         }
     }
     Ok(())
 }
 
-/// Seconds for a slice up and down, the same for the ceiling, and the ceiling's name.
-fn single(bench: &Bench, bytes: usize) -> Result<([f64; 2], [f64; 2], &'static str)> {
+/// The runs of a slice up and down, the seconds of the same by the ceiling, and the ceiling's name.
+fn single(bench: &Bench, bytes: usize) -> Result<([Samples; 2], [f64; 2], &'static str)> {
     let stream = bench.device.stream()?;
-    let (source, mut target) = (vec![1u8; bytes], vec![1u8; bytes]);
-    let mut gpu = bench.device_memory(bytes)?;
+    let mut subject = (vec![1u8; bytes], bench.device_memory(bytes)?);
     let ceiling = Ceiling::new(bench, bytes)?;
-    let [up, up_ceiling] = medians(
+    let [up, up_ceiling] = seconds_of(
+        &mut subject,
         bench.samples(bytes),
-        [&mut || seconds(|| stream.upload_slice(&source, &mut gpu)?.wait()), &mut || {
+        [&|(host, gpu)| seconds(|| stream.upload_slice(host, gpu)?.wait()), &|_| {
             ceiling.copy(Way::H2D, bytes)
         }],
     )?;
-    let [down, down_ceiling] = medians(
+    let [down, down_ceiling] = seconds_of(
+        &mut subject,
         bench.samples(bytes),
-        [&mut || seconds(|| stream.download_slice(&gpu, &mut target)), &mut || {
+        [&|(host, gpu)| seconds(|| stream.download_slice(&*gpu, host)), &|_| {
             ceiling.copy(Way::D2H, bytes)
         }],
     )?;
-    Ok(([up, down], [up_ceiling, down_ceiling], ceiling.name()))
+    Ok(([up, down], [up_ceiling.median(), down_ceiling.median()], ceiling.name()))
 }
