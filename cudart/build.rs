@@ -14,6 +14,7 @@ fn main() {
         fs::write(Path::new(&folder).join(name), text).expect("the build's folder can be written");
     };
     write("stubs.rs", stubs());
+    write("entry_points.rs", entry_points());
     write("errors.rs", errors("exports/errors.txt", "cudaError"));
     write("driver_errors.rs", errors("exports/driver-errors.txt", "CUDA_ERROR_"));
 }
@@ -57,6 +58,36 @@ fn stubs() -> String {
         writeln!(text, "stub!({name});").expect("a string grows");
     }
     text
+}
+
+/// `(name, version, has a stream of the thread, exported name or none)` for each name of the driver
+/// that programs ask for, with the version of CUDA since which the name means this export. There
+/// is none where the export is a stub.
+fn entry_points() -> String {
+    let implemented = implemented();
+    let versions = read("exports/driver-versions.txt");
+    let version_of = |name: &str| {
+        let mut lines = versions.lines().filter_map(|line| line.split_once(' '));
+        lines.find(|(known, _)| *known == name).map_or("0", |(_, version)| version)
+    };
+    let mut text = String::from("&[\n");
+    for name in read("exports/driver.txt").lines() {
+        let plain = name.trim_end_matches("_ptsz").trim_end_matches("_ptds");
+        let per_thread = plain != name;
+        let (version, base) = (version_of(plain), without_version(plain));
+        let export =
+            if implemented.contains(name) { format!("Some(c\"{name}\")") } else { "None".into() };
+        writeln!(text, "(\"{base}\", {version}, {per_thread}, {export}),").expect("a string grows");
+    }
+    text + "]"
+}
+
+/// `cuMemAlloc_v2` as `cuMemAlloc`.
+fn without_version(name: &str) -> &str {
+    match name.rsplit_once("_v") {
+        Some((base, number)) if number.chars().all(|c| c.is_ascii_digit()) => base,
+        _ => name,
+    }
 }
 
 /// `(code, name, what it says)`, both ended by NUL, in the order of the codes.

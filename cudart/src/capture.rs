@@ -12,6 +12,10 @@ use crate::abi::{Handle, Out, stream};
 const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
+/// The flags of executable graphs, and two of them that exclude each other.
+const GRAPH_FLAGS: c_ulonglong = 15;
+const FREES_AND_ON_DEVICE: c_ulonglong = 1 | 4;
+
 fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
     MODES.get(number as usize).copied().ok_or(CudaCode::INVALID_VALUE)
 }
@@ -79,9 +83,12 @@ cuda! {
     }
 
     fn [cudaGraphInstantiate, cudaGraphInstantiateWithFlags, cuGraphInstantiateWithFlags](
-        out: Out<Handle>, graph: Handle, _flags: c_ulonglong,
+        out: Out<Handle>, graph: Handle, flags: c_ulonglong,
     ) |face| {
         out.check()?;
+        if flags & !GRAPH_FLAGS != 0 || flags & FREES_AND_ON_DEVICE == FREES_AND_ON_DEVICE {
+            return Err(CudaCode::INVALID_VALUE);
+        }
         out.put(face.graph_instantiate(graph)?)
     }
 

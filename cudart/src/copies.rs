@@ -33,7 +33,7 @@ pub fn fill(
     synchronous: bool,
 ) -> DriverResult<()> {
     // SAFETY: the program asks for the memory to be overwritten.
-    unsafe { face.fill(stream, dst, pitch, value as u8, extent, synchronous) }
+    unsafe { face.fill(stream, dst, pitch, &[value as u8], extent, synchronous) }
 }
 
 cuda! {

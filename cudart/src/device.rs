@@ -7,7 +7,7 @@ use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::Face;
 
 use crate::abi::{Handle, In, Out};
-use crate::driver::contexts;
+use crate::driver::{contexts, entry_points};
 use crate::{machine, properties};
 
 /// `cudaErrorPeerAccessNotEnabled` and its opposite are kept for each pair of devices.
@@ -162,18 +162,17 @@ cuda! {
         out.put(c_int::from(attribute == 2 && device != peer))
     }
 
-    /// There is no driver behind this library.
     fn cudaGetDriverEntryPoint / cudaGetDriverEntryPoint_ptsz(
-        name: In<c_char>, out: Out<Handle>, _flags: c_ulonglong, found: Out<c_int>,
-    ) |_face, _per_thread| {
-        no_entry_point(name, out, found)
+        name: *const c_char, out: Out<Handle>, flags: c_ulonglong, found: Out<c_int>,
+    ) |_face, per_thread| {
+        entry_point(name, out, (machine::version(), flags, per_thread), found)
     }
 
     fn cudaGetDriverEntryPointByVersion / cudaGetDriverEntryPointByVersion_ptsz(
-        name: In<c_char>, out: Out<Handle>, _version: c_uint, _flags: c_ulonglong,
+        name: *const c_char, out: Out<Handle>, version: c_uint, flags: c_ulonglong,
         found: Out<c_int>,
-    ) |_face, _per_thread| {
-        no_entry_point(name, out, found)
+    ) |_face, per_thread| {
+        entry_point(name, out, (version as c_int, flags, per_thread), found)
     }
 
     fn [cudaProfilerStart, cudaProfilerStop, cuProfilerStart, cuProfilerStop]() |_face| {
@@ -192,10 +191,16 @@ extern "C" fn cudaRuntimeGetVersion(out: Out<c_int>) -> c_int {
     out.put(machine::version()).map_or_else(|code| code.0, |()| 0)
 }
 
-fn no_entry_point(name: In<c_char>, out: Out<Handle>, found: Out<c_int>) -> DriverResult<()> {
-    name.get()?;
-    out.put(0)?;
-    // cudaDriverEntryPointSymbolNotFound
-    found.put_if_any(1);
+/// A function of the driver. That there is none is no error.
+fn entry_point(
+    name: *const c_char,
+    out: Out<Handle>,
+    (version, flags, per_thread): (c_int, c_ulonglong, bool),
+    found: Out<c_int>,
+) -> DriverResult<()> {
+    let flags = if flags == 0 && per_thread { entry_points::PER_THREAD } else { flags };
+    let (address, status) = entry_points::find(name, version, flags)?;
+    out.put(address)?;
+    found.put_if_any(status);
     Ok(())
 }

@@ -167,11 +167,17 @@ cuda! {
     }
 }
 
+/// How many blocks of so many threads run on a multiprocessor at once.
+pub fn resident(threads: c_int) -> DriverResult<c_int> {
+    match threads {
+        ..=0 => Err(CudaCode::INVALID_VALUE),
+        _ if threads as u64 > MOST_THREADS => Ok(0),
+        _ => Ok((2048 / threads).min(32)),
+    }
+}
+
 fn blocks(out: Out<c_int>, kernel: *const c_void, threads: c_int) -> DriverResult<()> {
     out.check()?;
     check(kernel)?;
-    if threads <= 0 {
-        return Err(CudaCode::INVALID_VALUE);
-    }
-    out.put(if threads as u64 > MOST_THREADS { 0 } else { (2048 / threads).min(32) })
+    out.put(resident(threads)?)
 }

@@ -41,6 +41,7 @@ mod memory;
 mod pointers;
 mod pools;
 mod properties;
+mod ptx;
 mod record;
 mod report;
 mod run;

@@ -42,6 +42,15 @@ fn text(name: *const c_char) -> Option<String> {
     Some(unsafe { CStr::from_ptr(name) }.to_string_lossy().into_owned())
 }
 
+/// Memory for a variable on the current device. A variable without an initializer is zero.
+pub fn zeroed(face: &Face, bytes: usize) -> DriverResult<*mut c_void> {
+    let ptr = face.malloc(bytes)?;
+    // SAFETY: the memory is new.
+    unsafe { face.fill(face.default_stream(false), ptr, bytes, &[0], (bytes, 1), true) }?;
+    face.synchronize(face.current_device())?;
+    Ok(ptr)
+}
+
 /// The variable on the current device: where, and how long. It is made by its first use.
 fn place(face: &Face, symbol: *const c_void) -> DriverResult<(*mut c_void, usize)> {
     let device = face.current_device();
@@ -51,11 +60,7 @@ fn place(face: &Face, symbol: *const c_void) -> DriverResult<(*mut c_void, usize
     if let Some(&place) = variable.places.get(&device) {
         return Ok((std::ptr::without_provenance_mut(place), bytes));
     }
-    let ptr = face.malloc(bytes)?;
-    // A variable without an initializer is zero.
-    // SAFETY: the memory is new.
-    unsafe { face.fill(face.default_stream(false), ptr, bytes, 0, (bytes, 1), true) }?;
-    face.synchronize(device)?;
+    let ptr = zeroed(face, bytes)?;
     variable.places.insert(device, ptr.addr());
     Ok((ptr, bytes))
 }

@@ -5,6 +5,9 @@
 //! `toolkit` in their names. Those in `rules/` are the rules of docs/semantics.md, by their
 //! numbers.
 
+/// The library is for no test harness: here are the tests of what it reads.
+#[path = "../src/ptx.rs"]
+mod ptx;
 mod rules;
 mod support;
 
@@ -234,6 +237,26 @@ fn calls_of_the_driver_fail_as_the_environment_says() {
     let fault = [("PINLANE_CUDART_FAULT", "cuMemAlloc_v2:1:CUDA_ERROR_OUT_OF_MEMORY")];
     let run = program("driver_race", None).with("eager", 0, &fault);
     assert!(run.stdout.ends_with("cuMemAlloc_v2(&memory, 4096) gives 2\n"), "{run:?}");
+}
+
+fn modules_are_loaded(headers: Option<&Path>) {
+    let app = program("modules", headers);
+    in_all_modes(&app, |run| {
+        assert_eq!((run.status, &*run.stdout), (Some(0), "scaled\n"), "{run:?}");
+        assert_eq!(run.stderr.matches("silent does nothing").count(), 1, "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    });
+}
+
+#[test]
+fn kernels_of_modules_run_as_their_stand_ins() {
+    modules_are_loaded(None);
+}
+
+#[test]
+fn kernels_of_modules_with_the_headers_of_the_toolkit_run_as_their_stand_ins_too() {
+    let Some(headers) = toolkit() else { return };
+    modules_are_loaded(Some(headers));
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Copies whose names say the direction, and fills whose names say the width.
 
-use std::ffi::{c_uchar, c_void};
+use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
-use pinlane::driver::DriverResult;
+use pinlane::CudaCode;
 use pinlane::driver::emulated::{Face, Plane};
+use pinlane::driver::{DriverResult, RawStream};
 
 use super::contexts;
 use crate::abi::{Handle, stream};
-use crate::copies::{copy, fill};
+use crate::copies::copy;
 
 /// The numbers of the directions (`cudaMemcpyKind`).
 const TO_DEVICE: u32 = 1;
@@ -25,6 +26,23 @@ fn now(
     per_thread: bool,
 ) -> DriverResult<()> {
     copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
+}
+
+/// Writes a value `count` times, at a multiple of its size.
+fn fill(
+    face: &Face,
+    stream: RawStream,
+    dst: *mut c_void,
+    value: &[u8],
+    count: usize,
+    synchronous: bool,
+) -> DriverResult<()> {
+    let bytes = count.checked_mul(value.len()).ok_or(CudaCode::INVALID_VALUE)?;
+    if !dst.addr().is_multiple_of(value.len()) {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    // SAFETY: the program asks for the memory to be overwritten.
+    unsafe { face.fill(stream, dst, bytes, value, (bytes, 1), synchronous) }
 }
 
 cuda! {
@@ -100,16 +118,41 @@ cuda! {
     }
 
     fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(
-        dst: *mut c_void, value: c_uchar, bytes: usize,
+        dst: *mut c_void, value: c_uchar, count: usize,
     ) |face, per_thread| {
-        let stream = face.default_stream(per_thread);
-        fill(face, stream, (dst, bytes), value.into(), (bytes, 1), true)
+        fill(face, face.default_stream(per_thread), dst, &value.to_ne_bytes(), count, true)
     }
 
     fn cuMemsetD8Async / cuMemsetD8Async_ptsz(
-        dst: *mut c_void, value: c_uchar, bytes: usize, handle: Handle,
+        dst: *mut c_void, value: c_uchar, count: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, (dst, bytes), value.into(), (bytes, 1), false)
+        fill(face, stream, dst, &value.to_ne_bytes(), count, false)
+    }
+
+    fn cuMemsetD16_v2 / cuMemsetD16_v2_ptds(
+        dst: *mut c_void, value: c_ushort, count: usize,
+    ) |face, per_thread| {
+        fill(face, face.default_stream(per_thread), dst, &value.to_ne_bytes(), count, true)
+    }
+
+    fn cuMemsetD16Async / cuMemsetD16Async_ptsz(
+        dst: *mut c_void, value: c_ushort, count: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        fill(face, stream, dst, &value.to_ne_bytes(), count, false)
+    }
+
+    fn cuMemsetD32_v2 / cuMemsetD32_v2_ptds(
+        dst: *mut c_void, value: c_uint, count: usize,
+    ) |face, per_thread| {
+        fill(face, face.default_stream(per_thread), dst, &value.to_ne_bytes(), count, true)
+    }
+
+    fn cuMemsetD32Async / cuMemsetD32Async_ptsz(
+        dst: *mut c_void, value: c_uint, count: usize, handle: Handle,
+    ) |face, per_thread| {
+        let stream = stream(face, handle, per_thread)?;
+        fill(face, stream, dst, &value.to_ne_bytes(), count, false)
     }
 }

@@ -7,13 +7,19 @@
 //! | `devices.rs` | cuInit, versions, devices |
 //! | `errors.rs` | the driver's names and codes of errors |
 //! | `memory.rs` | memory, and what a pointer is |
+//! | `entry_points.rs` | functions by their names |
+//! | `modules.rs` | modules, and the functions in them |
+//! | `launches.rs` | launches, and what functions need |
 //! | `copies.rs` | copies and fills whose names say the direction or the width |
 
 pub mod contexts;
 mod copies;
 mod devices;
+pub mod entry_points;
 pub mod errors;
+mod launches;
 mod memory;
+mod modules;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -35,7 +41,7 @@ pub fn refusal(name: &str) -> Option<CudaCode> {
         return Some(code);
     }
     match name {
-        "cuInit" => None,
+        "cuInit" | "cuGetProcAddress" | "cuGetProcAddress_v2" => None,
         _ if !IS_READY.load(Ordering::Relaxed) => Some(CudaCode::INITIALIZATION),
         _ if needs_context(name) => contexts::refusal(),
         _ => None,

@@ -26,6 +26,7 @@ enum cudaStreamCaptureMode {
   cudaStreamCaptureModeRelaxed,
 };
 enum cudaDeviceAttr {};
+enum cudaDriverEntryPointQueryResult {};
 enum cudaMemcpySrcAccessOrder {
   cudaMemcpySrcAccessOrderStream = 1,
   cudaMemcpySrcAccessOrderDuringApiCall,
@@ -135,6 +136,8 @@ cudaError_t cudaMemcpyPeerAsync(void*, int, const void*, int, size_t, cudaStream
 cudaError_t cudaGetDevice(int*);
 cudaError_t cudaSetDevice(int);
 cudaError_t cudaGetDeviceCount(int*);
+cudaError_t cudaGetDriverEntryPointByVersion(
+    const char*, void**, unsigned, unsigned long long, cudaDriverEntryPointQueryResult*);
 cudaError_t cudaGetLastError();
 cudaError_t cudaPeekAtLastError();
 const char* cudaGetErrorName(cudaError_t);

@@ -21,7 +21,9 @@ enum {
   CUDA_ERROR_NOT_INITIALIZED = 3,
   CUDA_ERROR_NO_DEVICE = 100,
   CUDA_ERROR_INVALID_DEVICE = 101,
+  CUDA_ERROR_INVALID_IMAGE = 200,
   CUDA_ERROR_INVALID_CONTEXT = 201,
+  CUDA_ERROR_FILE_NOT_FOUND = 301,
   CUDA_ERROR_INVALID_HANDLE = 400,
   CUDA_ERROR_NOT_FOUND = 500,
   CUDA_ERROR_NOT_READY = 600,
@@ -30,6 +32,7 @@ enum {
   CU_STREAM_NON_BLOCKING = 1,
   CU_EVENT_DISABLE_TIMING = 2,
 };
+using CUdriverProcAddressQueryResult = int;
 enum CUpointer_attribute {
   CU_POINTER_ATTRIBUTE_MEMORY_TYPE = 2,
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
@@ -49,6 +52,8 @@ enum CUpointer_attribute {
 #define cuMemcpyDtoHAsync cuMemcpyDtoHAsync_v2
 #define cuMemcpyDtoDAsync cuMemcpyDtoDAsync_v2
 #define cuMemsetD8 cuMemsetD8_v2
+#define cuMemsetD16 cuMemsetD16_v2
+#define cuModuleGetGlobal cuModuleGetGlobal_v2
 #define cuStreamDestroy cuStreamDestroy_v2
 #define cuEventDestroy cuEventDestroy_v2
 
@@ -82,6 +87,7 @@ CUresult cuMemcpyHtoDAsync(CUdeviceptr, const void*, size_t, CUstream);
 CUresult cuMemcpyDtoHAsync(void*, CUdeviceptr, size_t, CUstream);
 CUresult cuMemcpyDtoDAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream);
 CUresult cuMemsetD8(CUdeviceptr, unsigned char, size_t);
+CUresult cuMemsetD16(CUdeviceptr, unsigned short, size_t);
 CUresult cuMemsetD8Async(CUdeviceptr, unsigned char, size_t, CUstream);
 CUresult cuPointerGetAttribute(void*, CUpointer_attribute, CUdeviceptr);
 CUresult cuStreamCreate(CUstream*, unsigned);
@@ -93,6 +99,15 @@ CUresult cuEventCreate(CUevent*, unsigned);
 CUresult cuEventDestroy(CUevent);
 CUresult cuEventRecord(CUevent, CUstream);
 CUresult cuEventSynchronize(CUevent);
+CUresult cuModuleLoad(CUmodule*, const char*);
+CUresult cuModuleLoadData(CUmodule*, const void*);
+CUresult cuModuleUnload(CUmodule);
+CUresult cuModuleGetFunction(CUfunction*, CUmodule, const char*);
+CUresult cuModuleGetGlobal(CUdeviceptr*, size_t*, CUmodule, const char*);
+CUresult cuLaunchKernel(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                        unsigned, CUstream, void**, void**);
+CUresult cuGetProcAddress_v2(
+    const char*, void**, int, unsigned long long, CUdriverProcAddressQueryResult*);
 CUresult cuMemAddressReserve(CUdeviceptr*, size_t, size_t, CUdeviceptr, unsigned long long);
 }
 #endif

@@ -44,6 +44,12 @@ int main() {
   EXPECT(library != nullptr);
   const auto free = reinterpret_cast<CUresult (*)(CUdeviceptr)>(dlsym(library, "cuMemFree_v2"));
   EXPECT(free != nullptr);
+  void* found = nullptr;
+  cudaDriverEntryPointQueryResult status;
+  OK(cudaGetDriverEntryPointByVersion("cuMemFree", &found, 13000, 0, &status));
+  EXPECT(found != nullptr && status == 0);
+  OK(cudaGetDriverEntryPointByVersion("cuIpcGetMemHandle", &found, 13000, 0, &status));
+  EXPECT(found == nullptr && status == 1);
   FINE(free(address));
   OK(cudaStreamDestroy(stream));
   std::puts("one machine");

@@ -95,10 +95,12 @@ impl Machine {
                 self.reach(device, dst)?;
                 reference::fill(self.memory.write(dst, bytes)?, pattern.as_slice());
             }
-            Action::FillHost { ref dst, value } => {
+            Action::FillHost { ref dst, pattern } => {
+                let mut bytes = vec![0; dst.bytes];
+                reference::fill(&mut bytes, pattern.as_slice());
                 // SAFETY: page-locked when the fill was enqueued and, if time has passed since,
                 // when it was claimed; nobody else accesses what an operation writes.
-                unsafe { self.host.write(dst.ptr, &vec![value; dst.bytes]) };
+                unsafe { self.host.write(dst.ptr, &bytes) };
             }
             Action::Checksum { src, bytes, out } => {
                 self.reach(device, out)?;

@@ -53,7 +53,7 @@ pub(super) enum Action {
     /// The same of host memory.
     FillHost {
         dst: HostUse,
-        value: u8,
+        pattern: Pattern,
     },
     Checksum {
         src: DevicePtr,

@@ -9,13 +9,15 @@ use crate::driver::{Call, DriverResult, RawStream};
 use crate::error::CudaCode;
 
 impl Face {
-    /// Fills `height` lines of `width` bytes, each `pitch` behind the one before it, when their
-    /// turn comes. For page-locked memory the synchronous call waits (rule 9).
+    /// Fills `height` lines of `width` bytes with a pattern over and over, each `pitch` behind the
+    /// one before it, when their turn comes. For page-locked memory the synchronous call waits
+    /// (rule 9).
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`] for NULL, pageable memory, lines longer than the pitch; the same
-    /// with a finding where no live allocation has room for them.
+    /// [`CudaCode::INVALID_VALUE`] for NULL, pageable memory, patterns of no byte or too many,
+    /// lines longer than the pitch; the same with a finding where no live allocation has room for
+    /// them.
     ///
     /// # Safety
     ///
@@ -25,10 +27,11 @@ impl Face {
         stream: RawStream,
         dst: *mut c_void,
         pitch: usize,
-        value: u8,
+        pattern: &[u8],
         (width, height): (usize, usize),
         synchronous: bool,
     ) -> DriverResult<()> {
+        let pattern = Pattern::new(pattern).ok_or(CudaCode::INVALID_VALUE)?;
         if width == 0 || height == 0 {
             return Ok(());
         }
@@ -49,7 +52,7 @@ impl Face {
                     for line in 0..height {
                         let at = HostPtr(dst.cast::<u8>().wrapping_add(line * pitch));
                         let dst = HostUse::new(at, width, Access::Write);
-                        machine.submit(key, Vec::new(), Action::FillHost { dst, value })?;
+                        machine.submit(key, Vec::new(), Action::FillHost { dst, pattern })?;
                     }
                     Ok(())
                 })?;
@@ -59,7 +62,6 @@ impl Face {
         let address = dst.addr() as u64;
         self.emulator.runtime.on_stream(Call::Fill, stream, |machine, key| {
             machine.check_allocated(Call::Fill, key, address, span)?;
-            let pattern = Pattern::new(&[value]).expect("one byte is a pattern");
             let dense = height == 1 || pitch == width;
             let (lines, bytes) = if dense { (1, span) } else { (height, width) };
             for line in 0..lines {

@@ -114,11 +114,10 @@ pub(super) fn of_items(items: &[Item], mut each: impl FnMut(Touch)) {
 /// The byte that a fill writes, if it writes one and the same everywhere.
 pub(super) fn value_of(action: &Action) -> Option<u8> {
     match action {
-        Action::Fill { pattern, .. } => {
+        Action::Fill { pattern, .. } | Action::FillHost { pattern, .. } => {
             let (&first, rest) = pattern.as_slice().split_first()?;
             rest.iter().all(|&byte| byte == first).then_some(first)
         }
-        Action::FillHost { value, .. } => Some(*value),
         _ => None,
     }
 }

@@ -43,7 +43,7 @@ fn download(face: &Face, stream: RawStream, src: *mut c_void) -> Vec<u8> {
 
 fn fill(face: &Face, stream: RawStream, dst: *mut c_void, value: u8) {
     // SAFETY: device memory of the test's own.
-    unsafe { face.fill(stream, dst, LONG, value, (LONG, 1), true) }.unwrap();
+    unsafe { face.fill(stream, dst, LONG, &[value], (LONG, 1), true) }.unwrap();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn rule_09_a_fill_of_page_locked_memory_is_done_when_it_returns_and_others_are_n
     let mut pageable = [0_u8; 4];
     // SAFETY: refused.
     let refused =
-        unsafe { face.fill(legacy(&face), pageable.as_mut_ptr().cast(), 4, 1, (4, 1), true) };
+        unsafe { face.fill(legacy(&face), pageable.as_mut_ptr().cast(), 4, &[1], (4, 1), true) };
     assert_eq!(refused, Err(CudaCode::INVALID_VALUE));
 }
 
@@ -251,7 +251,7 @@ fn a_use_that_races_with_a_free_on_another_stream_is_found() {
         assert_eq!(found(&face), race[..if lost { 2 } else { 1 }]);
         // From the call of the free on, every use is one too many.
         // SAFETY: refused.
-        let refused = unsafe { face.fill(second, a, 1, 1, (1, 1), true) };
+        let refused = unsafe { face.fill(second, a, 1, &[1], (1, 1), true) };
         assert!(refused.is_err());
         lost
     };

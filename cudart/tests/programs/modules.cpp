@@ -1,0 +1,100 @@
+// Modules of PTX whose kernels have stand-ins; functions of the driver by their names.
+#include "driver.h"
+
+#include <cstdint>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+const char* const ptx = R"(
+.version 8.0
+.target sm_90
+.address_size 64
+.visible .global .align 4 .b8 counter[8];
+.visible .entry scale(.param .u64 values, .param .align 4 .b8 how[8], .param .u32 count) { ret; }
+.visible .entry silent() { ret; }
+)";
+
+struct How {
+  float factor, offset;
+};
+
+}  // namespace
+
+// Its sizes are those of the text.
+extern "C" void pinlane_kernel_scale(dim3, dim3, void** args, size_t shared) {
+  auto* values = *static_cast<float**>(args[0]);
+  const How how = *static_cast<How*>(args[1]);
+  const int count = *static_cast<int*>(args[2]);
+  EXPECT(shared == 16);
+  for (int at = 0; at < count; ++at) values[at] = values[at] * how.factor + how.offset;
+}
+
+int main() {
+  CUcontext context;
+  CUmodule module;
+  CUfunction scale, silent;
+  CUstream stream;
+  CUdeviceptr memory, counter;
+  FINE(cuInit(0));
+  FINE(cuDevicePrimaryCtxRetain(&context, 0));
+  FINE(cuCtxSetCurrent(context));
+  GIVES(CUDA_ERROR_INVALID_IMAGE, cuModuleLoadData(&module, "no code"));
+  GIVES(CUDA_ERROR_FILE_NOT_FOUND, cuModuleLoad(&module, "/nowhere.ptx"));
+  FINE(cuModuleLoadData(&module, ptx));
+  GIVES(CUDA_ERROR_NOT_FOUND, cuModuleGetFunction(&scale, module, "other"));
+  FINE(cuModuleGetFunction(&scale, module, "scale"));
+  FINE(cuModuleGetFunction(&silent, module, "silent"));
+
+  std::vector<float> values(100, 2.0F);
+  const size_t bytes = values.size() * sizeof(float);
+  FINE(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
+  FINE(cuMemAlloc(&memory, bytes));
+  FINE(cuMemcpyHtoD(memory, values.data(), bytes));
+  FINE(cuCtxSynchronize());
+  How how = {3.0F, 1.0F};
+  int count = 100;
+  void* args[] = {&memory, &how, &count};
+  FINE(cuLaunchKernel(scale, 1, 1, 1, 128, 1, 1, 16, stream, args, nullptr));
+  // The arguments were taken at the launch.
+  how = {0, 0};
+  FINE(cuLaunchKernel(silent, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
+  GIVES(CUDA_ERROR_INVALID_VALUE,
+        cuLaunchKernel(scale, 0, 1, 1, 128, 1, 1, 0, stream, args, nullptr));
+  GIVES(CUDA_ERROR_INVALID_HANDLE,
+        cuLaunchKernel(nullptr, 1, 1, 1, 128, 1, 1, 0, stream, args, nullptr));
+  FINE(cuStreamSynchronize(stream));
+  FINE(cuMemcpyDtoH(values.data(), memory, bytes));
+  for (float value : values) EXPECT(value == 7.0F);
+
+  size_t size;
+  std::uint16_t words[4];
+  FINE(cuModuleGetGlobal(&counter, &size, module, "counter"));
+  EXPECT(size == sizeof words);
+  FINE(cuMemsetD16(counter, 0x1234, 2));
+  FINE(cuMemcpyDtoH(words, counter, sizeof words));
+  EXPECT(words[0] == 0x1234 && words[1] == 0x1234 && words[2] == 0);
+  GIVES(CUDA_ERROR_INVALID_VALUE, cuMemsetD16(counter + 1, 1, 1));
+  FINE(cuModuleUnload(module));
+  GIVES(CUDA_ERROR_INVALID_HANDLE, cuModuleGetFunction(&scale, module, "scale"));
+
+  // A name means the newest version that the caller may know.
+  CUresult (*free)(CUdeviceptr) = nullptr;
+  void* found = &found;
+  CUdriverProcAddressQueryResult status;
+  FINE(cuGetProcAddress_v2("cuMemFree", reinterpret_cast<void**>(&free), 13000, 0, &status));
+  EXPECT(status == 0);
+  FINE(free(memory));
+  GIVES(CUDA_ERROR_NOT_FOUND, cuGetProcAddress_v2("cuMemFree", &found, 2000, 0, &status));
+  EXPECT(found == nullptr);
+  GIVES(CUDA_ERROR_NOT_FOUND, cuGetProcAddress_v2("cuCtxCreate", &found, 100, 0, nullptr));
+  GIVES(CUDA_ERROR_NOT_FOUND, cuGetProcAddress_v2("cuNothing", &found, 13000, 0, &status));
+  EXPECT(status == 1);
+  void *legacy, *of_thread;
+  FINE(cuGetProcAddress_v2("cuMemcpyAsync", &legacy, 13000, 1, &status));
+  FINE(cuGetProcAddress_v2("cuMemcpyAsync", &of_thread, 13000, 2, &status));
+  EXPECT(legacy != of_thread);
+  FINE(cuStreamDestroy(stream));
+  std::puts("scaled");
+}
