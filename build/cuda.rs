@@ -11,8 +11,17 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
     let arch = cargo_variable("CARGO_CFG_TARGET_ARCH");
     let site = Site { project, arch: &arch };
     match toolkit::decide(&Machine, &site)? {
-        Decision::Cuda(toolkit) => build_with(&toolkit, &site, out_dir)?,
+        Decision::Cuda(toolkit) => {
+            build_with(&toolkit, &site, out_dir)?;
+            // Metadata are for the build scripts of who depends on this package: cli/build.rs.
+            println!(
+                "cargo::metadata=toolkit=CUDA {} in {}",
+                toolkit.version,
+                toolkit.root.display()
+            );
+        }
         Decision::NotFound(tried) => {
+            println!("cargo::metadata=tried={}", toolkit::list(&tried));
             println!("cargo::warning={}", toolkit::not_found_warning(&tried));
         }
         Decision::Off => {}

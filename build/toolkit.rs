@@ -238,7 +238,8 @@ fn needed() -> String {
     )
 }
 
-fn list<'a>(tried: impl IntoIterator<Item = &'a Tried>) -> String {
+/// The places in one line.
+pub fn list<'a>(tried: impl IntoIterator<Item = &'a Tried>) -> String {
     tried.into_iter().map(Tried::to_string).collect::<Vec<_>>().join(", ")
 }
 

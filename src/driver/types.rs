@@ -80,6 +80,14 @@ pub enum Attribute {
     /// `cudaDevAttrCanUseHostPointerForRegisteredMem`: registered memory has, on the device, the
     /// address that it has on the host.
     CanUseHostPointerForRegisteredMem,
+    /// `cudaDevAttrAsyncEngineCount`: how many engines copy while kernels run.
+    AsyncEngineCount,
+    /// `cudaDevAttrPciDomainId`: where the device is on the PCI bus, as are the next two.
+    PciDomainId,
+    /// `cudaDevAttrPciBusId`.
+    PciBusId,
+    /// `cudaDevAttrPciDeviceId`.
+    PciDeviceId,
 }
 
 /// How page-locked memory is allocated or registered (`cudaHostAlloc*`, `cudaHostRegister*`).

@@ -56,6 +56,10 @@ pub(super) fn attribute_of(attribute: Attribute) -> sys::cudaDeviceAttr {
         Attribute::CanUseHostPointerForRegisteredMem => {
             Attr::cudaDevAttrCanUseHostPointerForRegisteredMem
         }
+        Attribute::AsyncEngineCount => Attr::cudaDevAttrAsyncEngineCount,
+        Attribute::PciDomainId => Attr::cudaDevAttrPciDomainId,
+        Attribute::PciBusId => Attr::cudaDevAttrPciBusId,
+        Attribute::PciDeviceId => Attr::cudaDevAttrPciDeviceId,
         // `cudaDevAttrHostNumaId`, by number: headers older than 12.2 do not name it.
         Attribute::HostNumaNode => sys::cudaDeviceAttr(134),
     }

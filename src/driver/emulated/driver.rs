@@ -80,6 +80,9 @@ unsafe impl Driver for Runtime {
                 Attribute::MemoryPoolsSupported | Attribute::UnifiedAddressing => 1,
                 Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
                 Attribute::HostNumaNode => -1,
+                Attribute::AsyncEngineCount => 3,
+                Attribute::PciDomainId | Attribute::PciDeviceId => 0,
+                Attribute::PciBusId => device + 1,
             })
         })
     }

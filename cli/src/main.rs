@@ -1,0 +1,66 @@
+//! The tool for people: looks at a machine, measures what its copies do, and says how to copy.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`doctor`] | is this machine fit for fast copies? |
+//! | [`device`] | which device, and what it is called |
+//! | [`system`] | the files in which Linux describes the machine |
+//! | [`measure`] | how time is taken |
+//! | [`output`] | text and JSON on the standard output |
+//! | [`error`] | what can go wrong |
+
+mod device;
+mod doctor;
+mod error;
+mod measure;
+mod output;
+mod system;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+use device::Choice;
+use error::Error;
+use output::Report;
+
+/// Looks at this machine, measures copies between host and GPU, and says how to copy.
+#[derive(Parser)]
+#[command(name = "pinlane", version, after_help = EXIT_CODES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Print JSON in place of text
+    #[arg(long, global = true)]
+    json: bool,
+    /// GPU number N, or `emulated` [default: GPU 0 if there is one, else emulated]
+    #[arg(long, global = true, value_name = "N", default_value = "any", hide_default_value = true)]
+    device: Choice,
+}
+
+const EXIT_CODES: &str =
+    "Exit code: 0 if all is well, 1 if something failed or is wrong, 2 if the command line is.";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Look at devices, driver, link and limits, and say what to mend
+    Doctor(doctor::Options),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli).and_then(|report| report.print(cli.json)) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("pinlane: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> Result<Report, Error> {
+    match &cli.command {
+        Command::Doctor(options) => doctor::run(options, cli.device),
+    }
+}

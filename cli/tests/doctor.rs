@@ -1,0 +1,39 @@
+//! `pinlane doctor` on the emulated device.
+
+use crate::run::{json, pinlane};
+
+#[test]
+fn no_gpu_is_normal() {
+    let report = json(&["doctor", "--device", "emulated"]);
+    assert_eq!(report["command"], "doctor");
+    assert_eq!(report["emulated"], true);
+    assert_eq!(report["wrong"], 0);
+    let findings = report["findings"].as_array().unwrap();
+    let named = |name: &str| {
+        let found = findings.iter().find(|finding| finding["name"] == name);
+        found.unwrap_or_else(|| panic!("no {name} in {findings:?}"))
+    };
+    for name in ["kernel", "processor", "memory", "memlock", "toolkit", "driver"] {
+        assert_ne!(named(name)["found"], "", "{name}");
+    }
+    let emulated = named("emulated device");
+    assert_eq!(emulated["state"], "ok");
+    assert!(emulated["found"].as_str().unwrap().contains("says nothing about speed"));
+}
+
+#[test]
+fn every_note_has_a_remedy() {
+    let report = json(&["doctor", "--device", "emulated"]);
+    for finding in report["findings"].as_array().unwrap() {
+        assert_eq!(finding["state"] == "ok", finding["remedy"].is_null(), "{finding}");
+    }
+}
+
+#[test]
+fn the_text_fits_a_page_and_has_no_colours_in_a_pipe() {
+    let output = pinlane(&["doctor", "--device", "emulated"]);
+    assert_eq!(output.code, 0, "{}", output.stderr);
+    assert!(output.stdout.ends_with("worth a note\n"), "{}", output.stdout);
+    assert!(!output.stdout.contains('\x1b'));
+    assert!(output.stdout.contains("kernel"));
+}
