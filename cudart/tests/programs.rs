@@ -13,7 +13,7 @@ mod support;
 
 use std::path::Path;
 
-use support::{App, MODES, Run, exports, library, program, stub, toolkit};
+use support::{App, MODES, Run, exports, library, program, program_of_12, stub, toolkit};
 
 /// Runs it in all modes, with several seeds.
 fn in_all_modes(app: &App, mut look: impl FnMut(&Run)) {
@@ -261,8 +261,9 @@ fn kernels_of_modules_with_the_headers_of_the_toolkit_run_as_their_stand_ins_too
 
 #[test]
 fn the_driver_and_the_runtime_have_one_machine() {
-    let app = program("driver_and_runtime", None);
-    for mode in ["eager", "lazy"] {
+    let (name, modes) = ("driver_and_runtime", ["eager", "lazy"]);
+    let apps = [program(name, None), program_of_12(name)];
+    for (app, mode) in apps.iter().flat_map(|app| modes.map(|mode| (app, mode))) {
         let run = app.with(mode, 1, &TWO_DEVICES);
         assert_eq!((run.status, &*run.stdout), (Some(0), "one machine\n"), "{run:?}");
         assert!(run.findings.is_empty(), "{run:?}");

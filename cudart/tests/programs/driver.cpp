@@ -119,6 +119,9 @@ int main() {
   FINE(cuDevicePrimaryCtxRelease(0));
   EXPECT(!is_active());
   GIVES(CUDA_ERROR_CONTEXT_IS_DESTROYED, cuMemFree(memory));
+  unsigned type;
+  GIVES(CUDA_ERROR_INVALID_VALUE,
+        cuPointerGetAttribute(&type, CU_POINTER_ATTRIBUTE_MEMORY_TYPE, memory));
   GIVES(CUDA_ERROR_INVALID_CONTEXT, cuDevicePrimaryCtxRelease(0));
   const char* text;
   FINE(cuGetErrorName(CUDA_ERROR_INVALID_CONTEXT, &text));

@@ -104,12 +104,17 @@ pub struct App {
 /// Compiles a program and links it with our libraries of CUDA 13, as far as it uses them. Once for
 /// each set of headers.
 pub fn program(name: &str, headers: Option<&Path>) -> App {
-    compiled(name, &[source(name)], headers)
+    compiled(name, &[source(name)], headers, 13)
+}
+
+/// The same with our libraries of CUDA 12.
+pub fn program_of_12(name: &str) -> App {
+    compiled(name, &[source(name)], None, 12)
 }
 
 /// The same of all sources in a folder beside this one.
 pub fn folder(name: &str, headers: Option<&Path>) -> App {
-    compiled(name, &sources(name), headers)
+    compiled(name, &sources(name), headers, 13)
 }
 
 /// The sources in a folder beside this one.
@@ -119,10 +124,10 @@ pub fn sources(folder: &str) -> Vec<PathBuf> {
     files.filter(|file| file.extension().is_some_and(|end| end == "cpp")).collect()
 }
 
-fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>) -> App {
+fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>, major: u32) -> App {
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _alone = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
-    let app = if headers.is_some() { format!("{name}-toolkit") } else { name.into() };
+    let app = if headers.is_some() { format!("{name}-toolkit") } else { format!("{name}-{major}") };
     let file = work().join(app).with_extension("app");
     let mut command = compiler();
     if let Some(headers) = headers {
@@ -130,7 +135,7 @@ fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>) -> App {
     }
     let library = &library().0;
     command.args(sources).arg("-o").arg(&file).arg("-Wl,--as-needed");
-    command.args(["libcuda.so.1", "libcudart.so.13"].map(|name| library.join(name)));
+    command.arg(library.join("libcuda.so.1")).arg(library.join(format!("libcudart.so.{major}")));
     // Stand-ins for kernels are found by their names.
     command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(library);
     must(&mut command);
