@@ -12,6 +12,7 @@
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
+//! | `guides` | the programs of the guides run |
 //! | `readme` | the README's programs are those of the examples |
 
 mod architecture;
@@ -26,6 +27,8 @@ mod documented;
 #[path = "../ffi/mod.rs"]
 mod ffi;
 mod figures;
+#[cfg(feature = "emulated")]
+mod guides;
 mod parity;
 mod readme;
 mod script;

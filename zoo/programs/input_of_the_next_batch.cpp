@@ -7,6 +7,7 @@
 // Finds: Race: CopyH2D on per-thread stream B after CopyD2D on stream A
 #include "zoo.h"
 
+// ANCHOR: shown
 static bool program() {
   char *input = device_memory(BYTES), *state = device_memory(BYTES);
   char *batches[2] = {pinned_memory(BYTES), pinned_memory(BYTES)};
@@ -28,3 +29,4 @@ static bool program() {
   OK(cudaDeviceSynchronize());
   return all_are(results, 1, BYTES) && all_are(results + BYTES, 2, BYTES);
 }
+// ANCHOR_END: shown

@@ -44,6 +44,7 @@ class CachingAllocator {
 
 }  // namespace
 
+// ANCHOR: shown
 static bool program() {
   cudaStream_t main_stream = new_stream(), side = new_stream();
   cudaEvent_t computed = new_event();
@@ -60,3 +61,4 @@ static bool program() {
   OK(cudaDeviceSynchronize());
   return all_are(stash, 1, BYTES);
 }
+// ANCHOR_END: shown

@@ -36,6 +36,7 @@ class Queue {
 
 }  // namespace
 
+// ANCHOR: shown
 static bool program() {
   char *batch = device_memory(BYTES), *top = device_memory(2 * BYTES);
   char* host = pinned_memory(2 * BYTES);
@@ -63,3 +64,4 @@ static bool program() {
   OK(cudaMemcpy(host, top, 2 * BYTES, cudaMemcpyDeviceToHost));
   return all_are(host, 1, BYTES) && all_are(host + BYTES, 2, BYTES);
 }
+// ANCHOR_END: shown

@@ -7,6 +7,7 @@
 // Finds: Race: host read on host after CopyD2H on stream A
 #include "zoo.h"
 
+// ANCHOR: shown
 static bool program(void) {
   char *tensor = device_memory(BYTES), *host = pinned_memory(BYTES);
   cudaStream_t stream = new_stream();
@@ -18,3 +19,4 @@ static bool program(void) {
   OK(cudaStreamSynchronize(stream));
   return right;
 }
+// ANCHOR_END: shown

@@ -9,6 +9,7 @@
 
 #include "zoo.h"
 
+// ANCHOR: shown
 static std::vector<char*> pool;
 
 static char* take() {
@@ -37,3 +38,4 @@ static bool program() {
   OK(cudaMemcpy(host, first, BYTES, cudaMemcpyDeviceToHost));
   return all_are(host, 1, BYTES);
 }
+// ANCHOR_END: shown

@@ -7,6 +7,7 @@
 // Finds: Race: CopyD2H on stream A after CopyH2D on legacy stream
 #include "zoo.h"
 
+// ANCHOR: shown
 static bool program(void) {
   static char inputs[BYTES];
   char *tensor = device_memory(BYTES), *host = pinned_memory(BYTES);
@@ -19,3 +20,4 @@ static bool program(void) {
   OK(cudaStreamSynchronize(engine));
   return all_are(host, 3, BYTES);
 }
+// ANCHOR_END: shown

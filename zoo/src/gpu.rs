@@ -111,7 +111,7 @@ impl Gpu {
 
     /// `cudaMemsetAsync`; stands for a kernel that writes.
     pub fn fill(&self, stream: RawStream, memory: *mut u8, value: u8) -> DriverResult<()> {
-        unsafe { self.face.fill(stream, memory.cast(), BYTES, value, (BYTES, 1), false) }
+        unsafe { self.face.fill(stream, memory.cast(), BYTES, &[value], (BYTES, 1), false) }
     }
 
     /// Copies a buffer, in the direction that the addresses show. `cudaMemcpyAsync`

@@ -109,7 +109,10 @@ impl Native {
             let [variable, name, standard] = self.compiler[..] else { unreachable!() };
             let compiler = env::var(variable).ok().filter(|name| !name.is_empty());
             let mut command = Command::new(compiler.unwrap_or_else(|| name.to_owned()));
-            command.args([standard, "-O1", "-Wall", "-Wextra", "-pthread", "-I"]).arg(&programs);
+            // Findings name lines of the program, by its debug information.
+            command
+                .args([standard, "-g", "-O1", "-Wall", "-Wextra", "-pthread", "-I"])
+                .arg(&programs);
             command.arg(&self.source).arg("-o").arg(&file).arg(&library);
             fs::create_dir_all(work()).expect("the target folder can be written");
             must(command.arg("-Wl,-rpath").arg(folder));

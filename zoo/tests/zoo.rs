@@ -1,10 +1,11 @@
 //! Every program of the zoo is found, in one eager run wherever the calls tell enough; and of the
-//! twins, nothing is.
+//! twins, nothing is. What the book prints of some of them is what is found.
 
 use std::collections::HashSet;
+use std::fs;
 
 use pinlane_zoo::measure::LIMIT;
-use pinlane_zoo::outcome::End;
+use pinlane_zoo::outcome::{End, Outcome};
 use pinlane_zoo::program::MODES;
 use pinlane_zoo::{Language, Program};
 
@@ -113,4 +114,51 @@ fn an_eager_run_of_most_programs_goes_well() {
     let well = |program: &&Program| program.run(false, "eager", 0).end == End::Right;
     let well = all.iter().filter(well).count();
     assert!(well * 3 > all.len() * 2, "{well} of {}", all.len());
+}
+
+/// The findings of a program, each as it is printed, but for addresses, which differ from run to
+/// run, and for long lines, which are wrapped.
+fn printed(outcome: &Outcome) -> String {
+    let texts = outcome.findings.iter().map(|found| format!("{}: {}\n", found.kind, found.message));
+    let text: String = texts.collect();
+    let mut parts = text.split("0x");
+    let first = parts.next().unwrap_or_default().to_owned();
+    let text = parts.fold(first, |text, part| {
+        let rest = part.trim_start_matches(|digit: char| digit.is_ascii_hexdigit());
+        let is_address = part.len() - rest.len() > 8;
+        if is_address { text + "ADDRESS" + rest } else { text + "0x" + part }
+    });
+    text.lines().map(wrapped).collect()
+}
+
+fn wrapped(line: &str) -> String {
+    match line.get(..96).and_then(|start| start.rfind(' ')) {
+        Some(end) => {
+            format!("{}\n{}", &line[..end], wrapped(&format!("{:14}{}", "", &line[end + 1..])))
+        }
+        None => format!("{line}\n"),
+    }
+}
+
+/// `PINLANE_FINDINGS=overwrite` writes them anew.
+#[test]
+fn the_book_prints_what_an_eager_run_finds() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/findings");
+    let overwrite = std::env::var("PINLANE_FINDINGS").is_ok_and(|value| value == "overwrite");
+    let all: Vec<Program> = Language::ALL.into_iter().flat_map(Program::all).collect();
+    let mut wrong = Vec::new();
+    for file in fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let name = path.file_stem().unwrap().to_str().unwrap();
+        let program = all.iter().find(|program| program.name == name).expect(name);
+        let found = printed(&program.run(false, "eager", 0));
+        if overwrite {
+            fs::write(&path, &found).unwrap();
+        }
+        let shown = fs::read_to_string(&path).unwrap();
+        if found.is_empty() || shown != found {
+            wrong.push(format!("{name} is printed as\n{shown}and finds\n{found}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}PINLANE_FINDINGS=overwrite", wrong.join("\n"));
 }

@@ -1,0 +1,101 @@
+//! The programs of the guides in docs/guide run: eagerly, and as late as CUDA allows, where the
+//! emulated device finds nothing wrong with them.
+
+use std::fs;
+use std::path::Path;
+
+use pinlane::emulated::{Emulator, Execution};
+use pinlane::{Device, PinnedPool, Result};
+
+use crate::sources::read;
+
+#[path = "../../docs/guide/lessons.rs"]
+mod lessons;
+
+fn lessons_on(device: &Device, file: &Path) -> Result<()> {
+    let pool = PinnedPool::builder(device).max_bytes(64 << 20).build()?;
+    let stream = device.stream()?;
+    lessons::fill_in_place(device, &pool, &stream)?;
+    lessons::ordinary_memory(device, &stream)?;
+    lessons::many(device, &stream)?;
+    lessons::reuse_the_source(device, &pool, &stream)?;
+    lessons::read_when_there(device, &pool, &stream)?;
+    lessons::overlap(device, &pool)?;
+    lessons::download_while_computing(device, &pool)?;
+    lessons::prefetch(device, &pool, &stream)?;
+    lessons::file(device, &stream, file)?;
+    lessons::budget(device)?;
+    lessons::time(device, &pool, &stream)?;
+    Ok(())
+}
+
+#[test]
+fn the_programs_of_the_lessons_run_and_nothing_is_found() {
+    let file = Path::new(env!("CARGO_TARGET_TMPDIR")).join("lessons");
+    fs::write(&file, vec![0; 8 + 4 * 1100]).expect("a file of the test");
+    let runs = [(Execution::Eager, 1), (Execution::Lazy, 2), (Execution::Random, 3)];
+    for (execution, seed) in runs {
+        let machine = Emulator::builder().execution(execution).seed(seed).build();
+        let device = Device::of_emulator(&machine, 0).expect("a machine has a device");
+        lessons_on(&device, &file).expect("every program ends well");
+        assert_eq!(machine.findings(), [], "seed {seed}");
+    }
+}
+
+const LESSONS: &str = "docs/guide/pinned-memory.md";
+
+/// What the last column of the table of lessons names: `program x` and the like.
+fn shown_by(text: &str) -> Vec<(&str, &str)> {
+    let mut shown = Vec::new();
+    for row in text.lines().filter(|line| line.starts_with('|') && line.contains("](#")) {
+        let last = row.trim_end_matches([' ', '|']).rsplit(" | ").next().expect("a column");
+        for part in last.split("; ") {
+            let (kind, names) = part.split_once(' ').expect("a kind, then names");
+            let names = names.split('`').skip(1).step_by(2);
+            shown.extend(names.map(|name| (kind.trim_end_matches('s'), name)));
+        }
+    }
+    shown
+}
+
+#[test]
+fn what_shows_a_lesson_is_in_the_guide() {
+    let (text, programs) = (read(LESSONS), read("docs/guide/lessons.rs"));
+    let shown = shown_by(&text);
+    assert!(shown.len() > 30, "{shown:?}");
+    for (kind, name) in shown {
+        let place = match kind {
+            "program" => format!("{{{{#include lessons.rs:{name}}}}}"),
+            "finding" => format!("{{{{#include findings/{name}.txt}}}}"),
+            "figure" => format!("<!--= {name} "),
+            _ => continue,
+        };
+        assert!(text.contains(&place), "the table names {kind} {name}; there is no {place}");
+    }
+    for line in programs.lines() {
+        let Some(name) = line.strip_prefix("// ANCHOR: ") else { continue };
+        assert!(
+            text.contains(&format!("{{{{#include lessons.rs:{name}}}}}")),
+            "{name} is not shown"
+        );
+        assert!(text.contains(&format!("`{name}`")), "{name} shows no lesson");
+    }
+}
+
+/// What stands in a guide is shown by `{{#include ..}}`, out of files that tests compile and run.
+#[test]
+fn no_guide_has_code_of_its_own() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
+    for entry in fs::read_dir(folder).expect("the guides") {
+        let path = entry.expect("an entry").path();
+        if path.extension().is_none_or(|extension| extension != "md") {
+            continue;
+        }
+        let text = fs::read_to_string(&path).expect("a guide");
+        for block in text.split("```").skip(1).step_by(2) {
+            let (language, block) = block.split_once('\n').expect("a language, then code");
+            let is_shell = language == "sh";
+            assert!(is_shell || block.starts_with("{{#include "), "{}: {block}", path.display());
+        }
+    }
+}
