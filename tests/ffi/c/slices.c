@@ -72,10 +72,12 @@ static uint64_t page_locked(const pinlane_emulator *machine) {
 
 /* The first large copy finds its slots, and page-locks nothing. */
 static void warm_up(void) {
-  enum { RING = 8 << 20 };
+  enum { RING = 256 << 10 };
   REFUSED(INVALID_HANDLE, pinlane_device_warm_up(NULL));
   pinlane_staging_options staging = PINLANE_STAGING_OPTIONS_INIT;
   staging.ring_bytes = RING;
+  staging.slot_bytes = 64 << 10;
+  staging.first_bytes = 4096;
   pinlane_device *device = NULL;
   pinlane_emulator *machine = NULL;
   pinlane_stream *stream = NULL;
@@ -88,7 +90,7 @@ static void warm_up(void) {
   OK(pinlane_device_warm_up(device));
   OK(pinlane_device_warm_up(device));
   pinlane_emulator_usage usage = PINLANE_EMULATOR_USAGE_INIT;
-  for (int tries = 0; usage.host_bytes < RING && tries < 10000; tries++) {
+  for (int tries = 0; usage.host_bytes < RING && tries < 3000; tries++) {
     nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
     OK(pinlane_emulator_get_usage(machine, &usage));
   }
