@@ -1,4 +1,4 @@
-//! Every kind of transfer in a few lines, as README.md shows them.
+//! Every kind of transfer in a few lines, as docs/guide/transfers.md shows them.
 //!
 //! ```text
 //! cargo run --release --example transfers
@@ -33,6 +33,7 @@ pub fn all(device: &Device) -> Result<()> {
     loaded
 }
 
+// ANCHOR: slices
 fn slices(device: &Device, stream: &Stream) -> Result<()> {
     let samples = vec![0.5f32; 1 << 20];
     let mut results = vec![0.0f32; 1 << 20];
@@ -43,7 +44,9 @@ fn slices(device: &Device, stream: &Stream) -> Result<()> {
     assert_eq!(results, samples);
     Ok(())
 }
+// ANCHOR_END: slices
 
+// ANCHOR: batches
 fn batches(device: &Device, stream: &Stream) -> Result<()> {
     let weights: Vec<Vec<f32>> = (0..1000).map(|i| vec![i as f32; 1000]).collect();
     let mut gpu = weights.iter().map(|w| device.alloc(w.len())).collect::<Result<Vec<_>>>()?;
@@ -57,7 +60,9 @@ fn batches(device: &Device, stream: &Stream) -> Result<()> {
 
     Ok(())
 }
+// ANCHOR_END: batches
 
+// ANCHOR: pairs
 fn pairs(device: &Device, stream: &Stream) -> Result<()> {
     let pool = PinnedPool::builder(device).build()?;
     let mut host = (0..100).map(|_| pool.alloc_zeroed(1000)).collect::<Result<Vec<_>>>()?;
@@ -74,7 +79,9 @@ fn pairs(device: &Device, stream: &Stream) -> Result<()> {
     assert_eq!(state.host(7).read()?[0], 10.0);
     Ok(())
 }
+// ANCHOR_END: pairs
 
+// ANCHOR: rows
 fn rows(device: &Device, stream: &Stream) -> Result<()> {
     let pool = PinnedPool::builder(device).build()?;
     let mut table = pool.alloc_zeroed::<f32>(1000 * 64)?; // 1000 rows of 64 numbers
@@ -87,7 +94,9 @@ fn rows(device: &Device, stream: &Stream) -> Result<()> {
     assert_eq!([2, 3, 4, 7].map(|row| table[row * 64]), [1.5, 0.0, 1.5, 1.5]);
     Ok(())
 }
+// ANCHOR_END: rows
 
+// ANCHOR: prefetched
 fn prefetched(device: &Device, stream: &Stream) -> Result<()> {
     let pool = PinnedPool::builder(device).max_bytes(64 << 20).build()?;
     let loader = (0..100u32).map(|i| (vec![i as f32; 1000], vec![i; 10])); // any iterator
@@ -101,7 +110,9 @@ fn prefetched(device: &Device, stream: &Stream) -> Result<()> {
 
     stream.synchronize()
 }
+// ANCHOR_END: prefetched
 
+// ANCHOR: file
 fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> {
     let file = FileReader::open(path)?; // or `open_direct`, which bypasses the page cache
     let mut weights = device.alloc::<f32>(1000)?;
@@ -110,7 +121,9 @@ fn file(device: &Device, stream: &Stream, path: &std::path::Path) -> Result<()> 
 
     stream.synchronize()
 }
+// ANCHOR_END: file
 
+// ANCHOR: options
 /// Must be called before the first copy.
 pub fn options(device: &Device) -> Result<()> {
     CopyTeam::new().threads(4).install()?; // per process: how many threads help
@@ -119,3 +132,4 @@ pub fn options(device: &Device) -> Result<()> {
 
     Ok(())
 }
+// ANCHOR_END: options

@@ -12,6 +12,10 @@ use crate::sources::read;
 #[path = "../../docs/guide/lessons.rs"]
 mod lessons;
 
+#[allow(dead_code)] // the program's own start
+#[path = "../../examples/transfers.rs"]
+mod transfers;
+
 fn lessons_on(device: &Device, file: &Path) -> Result<()> {
     let pool = PinnedPool::builder(device).max_bytes(64 << 20).build()?;
     let stream = device.stream()?;
@@ -40,6 +44,13 @@ fn the_programs_of_the_lessons_run_and_nothing_is_found() {
         lessons_on(&device, &file).expect("every program ends well");
         assert_eq!(machine.findings(), [], "seed {seed}");
     }
+}
+
+#[test]
+fn the_transfers_run() {
+    let device = Device::emulated().expect("the emulated device always opens");
+    transfers::options(&device).expect("before the first copy");
+    transfers::all(&device).expect("all of it");
 }
 
 const LESSONS: &str = "docs/guide/pinned-memory.md";

@@ -46,13 +46,15 @@ void with_each_kind(rig& rig, const std::vector<std::int64_t>& numbers, const Ch
   as(std::int64_t{});
 }
 
-void as_in_the_readme(const pinlane::device& device, const pinlane::pinned_pool& pool,
-                      const pinlane::stream& stream) {
+void as_in_the_guide(const pinlane::device& device, const pinlane::pinned_pool& pool,
+                     const pinlane::stream& stream) {
+  // ANCHOR: rows
   auto table = pool.alloc_zeroed<float>(1000 * 64); // 1000 rows of 64 numbers
   auto rows = device.alloc<float>(3 * 64);
   const std::array<std::uint32_t, 3> wanted = {7, 0, 7}, places = {2, 3, 4};
   stream.upload_rows(table, wanted, rows);   // rows[i] = table[wanted[i]]
   stream.download_rows(rows, places, table); // table[places[i]] = rows[i]
+  // ANCHOR_END: rows
 
   for (std::size_t at = 0; at < 64; ++at) {
     table.write()[7 * 64 + at] = 1.5f;
@@ -179,7 +181,7 @@ void refusals(rig& rig) {
 
 int main() {
   rig rig;
-  as_in_the_readme(rig.device, rig.pool, rig.stream);
+  as_in_the_guide(rig.device, rig.pool, rig.stream);
   gathers(rig);
   scatters(rig);
   blocks(rig);
