@@ -146,15 +146,17 @@ fn run(
     name: &str,
     work: impl FnOnce(&Face) -> DriverResult<()>,
 ) -> CudaCode {
-    if let Some(code) = faults::strike(face, name) {
-        return code;
+    let fault = faults::strike(name);
+    if let Some(fault) = fault.filter(|fault| !fault.is_late) {
+        return fault.fail(face);
     }
     if api == Api::Runtime {
         contexts::used_by_runtime(face, name);
     }
-    match catch_unwind(AssertUnwindSafe(|| work(face))) {
+    let code = match catch_unwind(AssertUnwindSafe(|| work(face))) {
         Ok(Ok(())) => CudaCode::SUCCESS,
         Ok(Err(code)) => code,
         Err(_) => CudaCode::UNKNOWN,
-    }
+    };
+    fault.map_or(code, |fault| fault.fail(face))
 }

@@ -1,8 +1,10 @@
 //! Calls that fail because `PINLANE_CUDART_FAULT` says so.
 //!
 //! `cudaMalloc:3:2` makes the third call of cudaMalloc in the process give error 2, and have no
-//! effect; `cudaMalloc:3:2:forever` those behind it, too. Several are separated by commas. The form
-//! of a call for per-thread default streams counts as the call.
+//! effect; `cudaMalloc:3:2:forever` those behind it, too. `cudaMemcpyAsync:3:700:late` gives the
+//! error after the copy was enqueued, as a call does that reports what went wrong before it (rule
+//! 27). Several are separated by commas. The form of a call for per-thread default streams counts
+//! as the call.
 
 use std::ffi::c_int;
 use std::str::FromStr;
@@ -20,6 +22,7 @@ struct Fault {
     nth: u64,
     code: CudaCode,
     forever: bool,
+    late: bool,
     /// How often the call was made.
     made: AtomicU64,
 }
@@ -38,20 +41,26 @@ impl FromStr for Fault {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
-        let parts: Vec<&str> = text.split(':').map(str::trim).collect();
-        let (call, nth, code, forever) = match parts[..] {
-            [call, nth, code] => (call, nth, code, false),
-            [call, nth, code, "once"] => (call, nth, code, false),
-            [call, nth, code, "forever"] => (call, nth, code, true),
-            _ => return Err(()),
-        };
+        let mut parts = text.split(':').map(str::trim);
+        let mut part = || parts.next().ok_or(());
+        let (call, nth, code) = (part()?, part()?, part()?);
+        let (mut forever, mut late) = (false, false);
+        for word in parts {
+            match word {
+                "once" => forever = false,
+                "forever" => forever = true,
+                "late" => late = true,
+                _ => return Err(()),
+            }
+        }
         let is_there = EXPORTS.iter().any(|list| list.lines().any(|name| name == call));
         let nth = nth.parse().ok().filter(|&nth| nth > 0).ok_or(())?;
-        let code = code.parse::<c_int>().ok().or_else(|| errors::named(code));
-        let code = code.ok_or(())?;
-        let fault =
-            Fault { call: call.to_owned(), nth, code: CudaCode(code), forever, made: 0.into() };
-        if is_there && code > 0 { Ok(fault) } else { Err(()) }
+        let code = code.parse::<c_int>().ok().or_else(|| errors::named(code)).ok_or(())?;
+        if !is_there || code <= 0 {
+            return Err(());
+        }
+        let (call, code) = (call.to_owned(), CudaCode(code));
+        Ok(Fault { call, nth, code, forever, late, made: 0.into() })
     }
 }
 
@@ -68,20 +77,34 @@ fn all() -> &'static [Fault] {
     &ALL.get_or_init(|| machine::variable("PINLANE_CUDART_FAULT", Faults::default())).0
 }
 
-/// What the call is to fail with. An error that ends the process loses the current device.
-pub fn strike(face: &Face, call: &str) -> Option<CudaCode> {
+/// How a call is to fail.
+#[derive(Clone, Copy)]
+pub struct Strike {
+    code: CudaCode,
+    /// The call has its effect all the same.
+    pub is_late: bool,
+}
+
+/// Whether the call is to fail.
+pub fn strike(call: &str) -> Option<Strike> {
     let mut struck = None;
     for fault in all().iter().filter(|fault| fault.call == call) {
         let made = fault.made.fetch_add(1, Ordering::Relaxed) + 1;
         if made == fault.nth || made > fault.nth && fault.forever {
-            struck = struck.or(Some(fault.code));
+            struck = struck.or(Some(Strike { code: fault.code, is_late: fault.late }));
         }
     }
-    let code = struck?;
-    if code.is_sticky() || code == CudaCode::CUDART_UNLOADING {
-        let _ = face.emulator().lose_device(face.current_device(), code);
+    struck
+}
+
+impl Strike {
+    /// What the call fails with. An error that ends the process loses the current device.
+    pub fn fail(self, face: &Face) -> CudaCode {
+        if self.code.is_sticky() || self.code == CudaCode::CUDART_UNLOADING {
+            let _ = face.emulator().lose_device(face.current_device(), self.code);
+        }
+        self.code
     }
-    Some(code)
 }
 
 /// Says at the end which faults have not struck, so that who tries one number after another knows
@@ -101,6 +124,7 @@ mod tests {
 
     fn read(text: &str) -> Option<Vec<(String, u64, i32, bool)>> {
         let Faults(faults) = text.parse().ok()?;
+        assert!(faults.iter().all(|fault| fault.late == text.contains("late")), "{text}");
         let parts = |it: Fault| (it.call, it.nth, it.code.0, it.forever);
         Some(faults.into_iter().map(parts).collect())
     }
@@ -118,6 +142,8 @@ mod tests {
         {
             assert_eq!(read(wrong), None, "{wrong}");
         }
+        assert_eq!(read("cudaMalloc:1:2:late"), Some(vec![malloc(1, 2, false)]));
+        assert_eq!(read("cudaMalloc:1:2:forever:late"), Some(vec![malloc(1, 2, true)]));
         assert_eq!(read("cudaMalloc:1:2:often"), None);
     }
 }

@@ -46,6 +46,13 @@ fn prefetch(face: &Face, ptr: *const c_void, bytes: usize, device: c_int) -> Dri
     Ok(())
 }
 
+/// Memory is new here: nobody has prefetched it, whatever was at its addresses before.
+pub fn begins(ptr: *const c_void, bytes: usize) {
+    let mut all = PREFETCHES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (start, end) = (ptr.addr(), ptr.addr() + bytes);
+    all.retain(|old| old.start >= end || old.start + old.bytes <= start);
+}
+
 /// A `cudaMemLocation`, which comes as one number: its type, and its id above that.
 fn device_of(location: u64) -> c_int {
     if location & 0xffff_ffff == ON_DEVICE { (location >> 32) as c_int } else { CPU }

@@ -5,6 +5,7 @@ use std::ffi::{c_uint, c_void};
 use pinlane::CudaCode;
 
 use crate::abi::{Handle, Out, stream};
+use crate::managed;
 
 /// What rows of a pitched allocation are aligned to.
 pub const PITCH: usize = 512;
@@ -37,7 +38,9 @@ cuda! {
         if bytes == 0 || ![1, 2].contains(&flags) {
             return Err(CudaCode::INVALID_VALUE);
         }
-        out.put(face.host_alloc(bytes, flags, true)?)
+        let ptr = face.host_alloc(bytes, flags, true)?;
+        managed::begins(ptr, bytes);
+        out.put(ptr)
     }
 
     fn [cudaMemGetInfo, cuMemGetInfo_v2](free: Out<usize>, total: Out<usize>) |face| {

@@ -422,6 +422,14 @@ fn calls_fail_as_the_environment_says() {
         both.stdout,
         "cudaMalloc: cudaErrorMemoryAllocation\ncudaFree: cudaErrorInvalidValue\n"
     );
+    // What a call has done before it fails shows: the memory is there, and is freed.
+    for (fault_text, frees) in [("cudaMalloc:1:2", false), ("cudaMalloc:1:2:late", true)] {
+        let run = fault(&format!("{fault_text},cudaFree:1:1"));
+        assert_eq!(run.stdout.contains("cudaFree: "), frees, "{run:?}");
+        assert_eq!((run.status, run.findings.len()), (Some(1), 0), "{run:?}");
+    }
+    let late = fault("cudaMemcpyAsync:1:700:late");
+    assert!(late.stdout.starts_with("cudaMemcpyAsync: cudaErrorIllegalAddress\n"), "{late:?}");
     for wrong in ["cudaMalloc", "cudaNothing:1:2", "cudaMalloc:0:2"] {
         let run = fault(wrong);
         assert_eq!(run.status, Some(125), "{run:?}");

@@ -241,6 +241,16 @@ RULE(rule_07_ranges_that_overlap_are_undefined, "", "BadCopy") {
   EXPECT(cudaMemcpy(a + 1, a, BYTES - 1, cudaMemcpyDeviceToDevice) == cudaErrorInvalidValue);
 }
 
+RULE(rule_07_memory_that_is_copied_onto_itself_is_undefined, "", "BadCopy") {
+  if (!is_emulated()) skip("undefined; the emulated device reports it");
+  char* a = device_memory();
+  OK(cudaMemset(a, 3, BYTES));
+  OK(cudaMemcpy(a, a, BYTES, cudaMemcpyDeviceToDevice));
+  char back[BYTES] = {};
+  OK(cudaMemcpy(back, a, BYTES, cudaMemcpyDeviceToHost));
+  EXPECT(back[0] == 3 && back[BYTES - 1] == 3);
+}
+
 // Copies parts of `src` to `dst`, in another order, by one call.
 static cudaError_t batch(char* dst, const char* src, cudaMemcpySrcAccessOrder order,
                          cudaStream_t stream) {

@@ -281,7 +281,11 @@ impl Face {
                 if let Some(message) = bad_copy(machine, at, by, plane.width) {
                     let message = format!("CopyD2D on {}: {message}", machine.describe(key));
                     let code = CudaCode::INVALID_VALUE;
-                    return Err(machine.misuse(FindingKind::BadCopy, message, code));
+                    let refused = machine.misuse(FindingKind::BadCopy, message, code);
+                    // Bytes that are copied onto themselves stay as they are: the program goes on.
+                    if to != from {
+                        return Err(refused);
+                    }
                 }
                 transfers.push(Transfer::Across { dst: to, src: from, bytes: plane.width });
             }

@@ -198,8 +198,11 @@ impl Face {
         let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
         self.emulator.with(Machine::find_cycle);
         let wanted = if managed { HostKind::Managed } else { HostKind::Allocated };
-        let note = self.books.lock().host.get(&ptr.addr()).copied();
+        // Before the memory is free: another thread may get this address at once.
+        let note = self.books.lock().host.remove(&ptr.addr());
+        let keep = || note.map(|note| self.books.lock().host.insert(ptr.addr(), note));
         if note.is_some_and(|note| note.kind != wanted) {
+            keep();
             let message = format!("{} of {ptr:p}, which {note:?} has made", self.call());
             let code = CudaCode::INVALID_VALUE;
             let report =
@@ -207,8 +210,11 @@ impl Face {
             return Err(self.emulator.with(report));
         }
         // SAFETY: the machine checks that such a block begins there; the program gives it up.
-        unsafe { self.emulator.driver().host_free(start) }?;
-        self.books.lock().host.remove(&ptr.addr());
+        let freed = unsafe { self.emulator.driver().host_free(start) };
+        if freed.is_err() {
+            keep();
+        }
+        freed?;
         self.may_synchronize(2);
         Ok(())
     }

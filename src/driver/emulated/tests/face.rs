@@ -397,3 +397,20 @@ fn a_handle_alone_names_a_stream_of_any_device() {
     let per_thread = face.stream(Target { handle: 0, per_thread: true }).unwrap();
     assert_eq!(per_thread, face.default_stream(true));
 }
+
+/// Memory that one thread frees may be another thread's a moment later.
+#[test]
+fn threads_get_each_others_addresses() {
+    let face = &face(Emulator::builder());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(move || {
+                for _ in 0..2000 {
+                    let managed = face.host_alloc(LONG, 1, true).unwrap();
+                    face.free(managed).unwrap();
+                }
+            });
+        }
+    });
+    assert!(face.emulator().findings().is_empty(), "{:?}", face.emulator().findings());
+}
