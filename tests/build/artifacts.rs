@@ -65,6 +65,30 @@ fn named(name: &str, path: &Path) -> OsString {
 }
 
 fn find() -> Artifacts {
+    let (dependencies, text) = cargo(&["test", "--no-run", "--test", "build"]);
+    // Strings in Cargo's messages: files of libraries, and folders of the build script.
+    let libraries = text.split('"').filter(|string| string.ends_with(".rlib"));
+    let folders = text.split('"').filter_map(|string| string.strip_prefix("native="));
+    Artifacts {
+        libraries: libraries.map(PathBuf::from).collect(),
+        dependencies,
+        link_folders: folders.map(|folder| format!("-L{folder}")).collect(),
+    }
+}
+
+/// The program of an example, as Cargo builds it for the tests.
+pub fn example(name: &str) -> PathBuf {
+    static FOLDER: OnceLock<PathBuf> = OnceLock::new();
+    let folder = FOLDER.get_or_init(|| {
+        let (dependencies, _) = cargo(&["build", "--examples"]);
+        dependencies.with_file_name("examples")
+    });
+    folder.join(name)
+}
+
+/// Calls Cargo for the profile, features and folder of this program. Gives the folder of libraries,
+/// and Cargo's messages.
+fn cargo(arguments: &[&str]) -> (PathBuf, String) {
     // target/[TRIPLE/]PROFILE/deps/PROGRAM
     let program = std::env::current_exe().expect("this program");
     let dependencies = program.parent().expect("the folder deps");
@@ -72,7 +96,7 @@ fn find() -> Artifacts {
     let mut target = profile.parent().expect("the folder of the target");
 
     let mut command = Command::new(env!("CARGO"));
-    command.args(["test", "--no-run", "--test", "build", "--locked", "--message-format=json"]);
+    command.args(arguments).args(["--locked", "--message-format=json"]);
     match profile.file_name().and_then(|name| name.to_str()).expect("the profile's name") {
         "debug" => {}
         name => drop(command.args(["--profile", name])),
@@ -85,16 +109,7 @@ fn find() -> Artifacts {
     command.arg("--target-dir").arg(target).current_dir(env!("CARGO_MANIFEST_DIR"));
     let output = command.stderr(Stdio::inherit()).output().expect("cargo starts");
     assert!(output.status.success(), "{command:?} failed");
-
-    // Strings in Cargo's messages: files of libraries, and folders of the build script.
-    let text = String::from_utf8_lossy(&output.stdout);
-    let libraries = text.split('"').filter(|string| string.ends_with(".rlib"));
-    let folders = text.split('"').filter_map(|string| string.strip_prefix("native="));
-    Artifacts {
-        libraries: libraries.map(PathBuf::from).collect(),
-        dependencies: dependencies.to_owned(),
-        link_folders: folders.map(|folder| format!("-L{folder}")).collect(),
-    }
+    (dependencies.to_owned(), String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 fn features() -> String {

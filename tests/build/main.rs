@@ -14,6 +14,7 @@
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
 //! | `guides` | the programs of the guides run |
 //! | `readme` | the README's programs are those of the examples |
+//! | `ladder` | the numbered examples print what they say, in Rust and in C++ |
 
 mod architecture;
 #[cfg(feature = "emulated")]
@@ -29,6 +30,8 @@ mod ffi;
 mod figures;
 #[cfg(feature = "emulated")]
 mod guides;
+#[cfg(feature = "emulated")]
+mod ladder;
 mod parity;
 mod readme;
 mod script;

@@ -5,8 +5,11 @@ use crate::sources::read;
 #[test]
 fn every_program_in_the_readme_is_the_file_that_it_names() {
     let readme = read("README.md");
-    let files =
-        ["examples/roundtrip.rs", "ffi-examples/c/shortest.c", "ffi-examples/cpp/shortest.cpp"];
+    let files = [
+        "examples/01_first_copy.rs",
+        "ffi-examples/c/shortest.c",
+        "ffi-examples/cpp/01_first_copy.cpp",
+    ];
     for file in files {
         let text = read(file);
         // The example's own documentation stands above the program.

@@ -42,9 +42,11 @@ fn cases() -> Vec<Case> {
         |flags, source| Case { language: Language::Cpp, standards: &CPP_STANDARDS, flags, source };
 
     // These instantiate the templates: gcc does not look for exceptions in those that nobody uses.
+    // That of C++20 is compiled by another test.
     let examples = files("ffi-examples/cpp").filter(|path| path.extension().unwrap() == "cpp");
+    let examples = examples.map(|path| fs::read_to_string(path).expect("an example"));
     let examples: Vec<String> =
-        examples.map(|path| fs::read_to_string(path).expect("an example")).collect();
+        examples.filter(|source| !source.contains("#include <coroutine>")).collect();
     let without: Vec<String> = examples.iter().filter_map(|source| without_catch(source)).collect();
     assert!(without.len() >= 5, "most examples have one handler: {without:?}");
 
@@ -83,7 +85,8 @@ fn together(examples: &[String]) -> String {
 fn without_catch(source: &str) -> Option<String> {
     let source = source.replace(") try {", ") {");
     let (before, _) = source.split_once("\n} catch (")?;
-    (!before.contains("catch (")).then(|| format!("{before}\n}}\n"))
+    let uses_them = ["catch (", "throw "].iter().any(|word| before.contains(word));
+    (!uses_them).then(|| format!("{before}\n}}\n"))
 }
 
 /// The header twice, and an object of each struct that has an initialiser.

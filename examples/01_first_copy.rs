@@ -1,4 +1,8 @@
 //! The shortest program: data goes to the device and back.
+//!
+//! ```text
+//! Emulated device 0: the sum is 524288
+//! ```
 
 use pinlane::{Device, PinnedPool};
 

@@ -16,7 +16,8 @@ int main() try {
   stream.upload(host, gpu);   // returns at once
   stream.download(gpu, host); // returns at once
   auto out = host.read();     // waits for that copy, not for the stream
-  std::printf("the sum is %g\n", std::accumulate(out.begin(), out.end(), 0.0));
+  const double sum = std::accumulate(out.begin(), out.end(), 0.0);
+  std::printf("%s: the sum is %g\n", device.name().c_str(), sum);
 } catch (const pinlane::error &error) {
   std::fprintf(stderr, "%s\n", error.what());
   return 1;
