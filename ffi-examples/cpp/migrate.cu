@@ -48,6 +48,7 @@ bool is_right(std::size_t chunk, const Elements& result) {
 }
 
 /// The program as it was. Its memory is pageable, so the copies are slow and overlap nothing.
+// ANCHOR: before
 bool step_0_before() {
   cudaStream_t stream = nullptr;
   float* gpu = nullptr;
@@ -67,6 +68,7 @@ bool step_0_before() {
   check(cudaStreamDestroy(stream));
   return right;
 }
+// ANCHOR_END: before
 
 /// One line changes: the vector lives in page-locked memory of a pool. All else is as it was.
 bool step_1_page_locked_memory(const pinlane::pinned_pool& pool) {
@@ -92,6 +94,7 @@ bool step_1_page_locked_memory(const pinlane::pinned_pool& pool) {
 
 /// pinlane copies, on your stream and to your device memory. Buffers know when the device is done,
 /// so there is one for each chunk, and nothing waits before the results are read.
+// ANCHOR: copies
 bool step_2_copies(const pinlane::device& device, const pinlane::pinned_pool& pool) {
   cudaStream_t mine = nullptr;
   float* gpu = nullptr;
@@ -116,9 +119,11 @@ bool step_2_copies(const pinlane::device& device, const pinlane::pinned_pool& po
   check(cudaStreamDestroy(mine));
   return right;
 }
+// ANCHOR_END: copies
 
 /// Everything by pinlane. Two streams take turns, so that copies overlap the kernel; the order
 /// between them follows from the buffers that each operation names.
+// ANCHOR: all
 bool step_3_all(const pinlane::device& device, const pinlane::pinned_pool& pool) {
   const pinlane::stream streams[2] = {pinlane::stream(device), pinlane::stream(device)};
   std::vector<pinlane::pinned_buffer<float>> hosts;
@@ -140,6 +145,7 @@ bool step_3_all(const pinlane::device& device, const pinlane::pinned_pool& pool)
   }
   return right;
 }
+// ANCHOR_END: all
 
 } // namespace
 

@@ -2,13 +2,15 @@
 //! emulated device finds nothing wrong with them.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{Device, PinnedPool, Result};
 
 use crate::sources::read;
 
+#[path = "../../docs/guide/coming-from.rs"]
+mod coming_from;
 #[path = "../../docs/guide/lessons.rs"]
 mod lessons;
 
@@ -44,6 +46,12 @@ fn the_programs_of_the_lessons_run_and_nothing_is_found() {
         lessons_on(&device, &file).expect("every program ends well");
         assert_eq!(machine.findings(), [], "seed {seed}");
     }
+}
+
+#[test]
+fn the_programs_beside_those_of_others_run() {
+    coming_from::pytorch().expect("it ends well");
+    coming_from::cudarc().expect("it ends well");
 }
 
 #[test]
@@ -93,16 +101,36 @@ fn what_shows_a_lesson_is_in_the_guide() {
     }
 }
 
+/// mdBook shows nothing for a passage that is not there, and says nothing.
+#[test]
+fn every_passage_that_a_guide_names_is_there() {
+    let mut passages = 0;
+    for (path, text) in guides() {
+        for part in text.split("{{#include ").skip(1) {
+            let name = part.split("}}").next().expect("its end");
+            let Some((file, anchor)) = name.split_once(':') else { continue };
+            let shown = read(&format!("docs/guide/{file}"));
+            let mut lines = shown.lines().map(|line| line.trim().trim_start_matches("// "));
+            let begins = lines.any(|line| line == format!("ANCHOR: {anchor}"));
+            let ends = lines.any(|line| line == format!("ANCHOR_END: {anchor}"));
+            assert!(begins && ends, "{}: {name} is not there", path.display());
+            passages += 1;
+        }
+    }
+    assert!(passages > 20, "{passages}");
+}
+
+fn guides() -> Vec<(PathBuf, String)> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
+    let paths = fs::read_dir(folder).expect("the guides").map(|entry| entry.expect("one").path());
+    let guides = paths.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
+    guides.map(|path| (path.clone(), fs::read_to_string(path).expect("a guide"))).collect()
+}
+
 /// What stands in a guide is shown by `{{#include ..}}`, out of files that tests compile and run.
 #[test]
 fn no_guide_has_code_of_its_own() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/guide");
-    for entry in fs::read_dir(folder).expect("the guides") {
-        let path = entry.expect("an entry").path();
-        if path.extension().is_none_or(|extension| extension != "md") {
-            continue;
-        }
-        let text = fs::read_to_string(&path).expect("a guide");
+    for (path, text) in guides() {
         for block in text.split("```").skip(1).step_by(2) {
             let (language, block) = block.split_once('\n').expect("a language, then code");
             let is_shell = language == "sh";

@@ -96,6 +96,7 @@ void what_cannot_be_allocated_is_thrown(rig& rig) {
   resource.deallocate(native, none, 0, 4096);
 }
 
+// ANCHOR: reuse
 void memory_is_reused_when_the_stream_is_past_it(rig& rig) {
   pinlane::pinned_mr resource(rig.device, small_pool(rig));
   const auto native = pinlane::native(rig.stream);
@@ -122,6 +123,7 @@ void memory_is_reused_when_the_stream_is_past_it(rig& rig) {
   resource.deallocate(native, nullptr, 0);
   resource.deallocate_sync(nullptr, 0);
 }
+// ANCHOR_END: reuse
 
 /// Nobody can tell what such a stream uses.
 void memory_freed_on_a_stream_of_another_machine_is_kept(rig& rig) {
