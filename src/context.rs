@@ -12,6 +12,7 @@ use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::notice;
 use crate::process::{Process, in_host_function};
 use crate::sync::Mutex;
+use crate::trace;
 
 pub(crate) struct Context {
     driver: Arc<dyn Driver>,
@@ -24,6 +25,8 @@ pub(crate) struct Context {
     live_streams: AtomicUsize,
     /// The devices that this one has met in a copy.
     met: Mutex<Vec<Ordinal>>,
+    /// Who records what happens here.
+    pub(crate) recording: trace::Switch,
 }
 
 impl Context {
@@ -41,6 +44,7 @@ impl Context {
             quarantined: AtomicUsize::new(0),
             live_streams: AtomicUsize::new(0),
             met: Mutex::default(),
+            recording: trace::Switch::default(),
         }))
     }
 
@@ -66,6 +70,11 @@ impl Context {
     #[cfg(feature = "emulated")]
     pub(crate) fn emulator(&self) -> Option<crate::driver::emulated::Emulator> {
         crate::driver::emulated::Emulator::of(Arc::clone(&self.driver))
+    }
+
+    /// The driver, for who keeps it beyond a call.
+    pub(crate) fn shared_driver(&self) -> &Arc<dyn Driver> {
+        &self.driver
     }
 
     /// The driver, to release what is no longer needed; `None` in a forked child, where everything

@@ -16,6 +16,7 @@ use crate::pool::{Builder, PinnedPool};
 use crate::process::Process;
 use crate::sync::asymmetric::fences;
 use crate::timeline::{Origin, Timeline};
+use crate::trace::Recording;
 
 #[cfg(feature = "emulated")]
 use crate::driver::emulated::Emulator;
@@ -219,6 +220,24 @@ impl Device {
             }
         };
         let _ = std::thread::Builder::new().name("pinlane-warm-up".into()).spawn(work);
+    }
+
+    /// Notes in `recording` what happens here from now on: on all streams of the device, in its
+    /// pools, and on the threads that help. Several devices may share a recording.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidValue`](ErrorKind::InvalidValue) while another recording notes it.
+    pub fn record(&self, recording: &Recording) -> Result<()> {
+        if self.inner.context.recording.set(recording.recorder()) {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::InvalidValue,
+            "Device::record",
+            format!("device {} is being recorded", self.ordinal()),
+            "stop the other recording first, or use that one",
+        ))
     }
 
     /// The device's number.

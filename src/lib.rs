@@ -71,6 +71,8 @@ mod sys;
 mod ticket;
 #[allow(unsafe_code)]
 mod timeline;
+#[allow(unsafe_code)]
+pub mod trace;
 mod wakers;
 
 pub use device::{Device, DeviceInfo, MemoryInfo};

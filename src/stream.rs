@@ -13,6 +13,7 @@ use crate::process::{as_host_function, discard_panic};
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::timeline::Timeline;
+use crate::trace::Work;
 
 /// A queue of device work, executed in order. Cheap to clone; all clones are the same stream.
 ///
@@ -238,10 +239,12 @@ impl Stream {
         let slot = Arc::new(Slot::new(Some(function)));
         let submission = self.timeline.submit("Stream::launch_host", |driver, raw| {
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut().cast::<c_void>();
-            // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any thread
-            // since the closure is `Send + 'static`, does not unwind, and calls no driver: the
-            // thread is marked, and `Context::driver` refuses.
-            unsafe { driver.launch_host(raw, call_once::<F>, data) }
+            self.timeline.shown(Work { name: "Stream::launch_host", bytes: 0 }, || {
+                // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any
+                // thread since the closure is `Send + 'static`, does not unwind, and calls no
+                // driver: the thread is marked, and `Context::driver` refuses.
+                unsafe { driver.launch_host(raw, call_once::<F>, data) }
+            })
         })?;
         let launched = submission.value.map_err(|code| {
             self.timeline.context().error(code, "cudaLaunchHostFunc", "enqueuing a host function")
@@ -276,8 +279,10 @@ impl Stream {
             ));
         }
         let submission = self.timeline.submit("Stream::busy", |driver, raw| {
-            // SAFETY: the stream is live (`submit`).
-            unsafe { driver.busy(raw, duration.as_nanos() as u64) }
+            self.timeline.shown(Work { name: "Stream::busy", bytes: 0 }, || {
+                // SAFETY: the stream is live (`submit`).
+                unsafe { driver.busy(raw, duration.as_nanos() as u64) }
+            })
         })?;
         submission.value.map_err(|code| {
             self.timeline.context().error(code, "Stream::busy", "launching a kernel that spins")

@@ -78,7 +78,7 @@ impl Stream {
         let at = list.as_ref().map_or(0, |list| list.as_ptr().addr() as u64);
         let count = list.as_ref().map_or(0, PinnedBuf::len);
         let kernel = Items { at, count, bytes };
-        let ((), ticket) = door.ordered(
+        let ((), ticket) = door.moving(bytes).ordered(
             &operands,
             Fencing::Own,
             |driver, raw| {

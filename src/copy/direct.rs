@@ -54,7 +54,8 @@ pub(crate) fn enqueue_one(
         })
     };
     let describe = || format!("copying {bytes} bytes");
-    let ((), ticket) = door.ordered(&operands, Fencing::of_copy(bytes), enqueue, describe)?;
+    let ((), ticket) =
+        door.moving(bytes).ordered(&operands, Fencing::of_copy(bytes), enqueue, describe)?;
     Ok(ticket)
 }
 
@@ -158,13 +159,14 @@ fn enqueue_part(
 ) -> Result<Ticket> {
     let (direction, all) = (job.direction, job.entries);
     let entries = &all[part];
+    let bytes = job.survey.group.bytes / all.len() * entries.len(); // about
     let items = list.map_or(Items::default(), |list| Items {
         at: list.as_ptr().addr() as u64,
         count: list.len(),
-        bytes: job.survey.group.bytes / all.len() * entries.len(),
+        bytes,
     });
     let operands: Vec<_> = list.map(Sealed::reading).into_iter().collect();
-    job.door.portion(
+    job.door.moving(bytes).portion(
         &operands,
         |driver: &dyn Driver, raw| {
             let copies = merged(entries).flat_map(|run| run.copies(direction));

@@ -120,7 +120,7 @@ impl<'e, 'a> Job<'e, 'a> {
     /// Blocks until the stream has come to the copy: what was enqueued before, and what conflicts,
     /// is complete or is a copy that is being made. Returns how many positions the stream has.
     pub(super) fn reach(&self) -> Result<u64> {
-        let Door { stream, operation } = self.door;
+        let Door { stream, operation, .. } = self.door;
         stream.open(operation)?;
         // By the host, so that the stream, if it is busy with copies, need not be emptied.
         self.used_elsewhere.iter().try_for_each(|region| {
@@ -155,7 +155,7 @@ impl<'e, 'a> Job<'e, 'a> {
 
     /// Blocks until the device is done with all portions, and says whether it is.
     fn finish(&self, fence: Fence) -> bool {
-        let Door { stream, operation } = self.door;
+        let Door { stream, operation, .. } = self.door;
         let Err(error) = stream.finish(fence.position, operation) else { return true };
         if self.direction == Direction::Down {
             let host = self.entries.iter().find(|entry| entry.bytes() > 0);

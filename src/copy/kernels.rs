@@ -55,7 +55,7 @@ impl Stream {
             ));
         }
         let operands = [dst.writing()];
-        let ((), ticket) = door.ordered(
+        let ((), ticket) = door.moving(bytes).ordered(
             &operands,
             Fencing::Own,
             // SAFETY: the stream is live. The view lies in one allocation of `bytes` from its
@@ -89,7 +89,7 @@ impl Stream {
         let (bytes, from) = (src.len() * size_of::<T>(), src.as_device_ptr());
         let to = out.as_device_ptr();
         let operands = [src.reading(), out.writing()];
-        let ((), ticket) = door.ordered(
+        let ((), ticket) = door.moving(bytes).ordered(
             &operands,
             Fencing::Own,
             // SAFETY: the stream is live. `src` lies in one allocation of `bytes` from its address

@@ -128,7 +128,7 @@ impl Stream {
         }
         check_no_overlap(door.operation, &src, &dst)?;
         peer::introduce(src.context(), dst.context(), src.context().driver(door.operation)?);
-        let ((), ticket) = door.ordered(
+        let ((), ticket) = door.moving(bytes).ordered(
             &[src.operand(Access::Read), dst.operand(Access::Write)],
             Fencing::of_copy(bytes),
             // SAFETY: the stream is live, and the lengths are equal. The views lie in one
@@ -242,6 +242,6 @@ impl Stream {
     /// The door to this stream for a call of that name.
     #[inline]
     pub(crate) fn door(&self, operation: &'static str) -> Door<'_> {
-        Door { stream: &self.timeline, operation }
+        Door::new(&self.timeline, operation)
     }
 }

@@ -14,15 +14,27 @@ use crate::memory::Operand;
 use crate::memory::hazard::Access;
 use crate::ticket::Ticket;
 use crate::timeline::{Fence, Fencing, Timeline};
+use crate::trace::Work;
 
 /// A stream, and the call that enqueues work there, by the name that its errors give it.
 #[derive(Clone, Copy)]
 pub(crate) struct Door<'s> {
     pub(crate) stream: &'s Arc<Timeline>,
     pub(crate) operation: &'static str,
+    /// How many bytes the work moves, as recordings show it; 0 if that is not known.
+    bytes: usize,
 }
 
 impl<'s> Door<'s> {
+    pub(crate) fn new(stream: &'s Arc<Timeline>, operation: &'static str) -> Self {
+        Door { stream, operation, bytes: 0 }
+    }
+
+    /// For work that moves so many bytes.
+    pub(crate) fn moving(self, bytes: usize) -> Self {
+        Door { bytes, ..self }
+    }
+
     /// The outcome of an operation on no bytes: the stream must accept work, but gets none.
     pub(crate) fn nothing(self) -> Result<Ticket> {
         self.stream.open(self.operation)?;
@@ -93,9 +105,11 @@ impl<'s> Door<'s> {
         describe: impl FnOnce() -> String,
         noted: impl FnOnce(Fence),
     ) -> Result<(R, Ticket)> {
-        let Door { stream, operation } = self;
+        let Door { stream, operation, bytes } = self;
         let submission = stream.submit_to(driver, operation, fencing, |driver, raw| {
-            Ok(catch_unwind(AssertUnwindSafe(|| enqueue(driver, raw))))
+            let work = Work { name: operation, bytes };
+            let enqueue = || stream.shown(work, || enqueue(driver, raw));
+            Ok(catch_unwind(AssertUnwindSafe(enqueue)))
         })?;
         for operand in operands {
             operand.hazards.note(stream, submission.fence, &operand.range, operand.access);

@@ -25,6 +25,7 @@ use crate::driver::DevicePtr;
 use crate::error::{CudaCode, Error, ErrorKind, Result};
 use crate::process::{call_user, on_ordinary_thread};
 use crate::timeline::{Exposure, Timeline};
+use crate::trace::Work;
 
 /// An untyped tracked range of device memory.
 pub(crate) struct DeviceRegion {
@@ -53,9 +54,11 @@ impl DeviceRegion {
             return Ok(Self::borrowed(context, 0, 0));
         }
         let submission = stream.submit("Device::alloc", |driver, raw| {
-            // SAFETY: the stream is live, private and not capturing (`submit`); the use recorded
-            // below orders all work on the address after the allocation.
-            unsafe { driver.device_alloc(raw, bytes) }
+            stream.shown(Work { name: "Device::alloc", bytes }, || {
+                // SAFETY: the stream is live, private and not capturing (`submit`); the use
+                // recorded below orders all work on the address after the allocation.
+                unsafe { driver.device_alloc(raw, bytes) }
+            })
         })?;
         let ptr = submission.value.map_err(|code| out_of_memory(context, code, bytes))?;
         let mut region = Self::borrowed(context, ptr, bytes);

@@ -26,6 +26,7 @@ use super::queue::{Delivery, Reply, Request};
 use super::store::{Slab, Store};
 use super::{errors, trace};
 use crate::error::Result;
+use crate::trace::Kind;
 
 /// How long the keeper waits for more to do before it ends.
 const LINGER: Duration = Duration::from_millis(50);
@@ -243,6 +244,7 @@ impl Core {
             let several = bytes > books.store.smallest_growth(size);
             if several { Parts::One } else { Parts::UpTo(books.largest_part) }
         };
+        let _shown = self.context.recording.begin(Kind::PageLock, operation, bytes);
         let start = Instant::now();
         let grown = page_lock(&self.context, &self.options, parts, bytes, size.align);
         let took = start.elapsed();

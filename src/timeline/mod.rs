@@ -63,6 +63,7 @@ use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::on_ordinary_thread;
 use crate::sync::{Mutex, MutexGuard};
+use crate::trace::{Kind, Recorder, Work};
 use event::Event;
 pub(crate) use marks::Fence;
 use marks::{Mark, Marks};
@@ -240,6 +241,25 @@ impl Timeline {
             )),
             _ => Ok(()),
         }
+    }
+
+    /// Calls `enqueue`, which enqueues work here; a recording shows it.
+    #[inline]
+    pub(crate) fn shown<R>(&self, work: Work, enqueue: impl FnOnce() -> R) -> R {
+        match self.context.recording.get() {
+            None => enqueue(),
+            Some(recorder) => self.shown_by(&recorder, work, enqueue),
+        }
+    }
+
+    #[cold]
+    fn shown_by<R>(&self, recorder: &Recorder, work: Work, enqueue: impl FnOnce() -> R) -> R {
+        let _enqueuing = self.context.recording.begin(Kind::Enqueue, work.name, work.bytes);
+        let driver = self.context.shared_driver();
+        let is_captured = || self.open(work.name).is_err();
+        // SAFETY: the stream is live: owned ones until drop, foreign ones by the contract of
+        // whoever lent them.
+        unsafe { recorder.around(driver, (self.raw, self.id), work, enqueue, is_captured) }
     }
 
     /// How many positions have been pushed.

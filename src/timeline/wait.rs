@@ -9,6 +9,7 @@ use super::event::Event;
 use super::marks::Fence;
 use crate::driver::Poll;
 use crate::error::{CudaCode, Result};
+use crate::trace::Kind;
 
 /// How many other streams a stream remembers having waited for. Forgetting one costs another wait.
 const REMEMBERED: usize = 8;
@@ -90,6 +91,7 @@ impl Timeline {
     pub(crate) fn wait(&self, position: u64) -> Result<()> {
         let driver = self.context.driver("Ticket::wait")?;
         let Some(target) = self.target(position, "Ticket::wait", true)? else { return Ok(()) };
+        let _waiting = self.context.recording.begin(Kind::Wait, "Ticket::wait", 0);
         let (call, answer) = match &target {
             Target::Event(_, event) => {
                 // SAFETY: an `Event` is live as long as it exists.
@@ -171,6 +173,7 @@ impl Timeline {
         let driver = self.context.driver("Stream::synchronize")?;
         self.check_thread("Stream::synchronize")?;
         let recorded = self.recorded.load(Ordering::Acquire);
+        let _waiting = self.context.recording.begin(Kind::Wait, "Stream::synchronize", 0);
         // SAFETY: the stream is live.
         unsafe { driver.stream_synchronize(self.raw) }.map_err(|code| {
             self.context.error(code, "cudaStreamSynchronize", "waiting for the stream")

@@ -6,7 +6,7 @@
 //!   copy, device, stream
 //!   pool
 //!   memory
-//!   timeline, ticket, context, notice, process, wakers
+//!   timeline, ticket, context, trace, notice, process, wakers
 //!   driver
 //!   sys
 //! ```
@@ -30,7 +30,7 @@ const LAYERS: [&[&str]; 8] = [
     &["copy", "device", "stream"],
     &["pool"],
     &["memory"],
-    &["timeline", "ticket", "context", "notice", "process", "wakers"],
+    &["timeline", "ticket", "context", "trace", "notice", "process", "wakers"],
     &["driver"],
     &["sys"],
 ];

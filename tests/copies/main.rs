@@ -14,6 +14,7 @@
 //! | `rows` | rows of tables by their numbers |
 //! | `pairs` | host and device memory that is copied up and down over and over |
 //! | `slow` | slow streams, and memory that runs out |
+//! | `trace` | recordings: what they show, and that they change nothing |
 //! | `load_safetensors` | the example, as its users run it |
 
 #![cfg(feature = "emulated")]
@@ -34,3 +35,4 @@ mod registered;
 mod rows;
 mod slow;
 mod staging;
+mod trace;

@@ -25,12 +25,14 @@ use super::work::{self, Work};
 use crate::copy::entry::{Direction, PIECE, Side};
 use crate::copy::issue::{Items, issue};
 use crate::copy::job::Job;
+use crate::copy::order::Door;
 use crate::copy::route::Route;
 use crate::driver::Item;
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::hazard::Access;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
+use crate::trace::Kind;
 
 /// How many slots of a download are enqueued for each that is waited for.
 const AHEAD: usize = 2;
@@ -187,7 +189,7 @@ impl<'e> Transit<'e, '_> {
             count: layout.parts(),
             bytes: layout.bytes(),
         };
-        self.job.door.portion(
+        self.job.door.moving(layout.bytes()).portion(
             &[whole],
             |driver, raw| {
                 let copies = layout.runs().iter().map(|run| {
@@ -286,12 +288,15 @@ impl<'e> Work<'e> for Transit<'e, '_> {
     fn unit(&self, slot: &'e Slot, unit: usize) -> Result<()> {
         // SAFETY: this thread is a worker of the slot.
         let layout = unsafe { slot.layout() };
+        let Door { stream, operation, .. } = self.job.door;
+        let _shown = stream.context().recording.begin_with(Kind::Stage, operation, || {
+            layout.unit(unit, self.job.entries).map(|(_, part)| part.bytes).sum()
+        });
         for (number, part) in layout.unit(unit, self.job.entries) {
             let entry = &self.job.entries[part.entry];
             let at = slot.address(part.offset);
             match self.job.direction {
                 Direction::Up => {
-                    let operation = self.job.door.operation;
                     // SAFETY: an entry of an upload, of pageable memory or a source, and the part
                     // lies in it; the part's bytes of the slot are initialised, as all of the
                     // pool's are, and this worker's, and the device is done with the slot

@@ -1,0 +1,71 @@
+//! Chrome's trace event format: complete events (`X`), and names of tracks (`M`).
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::span::{Span, Track};
+
+/// The number of the host among the processes of the format; device n is the one n behind it.
+const HOST: i64 = 1;
+
+pub(super) fn write(spans: &[Span], missing: usize) -> String {
+    let tracks: BTreeSet<&Track> = spans.iter().map(|span| &span.track).collect();
+    let mut events = Vec::new();
+    for track in &tracks {
+        let (process, thread) = place(track);
+        let name = match track {
+            Track::Thread { .. } => "host".to_owned(),
+            Track::Stream { device, .. } => format!("device {device}"),
+        };
+        for (what, thread, name) in
+            [("process_name", 0, name), ("thread_name", thread, track.to_string())]
+        {
+            let name = text(&name);
+            let place = format!(r#""pid":{process},"tid":{thread}"#);
+            events
+                .push(format!(r#"{{"ph":"M","name":"{what}",{place},"args":{{"name":{name}}}}}"#));
+        }
+    }
+    events.extend(spans.iter().map(complete));
+    let events = events.join(",\n");
+    format!(
+        "{{\"displayTimeUnit\":\"ms\",\"otherData\":{{\"missing\":{missing}}},\
+         \"traceEvents\":[\n{events}\n]}}\n"
+    )
+}
+
+fn complete(span: &Span) -> String {
+    let (process, thread) = place(&span.track);
+    let (name, kind) = (text(span.name), span.kind.word());
+    let start = span.start.as_secs_f64() * 1e6;
+    let length = (span.end - span.start).as_secs_f64() * 1e6;
+    let bytes = match span.bytes {
+        0 => String::new(),
+        bytes => format!(r#","args":{{"bytes":{bytes}}}"#),
+    };
+    let place = format!(r#""pid":{process},"tid":{thread}"#);
+    let time = format!(r#""ts":{start:.3},"dur":{length:.3}"#);
+    format!(r#"{{"ph":"X","name":{name},"cat":"{kind}",{place},{time}{bytes}}}"#)
+}
+
+/// The process and the thread of the format.
+fn place(track: &Track) -> (i64, u64) {
+    match *track {
+        Track::Thread { number, .. } => (HOST, number as u64 + 1),
+        Track::Stream { device, number } => (HOST + 1 + i64::from(device), number + 1),
+    }
+}
+
+/// A string of JSON.
+fn text(text: &str) -> String {
+    let mut out = String::from('"');
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => out.extend(['\\', c]),
+            c if c.is_control() => write!(out, "\\u{:04x}", c as u32).expect("a string grows"),
+            c => out.push(c),
+        }
+    }
+    out.push('"');
+    out
+}

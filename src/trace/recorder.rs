@@ -1,0 +1,280 @@
+//! What is noted while a recording runs.
+
+use std::cell::Cell;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::span::{Kind, Span, Track};
+use super::timing::Moment;
+use crate::driver::{Driver, RawStream};
+use crate::error::{Error, ErrorKind, Result};
+use crate::process::{Process, in_host_function};
+use crate::sync::Mutex;
+
+/// The most spans of a recording.
+const MOST: usize = 1 << 20;
+
+/// Whether a device is recorded, and by whom.
+#[derive(Debug, Default)]
+pub(crate) struct Switch {
+    on: AtomicBool,
+    recorder: Mutex<Option<Arc<Recorder>>>,
+}
+
+impl Switch {
+    /// Who records, if anybody does.
+    #[inline]
+    pub(crate) fn get(&self) -> Option<Arc<Recorder>> {
+        if self.on.load(Ordering::Relaxed) { self.look() } else { None }
+    }
+
+    #[cold]
+    fn look(&self) -> Option<Arc<Recorder>> {
+        let mut recorder = self.recorder.lock();
+        if recorder.as_ref().is_none_or(|recorder| recorder.is_ended()) {
+            self.on.store(false, Ordering::Relaxed);
+            *recorder = None;
+        }
+        recorder.clone()
+    }
+
+    /// Records from now on. False if somebody else does.
+    pub(crate) fn set(&self, new: &Arc<Recorder>) -> bool {
+        let mut recorder = self.recorder.lock();
+        if recorder.as_ref().is_some_and(|old| !old.is_ended() && !Arc::ptr_eq(old, new)) {
+            return false;
+        }
+        *recorder = Some(Arc::clone(new));
+        self.on.store(true, Ordering::Relaxed);
+        true
+    }
+
+    /// Notes the time from now until the result is dropped, if anybody records.
+    #[inline]
+    pub(crate) fn begin(&self, kind: Kind, name: &'static str, bytes: usize) -> Option<Begun> {
+        self.begin_with(kind, name, || bytes)
+    }
+
+    /// As [`begin`](Self::begin), where counting the bytes takes a moment.
+    #[inline]
+    pub(crate) fn begin_with(
+        &self,
+        kind: Kind,
+        name: &'static str,
+        bytes: impl FnOnce() -> usize,
+    ) -> Option<Begun> {
+        let recorder = self.get()?;
+        let (work, start) = (Work { name, bytes: bytes() }, recorder.begun.elapsed());
+        Some(Begun { recorder, kind, work, start })
+    }
+}
+
+/// What is done, for people.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    /// 0 if it moves none.
+    pub(crate) bytes: usize,
+}
+
+/// Something of the host's that has begun. It ends when this is dropped.
+pub(crate) struct Begun {
+    recorder: Arc<Recorder>,
+    kind: Kind,
+    work: Work,
+    start: Duration,
+}
+
+impl Drop for Begun {
+    fn drop(&mut self) {
+        let Work { name, bytes } = self.work;
+        let end = self.recorder.begun.elapsed();
+        let (kind, start) = (self.kind, self.start);
+        self.recorder.note(Span { track: this_thread(), kind, name, bytes, start, end });
+    }
+}
+
+pub(crate) struct Recorder {
+    begun: Instant,
+    process: Process,
+    ended: AtomicBool,
+    notes: Mutex<Notes>,
+}
+
+#[derive(Default)]
+struct Notes {
+    spans: Vec<Span>,
+    /// The device has perhaps not come to them yet.
+    pending: Vec<Pending>,
+    clocks: Vec<Arc<Clock>>,
+    missing: usize,
+}
+
+impl Notes {
+    fn is_full(&self) -> bool {
+        self.spans.len() + self.pending.len() >= MOST
+    }
+}
+
+/// Work of a stream, between two moments.
+struct Pending {
+    clock: Arc<Clock>,
+    stream: u64,
+    work: Work,
+    start: Moment,
+    end: Moment,
+}
+
+/// A moment of a device whose time is known.
+struct Clock {
+    base: Moment,
+    at: Duration,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Recorder {
+            begun: Instant::now(),
+            process: Process::current(),
+            ended: AtomicBool::new(false),
+            notes: Mutex::default(),
+        }
+    }
+}
+
+impl Recorder {
+    fn is_ended(&self) -> bool {
+        self.ended.load(Ordering::Acquire)
+    }
+
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+    }
+
+    fn note(&self, span: Span) {
+        let mut notes = self.notes.lock();
+        if notes.is_full() {
+            notes.missing += 1;
+        } else if !self.is_ended() {
+            notes.spans.push(span);
+        }
+    }
+
+    /// Calls `enqueue`, and notes when the device does what it enqueues on `raw`, the stream of
+    /// that number. `is_captured` tells, behind it, whether the stream is being captured.
+    ///
+    /// # Safety
+    ///
+    /// * `raw` is a live stream of `driver`.
+    pub(crate) unsafe fn around<R>(
+        &self,
+        driver: &Arc<dyn Driver>,
+        (raw, stream): (RawStream, u64),
+        work: Work,
+        enqueue: impl FnOnce() -> R,
+        is_captured: impl FnOnce() -> bool,
+    ) -> R {
+        let clock = self.clock(driver, raw);
+        // SAFETY: the caller's precondition.
+        let moment = || unsafe { Moment::record(driver, raw) }.ok();
+        let start = clock.as_ref().and_then(|_| moment());
+        let value = enqueue();
+        let end = start.as_ref().and_then(|_| moment());
+        // An event of a capture is dropped without asking for it.
+        let known = if is_captured() { None } else { clock.zip(start).zip(end) };
+        let mut notes = self.notes.lock();
+        match known {
+            Some(((clock, start), end)) if !notes.is_full() && !self.is_ended() => {
+                notes.pending.push(Pending { clock, stream, work, start, end });
+            }
+            _ => notes.missing += 1,
+        }
+        value
+    }
+
+    /// The clock of that stream's device; made by its first work.
+    fn clock(&self, driver: &Arc<dyn Driver>, raw: RawStream) -> Option<Arc<Clock>> {
+        let known = |notes: &Notes| {
+            notes.clocks.iter().find(|clock| clock.base.is_of(driver, raw)).cloned()
+        };
+        if let Some(clock) = known(&self.notes.lock()) {
+            return Some(clock);
+        }
+        let base = Moment::now(driver, raw).ok()?;
+        let clock = Arc::new(Clock { base, at: self.begun.elapsed() });
+        let mut notes = self.notes.lock();
+        Some(known(&notes).unwrap_or_else(|| {
+            notes.clocks.push(Arc::clone(&clock));
+            clock
+        }))
+    }
+
+    /// Blocks until all is complete. Gives the spans by their start, and how much is missing.
+    pub(super) fn stop(&self) -> Result<(Vec<Span>, usize)> {
+        const OPERATION: &str = "Recording::stop";
+        if !self.process.is_current() {
+            return Err(Error::new(
+                ErrorKind::ForkedProcess,
+                OPERATION,
+                "this process was forked after the recording began",
+                "stop the recording in the parent",
+            ));
+        }
+        if in_host_function() {
+            return Err(Error::new(
+                ErrorKind::Unsupported,
+                OPERATION,
+                "called from inside a host function, where CUDA calls are forbidden",
+                "stop the recording on another thread",
+            ));
+        }
+        self.end();
+        let Notes { mut spans, pending, clocks, mut missing } =
+            std::mem::take(&mut *self.notes.lock());
+        for work in &pending {
+            match work.span() {
+                Some(span) => spans.push(span),
+                None => missing += 1,
+            }
+        }
+        // Not under the lock: they destroy events.
+        drop((pending, clocks));
+        spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
+        Ok((spans, missing))
+    }
+}
+
+impl Pending {
+    /// Blocks until the work is complete. `None` if the device cannot tell.
+    fn span(&self) -> Option<Span> {
+        self.end.wait().ok()?;
+        let Clock { base, at } = &*self.clock;
+        let time = |moment: &Moment| Some(*at + moment.since(base).ok()?);
+        let (start, end) = (time(&self.start)?, time(&self.end)?);
+        let track = Track::Stream { device: self.start.device(), number: self.stream };
+        let Work { name, bytes } = self.work;
+        Some(Span { track, kind: Kind::Device, name, bytes, start, end: end.max(start) })
+    }
+}
+
+impl fmt::Debug for Recorder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Recorder").field("ended", &self.is_ended()).finish_non_exhaustive()
+    }
+}
+
+fn this_thread() -> Track {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static NUMBER: Cell<Option<usize>> = const { Cell::new(None) };
+    }
+    let number = NUMBER.with(|number| {
+        let known = number.get().unwrap_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed));
+        number.set(Some(known));
+        known
+    });
+    Track::Thread { number, name: thread::current().name().unwrap_or_default().to_owned() }
+}

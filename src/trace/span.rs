@@ -1,0 +1,84 @@
+//! Who did what, and when.
+
+use std::fmt;
+use std::time::Duration;
+
+use crate::driver::Ordinal;
+
+/// Something that took time.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Span {
+    /// Who did it.
+    pub track: Track,
+    /// What it was.
+    pub kind: Kind,
+    /// The call that it was for, such as `Stream::upload`.
+    pub name: &'static str,
+    /// How many bytes it moved; 0 if it moved none, or another number than one.
+    pub bytes: usize,
+    /// When it began, after the recording began.
+    pub start: Duration,
+    /// When it ended.
+    pub end: Duration,
+}
+
+/// Who did something.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Track {
+    /// A thread of the host.
+    Thread {
+        /// Unique in the process; in the order in which threads were first seen.
+        number: usize,
+        /// Its name, or an empty text.
+        name: String,
+    },
+    /// A stream of a device.
+    Stream {
+        /// The device.
+        device: Ordinal,
+        /// Unique in the process; in the order in which streams were made.
+        number: u64,
+    },
+}
+
+impl fmt::Display for Track {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Track::Thread { number, name } if name.is_empty() => write!(f, "thread {number}"),
+            Track::Thread { name, .. } => f.write_str(name),
+            Track::Stream { device, number } => write!(f, "device {device}, stream {number}"),
+        }
+    }
+}
+
+/// What took time.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// The device worked: a copy, a kernel, a fill, work of another library.
+    Device,
+    /// The host enqueued work.
+    Enqueue,
+    /// The host waited for a device.
+    Wait,
+    /// The host copied between a slot and pageable memory or a file.
+    Stage,
+    /// The host page-locked memory.
+    PageLock,
+}
+
+impl Kind {
+    pub(super) const ALL: [Kind; 5] =
+        [Kind::Device, Kind::Enqueue, Kind::Wait, Kind::Stage, Kind::PageLock];
+
+    /// The word for it.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            Kind::Device => "device",
+            Kind::Enqueue => "enqueue",
+            Kind::Wait => "wait",
+            Kind::Stage => "stage",
+            Kind::PageLock => "page-lock",
+        }
+    }
+}

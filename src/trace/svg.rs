@@ -1,0 +1,222 @@
+//! A drawing of a trace: a row for each track, a lane in it for each depth of nesting, time to the
+//! right.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::time::Duration;
+
+use super::span::{Kind, Span, Track};
+
+const WIDTH: f64 = 1200.0;
+/// Where time begins; the names of tracks are to the left.
+const LEFT: f64 = 190.0;
+/// Above the first track: the legend.
+const TOP: f64 = 34.0;
+const LANE: f64 = 20.0;
+/// Between two tracks.
+const GAP: f64 = 8.0;
+/// Below the last track: the axis.
+const BOTTOM: f64 = 42.0;
+/// About how wide a letter is.
+const LETTER: f64 = 6.4;
+/// Bars of one kind that are closer than this are drawn as one.
+const CLOSE: f64 = 0.4;
+
+const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#1f2937}.g{stroke:#9ca3af;\
+    stroke-opacity:.5}.l{fill:#0b1220}@media(prefers-color-scheme:dark){text{fill:#e5e7eb}\
+    .l{fill:#0b1220}}";
+
+/// Light enough for dark letters, and clear on a page of either kind.
+fn color(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Device => "#7cb0f5",
+        Kind::Enqueue => "#f2b950",
+        Kind::Wait => "#c3c9d2",
+        Kind::Stage => "#6fcf9f",
+        Kind::PageLock => "#f08a86",
+    }
+}
+
+/// From times to places.
+struct Scale {
+    first: f64,
+    seconds: f64,
+}
+
+impl Scale {
+    fn of(spans: &[Span]) -> Self {
+        let first = spans.first().map_or(0.0, |span| span.start.as_secs_f64());
+        let last = spans.iter().map(|span| span.end.as_secs_f64()).fold(first, f64::max);
+        Scale { first, seconds: (last - first).max(1e-6) }
+    }
+
+    fn x(&self, time: Duration) -> f64 {
+        LEFT + (time.as_secs_f64() - self.first) / self.seconds * (WIDTH - LEFT - 20.0)
+    }
+
+    /// Times of the axis after the first span, and what is written there.
+    fn ticks(&self) -> Vec<(Duration, String)> {
+        let rough = self.seconds / 8.0;
+        let ten = 10f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|n| n * ten).into_iter().find(|&step| step >= rough);
+        let step = step.unwrap_or(10.0 * ten);
+        let (unit, size) = match self.seconds {
+            seconds if seconds < 2e-3 => ("us", 1e-6),
+            seconds if seconds < 2.0 => ("ms", 1e-3),
+            _ => ("s", 1.0),
+        };
+        let digits = usize::from(step / size < 0.995) + usize::from(step / size < 0.0995);
+        let times = (0..).map(|n| f64::from(n) * step).take_while(|&time| time <= self.seconds);
+        let tick = |time| {
+            let place = Duration::from_secs_f64(self.first + time);
+            (place, format!("{:.digits$} {unit}", time / size))
+        };
+        times.map(tick).collect()
+    }
+}
+
+/// What is drawn as one.
+struct Bar<'t> {
+    span: &'t Span,
+    lane: usize,
+    from: f64,
+    to: f64,
+    /// How many spans it stands for.
+    count: usize,
+}
+
+/// The bars of a track, whose spans come by their start, and how many lanes they take.
+fn bars<'t>(spans: &[&'t Span], scale: &Scale) -> (Vec<Bar<'t>>, usize) {
+    let mut ends: Vec<Duration> = Vec::new();
+    let mut last: Vec<usize> = Vec::new();
+    let mut bars: Vec<Bar<'t>> = Vec::new();
+    for &span in spans {
+        let lane = ends.iter().position(|&end| end <= span.start).unwrap_or(ends.len());
+        let (from, to) = (scale.x(span.start), scale.x(span.end));
+        if lane == ends.len() {
+            ends.push(span.end);
+            last.push(usize::MAX);
+        }
+        ends[lane] = span.end;
+        match bars.get_mut(last[lane]) {
+            Some(bar) if bar.span.kind == span.kind && from - bar.to < CLOSE && to - from < 2.0 => {
+                bar.to = bar.to.max(to);
+                bar.count += 1;
+            }
+            _ => {
+                last[lane] = bars.len();
+                bars.push(Bar { span, lane, from, to, count: 1 });
+            }
+        }
+    }
+    (bars, ends.len())
+}
+
+pub(super) fn draw(all: &[Span]) -> String {
+    let scale = Scale::of(all);
+    let mut tracks: BTreeMap<&Track, Vec<&Span>> = BTreeMap::new();
+    all.iter().for_each(|span| tracks.entry(&span.track).or_default().push(span));
+    let (mut body, mut y) = (String::new(), TOP);
+    for (track, spans) in &tracks {
+        let (bars, lanes) = bars(spans, &scale);
+        let middle = y + LANE * lanes as f64 / 2.0 + 4.0;
+        let name = escaped(&shortened(&track.to_string(), ((LEFT - 16.0) / LETTER) as usize));
+        put(&mut body, format_args!("<text x=\"8\" y=\"{middle:.1}\">{name}</text>\n"));
+        bars.iter().for_each(|bar| draw_bar(&mut body, bar, y));
+        y += LANE * lanes as f64 + GAP;
+    }
+    let mut out = String::new();
+    let height = y + BOTTOM;
+    put(
+        &mut out,
+        format_args!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\">\n\
+             <style>{STYLE}</style>\n"
+        ),
+    );
+    legend(&mut out, all);
+    for (time, label) in scale.ticks() {
+        let x = scale.x(time);
+        let (top, text) = (TOP - 4.0, y + 16.0);
+        put(
+            &mut out,
+            format_args!(
+                "<path class=\"g\" d=\"M{x:.1} {top}V{y:.1}\"/>\
+                 <text x=\"{x:.1}\" y=\"{text:.1}\" text-anchor=\"middle\">{label}</text>\n"
+            ),
+        );
+    }
+    out.push_str(&body);
+    out.push_str("</svg>\n");
+    out
+}
+
+fn legend(out: &mut String, all: &[Span]) {
+    let mut x = LEFT;
+    for kind in Kind::ALL {
+        if all.iter().all(|span| span.kind != kind) {
+            continue;
+        }
+        let (word, color) = (kind.word(), color(kind));
+        put(
+            out,
+            format_args!(
+                "<rect x=\"{x:.1}\" y=\"8\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{color}\"/>\
+                 <text x=\"{:.1}\" y=\"18\">{word}</text>\n",
+                x + 17.0
+            ),
+        );
+        x += 17.0 + LETTER * word.len() as f64 + 22.0;
+    }
+}
+
+fn draw_bar(out: &mut String, bar: &Bar<'_>, y: f64) {
+    let Bar { span, from, count, .. } = *bar;
+    let width = (bar.to - from).max(0.8);
+    let y = y + LANE * bar.lane as f64;
+    let fill = color(span.kind);
+    let (text, height) = (y + LANE / 2.0 + 3.0, LANE - 3.0);
+    let title = match count {
+        1 => escaped(&described(span)),
+        _ => format!("{} and {} more", escaped(span.name), count - 1),
+    };
+    put(
+        out,
+        format_args!(
+            "<rect x=\"{from:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height}\" rx=\"2\" \
+             fill=\"{fill}\"><title>{title}</title></rect>\n"
+        ),
+    );
+    let short = span.name.rsplit("::").next().unwrap_or(span.name);
+    let fits = |label: &&str| LETTER * label.len() as f64 + 8.0 < width;
+    if let Some(label) = [span.name, short].into_iter().find(fits).filter(|_| count == 1) {
+        let (x, label) = (from + 4.0, escaped(label));
+        put(out, format_args!("<text class=\"l\" x=\"{x:.1}\" y=\"{text:.1}\">{label}</text>\n"));
+    }
+}
+
+fn described(span: &Span) -> String {
+    let micros = (span.end - span.start).as_secs_f64() * 1e6;
+    match span.bytes {
+        0 => format!("{}: {micros:.1} us", span.name),
+        bytes => {
+            let rate = bytes as f64 / micros / 1e3;
+            format!("{}: {bytes} bytes in {micros:.1} us, {rate:.1} GB/s", span.name)
+        }
+    }
+}
+
+fn shortened(text: &str, most: usize) -> String {
+    if text.chars().count() <= most {
+        return text.to_owned();
+    }
+    text.chars().take(most - 1).chain(['…']).collect()
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
+    out.write_fmt(text).expect("a string grows");
+}

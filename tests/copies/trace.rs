@@ -1,0 +1,194 @@
+//! Recordings: what they show, and that they change nothing.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use pinlane::driver::{Call, RawStream};
+use pinlane::emulated::{Emulator, Execution};
+use pinlane::trace::{Kind, Recording, Span, Trace, Track};
+use pinlane::{CudaCode, Device, ErrorKind, PinnedPool};
+use serde_json::Value;
+
+/// The device's spans of that name.
+fn on_device<'t>(trace: &'t Trace, name: &str) -> Vec<&'t Span> {
+    let device = trace.spans().iter().filter(|span| span.kind == Kind::Device);
+    device.filter(|span| span.name == name).collect()
+}
+
+fn kinds(trace: &Trace) -> BTreeSet<String> {
+    trace.spans().iter().map(|span| format!("{:?}", span.kind)).collect()
+}
+
+#[test]
+fn a_recording_shows_copies_waits_and_what_threads_do() {
+    let device = Device::emulated().unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let bytes = 40 << 20; // more than the ring
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(bytes).unwrap();
+    stream.upload_slice(&vec![7; bytes], &mut gpu).unwrap().wait().unwrap();
+    let mut back = vec![0; bytes];
+    stream.download_slice(&gpu, &mut back).unwrap();
+    stream.busy(Duration::from_millis(3)).unwrap().wait().unwrap();
+    let trace = recording.stop().unwrap();
+
+    assert_eq!(trace.missing(), 0);
+    for (name, most) in [("Stream::upload_slice", 4 << 20), ("Stream::download_slice", 4 << 20)] {
+        let portions = on_device(&trace, name);
+        assert_eq!(portions.iter().map(|span| span.bytes).sum::<usize>(), bytes, "{name}");
+        assert!(portions.iter().all(|span| span.bytes <= most), "{name}");
+        let tracks: BTreeSet<_> = portions.iter().map(|span| &span.track).collect();
+        assert_eq!(tracks.len(), 1, "one stream: {tracks:?}");
+    }
+    let staged = trace.spans().iter().filter(|span| span.kind == Kind::Stage);
+    assert_eq!(staged.map(|span| span.bytes).sum::<usize>(), 2 * bytes);
+    let busy = on_device(&trace, "Stream::busy")[0];
+    assert!(busy.end - busy.start >= Duration::from_millis(3), "{busy:?}");
+    assert_eq!(on_device(&trace, "Device::alloc")[0].bytes, bytes);
+    assert_eq!(
+        kinds(&trace),
+        ["Device", "Enqueue", "PageLock", "Stage", "Wait"].map(str::to_owned).into()
+    );
+    for pair in trace.spans().windows(2) {
+        assert!(pair[0].start <= pair[1].start && pair[0].start <= pair[0].end, "{pair:?}");
+    }
+    // A stream does one thing after the other.
+    let mut streams: Vec<_> = trace.spans().iter().filter(|s| s.kind == Kind::Device).collect();
+    streams.sort_by_key(|span| (&span.track, span.start));
+    for pair in streams.windows(2).filter(|pair| pair[0].track == pair[1].track) {
+        assert!(pair[0].end <= pair[1].start + Duration::from_micros(2), "{pair:?}");
+    }
+}
+
+#[test]
+fn a_device_that_is_not_recorded_makes_no_more_calls() {
+    let calls = |recorded: bool| {
+        let emulator = Emulator::new();
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        if recorded {
+            let recording = Recording::new();
+            device.record(&recording).unwrap();
+            recording.stop().unwrap(); // from here on it is off again
+        }
+        let stream = device.stream().unwrap();
+        let mut gpu = device.alloc::<u8>(4096).unwrap();
+        let pool = PinnedPool::builder(&device).max_bytes(1 << 20).build().unwrap();
+        let host = pool.alloc::<u8>(4096).unwrap();
+        stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
+        [Call::EventCreate, Call::EventRecord, Call::StreamCreate, Call::EventElapsed]
+            .map(|call| emulator.calls(call))
+    };
+    assert_eq!(calls(false), calls(true));
+}
+
+#[test]
+fn two_devices_share_a_recording_and_none_has_two() {
+    let emulator = Emulator::builder().devices(2).build();
+    let devices = [0, 1].map(|ordinal| Device::of_emulator(&emulator, ordinal).unwrap());
+    let (recording, other) = (Recording::new(), Recording::new());
+    for device in &devices {
+        device.record(&recording).unwrap();
+        device.record(&recording).unwrap(); // once more does no harm
+        assert_eq!(device.record(&other).unwrap_err().kind(), ErrorKind::InvalidValue);
+        let stream = device.stream().unwrap();
+        stream.busy(Duration::from_millis(1)).unwrap();
+    }
+    let trace = recording.stop().unwrap();
+    let of = |track: &Track| match track {
+        Track::Stream { device, .. } => Some(*device),
+        Track::Thread { .. } => None,
+    };
+    let seen: BTreeSet<_> = trace.spans().iter().filter_map(|span| of(&span.track)).collect();
+    assert_eq!(seen, [0, 1].into());
+    devices[0].record(&other).unwrap(); // the first one has ended
+    drop(other);
+    devices[0].record(&Recording::new()).unwrap();
+}
+
+#[test]
+fn what_a_device_cannot_tell_is_missing_and_the_rest_is_there() {
+    let emulator = Emulator::builder().execution(Execution::Lazy).build();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let stream = device.stream().unwrap();
+    stream.busy(Duration::from_millis(1)).unwrap().wait().unwrap();
+    emulator.lose_device(0, CudaCode::ILLEGAL_ADDRESS).unwrap();
+    assert!(stream.busy(Duration::from_millis(1)).and_then(|ticket| ticket.wait()).is_err());
+    let trace = recording.stop().unwrap();
+    assert!(trace.missing() > 0);
+    assert!(on_device(&trace, "Stream::busy").len() <= 1, "{trace:?}");
+}
+
+/// A recording asks for no event that is part of a capture: that would invalidate it.
+#[test]
+fn a_capture_is_not_disturbed() {
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let stream = device.stream().unwrap();
+    let raw = RawStream { device: 0, handle: stream.as_raw().addr() };
+    // SAFETY: the launch captures the stream and leaves it so, which this test ends itself. It
+    // enqueues nothing.
+    let (_, ticket) =
+        unsafe { stream.foreign(&[], &mut [], |_| emulator.begin_capture(raw).unwrap()).unwrap() };
+    let trace = recording.stop().unwrap();
+    assert_eq!((trace.missing(), on_device(&trace, "Stream::foreign").len()), (1, 0));
+    emulator.end_capture(raw).expect("the capture is valid");
+    drop(ticket);
+}
+
+#[test]
+fn json_has_every_span_and_names_the_tracks() {
+    let device = Device::emulated().unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let recorded = std::thread::Builder::new().name("a \"quoted\" name".into()).spawn({
+        let device = device.clone();
+        move || {
+            let stream = device.stream().unwrap();
+            stream.busy(Duration::from_micros(500)).unwrap().wait().unwrap();
+        }
+    });
+    recorded.unwrap().join().unwrap();
+    let trace = recording.stop().unwrap();
+    let json: Value = serde_json::from_str(&trace.to_json()).expect("valid JSON");
+    let events = json["traceEvents"].as_array().unwrap();
+    let complete: Vec<_> = events.iter().filter(|event| event["ph"] == "X").collect();
+    assert_eq!(complete.len(), trace.spans().len());
+    for (event, span) in complete.iter().zip(trace.spans()) {
+        assert_eq!(event["name"], span.name);
+        let start = event["ts"].as_f64().unwrap();
+        assert!((start - span.start.as_secs_f64() * 1e6).abs() < 0.01, "{event}");
+    }
+    let names: BTreeSet<_> = events
+        .iter()
+        .filter(|event| event["ph"] == "M")
+        .map(|event| event["args"]["name"].as_str().unwrap())
+        .collect();
+    assert!(names.contains("a \"quoted\" name") && names.contains("device 0"), "{names:?}");
+}
+
+#[test]
+fn a_drawing_has_a_row_for_each_track_and_units_on_its_axis() {
+    let device = Device::emulated().unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let stream = device.stream().unwrap();
+    for _ in 0..3 {
+        stream.busy(Duration::from_millis(2)).unwrap().wait().unwrap();
+    }
+    let svg = recording.stop().unwrap().to_svg();
+    assert!(svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"), "{svg}");
+    for part in ["device 0, stream ", ">Stream::busy</text>", " ms</text>", ">device</text>"] {
+        assert!(svg.contains(part), "{part} in {svg}");
+    }
+    let count = |what: &str| svg.matches(what).count();
+    assert_eq!(count("<text"), count("</text>"));
+    assert_eq!(count("<title>"), count("</title>"));
+    // An empty one is a drawing, too.
+    let empty = Recording::new().stop().unwrap().to_svg();
+    assert!(empty.contains("viewBox") && empty.ends_with("</svg>\n"), "{empty}");
+}
