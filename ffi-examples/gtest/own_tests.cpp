@@ -162,11 +162,14 @@ template <class Feeder> pinlane::explored explored(const pinlane::exploration& o
   });
 }
 
+// ANCHOR: feeder
 TEST(Explore, FindsNothingWrong) {
   const auto result = explored<feeder>({});
   EXPECT_FALSE(result.failed) << result.report;
 }
+// ANCHOR_END: feeder
 
+// ANCHOR: hasty
 TEST(Explore, FindsAFeederThatDoesNotWait) {
   pinlane::exploration options;
   options.quiet = true;
@@ -174,6 +177,7 @@ TEST(Explore, FindsAFeederThatDoesNotWait) {
   EXPECT_TRUE(result.failed);
   EXPECT_NE(result.report.find("SourceChanged"), std::string::npos) << result.report;
 }
+// ANCHOR_END: hasty
 
 TEST(Faults, ALostDeviceIsReported) {
   const auto device = machine_of(0, pinlane::execution::eager);

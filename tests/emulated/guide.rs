@@ -30,6 +30,22 @@ fn report(machine: pinlane::emulated::Builder, waits: bool) -> String {
     explored.err().map(|failed| failed.to_string()).unwrap_or_default()
 }
 
+// ANCHOR: explore
+#[test]
+fn my_copies() {
+    explore(Exploration::new().runs(200), |machine| {
+        let device = Device::of_emulator(machine, 0)?;
+        let (stream, mut gpu) = (device.stream()?, device.alloc::<u32>(256)?);
+        let mut back = vec![0; 256];
+        stream.upload_slice(&[7; 256], &mut gpu)?; // your code, and its checks
+        stream.download_slice(&gpu, &mut back)?;
+        assert_eq!(back, [7; 256]);
+        Ok::<(), Error>(())
+    })
+    .unwrap();
+}
+// ANCHOR_END: explore
+
 /// Lines are broken where the page has no room.
 fn words(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ")

@@ -14,6 +14,7 @@ int main() {
   OK(cudaMalloc(reinterpret_cast<void**>(&device), bytes));
   OK(cudaStreamCreate(&stream));
   std::memset(host, 3, bytes);
+  // ANCHOR: shown
   OK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, stream));
   if (waits) {
     OK(cudaStreamSynchronize(stream));
@@ -24,6 +25,7 @@ int main() {
     OK(cudaStreamSynchronize(stream));
   }
   std::printf("%d\n", host[bytes - 1]); // the second one may not have written
+  // ANCHOR_END: shown
   OK(cudaStreamSynchronize(stream));
   OK(cudaFreeHost(host));
   OK(cudaFree(device));

@@ -9,9 +9,11 @@ int main() {
   void* a;
   OK(cudaStreamCreate(&stream));
   OK(cudaMalloc(&a, there.size()));
+  // ANCHOR: shown
   OK(cudaMemcpyAsync(a, there.data(), there.size(), cudaMemcpyHostToDevice, stream));
-  there.assign(there.size(), 9);
+  there.assign(there.size(), 9); // the stream may not be done with it
   OK(cudaStreamSynchronize(stream));
+  // ANCHOR_END: shown
   OK(cudaMemcpy(back.data(), a, back.size(), cudaMemcpyDeviceToHost));
   std::printf("%d %d\n", back.front(), back.back());
 }
