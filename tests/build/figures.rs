@@ -48,6 +48,7 @@ fn a_figure_that_no_file_has_is_found() {
 fn a_figure_without_marks_is_found() {
     let prose = mistakes_in("typed.md", "It takes\n22.2 ns.\n").expect("nothing traces it");
     assert!(prose.contains("typed.md:2: `22.2 ns.` is typed"), "{prose}");
+    assert!(mistakes_in("share.md", "It reaches 96% of it.\n").is_some());
     let table = "| what | ns |\n|---|---:|\n| a hit | 22.2 |\n";
     let table = mistakes_in("table.md", table).expect("nothing traces it");
     assert!(table.contains("table.md:3: `22.2` is typed"), "{table}");

@@ -12,6 +12,7 @@
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
+//! | `reference` | a mistake in the headers' comments ends the build of the book |
 //! | `guides` | the programs of the guides run |
 //! | `readme` | the README's programs are those of the examples |
 //! | `ladder` | the numbered examples print what they say, in Rust and in C++ |
@@ -34,6 +35,7 @@ mod guides;
 mod ladder;
 mod parity;
 mod readme;
+mod reference;
 mod script;
 mod search;
 mod sources;
