@@ -3,17 +3,27 @@
 //! | module | what |
 //! |---|---|
 //! | [`doctor`] | is this machine fit for fast copies? |
+//! | [`bench`] | what copies and the pool reach |
 //! | [`device`] | which device, and what it is called |
 //! | [`system`] | the files in which Linux describes the machine |
 //! | [`measure`] | how time is taken |
+//! | [`machine`] | the machine of a run, for its JSON |
+//! | [`figures`] | what a benchmark gives |
+//! | [`plot`] | the same as SVG and PNG |
+//! | [`progress`] | bars at a terminal |
 //! | [`output`] | text and JSON on the standard output |
 //! | [`error`] | what can go wrong |
 
+mod bench;
 mod device;
 mod doctor;
 mod error;
+mod figures;
+mod machine;
 mod measure;
 mod output;
+mod plot;
+mod progress;
 mod system;
 
 use std::process::ExitCode;
@@ -45,6 +55,8 @@ const EXIT_CODES: &str =
 enum Command {
     /// Look at devices, driver, link and limits, and say what to mend
     Doctor(doctor::Options),
+    /// Measure copies and the pool: tables, CSV, plots, and a comparison with an earlier run
+    Bench(bench::Options),
 }
 
 fn main() -> ExitCode {
@@ -62,5 +74,6 @@ fn main() -> ExitCode {
 fn run(cli: &Cli) -> Result<Report, Error> {
     match &cli.command {
         Command::Doctor(options) => doctor::run(options, cli.device),
+        Command::Bench(options) => bench::run(options, cli.device),
     }
 }

@@ -4,7 +4,9 @@
 //! |---|---|
 //! | `usage` | the command line |
 //! | `doctor` | `pinlane doctor` |
+//! | `bench` | `pinlane bench` |
 
+mod bench;
 mod doctor;
 mod run;
 mod usage;

@@ -10,6 +10,8 @@ fn a_wrong_command_line_exits_with_2_and_says_what_is_wrong() {
         (&["doctor", "--device", "gpu"], "give a GPU's number, or emulated"),
         (&["doctor", "--device", "-1"], "-1"),
         (&["doctor", "extra"], "extra"),
+        (&["bench", "--only", "sideways"], "sideways"),
+        (&["bench", "--quick", "--full"], "--full"),
     ] {
         let output = pinlane(arguments);
         assert_eq!(output.code, 2, "{arguments:?}: {}", output.stderr);
