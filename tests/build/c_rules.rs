@@ -269,6 +269,7 @@ fn c_rule_17_no_message_names_anything_of_rust() {
         "debug_tuple",
         "strip_prefix",
         "ends_with",
+        "rsplit",
         "matches",
         "concat",
     ];
