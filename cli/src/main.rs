@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`doctor`] | is this machine fit for fast copies? |
 //! | [`bench`] | what copies and the pool reach |
+//! | [`trace`] | a timeline of what devices and threads do |
 //! | [`device`] | which device, and what it is called |
 //! | [`system`] | the files in which Linux describes the machine |
 //! | [`measure`] | how time is taken |
@@ -25,6 +26,7 @@ mod output;
 mod plot;
 mod progress;
 mod system;
+mod trace;
 
 use std::process::ExitCode;
 
@@ -57,6 +59,8 @@ enum Command {
     Doctor(doctor::Options),
     /// Measure copies and the pool: tables, CSV, plots, and a comparison with an earlier run
     Bench(bench::Options),
+    /// Run copies and kernels, and write a timeline of them
+    Trace(trace::Options),
 }
 
 fn main() -> ExitCode {
@@ -75,5 +79,6 @@ fn run(cli: &Cli) -> Result<Report, Error> {
     match &cli.command {
         Command::Doctor(options) => doctor::run(options, cli.device),
         Command::Bench(options) => bench::run(options, cli.device),
+        Command::Trace(options) => trace::run(options, cli.device),
     }
 }

@@ -5,8 +5,10 @@
 //! | `usage` | the command line |
 //! | `doctor` | `pinlane doctor` |
 //! | `bench` | `pinlane bench` |
+//! | `trace` | `pinlane trace` |
 
 mod bench;
 mod doctor;
 mod run;
+mod trace;
 mod usage;

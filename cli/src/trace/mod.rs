@@ -1,0 +1,89 @@
+//! `pinlane trace`: runs a workload, and writes a timeline of it.
+//!
+//! | module | what |
+//! |---|---|
+//! | [`workload`] | what is run |
+//! | [`summary`] | how long things took, and what ran beside what |
+
+mod summary;
+mod workload;
+
+use std::path::{Path, PathBuf};
+
+use pinlane::trace::Recording;
+use serde_json::json;
+
+use crate::device::{self, Choice, EMULATED};
+use crate::error::{Error, Result};
+use crate::output::Report;
+use summary::Summary;
+use workload::{Memory, Rig, Workload};
+
+#[derive(clap::Args)]
+pub struct Options {
+    /// What to run
+    #[arg(value_enum, default_value = "pipeline")]
+    workload: Workload,
+    /// The file that `load` uploads
+    #[arg(long, value_name = "FILE", required_if_eq("workload", "load"))]
+    file: Option<PathBuf>,
+    /// Where the sources of `copies` lie
+    #[arg(long, value_enum, default_value = "page-locked")]
+    memory: Memory,
+    /// On how many streams `copies` runs: on 2, the copies have one of their own
+    #[arg(long, value_name = "N", default_value_t = 2,
+          value_parser = clap::value_parser!(u8).range(1..=2))]
+    streams: u8,
+    /// MiB of each copy
+    #[arg(long, value_name = "N", default_value_t = 32,
+          value_parser = clap::value_parser!(u32).range(1..=4096))]
+    mib: u32,
+    /// Write JSON that ui.perfetto.dev and chrome://tracing open
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    /// Write a drawing
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+}
+
+pub fn run(options: &Options, choice: Choice) -> Result<Report> {
+    let device = device::open(choice)?;
+    let emulated = device.emulator().is_some();
+    let rig = Rig::new(&device, options.mib as usize * (1 << 20))?;
+    let recording = Recording::new();
+    device.record(&recording)?;
+    match options.workload {
+        Workload::Copies => rig.copies(options.memory, options.streams == 2)?,
+        Workload::Pipeline => rig.pipeline()?,
+        Workload::Load => rig.load(options.file.as_deref().expect("the parser asks for it"))?,
+    }
+    let trace = recording.stop()?;
+    write(options.out.as_deref(), || trace.to_json())?;
+    write(options.svg.as_deref(), || trace.to_svg())?;
+
+    let summary = Summary::of(&trace);
+    let name = device.name();
+    let mut text = format!("device   {name}\n{summary}");
+    if emulated {
+        text.push_str(&format!("note     {EMULATED}; kernels take time on its clock only\n"));
+    }
+    for file in [&options.out, &options.svg].into_iter().flatten() {
+        text.push_str(&format!("written  {}\n", file.display()));
+    }
+    let json = json!({
+        "command": "trace",
+        "device": name,
+        "emulated": emulated,
+        "summary": summary.to_json(),
+        "missing": trace.missing(),
+    });
+    Ok(Report { text, json, good: true })
+}
+
+fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<()> {
+    let Some(path) = path else { return Ok(()) };
+    std::fs::write(path, text()).map_err(|error| {
+        let path = path.display();
+        Error(format!("{path}: cannot write: {error}; name a file in a folder that is yours"))
+    })
+}

@@ -1,0 +1,150 @@
+//! How long things took, and what ran beside what.
+
+use std::fmt;
+use std::time::Duration;
+
+use pinlane::trace::{Kind, Span, Trace};
+use serde_json::{Value, json};
+
+/// Stretches of time, in order and apart from each other.
+struct Times(Vec<(Duration, Duration)>);
+
+impl Times {
+    fn of<'s>(spans: impl Iterator<Item = &'s Span>) -> Self {
+        let mut all: Vec<_> = spans.map(|span| (span.start, span.end)).collect();
+        all.sort();
+        let mut merged: Vec<(Duration, Duration)> = Vec::new();
+        for (start, end) in all {
+            match merged.last_mut() {
+                Some(last) if start <= last.1 => last.1 = last.1.max(end),
+                _ => merged.push((start, end)),
+            }
+        }
+        Times(merged)
+    }
+
+    fn total(&self) -> Duration {
+        self.0.iter().map(|(start, end)| *end - *start).sum()
+    }
+
+    /// When both go on.
+    fn beside(&self, other: &Times) -> Times {
+        let all = self.0.iter().flat_map(|ours| {
+            let both = |theirs: &(Duration, Duration)| (ours.0.max(theirs.0), ours.1.min(theirs.1));
+            other.0.iter().map(both).filter(|(start, end)| start < end)
+        });
+        Times(all.collect())
+    }
+}
+
+/// What the text and the JSON say.
+pub struct Summary {
+    copies: usize,
+    bytes: usize,
+    copying: Duration,
+    kernels: usize,
+    working: Duration,
+    /// How long kernels ran beside copies.
+    beside: Duration,
+    enqueuing: Duration,
+    waiting: Duration,
+    staging: Duration,
+    page_locking: Duration,
+}
+
+impl Summary {
+    pub fn of(trace: &Trace) -> Self {
+        let device = || trace.spans().iter().filter(|span| span.kind == Kind::Device);
+        let copies = || device().filter(|span| is_copy(span));
+        let kernels = || device().filter(|span| span.name == "Stream::busy");
+        let (copying, working) = (Times::of(copies()), Times::of(kernels()));
+        let host = |kind| {
+            let spans = trace.spans().iter().filter(|span| span.kind == kind);
+            spans.map(|span| span.end - span.start).sum()
+        };
+        Summary {
+            copies: copies().count(),
+            bytes: copies().map(|span| span.bytes).sum(),
+            copying: copying.total(),
+            kernels: kernels().count(),
+            working: working.total(),
+            beside: copying.beside(&working).total(),
+            enqueuing: host(Kind::Enqueue),
+            waiting: host(Kind::Wait),
+            staging: host(Kind::Stage),
+            page_locking: host(Kind::PageLock),
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        let ms = |time: Duration| time.as_secs_f64() * 1e3;
+        json!({
+            "copies": self.copies,
+            "bytes": self.bytes,
+            "copying_ms": ms(self.copying),
+            "kernels": self.kernels,
+            "kernels_ms": ms(self.working),
+            "kernels_beside_copies_ms": ms(self.beside),
+            "enqueue_ms": ms(self.enqueuing),
+            "wait_ms": ms(self.waiting),
+            "stage_ms": ms(self.staging),
+            "page_lock_ms": ms(self.page_locking),
+        })
+    }
+}
+
+/// Uploads and downloads of all kinds.
+fn is_copy(span: &Span) -> bool {
+    ["upload", "download", "copy"].iter().any(|verb| span.name.contains(verb))
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ms = |time: Duration| format!("{:.2} ms", time.as_secs_f64() * 1e3);
+        let megabytes = self.bytes as f64 / 1e6;
+        let copying = ms(self.copying);
+        writeln!(f, "copies   {}, {megabytes:.1} MB, in {copying}", self.copies)?;
+        if self.kernels > 0 {
+            let (kernels, beside) = (ms(self.working), ms(self.beside));
+            writeln!(f, "kernels  {}, in {kernels}, {beside} of it beside copies", self.kernels)?;
+        }
+        let [enqueued, waited, staged, page_locked] =
+            [self.enqueuing, self.waiting, self.staging, self.page_locking].map(ms);
+        writeln!(
+            f,
+            "threads  enqueued for {enqueued}, waited for {waited}, copied to and from slots for \
+             {staged}, page-locked for {page_locked}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use pinlane::trace::Track;
+
+    use super::*;
+
+    fn times(of: &[(u64, u64)]) -> Times {
+        let spans: Vec<Span> = of
+            .iter()
+            .map(|&(start, end)| Span {
+                track: Track::Stream { device: 0, number: 0 },
+                kind: Kind::Device,
+                name: "Stream::upload",
+                bytes: 1,
+                start: Duration::from_millis(start),
+                end: Duration::from_millis(end),
+            })
+            .collect();
+        Times::of(spans.iter())
+    }
+
+    #[test]
+    fn times_that_overlap_count_once() {
+        let all = times(&[(5, 7), (0, 2), (1, 3), (3, 4), (6, 6)]);
+        assert_eq!(all.total(), Duration::from_millis(6));
+        let beside = all.beside(&times(&[(2, 6), (8, 9)]));
+        assert_eq!(beside.total(), Duration::from_millis(3)); // 2 to 4, and 5 to 6
+        assert_eq!(all.beside(&times(&[])).total(), Duration::ZERO);
+    }
+}

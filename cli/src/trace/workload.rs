@@ -1,0 +1,93 @@
+//! What is run while a recording notes it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use pinlane::file::FileReader;
+use pinlane::{Device, PinnedPool};
+
+use crate::error::Result;
+
+/// How often each workload does its steps.
+const ROUNDS: usize = 4;
+/// How long a kernel is.
+const KERNEL: Duration = Duration::from_millis(1);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Workload {
+    /// Uploads and kernels that do not need each other, on one stream or on two
+    Copies,
+    /// Upload, kernel and download of a few chunks, on three streams
+    Pipeline,
+    /// Upload of a file
+    Load,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Memory {
+    Pageable,
+    PageLocked,
+}
+
+/// What the workloads share.
+pub struct Rig<'d> {
+    device: &'d Device,
+    pool: PinnedPool,
+    bytes: usize,
+}
+
+impl<'d> Rig<'d> {
+    pub fn new(device: &'d Device, bytes: usize) -> Result<Self> {
+        let pool = PinnedPool::builder(device).max_bytes(ROUNDS * bytes + (1 << 20)).build()?;
+        Ok(Rig { device, pool, bytes })
+    }
+
+    /// Kernels, and uploads of memory that they do not use.
+    pub fn copies(&self, memory: Memory, apart: bool) -> Result<()> {
+        let kernels = self.device.stream()?;
+        let copies = if apart { self.device.stream()? } else { kernels.clone() };
+        let mut gpu = self.device.alloc::<u8>(self.bytes)?;
+        let pageable = vec![1u8; self.bytes];
+        let mut pinned = self.pool.alloc::<u8>(self.bytes)?;
+        pinned.write()?.copy_from_slice(&pageable);
+        for _ in 0..ROUNDS {
+            kernels.busy(KERNEL)?;
+            match memory {
+                Memory::Pageable => copies.upload_slice(&pageable, &mut gpu)?,
+                Memory::PageLocked => copies.upload(&pinned, &mut gpu)?,
+            };
+        }
+        kernels.synchronize()?;
+        Ok(copies.synchronize()?)
+    }
+
+    /// Chunks go up, are worked on, and come down.
+    pub fn pipeline(&self) -> Result<()> {
+        let [up, kernels, down] =
+            [self.device.stream()?, self.device.stream()?, self.device.stream()?];
+        let mut chunks = Vec::new();
+        for _ in 0..ROUNDS {
+            let mut host = self.pool.alloc::<u8>(self.bytes)?;
+            host.write()?.fill(1);
+            chunks.push((host, self.device.alloc::<u8>(self.bytes)?));
+        }
+        for (host, gpu) in &mut chunks {
+            let there = up.upload(&*host, &mut *gpu)?;
+            kernels.wait_for(&there)?;
+            let done = kernels.busy(KERNEL)?;
+            down.wait_for(&done)?;
+            down.download(&*gpu, host)?;
+        }
+        Ok(down.synchronize()?)
+    }
+
+    pub fn load(&self, path: &Path) -> Result<()> {
+        self.device.warm_up();
+        let file = FileReader::open(path)?;
+        let bytes = usize::try_from(file.bytes()?).expect("a file that fits a device");
+        let stream = self.device.stream()?;
+        let mut gpu = self.device.alloc::<u8>(bytes)?;
+        Ok(stream.upload_file(&file, 0, &mut gpu)?.wait()?)
+    }
+}
