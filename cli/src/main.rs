@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`doctor`] | is this machine fit for fast copies? |
 //! | [`bench`] | what copies and the pool reach |
+//! | [`advise`] | how to copy a given workload, and why |
 //! | [`trace`] | a timeline of what devices and threads do |
 //! | [`device`] | which device, and what it is called |
 //! | [`system`] | the files in which Linux describes the machine |
@@ -12,9 +13,11 @@
 //! | [`figures`] | what a benchmark gives |
 //! | [`plot`] | the same as SVG and PNG |
 //! | [`progress`] | bars at a terminal |
+//! | [`size`] | sizes on the command line |
 //! | [`output`] | text and JSON on the standard output |
 //! | [`error`] | what can go wrong |
 
+mod advise;
 mod bench;
 mod device;
 mod doctor;
@@ -25,6 +28,7 @@ mod measure;
 mod output;
 mod plot;
 mod progress;
+mod size;
 mod system;
 mod trace;
 
@@ -59,6 +63,8 @@ enum Command {
     Doctor(doctor::Options),
     /// Measure copies and the pool: tables, CSV, plots, and a comparison with an earlier run
     Bench(bench::Options),
+    /// Say how to copy a given workload on this machine, and why: predicted, then measured
+    Advise(advise::Options),
     /// Run copies and kernels, and write a timeline of them
     Trace(trace::Options),
 }
@@ -79,6 +85,7 @@ fn run(cli: &Cli) -> Result<Report, Error> {
     match &cli.command {
         Command::Doctor(options) => doctor::run(options, cli.device),
         Command::Bench(options) => bench::run(options, cli.device),
+        Command::Advise(options) => advise::run(options, cli.device),
         Command::Trace(options) => trace::run(options, cli.device),
     }
 }

@@ -5,8 +5,10 @@
 //! | `usage` | the command line |
 //! | `doctor` | `pinlane doctor` |
 //! | `bench` | `pinlane bench` |
+//! | `advise` | `pinlane advise` |
 //! | `trace` | `pinlane trace` |
 
+mod advise;
 mod bench;
 mod doctor;
 mod run;
