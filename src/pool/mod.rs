@@ -57,6 +57,8 @@
 //!   classes               which size of block a request gets
 //!   options, stats, export, errors, trace
 //! ```
+//!
+#![doc = include_str!("events.md")]
 
 #[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
 mod addresses;

@@ -1,5 +1,5 @@
-//! Events for the `tracing` crate, with that feature. All have the target `pinlane::pool`. Losses
-//! are also told to the process's listener ([`notice`](crate::notice)).
+//! Events for the `tracing` crate, with that feature; `events.md` lists them for users. Losses are
+//! also told to the process's listener ([`notice`](crate::notice)).
 //!
 //! A subscriber is user code: it is called with nothing locked, and its panics end here. It may
 //! look at the pool, but must not wait for memory from it: it may run on the thread that provides

@@ -63,7 +63,7 @@ use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::on_ordinary_thread;
 use crate::sync::{Mutex, MutexGuard};
-use crate::trace::{Kind, Recorder, Work};
+use crate::trace::{Kind, Recorder, Work, nvtx_range};
 use event::Event;
 pub(crate) use marks::Fence;
 use marks::{Mark, Marks};
@@ -247,7 +247,10 @@ impl Timeline {
     #[inline]
     pub(crate) fn shown<R>(&self, work: Work, enqueue: impl FnOnce() -> R) -> R {
         match self.context.recording.get() {
-            None => enqueue(),
+            None => {
+                let _enqueuing = nvtx_range(Kind::Enqueue, || work);
+                enqueue()
+            }
             Some(recorder) => self.shown_by(&recorder, work, enqueue),
         }
     }

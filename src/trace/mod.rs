@@ -26,6 +26,25 @@
 //! stream has two more events (`cudaEventRecord` with timing), which cost about a microsecond of
 //! the host each, and tell times to half a microsecond (`cudaEventElapsedTime`).
 //!
+//! # NVTX
+//!
+//! With the feature `nvtx`, tools that listen by NVTX, such as Nsight Systems, see what threads of
+//! the host do, recorded or not: ranges in the domain `pinlane`. A range's message is the call that
+//! it is for, such as `Stream::upload`. Its payload is the number of bytes, or 0. Its category is
+//! one of:
+//!
+//! * `enqueue`: a copy, a fill, a checksum, an allocation on the device, or work of another library
+//!   ([`Stream::foreign`](crate::Stream::foreign)) is enqueued;
+//! * `wait`: a thread waits for a device;
+//! * `stage`: a thread copies between a page-locked slot and pageable memory or a file;
+//! * `page-lock`: memory is page-locked, when a pool grows.
+//!
+//! A tool's library is found as NVTX finds it: it is in the process, or `NVTX_INJECTION64_PATH` has
+//! its path. Nsight Systems sets that. Neither a toolkit nor a compiler of C is needed. Without a
+//! tool a call pays one branch.
+//!
+//! The [events](crate::pool#events) of pools, for the crate `tracing`, are another feature.
+//!
 //! # Invariants
 //!
 //! * Recording changes no result and no order: its events are waited for only by
@@ -34,6 +53,11 @@
 //! * No driver call under the lock.
 
 mod chrome;
+#[cfg(feature = "nvtx")]
+mod nvtx;
+#[cfg(not(feature = "nvtx"))]
+#[path = "no_nvtx.rs"]
+mod nvtx;
 mod recorder;
 mod span;
 mod svg;
@@ -41,6 +65,7 @@ mod timing;
 
 use std::sync::Arc;
 
+pub(crate) use self::nvtx::range as nvtx_range;
 pub(crate) use self::recorder::{Recorder, Switch, Work};
 pub use self::span::{Kind, Span, Track};
 use crate::error::Result;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::nvtx;
 use super::span::{Kind, Span, Track};
 use super::timing::Moment;
 use crate::driver::{Driver, RawStream};
@@ -52,7 +53,8 @@ impl Switch {
         true
     }
 
-    /// Notes the time from now until the result is dropped, if anybody records.
+    /// Notes the time from now until the result is dropped, if anybody records, and as a range of
+    /// NVTX, if a tool listens.
     #[inline]
     pub(crate) fn begin(&self, kind: Kind, name: &'static str, bytes: usize) -> Option<Begun> {
         self.begin_with(kind, name, || bytes)
@@ -66,9 +68,14 @@ impl Switch {
         name: &'static str,
         bytes: impl FnOnce() -> usize,
     ) -> Option<Begun> {
-        let recorder = self.get()?;
-        let (work, start) = (Work { name, bytes: bytes() }, recorder.begun.elapsed());
-        Some(Begun { recorder, kind, work, start })
+        let Some(recorder) = self.get() else {
+            let range = nvtx::range(kind, || Work { name, bytes: bytes() })?;
+            return Some(Begun { noted: None, _range: Some(range) });
+        };
+        let work = Work { name, bytes: bytes() };
+        let _range = nvtx::range(kind, || work);
+        let start = recorder.begun.elapsed();
+        Some(Begun { noted: Some(Noted { recorder, kind, work, start }), _range })
     }
 }
 
@@ -82,6 +89,11 @@ pub(crate) struct Work {
 
 /// Something of the host's that has begun. It ends when this is dropped.
 pub(crate) struct Begun {
+    noted: Option<Noted>,
+    _range: Option<nvtx::Range>,
+}
+
+struct Noted {
     recorder: Arc<Recorder>,
     kind: Kind,
     work: Work,
@@ -90,10 +102,10 @@ pub(crate) struct Begun {
 
 impl Drop for Begun {
     fn drop(&mut self) {
-        let Work { name, bytes } = self.work;
-        let end = self.recorder.begun.elapsed();
-        let (kind, start) = (self.kind, self.start);
-        self.recorder.note(Span { track: this_thread(), kind, name, bytes, start, end });
+        let Some(Noted { recorder, kind, work, start }) = self.noted.take() else { return };
+        let Work { name, bytes } = work;
+        let end = recorder.begun.elapsed();
+        recorder.note(Span { track: this_thread(), kind, name, bytes, start, end });
     }
 }
 

@@ -14,6 +14,7 @@
 //! | `rows` | rows of tables by their numbers |
 //! | `pairs` | host and device memory that is copied up and down over and over |
 //! | `slow` | slow streams, and memory that runs out |
+//! | `nvtx` | the ranges that a tool gets by NVTX |
 //! | `trace` | recordings: what they show, and that they change nothing |
 //! | `load_safetensors` | the example, as its users run it |
 
@@ -29,6 +30,8 @@ mod foreign;
 #[cfg(feature = "allocator-api2")]
 mod known;
 mod load_safetensors;
+#[cfg(feature = "nvtx")]
+mod nvtx;
 mod pairs;
 mod prefetch;
 mod registered;

@@ -1,6 +1,6 @@
 //! The events of a pool, in a process of their own: it has one subscriber for all threads.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -74,6 +74,47 @@ impl Subscriber for Handle {
     fn exit(&self, _: &Id) {}
 }
 
+/// An event of the documented list: its level, its message and its fields.
+type Listed = (String, String, BTreeSet<String>);
+
+/// The rows of the list for users.
+fn listed() -> Vec<Listed> {
+    let rows = include_str!("../../src/pool/events.md").lines();
+    let cells = rows.filter_map(|row| row.strip_prefix("| `")?.strip_suffix("` |"));
+    cells
+        .map(|row| {
+            let cells: Vec<&str> = row.split("` | `").collect();
+            let [level, message, fields] = cells[..] else { panic!("{row}") };
+            (level.into(), message.into(), fields.split("`, `").map(str::to_owned).collect())
+        })
+        .collect()
+}
+
+/// Fails if an event is not in the list as it is, and counts those that are.
+fn check_listed(watch: &Watch) -> usize {
+    let listed = listed();
+    let mut found = BTreeSet::new();
+    for event in &*watch.seen.lock().unwrap() {
+        let message = event.fields["message"].clone();
+        let fields = event.fields.keys().filter(|name| *name != "message").cloned().collect();
+        let own = (event.level.clone(), message.clone(), fields);
+        assert!(listed.contains(&own), "{own:?} is not in {listed:?}");
+        found.insert(message);
+    }
+    found.len()
+}
+
+#[test]
+fn the_list_of_events_has_those_of_the_source_and_no_others() {
+    let source = include_str!("../../src/pool/trace.rs");
+    let (_, calls) = source.split_once("/// Memory was page-locked.").expect("the first event");
+    // A message is the only text in the call that makes its event.
+    let messages = calls.split("event!(").skip(1).filter_map(|call| call.split('"').nth(1));
+    let messages: BTreeSet<&str> = messages.collect();
+    let listed = listed();
+    assert_eq!(listed.iter().map(|(_, message, _)| &**message).collect::<BTreeSet<_>>(), messages);
+}
+
 #[test]
 fn events_arrive_with_nothing_locked_and_may_panic() {
     if !is_alone(module_path!(), "events_arrive_with_nothing_locked_and_may_panic") {
@@ -86,6 +127,8 @@ fn events_arrive_with_nothing_locked_and_may_panic() {
             *watch.panics.lock().unwrap() = panics;
             watch.seen.lock().unwrap().clear();
             one_of_each(&watch);
+            // All but memory that the system does not take back.
+            assert_eq!(check_listed(&watch), listed().len() - 1);
         }
     });
 }
