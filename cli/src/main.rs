@@ -6,6 +6,7 @@
 //! | [`bench`] | what copies and the pool reach |
 //! | [`advise`] | how to copy a given workload, and why |
 //! | [`trace`] | a timeline of what devices and threads do |
+//! | [`load`], [`example`] | safetensors files to the device |
 //! | [`device`] | which device, and what it is called |
 //! | [`system`] | the files in which Linux describes the machine |
 //! | [`measure`] | how time is taken |
@@ -22,7 +23,9 @@ mod bench;
 mod device;
 mod doctor;
 mod error;
+mod example;
 mod figures;
+mod load;
 mod machine;
 mod measure;
 mod output;
@@ -65,6 +68,8 @@ enum Command {
     Bench(bench::Options),
     /// Say how to copy a given workload on this machine, and why: predicted, then measured
     Advise(advise::Options),
+    /// Load safetensors files to the device, and verify that every byte arrived
+    Load(load::Options),
     /// Run copies and kernels, and write a timeline of them
     Trace(trace::Options),
 }
@@ -86,6 +91,7 @@ fn run(cli: &Cli) -> Result<Report, Error> {
         Command::Doctor(options) => doctor::run(options, cli.device),
         Command::Bench(options) => bench::run(options, cli.device),
         Command::Advise(options) => advise::run(options, cli.device),
+        Command::Load(options) => load::run(options, cli.device),
         Command::Trace(options) => trace::run(options, cli.device),
     }
 }

@@ -6,11 +6,13 @@
 //! | `doctor` | `pinlane doctor` |
 //! | `bench` | `pinlane bench` |
 //! | `advise` | `pinlane advise` |
+//! | `load` | `pinlane load` |
 //! | `trace` | `pinlane trace` |
 
 mod advise;
 mod bench;
 mod doctor;
+mod load;
 mod run;
 mod trace;
 mod usage;

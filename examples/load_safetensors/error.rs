@@ -54,8 +54,9 @@ impl From<pinlane::Error> for Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Usage(message) => write!(f, "{message}\n\n{}", super::options::USAGE.trim_end()),
-            Error::File(message) | Error::Mismatch(message) => f.write_str(message),
+            Error::Usage(message) | Error::File(message) | Error::Mismatch(message) => {
+                f.write_str(message)
+            }
             Error::Device(error) => error.fmt(f),
         }
     }

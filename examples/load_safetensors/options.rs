@@ -75,7 +75,7 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
     };
     while let Some(argument) = arguments.next() {
         let mut value = || {
-            let missing = || Error::Usage(format!("{} needs a value", argument.display()));
+            let missing = || wrong(format!("{} needs a value", argument.display()));
             arguments.next().ok_or_else(missing)
         };
         match argument.to_str() {
@@ -95,11 +95,11 @@ pub fn parse(mut arguments: impl Iterator<Item = OsString>) -> Result<Command> {
             Some("--verify-all") => options.verify_all = true,
             Some("--json") => options.json = Some(value()?.into()),
             Some(unknown) if unknown.starts_with('-') => {
-                return Err(Error::Usage(format!("unknown option {unknown}")));
+                return Err(wrong(format!("unknown option {unknown}")));
             }
             _ if file.is_some() => {
                 let message = format!("one file at a time: {} is too much", argument.display());
-                return Err(Error::Usage(message));
+                return Err(wrong(message));
             }
             _ => file = Some(argument.into()),
         }
@@ -120,7 +120,7 @@ fn device(value: &OsStr) -> Result<Where> {
         Some("emulated") => Ok(Where::Emulated),
         text => match text.and_then(|text| text.parse().ok()) {
             Some(ordinal) if ordinal >= 0 => Ok(Where::Gpu(ordinal)),
-            _ => Err(Error::Usage(format!(
+            _ => Err(wrong(format!(
                 "--device {}: give a GPU's number, or emulated",
                 value.display()
             ))),
@@ -131,6 +131,11 @@ fn device(value: &OsStr) -> Result<Where> {
 fn number(option: &str, value: &OsStr, most: usize) -> Result<usize> {
     let number = value.to_str().and_then(|text| text.parse().ok());
     number.filter(|number| (1..=most).contains(number)).ok_or_else(|| {
-        Error::Usage(format!("{option} {}: give a number from 1 to {most}", value.display()))
+        wrong(format!("{option} {}: give a number from 1 to {most}", value.display()))
     })
+}
+
+/// What is wrong with the command line, and how it should be.
+fn wrong(message: String) -> Error {
+    Error::Usage(format!("{message}\n\n{}", USAGE.trim_end()))
 }

@@ -139,7 +139,8 @@ impl Report<'_> {
         })
     }
 
-    fn json(&self) -> Value {
+    /// The totals.
+    pub fn json(&self) -> Value {
         let (bytes, loaded) = (self.file.bytes(), self.loaded);
         let again = self.again();
         json!({
