@@ -19,6 +19,7 @@ fn no_gpu_is_normal() {
     let emulated = named("emulated device");
     assert_eq!(emulated["state"], "ok");
     assert!(emulated["found"].as_str().unwrap().contains("says nothing about speed"));
+    assert!(emulated["figures"]["up_gb_per_s"].as_f64().unwrap() > 0.0);
 }
 
 #[test]

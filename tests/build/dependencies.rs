@@ -25,6 +25,21 @@ fn the_emulated_device_alone_needs_no_generator() {
     assert_eq!(generators(&["--no-default-features", "--features", "emulated"]), none);
 }
 
+/// The tools and examples of this workspace need more; the library must not.
+#[test]
+fn the_library_itself_needs_two_crates() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
+        .args(["--format", "{p}", "--depth", "1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo starts");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let names: BTreeSet<_> =
+        text.lines().filter_map(|line| line.split_whitespace().next()).collect();
+    assert!(names.iter().eq(&["bytemuck", "libc", "pinlane"]), "{text}");
+}
+
 #[test]
 fn each_feature_brings_its_own() {
     let of = |feature| generators(&["--no-default-features", "--features", feature]);

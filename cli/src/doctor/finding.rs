@@ -40,11 +40,19 @@ pub struct Finding {
     pub found: String,
     /// What to do; every finding that is not good has it.
     pub remedy: Option<String>,
+    /// The figures in `found`, for programs.
+    pub figures: Option<Value>,
 }
 
 impl Finding {
     pub fn good(name: impl Into<String>, found: impl Into<String>) -> Finding {
-        Finding { name: name.into(), state: State::Good, found: found.into(), remedy: None }
+        Finding {
+            name: name.into(),
+            state: State::Good,
+            found: found.into(),
+            remedy: None,
+            figures: None,
+        }
     }
 
     pub fn notice(
@@ -53,7 +61,13 @@ impl Finding {
         remedy: impl Into<String>,
     ) -> Finding {
         let remedy = Some(remedy.into());
-        Finding { name: name.into(), state: State::Notice, found: found.into(), remedy }
+        Finding {
+            name: name.into(),
+            state: State::Notice,
+            found: found.into(),
+            remedy,
+            figures: None,
+        }
     }
 
     pub fn wrong(
@@ -62,6 +76,11 @@ impl Finding {
         remedy: impl Into<String>,
     ) -> Finding {
         Finding { state: State::Wrong, ..Finding::notice(name, found, remedy) }
+    }
+
+    /// The same finding with its figures.
+    pub fn with(self, figures: Value) -> Finding {
+        Finding { figures: Some(figures), ..self }
     }
 
     /// For people.
@@ -86,6 +105,7 @@ impl Finding {
             "state": self.state.word(),
             "found": self.found,
             "remedy": self.remedy,
+            "figures": self.figures,
         })
     }
 }

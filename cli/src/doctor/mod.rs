@@ -85,11 +85,10 @@ fn emulated(choice: Choice) -> Result<Vec<Finding>> {
         }
     }
     let device = device::open(Choice::Emulated)?;
-    let Speed { up, down } = Speed::measure(&device, 4 * MIB)?;
-    findings.push(Finding::good(
-        "emulated device",
-        format!("copies right, up {up:.1} GB/s, down {down:.1} GB/s ({EMULATED})"),
-    ));
+    let speed = Speed::measure(&device, 4 * MIB)?;
+    let Speed { up, down } = speed;
+    let found = format!("copies right, up {up:.1} GB/s, down {down:.1} GB/s ({EMULATED})");
+    findings.push(Finding::good("emulated device", found).with(speed.json()));
     Ok(findings)
 }
 
@@ -102,6 +101,7 @@ fn report(findings: &[Finding], emulated: bool) -> Report {
         "command": "doctor",
         "version": env!("CARGO_PKG_VERSION"),
         "emulated": emulated,
+        "note": if emulated { EMULATED } else { "" },
         "wrong": wrong,
         "notes": notices,
         "findings": findings.iter().map(Finding::json).collect::<Vec<_>>(),

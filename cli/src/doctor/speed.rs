@@ -1,6 +1,7 @@
 //! A quick look at what copies of page-locked memory reach.
 
 use pinlane::{Device, PinnedPool};
+use serde_json::{Value, json};
 
 use super::bus::Link;
 use super::finding::Finding;
@@ -45,7 +46,7 @@ impl Speed {
     pub fn finding(&self, name: String, link: Option<Link>) -> Finding {
         let Speed { up, down } = self;
         let found = format!("page-locked memory: up {up:.1} GB/s, down {down:.1} GB/s");
-        match link {
+        let finding = match link {
             Some(link) if up.min(*down) < EXPECTED * link.gb_per_s() => Finding::notice(
                 name,
                 format!("{found}; the link carries {:.1}", link.gb_per_s()),
@@ -53,6 +54,11 @@ impl Speed {
                  `pinlane bench` shows more",
             ),
             _ => Finding::good(name, found),
-        }
+        };
+        finding.with(self.json())
+    }
+
+    pub fn json(&self) -> Value {
+        json!({ "up_gb_per_s": self.up, "down_gb_per_s": self.down })
     }
 }
