@@ -5,7 +5,7 @@ use pinlane::{DeviceBuf, DeviceSliceMut, PinnedBuf, Result};
 
 use super::bare::{self, Way};
 use super::copies;
-use super::rig::{Extent, KIB, Rig};
+use super::rig::{Extent, MIB, Rig};
 use crate::error;
 use crate::figures::{Ceiling, Chart, Series, Unit, XAxis, YAxis};
 use crate::measure::gb_per_s;
@@ -36,7 +36,7 @@ fn chart(
             series.points.push((bytes as f64, gb_per_s(count(rig) * bytes, seconds)));
         }
     }
-    let bytes = copies::largest(rig).min(64 * KIB * KIB);
+    let bytes = copies::largest(rig).min(64 * MIB);
     let value = gb_per_s(bytes, bare::seconds(rig, &[Way::Up], bytes)?);
     Ok(Chart {
         id,

@@ -68,7 +68,7 @@ impl Earlier {
     }
 
     /// The sum of the comparison, for people.
-    pub fn warning(&self, charts: &[Chart]) -> String {
+    pub fn summary(&self, charts: &[Chart]) -> String {
         let (all, better, worse) = self.counts(charts);
         let percent = 100.0 * NOISE;
         format!(

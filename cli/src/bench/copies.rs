@@ -27,7 +27,7 @@ fn one_way(rig: &Rig, way: Way, id: &'static str, title: &'static str) -> Result
     let mut runtime = Series { name: "pageable, by the driver", points: Vec::new() };
     // A stream whose handle was given out makes more checks in each tracked copy.
     let other: Stream = rig.device.stream()?;
-    let has_driver = driver::is_there(&other, rig.device.emulator().is_some());
+    let has_driver = driver::is_there(&rig.device);
     for bytes in rig.sizes() {
         let mut gpu = rig.device_memory(bytes)?;
         let mut host = rig.pool.alloc_zeroed::<u8>(bytes)?;

@@ -1,12 +1,12 @@
 //! Copies of pageable memory by the CUDA runtime itself, which stages them.
 
-use pinlane::{DeviceBuf, Result, Stream};
+use pinlane::{Device, DeviceBuf, Result, Stream};
 
 use super::bare::Way;
 
 /// Whether there are such copies: only a GPU has them.
-pub fn is_there(stream: &Stream, emulated: bool) -> bool {
-    cfg!(pinlane_cuda) && !emulated && !stream.as_raw().is_null()
+pub fn is_there(device: &Device) -> bool {
+    cfg!(pinlane_cuda) && device.emulator().is_none()
 }
 
 /// `cudaMemcpyAsync` between pageable memory and a GPU, and the wait for it.

@@ -34,7 +34,7 @@ pub fn table(charts: &[Chart], earlier: Option<&Earlier>) -> String {
     }
     if let Some(earlier) = earlier {
         text += &format!("\nin brackets: the change since {}\n", earlier.name());
-        text += &earlier.warning(charts);
+        text += &earlier.summary(charts);
     }
     text
 }
