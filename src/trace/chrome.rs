@@ -14,8 +14,8 @@ pub(super) fn write(spans: &[Span], missing: usize) -> String {
     for track in &tracks {
         let (process, thread) = place(track);
         let name = match track {
-            Track::Thread { .. } => "host".to_owned(),
-            Track::Stream { device, .. } => format!("device {device}"),
+            Track::OfThread { .. } => "host".to_owned(),
+            Track::OfStream { device, .. } => format!("device {device}"),
         };
         for (what, thread, name) in
             [("process_name", 0, name), ("thread_name", thread, track.to_string())]
@@ -51,8 +51,8 @@ fn complete(span: &Span) -> String {
 /// The process and the thread of the format.
 fn place(track: &Track) -> (i64, u64) {
     match *track {
-        Track::Thread { number, .. } => (HOST, number as u64 + 1),
-        Track::Stream { device, number } => (HOST + 1 + i64::from(device), number + 1),
+        Track::OfThread { number, .. } => (HOST, number as u64 + 1),
+        Track::OfStream { device, number } => (HOST + 1 + i64::from(device), number + 1),
     }
 }
 

@@ -266,9 +266,9 @@ impl Pending {
         let Clock { base, at } = &*self.clock;
         let time = |moment: &Moment| Some(*at + moment.since(base).ok()?);
         let (start, end) = (time(&self.start)?, time(&self.end)?);
-        let track = Track::Stream { device: self.start.device(), number: self.stream };
+        let track = Track::OfStream { device: self.start.device(), number: self.stream };
         let Work { name, bytes } = self.work;
-        Some(Span { track, kind: Kind::Device, name, bytes, start, end: end.max(start) })
+        Some(Span { track, kind: Kind::OnDevice, name, bytes, start, end: end.max(start) })
     }
 }
 
@@ -288,5 +288,5 @@ fn this_thread() -> Track {
         number.set(Some(known));
         known
     });
-    Track::Thread { number, name: thread::current().name().unwrap_or_default().to_owned() }
+    Track::OfThread { number, name: thread::current().name().unwrap_or_default().to_owned() }
 }

@@ -26,14 +26,14 @@ pub struct Span {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {
     /// A thread of the host.
-    Thread {
+    OfThread {
         /// Unique in the process; in the order in which threads were first seen.
         number: usize,
         /// Its name, or an empty text.
         name: String,
     },
     /// A stream of a device.
-    Stream {
+    OfStream {
         /// The device.
         device: Ordinal,
         /// Unique in the process; in the order in which streams were made.
@@ -44,9 +44,9 @@ pub enum Track {
 impl fmt::Display for Track {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Track::Thread { number, name } if name.is_empty() => write!(f, "thread {number}"),
-            Track::Thread { name, .. } => f.write_str(name),
-            Track::Stream { device, number } => write!(f, "device {device}, stream {number}"),
+            Track::OfThread { number, name } if name.is_empty() => write!(f, "thread {number}"),
+            Track::OfThread { name, .. } => f.write_str(name),
+            Track::OfStream { device, number } => write!(f, "device {device}, stream {number}"),
         }
     }
 }
@@ -56,7 +56,7 @@ impl fmt::Display for Track {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// The device worked: a copy, a kernel, a fill, work of another library.
-    Device,
+    OnDevice,
     /// The host enqueued work.
     Enqueue,
     /// The host waited for a device.
@@ -69,12 +69,12 @@ pub enum Kind {
 
 impl Kind {
     pub(super) const ALL: [Kind; 5] =
-        [Kind::Device, Kind::Enqueue, Kind::Wait, Kind::Stage, Kind::PageLock];
+        [Kind::OnDevice, Kind::Enqueue, Kind::Wait, Kind::Stage, Kind::PageLock];
 
     /// The word for it.
     pub(super) fn word(self) -> &'static str {
         match self {
-            Kind::Device => "device",
+            Kind::OnDevice => "device",
             Kind::Enqueue => "enqueue",
             Kind::Wait => "wait",
             Kind::Stage => "stage",

@@ -29,7 +29,7 @@ const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#1f2937}.g{stroke:
 /// Light enough for dark letters, and clear on a page of either kind.
 fn color(kind: Kind) -> &'static str {
     match kind {
-        Kind::Device => "#7cb0f5",
+        Kind::OnDevice => "#7cb0f5",
         Kind::Enqueue => "#f2b950",
         Kind::Wait => "#c3c9d2",
         Kind::Stage => "#6fcf9f",

@@ -11,7 +11,7 @@ use serde_json::Value;
 
 /// The device's spans of that name.
 fn on_device<'t>(trace: &'t Trace, name: &str) -> Vec<&'t Span> {
-    let device = trace.spans().iter().filter(|span| span.kind == Kind::Device);
+    let device = trace.spans().iter().filter(|span| span.kind == Kind::OnDevice);
     device.filter(|span| span.name == name).collect()
 }
 
@@ -48,13 +48,13 @@ fn a_recording_shows_copies_waits_and_what_threads_do() {
     assert_eq!(on_device(&trace, "Device::alloc")[0].bytes, bytes);
     assert_eq!(
         kinds(&trace),
-        ["Device", "Enqueue", "PageLock", "Stage", "Wait"].map(str::to_owned).into()
+        ["Enqueue", "OnDevice", "PageLock", "Stage", "Wait"].map(str::to_owned).into()
     );
     for pair in trace.spans().windows(2) {
         assert!(pair[0].start <= pair[1].start && pair[0].start <= pair[0].end, "{pair:?}");
     }
     // A stream does one thing after the other.
-    let mut streams: Vec<_> = trace.spans().iter().filter(|s| s.kind == Kind::Device).collect();
+    let mut streams: Vec<_> = trace.spans().iter().filter(|s| s.kind == Kind::OnDevice).collect();
     streams.sort_by_key(|span| (&span.track, span.start));
     for pair in streams.windows(2).filter(|pair| pair[0].track == pair[1].track) {
         assert!(pair[0].end <= pair[1].start + Duration::from_micros(2), "{pair:?}");
@@ -96,8 +96,8 @@ fn two_devices_share_a_recording_and_none_has_two() {
     }
     let trace = recording.stop().unwrap();
     let of = |track: &Track| match track {
-        Track::Stream { device, .. } => Some(*device),
-        Track::Thread { .. } => None,
+        Track::OfStream { device, .. } => Some(*device),
+        Track::OfThread { .. } => None,
     };
     let seen: BTreeSet<_> = trace.spans().iter().filter_map(|span| of(&span.track)).collect();
     assert_eq!(seen, [0, 1].into());

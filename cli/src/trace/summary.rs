@@ -54,7 +54,7 @@ pub struct Summary {
 
 impl Summary {
     pub fn of(trace: &Trace) -> Self {
-        let device = || trace.spans().iter().filter(|span| span.kind == Kind::Device);
+        let device = || trace.spans().iter().filter(|span| span.kind == Kind::OnDevice);
         let copies = || device().filter(|span| is_copy(span));
         let kernels = || device().filter(|span| span.name == "Stream::busy");
         let (copying, working) = (Times::of(copies()), Times::of(kernels()));
@@ -128,8 +128,8 @@ mod tests {
         let spans: Vec<Span> = of
             .iter()
             .map(|&(start, end)| Span {
-                track: Track::Stream { device: 0, number: 0 },
-                kind: Kind::Device,
+                track: Track::OfStream { device: 0, number: 0 },
+                kind: Kind::OnDevice,
                 name: "Stream::upload",
                 bytes: 1,
                 start: Duration::from_millis(start),
