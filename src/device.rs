@@ -211,8 +211,11 @@ impl Device {
     /// memory meanwhile.
     ///
     /// [`set_staging`](Self::set_staging) comes first. What fails here is made up for by the first
-    /// copy, or fails there.
+    /// copy, or fails there. In a forked child this does nothing.
     pub fn warm_up(&self) {
+        if !self.inner.context.is_current() {
+            return;
+        }
         let inner = Arc::clone(&self.inner);
         let work = move || {
             if let Ok(engine) = inner.engine() {
@@ -227,14 +230,18 @@ impl Device {
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) while another recording notes it.
+    /// [`InvalidValue`](ErrorKind::InvalidValue) while another recording notes it, and
+    /// [`ForkedProcess`](ErrorKind::ForkedProcess).
     pub fn record(&self, recording: &Recording) -> Result<()> {
+        const OPERATION: &str = "Device::record";
+        self.inner.context.check_process(OPERATION)?;
+        recording.recorder().check_process(OPERATION)?;
         if self.inner.context.recording.set(recording.recorder()) {
             return Ok(());
         }
         Err(Error::new(
             ErrorKind::InvalidValue,
-            "Device::record",
+            OPERATION,
             format!("device {} is being recorded", self.ordinal()),
             "stop the other recording first, or use that one",
         ))

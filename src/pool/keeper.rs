@@ -244,9 +244,11 @@ impl Core {
             let several = bytes > books.store.smallest_growth(size);
             if several { Parts::One } else { Parts::UpTo(books.largest_part) }
         };
-        let _shown = self.context.recording.begin(Kind::PageLock, operation, bytes);
         let start = Instant::now();
-        let grown = page_lock(&self.context, &self.options, parts, bytes, size.align);
+        let grown = {
+            let _shown = self.context.recording.begin(Kind::PageLock, operation, bytes);
+            page_lock(&self.context, &self.options, parts, bytes, size.align)
+        };
         let took = start.elapsed();
         let mut books = self.lock();
         books.growing = false;

@@ -12,7 +12,7 @@ use super::span::{Kind, Span, Track};
 use super::timing::Moment;
 use crate::driver::{Driver, RawStream};
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{Process, in_host_function};
+use crate::process::{Process, in_host_function, on_ordinary_thread};
 use crate::sync::Mutex;
 
 /// The most spans of a recording.
@@ -162,8 +162,32 @@ impl Recorder {
         self.ended.load(Ordering::Acquire)
     }
 
-    pub(super) fn end(&self) {
+    fn end(&self) {
         self.ended.store(true, Ordering::Release);
+    }
+
+    /// Ends it, and forgets what has been noted. In a forked child, where a thread of the parent's
+    /// may hold the lock, that stays.
+    pub(super) fn forget(&self) {
+        self.end();
+        if self.process.is_current() {
+            let notes = std::mem::take(&mut *self.notes.lock());
+            // All events at once, so that one thread, if a thread is needed, destroys them.
+            on_ordinary_thread(move || drop(notes));
+        }
+    }
+
+    /// Fails in a forked child of the process that began it.
+    pub(crate) fn check_process(&self, operation: &'static str) -> Result<()> {
+        if self.process.is_current() {
+            return Ok(());
+        }
+        Err(Error::new(
+            ErrorKind::ForkedProcess,
+            operation,
+            "this process was forked after the recording began",
+            "stop the recording in the parent, and begin another one here",
+        ))
     }
 
     fn note(&self, span: Span) {
@@ -218,23 +242,20 @@ impl Recorder {
         let base = Moment::now(driver, raw).ok()?;
         let clock = Arc::new(Clock { base, at: self.begun.elapsed() });
         let mut notes = self.notes.lock();
-        Some(known(&notes).unwrap_or_else(|| {
+        if let Some(known) = known(&notes) {
+            return Some(known);
+        }
+        // Nothing is added to what has been taken.
+        if !self.is_ended() {
             notes.clocks.push(Arc::clone(&clock));
-            clock
-        }))
+        }
+        Some(clock)
     }
 
     /// Blocks until all is complete. Gives the spans by their start, and how much is missing.
     pub(super) fn stop(&self) -> Result<(Vec<Span>, usize)> {
         const OPERATION: &str = "Recording::stop";
-        if !self.process.is_current() {
-            return Err(Error::new(
-                ErrorKind::ForkedProcess,
-                OPERATION,
-                "this process was forked after the recording began",
-                "stop the recording in the parent",
-            ));
-        }
+        self.check_process(OPERATION)?;
         if in_host_function() {
             return Err(Error::new(
                 ErrorKind::Unsupported,

@@ -199,6 +199,8 @@ fn described(span: &Span) -> String {
     let micros = (span.end - span.start).as_secs_f64() * 1e6;
     match span.bytes {
         0 => format!("{}: {micros:.1} us", span.name),
+        // The device's clock may not have moved meanwhile.
+        bytes if micros == 0.0 => format!("{}: {bytes} bytes", span.name),
         bytes => {
             let rate = bytes as f64 / micros / 1e3;
             format!("{}: {bytes} bytes in {micros:.1} us, {rate:.1} GB/s", span.name)
@@ -213,10 +215,26 @@ fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
+/// As XML, which has no control characters.
 fn escaped(text: &str) -> String {
+    let text = text.replace(char::is_control, "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
 }
 
 fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
     out.write_fmt(text).expect("a string grows");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn odd_names_and_spans_of_no_length_are_drawn() {
+        let track = Track::Thread { number: 0, name: "a\u{1}b\u{1b} <c>".to_owned() };
+        let (kind, start, end) = (Kind::Device, Duration::ZERO, Duration::ZERO);
+        let svg = draw(&[Span { track, kind, name: "Stream::upload", bytes: 7, start, end }]);
+        assert!(svg.contains("<title>Stream::upload: 7 bytes</title>"), "{svg}");
+        assert!(svg.contains(">a\u{fffd}b\u{fffd} &lt;c&gt;</text>"), "{svg}");
+    }
 }

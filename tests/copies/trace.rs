@@ -121,6 +121,42 @@ fn what_a_device_cannot_tell_is_missing_and_the_rest_is_there() {
     assert!(on_device(&trace, "Stream::busy").len() <= 1, "{trace:?}");
 }
 
+/// Whoever no longer wants a recording need not use the device again to be rid of its events.
+#[test]
+fn the_events_of_a_recording_go_with_it() {
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let stream = device.stream().unwrap();
+    stream.busy(Duration::ZERO).unwrap().wait().unwrap();
+    let before = emulator.usage();
+    for in_host_function in [false, true] {
+        let recording = Recording::new();
+        device.record(&recording).unwrap();
+        for _ in 0..100 {
+            stream.busy(Duration::ZERO).unwrap().wait().unwrap();
+        }
+        assert!(emulator.usage().events >= before.events + 200);
+        if in_host_function {
+            let (send, threads) = std::sync::mpsc::channel();
+            let other = device.stream().unwrap();
+            let dropped = other.launch_host(move || {
+                drop(recording);
+                send.send(()).unwrap();
+            });
+            dropped.unwrap().wait().unwrap();
+            threads.recv().unwrap();
+        } else {
+            drop(recording);
+        }
+        let gone = || emulator.usage().events < before.events + 10;
+        let patience = std::time::Instant::now();
+        while !gone() && patience.elapsed() < Duration::from_secs(10) {
+            std::thread::yield_now();
+        }
+        assert!(gone(), "{:?}", emulator.usage());
+    }
+}
+
 /// A recording asks for no event that is part of a capture: that would invalidate it.
 #[test]
 fn a_capture_is_not_disturbed() {

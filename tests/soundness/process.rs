@@ -9,6 +9,7 @@ use std::thread;
 
 use pinlane::driver::{Call, cuda_runtime};
 use pinlane::emulated::{Execution, Fault};
+use pinlane::trace::Recording;
 use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, pool::Stats};
 
 use crate::common::process::{in_a_forked_child, is_alone};
@@ -23,6 +24,8 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
     let (mut host, mut gpu) = (rig.host(1), rig.gpu());
     let mut back = rig.host(0);
     let idle = rig.device.stream().unwrap();
+    let recording = Recording::new();
+    rig.device.record(&recording).unwrap();
     let ticket = rig.stream.upload(&host, &mut gpu).unwrap();
     rig.stream.download(&gpu, &mut back).unwrap();
     let _ = cuda_runtime().is_some() && Device::available().is_empty();
@@ -45,6 +48,9 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
             refused(device.alloc::<u8>(0)),
             refused(device.stream()),
             refused(device.memory_info()),
+            refused(device.record(&recording)),
+            refused(device.record(&Recording::new())),
+            refused(recording.stop()),
             refused(stream.upload(&host, &mut gpu)),
             refused(stream.download(&gpu, &mut host)),
             refused(stream.fill(&mut gpu, 1)),
@@ -75,6 +81,26 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
         let emulator = emulator.clone();
         drop((host, gpu, back, idle, ticket, rig));
         if all_calls(&emulator) == before { 0 } else { 99 }
+    });
+}
+
+/// A recording of the parent's may be locked for ever in a child, which may have a device of its
+/// own.
+#[test]
+fn rule_14_a_recording_of_the_parent_notes_nothing_in_a_forked_child() {
+    if !is_alone(
+        module_path!(),
+        "rule_14_a_recording_of_the_parent_notes_nothing_in_a_forked_child",
+    ) {
+        return;
+    }
+    let (recording, rig) = (Recording::new(), Rig::new(Execution::Eager, 0, 1));
+    rig.device.record(&recording).unwrap();
+    in_a_forked_child(|| {
+        let own = Device::emulated().unwrap();
+        let refused = own.record(&recording).is_err_and(|e| e.kind() == ErrorKind::ForkedProcess);
+        let recorded = own.record(&Recording::new()).is_ok();
+        i32::from(!(refused && recorded))
     });
 }
 
