@@ -231,8 +231,8 @@ mod tests {
 
     #[test]
     fn odd_names_and_spans_of_no_length_are_drawn() {
-        let track = Track::Thread { number: 0, name: "a\u{1}b\u{1b} <c>".to_owned() };
-        let (kind, start, end) = (Kind::Device, Duration::ZERO, Duration::ZERO);
+        let track = Track::OfThread { number: 0, name: "a\u{1}b\u{1b} <c>".to_owned() };
+        let (kind, start, end) = (Kind::OnDevice, Duration::ZERO, Duration::ZERO);
         let svg = draw(&[Span { track, kind, name: "Stream::upload", bytes: 7, start, end }]);
         assert!(svg.contains("<title>Stream::upload: 7 bytes</title>"), "{svg}");
         assert!(svg.contains(">a\u{fffd}b\u{fffd} &lt;c&gt;</text>"), "{svg}");
