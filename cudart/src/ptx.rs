@@ -2,6 +2,9 @@
 
 use std::collections::BTreeMap;
 
+/// The parameters of a kernel are no longer than that, all together.
+const MOST_PARAMETER_BYTES: usize = 32_764;
+
 /// The kernels and variables of a module.
 #[derive(Debug, Default, PartialEq)]
 pub struct Module {
@@ -11,10 +14,9 @@ pub struct Module {
     pub variables: BTreeMap<String, usize>,
 }
 
-/// Reads a module; `None` if the text is no PTX.
+/// Reads a module; `None` if the text is no PTX, or a kernel has more parameters than it can have.
 pub fn read(text: &str) -> Option<Module> {
-    let text = without_comments(text);
-    let mut words = words(&text).into_iter().peekable();
+    let mut words = words(text).into_iter().peekable();
     let mut module = Module::default();
     let mut is_ptx = false;
     // Variables inside of functions are not the module's.
@@ -33,7 +35,12 @@ pub fn read(text: &str) -> Option<Module> {
                 let parameters = list.split(|&word| word == ",").filter(|one| !one.is_empty());
                 let sizes: Option<Vec<usize>> =
                     parameters.map(|one| Some(declared(one)?.1)).collect();
-                module.kernels.insert(name, sizes?);
+                let sizes = sizes?;
+                let sum = sizes.iter().try_fold(0_usize, |sum, &size| sum.checked_add(size));
+                if sum? > MOST_PARAMETER_BYTES {
+                    return None;
+                }
+                module.kernels.insert(name, sizes);
             }
             ".global" | ".const" if depth == 0 => {
                 let end = |word: &&str| !matches!(*word, ";" | "=");
@@ -51,39 +58,25 @@ pub fn read(text: &str) -> Option<Module> {
     is_ptx.then_some(module)
 }
 
-fn without_comments(text: &str) -> String {
-    let mut kept = String::new();
-    let mut rest = text;
-    while let Some(start) = rest.find('/') {
-        kept.push_str(&rest[..start]);
-        let (end, skipped) = match rest.as_bytes().get(start + 1) {
-            Some(b'/') => ("\n", 0),
-            Some(b'*') => ("*/", 2),
-            _ => {
-                kept.push('/');
-                rest = &rest[start + 1..];
-                continue;
-            }
-        };
-        kept.push(' ');
-        rest = rest[start..].find(end).map_or("", |at| &rest[start + at + skipped..]);
-    }
-    kept + rest
-}
-
-/// Names, numbers and directives; each other sign is a word of its own.
+/// Names, numbers, directives and strings; each other sign is a word of its own. Comments are none.
 fn words(text: &str) -> Vec<&str> {
     let of_word = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '.' | '%');
     let mut words = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
-        let length = match first {
-            '"' => rest[1..].find('"').map_or(rest.len(), |end| end + 2),
-            _ if of_word(first) => rest.find(|c| !of_word(c)).unwrap_or(rest.len()),
-            _ => first.len_utf8(),
+        // The end of what begins with so many bytes.
+        let end = |begin: usize, sign: &str| {
+            rest[begin..].find(sign).map_or(rest.len(), |at| begin + at + sign.len())
+        };
+        let (length, is_word) = match first {
+            '/' if rest.starts_with("//") => (end(2, "\n"), false),
+            '/' if rest.starts_with("/*") => (end(2, "*/"), false),
+            '"' => (end(1, "\""), true),
+            _ if of_word(first) => (rest.find(|c| !of_word(c)).unwrap_or(rest.len()), true),
+            _ => (first.len_utf8(), true),
         };
         let (word, after) = rest.split_at(length);
-        words.push(word);
+        words.extend(is_word.then_some(word));
         rest = after.trim_start();
     }
     words
@@ -155,6 +148,34 @@ mod tests {
         assert_eq!(kernels, expected);
         let variables: Vec<_> = module.variables.iter().map(|(n, s)| (n.as_str(), *s)).collect();
         assert_eq!(variables, [("counter", 4), ("table", 64)]);
+    }
+
+    #[test]
+    fn comments_and_strings_end_where_they_end() {
+        let text = r#"
+            .version 8.0
+            /*/ .entry commented() */
+            .file 1 "/a//b/*.cu"
+            .entry real() // "
+            .file 2 "*/ .entry quoted()"
+        "#;
+        let kernels: Vec<_> = read(text).unwrap().kernels.into_keys().collect();
+        assert_eq!(kernels, ["real"]);
+        for open in ["/*", "/*/", "//", "\""] {
+            assert_eq!(read(&format!(".version 8.0 {open}")), Some(Module::default()), "{open}");
+        }
+    }
+
+    /// Nobody has so much to copy from.
+    #[test]
+    fn parameters_that_no_kernel_has_make_no_module() {
+        let kernel = |bytes: &str| read(&format!(".version 8.0 .entry k(.param .b8 a[{bytes}])"));
+        assert!(kernel("32764").is_some());
+        for bytes in ["32765", "9223372036854775807", "-1"] {
+            assert_eq!(kernel(bytes), None, "{bytes}");
+        }
+        let two = ".version 8.0 .entry k(.param .b8 a[32764], .param .u8 b)";
+        assert_eq!(read(two), None);
     }
 
     #[test]

@@ -134,7 +134,8 @@ pub fn launch(
 ) -> DriverResult<()> {
     let Shape { grid, block, shared } = shape;
     let sides = [grid.x, grid.y, grid.z, block.x, block.y, block.z];
-    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+    let threads = u64::from(block.x) * u64::from(block.y);
+    let threads = threads.saturating_mul(block.z.into());
     if sides.contains(&0) || threads > MOST_THREADS {
         return Err(CudaCode::INVALID_CONFIGURATION);
     }

@@ -260,6 +260,14 @@ fn kernels_of_modules_with_the_headers_of_the_toolkit_run_as_their_stand_ins_too
 }
 
 #[test]
+fn a_host_function_that_calls_cuda_while_its_device_is_reset_is_found() {
+    let limit = [("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "2")];
+    let run = program("reset", None).with("eager", 1, &limit);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "reset\n"), "{run:?}");
+    assert!(!run.kinds().is_empty() && !run.kinds().contains(&"Deadlock"), "{run:?}");
+}
+
+#[test]
 fn the_driver_and_the_runtime_have_one_machine() {
     let (name, modes) = ("driver_and_runtime", ["eager", "lazy"]);
     let apps = [program(name, None), program_of_12(name)];

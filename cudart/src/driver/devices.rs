@@ -34,7 +34,8 @@ cuda! {
         out.check()?;
         device::check(face, device)?;
         let name = face.emulator().driver().device_name(device)?;
-        let room = usize::try_from(length - 1).map_err(|_| CudaCode::INVALID_VALUE)?;
+        let room = length.checked_sub(1).and_then(|room| usize::try_from(room).ok());
+        let room = room.ok_or(CudaCode::INVALID_VALUE)?;
         let bytes = name.bytes().take(room).chain([0]);
         bytes.enumerate().try_for_each(|(at, byte)| out.at(at).put(byte))
     }

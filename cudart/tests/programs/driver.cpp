@@ -1,6 +1,7 @@
 // A correct program for the driver: contexts, copies, streams, events.
 #include "driver.h"
 
+#include <climits>
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -76,6 +77,8 @@ int main() {
   char name[8];
   size_t total;
   FINE(cuDeviceGetName(name, sizeof name, device));
+  GIVES(CUDA_ERROR_INVALID_VALUE, cuDeviceGetName(name, 0, device));
+  GIVES(CUDA_ERROR_INVALID_VALUE, cuDeviceGetName(name, INT_MIN, device));
   FINE(cuDeviceTotalMem(&total, device));
   EXPECT(std::strlen(name) == 7 && total > 0);
 

@@ -38,6 +38,7 @@ enum CUpointer_attribute {
   CU_POINTER_ATTRIBUTE_RANGE_SIZE = 12,
 };
 #define cuDevicePrimaryCtxRelease cuDevicePrimaryCtxRelease_v2
+#define cuDevicePrimaryCtxReset cuDevicePrimaryCtxReset_v2
 #define cuCtxCreate cuCtxCreate_v4
 #define cuCtxDestroy cuCtxDestroy_v2
 #define cuCtxPushCurrent cuCtxPushCurrent_v2
@@ -68,6 +69,7 @@ CUresult cuDeviceGetName(char*, int, CUdevice);
 CUresult cuDeviceTotalMem(size_t*, CUdevice);
 CUresult cuDevicePrimaryCtxRetain(CUcontext*, CUdevice);
 CUresult cuDevicePrimaryCtxRelease(CUdevice);
+CUresult cuDevicePrimaryCtxReset(CUdevice);
 CUresult cuDevicePrimaryCtxGetState(CUdevice, unsigned*, int*);
 CUresult cuCtxCreate(CUcontext*, void*, unsigned, CUdevice);
 CUresult cuCtxDestroy(CUcontext);

@@ -62,6 +62,9 @@ int main() {
   FINE(cuLaunchKernel(silent, 1, 1, 1, 1, 1, 1, 0, stream, nullptr, nullptr));
   GIVES(CUDA_ERROR_INVALID_VALUE,
         cuLaunchKernel(scale, 0, 1, 1, 128, 1, 1, 0, stream, args, nullptr));
+  // So many threads that 64 bits do not count them.
+  GIVES(CUDA_ERROR_INVALID_VALUE,
+        cuLaunchKernel(scale, 1, 1, 1, 1U << 31, 1U << 31, 4, 0, stream, args, nullptr));
   GIVES(CUDA_ERROR_INVALID_HANDLE,
         cuLaunchKernel(nullptr, 1, 1, 1, 128, 1, 1, 0, stream, args, nullptr));
   FINE(cuStreamSynchronize(stream));
