@@ -304,7 +304,8 @@ impl PinnedPool {
         self.handle.core.trim("PinnedPool::trim", cached_bytes)
     }
 
-    /// Page-locks at least so many bytes at a time from now on, where the budget allows.
+    /// From now on, whoever needs a block has so many bytes of blocks of its size page-locked, or
+    /// what is missing of them, in one piece, where the budget allows.
     pub(crate) fn grow_by(&self, bytes: usize) {
         self.handle.core.lock().store.slab_bytes = bytes;
     }

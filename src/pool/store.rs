@@ -122,7 +122,8 @@ pub(super) enum Fate {
 #[derive(Default)]
 pub(super) struct Store {
     pub(super) max_bytes: usize,
-    /// A slab is to have as many bytes at least, where there is room.
+    /// So many bytes of a size are to be page-locked in one slab, or what is missing of them, where
+    /// there is room.
     pub(super) slab_bytes: usize,
     pub(super) committed: usize,
     pub(super) peak: usize,
@@ -281,15 +282,16 @@ impl Store {
     }
 
     /// How many bytes to page-lock for a request of `size`: one block if there is no room for more
-    /// or if `frugal`. Otherwise a slab as large as the owner wants, or, for a size of a class, as
-    /// all memory of that size so far, but at most 8 MiB and a sixteenth of the budget.
+    /// or if `frugal`. Otherwise a slab with what is missing of the bytes that the owner wants, or,
+    /// for a size of a class, as large as all memory of that size so far, but at most 8 MiB and a
+    /// sixteenth of the budget.
     pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
         const SMALLEST_SLAB: usize = 64 << 10;
         let limit = LEAST_PART.min(self.max_bytes / 16);
         let blocks = self.by_size.get(&size).map_or(0, |&stock| self.stocks[stock].blocks);
         let present = blocks * size.bytes;
         let by_itself = size.class().map_or(0, |_| present.max(SMALLEST_SLAB).min(limit));
-        let target = by_itself.max(self.slab_bytes);
+        let target = by_itself.max(self.slab_bytes.saturating_sub(present));
         let one = self.smallest_growth(size);
         let slab = ((target / size.bytes).max(1) * size.bytes).next_multiple_of(PAGE);
         if slab <= self.room() && !frugal { slab } else { one }

@@ -63,6 +63,23 @@ fn the_ring_is_page_locked_in_one_piece() {
     assert_eq!((page_locked, emulator.usage().host_bytes), ([1, 0], bytes));
 }
 
+/// What copies have made already is not made again: the ring is never larger than it may be.
+#[test]
+fn a_warm_up_behind_a_copy_page_locks_the_rest_of_the_ring() {
+    let bytes = 32 << 20;
+    let emulator = Emulator::new();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(bytes).unwrap();
+    let (first, data) = (1 << 20, vec![7u8; bytes]);
+    stream.upload_slice(&data[..first], gpu.slice_mut(..first).unwrap()).unwrap().wait().unwrap();
+    assert!(emulator.usage().host_bytes < bytes);
+    device.warm_up();
+    eventually("the ring is page-locked", || emulator.usage().host_bytes >= bytes);
+    stream.upload_slice(&data, &mut gpu).unwrap().wait().unwrap();
+    assert_eq!(emulator.usage().host_bytes, bytes);
+}
+
 /// If the system does not page-lock so much, slots come one by one, as far as it does.
 #[test]
 fn a_ring_that_is_refused_in_one_piece_is_made_slot_by_slot() {
