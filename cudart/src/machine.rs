@@ -102,7 +102,11 @@ pub fn variable<T: FromStr>(name: &str, default: T) -> T {
 pub fn value<T: FromStr>(name: &str) -> Option<T> {
     let value = env::var_os(name)?;
     let read = value.to_str().and_then(|value| value.parse().ok());
-    Some(read.unwrap_or_else(|| stop(&format!("{name}={value:?} is not understood"))))
+    Some(read.unwrap_or_else(|| misunderstood(name)))
+}
+
+fn misunderstood(name: &str) -> ! {
+    stop(&format!("{name}={:?} is not understood", env::var_os(name).unwrap_or_default()))
 }
 
 /// Ends the program because the environment asks for what cannot be.
@@ -114,11 +118,15 @@ pub fn stop(why: &str) -> ! {
 
 fn build() -> Option<Face> {
     // A program that hangs tells nobody anything. No host function should take so long.
-    let seconds: f64 = variable("PINLANE_CUDART_HOST_FUNCTION_SECONDS", 60.0);
-    let gibibytes: usize = variable("PINLANE_CUDART_MEMORY_GIB", 4);
+    const SECONDS: &str = "PINLANE_CUDART_HOST_FUNCTION_SECONDS";
+    const GIBIBYTES: &str = "PINLANE_CUDART_MEMORY_GIB";
+    let seconds: f64 = variable(SECONDS, 60.0);
+    let memory = variable(GIBIBYTES, 4_usize).checked_mul(1 << 30);
+    let memory = memory.unwrap_or_else(|| misunderstood(GIBIBYTES));
     let mut builder = Emulator::builder();
     if seconds > 0.0 {
-        builder = builder.host_function_limit(Duration::from_secs_f64(seconds));
+        let limit = Duration::try_from_secs_f64(seconds);
+        builder = builder.host_function_limit(limit.unwrap_or_else(|_| misunderstood(SECONDS)));
     }
     if record::is_wanted() {
         builder = builder.record(true);
@@ -127,7 +135,7 @@ fn build() -> Option<Face> {
     let emulator = run::this()
         .build(builder)
         .devices(devices())
-        .memory_bytes(gibibytes << 30)
+        .memory_bytes(memory)
         .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)
         .build();
     let face = Face::new(emulator);

@@ -286,6 +286,20 @@ fn a_variable_that_is_not_understood_stops_the_program() {
 }
 
 #[test]
+fn numbers_that_are_too_large_stop_the_program() {
+    let app = program("correct", None);
+    for (name, value) in [
+        ("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "1e300"),
+        ("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "inf"),
+        ("PINLANE_CUDART_MEMORY_GIB", "17179869185"),
+    ] {
+        let run = app.with("eager", 1, &[(name, value)]);
+        assert_eq!(run.status, Some(125), "{run:?}");
+        assert!(run.stderr.contains(&format!("{name}=\"{value}\" is not")), "{run:?}");
+    }
+}
+
+#[test]
 fn exploring_a_program_counts_what_was_found_and_names_the_first_seed() {
     let (status, table) = program("overwritten", None).explored(20);
     assert_eq!(status, Some(1), "{table}");
