@@ -268,6 +268,14 @@ fn a_host_function_that_calls_cuda_while_its_device_is_reset_is_found() {
 }
 
 #[test]
+fn a_thread_that_looks_for_a_variable_keeps_no_other_waiting() {
+    let limit = [("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "2")];
+    let run = program("waiting", None).with("eager", 1, &limit);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "found\n"), "{run:?}");
+    assert!(run.findings.is_empty(), "{run:?}");
+}
+
+#[test]
 fn the_driver_and_the_runtime_have_one_machine() {
     let (name, modes) = ("driver_and_runtime", ["eager", "lazy"]);
     let apps = [program(name, None), program_of_12(name)];

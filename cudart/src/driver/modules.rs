@@ -126,16 +126,26 @@ fn load_from(out: Out<Handle>, image: *const c_char) -> DriverResult<()> {
 
 /// The place of a variable, and its size.
 fn variable(face: &Face, module: Handle, name: &str) -> DriverResult<(Handle, usize)> {
-    let mut modules = modules();
-    let module = modules.find(module)?;
-    let known = module.known.as_ref().and_then(|known| known.variables.get(name));
-    let bytes = *known.ok_or(NOT_FOUND)?;
-    if let Some(&place) = module.variables.get(name) {
-        return Ok((place, bytes));
+    let bytes = {
+        let mut modules = modules();
+        let module = modules.find(module)?;
+        let known = module.known.as_ref().and_then(|known| known.variables.get(name));
+        let bytes = *known.ok_or(NOT_FOUND)?;
+        if let Some(&place) = module.variables.get(name) {
+            return Ok((place, bytes));
+        }
+        bytes
+    };
+    // Not under the lock: this waits for the device.
+    let new = crate::symbols::zeroed(face, bytes)?;
+    let place = modules()
+        .find(module)
+        .map(|module| *module.variables.entry(name.to_owned()).or_insert(new.addr()));
+    if place != Ok(new.addr()) {
+        // Another thread was first, or the module is gone.
+        face.free(new)?;
     }
-    let place = crate::symbols::zeroed(face, bytes)?.addr();
-    module.variables.insert(name.to_owned(), place);
-    Ok((place, bytes))
+    Ok((place?, bytes))
 }
 
 cuda! {
