@@ -398,7 +398,7 @@ fn a_finding_ends_with_the_command_that_repeats_it() {
         let command = format!("\n  replay: PINLANE_REPLAY={seed}:{mode} ");
         assert_eq!(run.stderr.matches("Race:").count(), 2, "{run:?}");
         assert!(run.stderr.matches(&command).count() >= 2, "{run:?}");
-        assert!(run.stderr.contains(r"early.app 'it'\''s here'"), "{run:?}");
+        assert!(run.stderr.contains(r"early-13.app 'it'\''s here'"), "{run:?}");
     }
 }
 
