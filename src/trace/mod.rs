@@ -19,7 +19,7 @@
 //! let path = std::env::temp_dir().join(format!("pinlane-doc-{}.json", std::process::id()));
 //! std::fs::write(&path, trace.to_json())?; // for ui.perfetto.dev
 //! # std::fs::remove_file(&path)?;
-//! # Ok::<(), pinlane::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! A device that is not recorded pays one branch for each call. While it is, each operation of a
