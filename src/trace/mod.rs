@@ -48,8 +48,9 @@
 //!
 //! # Invariants
 //!
-//! * Recording changes no result and no order: its events are waited for only by
-//!   [`stop`](Recording::stop).
+//! * Recording changes no result and no order. Its events are waited for only by
+//!   [`stop`](Recording::stop); but the first recorded work of a device waits for one event, on a
+//!   stream of its own, which sets the clocks of device and host beside each other.
 //! * An event that may have become part of a capture is never asked for.
 //! * No driver call under the lock.
 
