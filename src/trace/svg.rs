@@ -7,22 +7,22 @@ use std::time::Duration;
 
 use super::span::{Kind, Span, Track};
 
-const WIDTH: f64 = 1200.0;
+const WIDTH: f64 = 900.0;
 /// Where time begins; the names of tracks are to the left.
-const LEFT: f64 = 190.0;
+const LEFT: f64 = 170.0;
 /// Above the first track: the legend.
 const TOP: f64 = 34.0;
-const LANE: f64 = 20.0;
+const LANE: f64 = 22.0;
 /// Between two tracks.
 const GAP: f64 = 8.0;
 /// Below the last track: the axis.
 const BOTTOM: f64 = 42.0;
 /// About how wide a letter is.
-const LETTER: f64 = 6.4;
+const LETTER: f64 = 7.6;
 /// Bars of one kind that are closer than this are drawn as one.
 const CLOSE: f64 = 0.4;
 
-const STYLE: &str = "text{font:11px system-ui,sans-serif;fill:#1f2937}.g{stroke:#9ca3af;\
+const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2937}.g{stroke:#9ca3af;\
     stroke-opacity:.5}.l{fill:#0b1220}@media(prefers-color-scheme:dark){text{fill:#e5e7eb}\
     .l{fill:#0b1220}}";
 
@@ -162,7 +162,7 @@ fn legend(out: &mut String, all: &[Span]) {
             out,
             format_args!(
                 "<rect x=\"{x:.1}\" y=\"8\" width=\"12\" height=\"12\" rx=\"2\" fill=\"{color}\"/>\
-                 <text x=\"{:.1}\" y=\"18\">{word}</text>\n",
+                 <text x=\"{:.1}\" y=\"19\">{word}</text>\n",
                 x + 17.0
             ),
         );
@@ -175,7 +175,7 @@ fn draw_bar(out: &mut String, bar: &Bar<'_>, y: f64) {
     let width = (bar.to - from).max(0.8);
     let y = y + LANE * bar.lane as f64;
     let fill = color(span.kind);
-    let (text, height) = (y + LANE / 2.0 + 3.0, LANE - 3.0);
+    let (text, height) = (y + LANE / 2.0 + 4.0, LANE - 3.0);
     let title = match count {
         1 => escaped(&described(span)),
         _ => format!("{} and {} more", escaped(span.name), count - 1),

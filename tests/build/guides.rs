@@ -107,7 +107,7 @@ fn guides() -> Vec<(PathBuf, String)> {
     let folder = fs::read_dir(root.join("docs/guide")).expect("the guides");
     let guides = folder.map(|entry| Path::new("docs/guide").join(entry.expect("one").file_name()));
     let guides = guides.filter(|path| path.extension().is_some_and(|extension| extension == "md"));
-    let others = ["docs/testing.md", "docs/drop-in.md"].map(PathBuf::from);
+    let others = ["docs/testing.md", "docs/drop-in.md", "docs/tool.md"].map(PathBuf::from);
     let read = |path: PathBuf| (read(path.to_str().expect("UTF-8")), path);
     guides.chain(others).map(read).map(|(text, path)| (path, text)).collect()
 }

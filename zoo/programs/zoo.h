@@ -1,5 +1,5 @@
 /* What the programs of the zoo share. Each defines `program`, which tells whether its own result is
- * right. `./app` is the program as reported, `./app fixed` its mended twin. */
+ * right. `./app` is the program as reported, `./app fixed` its corrected twin. */
 #pragma once
 #include <cuda_runtime_api.h>
 #include <stdbool.h>
@@ -18,7 +18,7 @@
     }                                                                               \
   } while (0)
 
-/* Whether the mended twin is asked for. */
+/* Whether the corrected twin is asked for. */
 static bool fixed;
 
 static bool program(void);

@@ -1,5 +1,5 @@
 //! The bug zoo: small programs, each made after a report of a bug that happened to somebody, and
-//! each with a twin that differs by the mend only.
+//! each with a twin that differs by the fix only.
 //!
 //! `programs/` has them, in Rust, C and C++. The comment at the top of each says what happened, and
 //! what the emulated device is to find in one eager run. `tests/zoo.rs` holds it to that;

@@ -116,7 +116,7 @@ fn page(programs: &[Program], measured: &[Measured], twins: u64) -> String {
 <!-- Written by scripts/zoo. -->
 
 Programs made after bugs that happened to somebody: the smallest that show the bug. Each has a twin
-that differs by the mend only. `zoo/programs` has {rust} in Rust, {c} in C and {cpp} in C++. Those
+that differs by the fix only. `zoo/programs` has {rust} in Rust, {c} in C and {cpp} in C++. Those
 in C and C++ are linked with the [drop-in CUDA runtime](drop-in.md).
 
 What finds them:

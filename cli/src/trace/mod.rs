@@ -49,9 +49,8 @@ pub struct Options {
 pub fn run(options: &Options, choice: Choice) -> Result<Report> {
     let device = device::open(choice)?;
     let emulated = device.emulator().is_some();
-    let rig = Rig::new(&device, options.mib as usize * (1 << 20))?;
     let recording = Recording::new();
-    device.record(&recording)?;
+    let rig = Rig::new(&device, &recording, options.mib as usize * (1 << 20))?;
     match options.workload {
         Workload::Copies => rig.copies(options.memory, options.streams == 2)?,
         Workload::Pipeline => rig.pipeline()?,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use pinlane::file::FileReader;
+use pinlane::trace::Recording;
 use pinlane::{Device, PinnedPool};
 
 use crate::error::Result;
@@ -33,14 +34,21 @@ pub enum Memory {
 /// What the workloads share.
 pub struct Rig<'d> {
     device: &'d Device,
+    recording: &'d Recording,
     pool: PinnedPool,
     bytes: usize,
 }
 
 impl<'d> Rig<'d> {
-    pub fn new(device: &'d Device, bytes: usize) -> Result<Self> {
+    pub fn new(device: &'d Device, recording: &'d Recording, bytes: usize) -> Result<Self> {
         let pool = PinnedPool::builder(device).max_bytes(ROUNDS * bytes + (1 << 20)).build()?;
-        Ok(Rig { device, pool, bytes })
+        Ok(Rig { device, recording, pool, bytes })
+    }
+
+    /// From here on all is recorded. The memory is there: to allocate it takes so long that nothing
+    /// else could be seen beside it.
+    fn begin(&self) -> Result<()> {
+        Ok(self.device.record(self.recording)?)
     }
 
     /// Kernels, and uploads of memory that they do not use.
@@ -51,6 +59,10 @@ impl<'d> Rig<'d> {
         let pageable = vec![1u8; self.bytes];
         let mut pinned = self.pool.alloc::<u8>(self.bytes)?;
         pinned.write()?.copy_from_slice(&pageable);
+        if memory == Memory::Pageable {
+            copies.upload_slice(&pageable, &mut gpu)?.wait()?; // the first one page-locks its slots
+        }
+        self.begin()?;
         for _ in 0..ROUNDS {
             kernels.busy(KERNEL)?;
             match memory {
@@ -72,6 +84,7 @@ impl<'d> Rig<'d> {
             host.write()?.fill(1);
             chunks.push((host, self.device.alloc::<u8>(self.bytes)?));
         }
+        self.begin()?;
         for (host, gpu) in &mut chunks {
             let there = up.upload(&*host, &mut *gpu)?;
             kernels.wait_for(&there)?;
@@ -82,7 +95,9 @@ impl<'d> Rig<'d> {
         Ok(down.synchronize()?)
     }
 
+    /// All of it: here one wants to know what the first load spends on memory.
     pub fn load(&self, path: &Path) -> Result<()> {
+        self.begin()?;
         self.device.warm_up();
         let file = FileReader::open(path)?;
         let bytes = usize::try_from(file.bytes()?).expect("a file that fits a device");
