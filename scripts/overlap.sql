@@ -1,7 +1,10 @@
 -- How long the device copied, how long it did other work, and how long both at once.
 WITH
   work AS (
-    SELECT ts, dur, name GLOB '*upload*' OR name GLOB '*download*' OR name GLOB '*copy*' AS copy
+    SELECT
+      ts,
+      dur,
+      name GLOB '*upload*' OR name GLOB '*download*' OR name GLOB '*copy*' AS copy
     FROM slice
     WHERE category = 'device' AND name NOT GLOB 'Device::*'
   ),

@@ -52,5 +52,9 @@ fn a_figure_without_marks_is_found() {
     let table = "| what | ns |\n|---|---:|\n| a hit | 22.2 |\n";
     let table = mistakes_in("table.md", table).expect("nothing traces it");
     assert!(table.contains("table.md:3: `22.2` is typed"), "{table}");
+    let begins = "<!-- figures: 2026-11-21-nvidia-h100.json -->\nA hit takes\n\
+                  <!--= pool.hit.t1 -->22.2<!--/--> ns.\n";
+    let begins = mistakes_in("begins.md", begins).expect("the paragraph ends before it");
+    assert!(begins.contains("begins.md:3: a mark begins the line"), "{begins}");
     assert_eq!(mistakes_in("code.md", "```\nit took 22.2 ns\n```\nand `22.2 ns`\n"), None);
 }
