@@ -62,6 +62,7 @@ impl<'d> Rig<'d> {
         if memory == Memory::Pageable {
             copies.upload_slice(&pageable, &mut gpu)?.wait()?; // the first one page-locks its slots
         }
+        kernels.busy(Duration::ZERO)?.wait()?; // the first one loads its code
         self.begin()?;
         for _ in 0..ROUNDS {
             kernels.busy(KERNEL)?;
@@ -84,6 +85,7 @@ impl<'d> Rig<'d> {
             host.write()?.fill(1);
             chunks.push((host, self.device.alloc::<u8>(self.bytes)?));
         }
+        kernels.busy(Duration::ZERO)?.wait()?;
         self.begin()?;
         for (host, gpu) in &mut chunks {
             let there = up.upload(&*host, &mut *gpu)?;

@@ -4,8 +4,10 @@
 //! The consumer here is foreign: it reads by the driver itself, which tracks nothing. So it is the
 //! stream that must have been made to wait, and not the buffers.
 
+use std::cell::Cell;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
+use std::time::{Duration, Instant};
 
 use pinlane::driver::{Call, HostFlags};
 use pinlane::emulated::Execution;
@@ -227,4 +229,27 @@ fn a_ready_batch_costs_one_call() {
         drop((sender, prefetch));
         rig.nothing_is_left();
     }
+}
+
+/// A worker with nothing to do has asked already.
+#[test]
+fn a_consumer_that_comes_late_asks_the_device_for_nothing() {
+    let rig = Rig::new(Execution::Eager, 1);
+    let batches = (0..2).map(|number| pattern(number, 0, 2000));
+    let mut batches = Prefetch::new(batches, &rig.pool, &rig.stream).depth(1).start().unwrap();
+    let calls = || {
+        [Call::EventQuery, Call::StreamWaitEvent, Call::EventRecord]
+            .map(|call| rig.emulator.calls(call))
+    };
+    let quiet = Cell::new((calls(), Instant::now()));
+    eventually("the worker has nothing to do", || {
+        if calls() != quiet.get().0 {
+            quiet.set((calls(), Instant::now()));
+        }
+        let long = quiet.get().1.elapsed() > Duration::from_millis(50);
+        batches.progress().uploaded() == 1 && long
+    });
+    let before = rig.emulator.calls(Call::StreamWaitEvent);
+    batches.next().unwrap().unwrap();
+    assert_eq!(rig.emulator.calls(Call::StreamWaitEvent), before);
 }
