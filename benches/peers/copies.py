@@ -8,6 +8,7 @@ result included, as a median.
 import os
 import subprocess
 import sys
+from importlib.metadata import version
 
 from timing import sample, say
 
@@ -137,7 +138,7 @@ class Bench:
             import tensordict
         except ImportError as error:
             return say(skipped={"tensordict": f"not installed: {error}"})
-        say(version={"tensordict": tensordict.__version__})
+        say(version={"tensordict": version("tensordict")})
         whole = tensordict.TensorDict({str(index): tensor for index, tensor in enumerate(tensors)})
         for suffix, how in (
             ("", {}),

@@ -26,7 +26,8 @@ def command(arguments, seconds, environment=None):
         raise Missing(f"{Path(arguments[0]).name}: not done after {seconds} s", output) from None
     if done.returncode != 0:
         names = " ".join(Path(argument).name for argument in arguments)
-        raise Missing(f"{names}: status {done.returncode}\n{done.stderr[-4000:]}", done.stdout)
+        why = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise Missing(f"{names}: status {done.returncode}: {why}", done.stdout)
     return done.stdout
 
 
