@@ -104,7 +104,7 @@ fn page(programs: &[Program], measured: &[Measured], twins: u64) -> String {
         None => String::new(),
         Some(most) if most > LIMIT => format!("- {rest} are not all found.\n"),
         Some(most) => format!(
-            "- The other {rest} by what goes wrong in some schedule, after {most} at the latest.\n"
+            "- Wrong results show the other {rest}, after {most} schedules of some kind at most.\n"
         ),
     };
     let modes: Vec<&str> = with_seeds().collect();
@@ -115,14 +115,14 @@ fn page(programs: &[Program], measured: &[Measured], twins: u64) -> String {
 
 <!-- Written by scripts/zoo. -->
 
-Programs made after bugs that happened to somebody: the smallest that show the bug. Each has a twin
-that differs by the fix only. `zoo/programs` has {rust} in Rust, {c} in C and {cpp} in C++. Those
+Small programs, each made after a bug that happened to somebody. Each has a twin that differs only
+by the fix. `zoo/programs` has {rust} in Rust, {c} in C and {cpp} in C++. Those
 in C and C++ are linked with the [drop-in CUDA runtime](drop-in.md).
 
-What finds them:
+What finds the bugs:
 
-- {found} of {count} one eager run: {by_order} by the order of the calls, the others at the call.
-{rest}- Of the twins nothing is found, in {twins} runs.
+- One eager run finds {found} of {count}, {by_order} of them by the order of the calls.
+{rest}- Nothing is found in the twins, in {twins} runs.
 
 The columns:
 
