@@ -22,9 +22,10 @@ const LETTER: f64 = 7.6;
 /// Bars of one kind that are closer than this are drawn as one.
 const CLOSE: f64 = 0.4;
 
-const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2937}.g{stroke:#9ca3af;\
-    stroke-opacity:.5}.l{fill:#0b1220}@media(prefers-color-scheme:dark){text{fill:#e5e7eb}\
-    .l{fill:#0b1220}}";
+/// The drawing has a paper of its own, because a page may be dark where the system is light.
+const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2937}.p{fill:#fff}\
+    .g{stroke:#9ca3af;stroke-opacity:.5}.l{fill:#0b1220}@media(prefers-color-scheme:dark)\
+    {text{fill:#e5e7eb}.p{fill:#161b22}.l{fill:#0b1220}}";
 
 /// Light enough for dark letters, and clear on a page of either kind.
 fn color(kind: Kind) -> &'static str {
@@ -131,7 +132,8 @@ pub(super) fn draw(all: &[Span]) -> String {
         &mut out,
         format_args!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\">\n\
-             <style>{STYLE}</style>\n"
+             <style>{STYLE}</style>\n\
+             <rect class=\"p\" width=\"100%\" height=\"100%\" rx=\"4\"/>\n"
         ),
     );
     legend(&mut out, all);

@@ -223,6 +223,7 @@ fn a_drawing_has_a_row_for_each_track_and_units_on_its_axis() {
     }
     let count = |what: &str| svg.matches(what).count();
     assert_eq!(count("<text"), count("</text>"));
+    assert!(svg.contains("<rect class=\"p\""), "it has a paper: {svg}");
     assert_eq!(count("<title>"), count("</title>"));
     // An empty one is a drawing, too.
     let empty = Recording::new().stop().unwrap().to_svg();
