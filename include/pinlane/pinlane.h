@@ -17,7 +17,7 @@
  * - Any thread may call any function, unless its comment says otherwise.
  * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
- * - Arrays of copies, and of layers, are read before the call returns. Their destinations must not
+ * - Arrays of copies, layers and pairs are read before the call returns. What copies write must not
  *   overlap.
  * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
  *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
@@ -178,6 +178,11 @@ extern "C" {
  * Handles of `pinlane_request`.
  */
 #define PINLANE_KIND_REQUEST 11
+
+/**
+ * Handles of `pinlane_pairs`.
+ */
+#define PINLANE_KIND_PAIRS 12
 
 /**
  * Memory is never freed and never reused: nothing proves that the device is done with it.
@@ -440,6 +445,12 @@ typedef struct pinlane_file pinlane_file;
 typedef struct pinlane_foreign pinlane_foreign;
 
 /**
+ * Pairs of page-locked memory and device memory, which are copied in either direction as often as
+ * needed. Any thread may use it, one at a time.
+ */
+typedef struct pinlane_pairs pinlane_pairs;
+
+/**
  * A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
  * freed.
  */
@@ -597,6 +608,37 @@ typedef struct pinlane_device_copy {
    */
   uint64_t reserved;
 } pinlane_device_copy;
+
+/**
+ * One pair: a part of a page-locked buffer, and a part of a device buffer of the same length. Set
+ * all members that you do not use to 0.
+ */
+typedef struct pinlane_pair {
+  /**
+   * The page-locked buffer.
+   */
+  struct pinlane_buffer *buffer;
+  /**
+   * Where in `buffer` the pair begins.
+   */
+  size_t buffer_offset;
+  /**
+   * The device buffer.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the pair begins.
+   */
+  size_t device_offset;
+  /**
+   * The length of each side.
+   */
+  size_t bytes;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_pair;
 
 /**
  * Two tables: one in host memory and one in device memory. A table is a range of memory that is
@@ -1711,6 +1753,74 @@ pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
                                   const struct pinlane_device_copy *copies,
                                   size_t count,
                                   struct pinlane_ticket **ticket);
+
+/**
+ * Makes a list of the `count` pairs of `pairs` and writes it to `list`. The caller frees it with
+ * `pinlane_pairs_free`. `options` choose a route, as for `pinlane_upload_batch`, and may be NULL;
+ * `pairs` may be NULL if `count` is 0. The array may go when the call returns. Does not block, and
+ * enqueues nothing.
+ *
+ * The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
+ * page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
+ * enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
+ * then copies of the list fail.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
+ * pointer is NULL, or a pair does not name two buffers, and for options of an unknown size, route
+ * or flag.
+ *
+ * # Safety
+ *
+ * - `pairs` is NULL or points to an array of `count` elements.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `list` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pairs_create(const struct pinlane_pair *pairs,
+                                    size_t count,
+                                    const struct pinlane_batch_options *options,
+                                    struct pinlane_pairs **list);
+
+/**
+ * Copies the page-locked side of every pair to its device side, which is memory of the stream's
+ * device. Does not block. Ordered on `stream`, and after conflicting uses of the buffers on other
+ * streams. The copies have no order among themselves. `ticket`, for all of them, may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, also if a buffer of a pair was freed; `BUSY`, `WRONG_DEVICE`,
+ * `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if the device sides of two
+ * pairs overlap; `UNSUPPORTED` if the route of the list is not possible: nothing was enqueued.
+ * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for what the
+ * kernel reads: the contents of all device sides are unspecified.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_pairs(const struct pinlane_stream *stream,
+                                    struct pinlane_pairs *pairs,
+                                    struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_pairs`, from the device side of every pair to its page-locked side:
+ * `pinlane_buffer_read` waits for the copies.
+ *
+ * Statuses: as for `pinlane_upload_pairs`; `INVALID_VALUE` if the page-locked sides of two pairs
+ * overlap.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_pairs(const struct pinlane_stream *stream,
+                                      struct pinlane_pairs *pairs,
+                                      struct pinlane_ticket **ticket);
+
+/**
+ * Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. The buffers stay
+ * as they are.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a list of pairs.
+ */
+pinlane_status pinlane_pairs_free(struct pinlane_pairs *pairs);
 
 /**
  * Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets

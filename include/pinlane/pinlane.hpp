@@ -60,6 +60,7 @@
 #include "cpp/file.hpp"
 #include "cpp/foreign.hpp"
 #include "cpp/host_batch.hpp"
+#include "cpp/pairs.hpp"
 #include "cpp/prefetch.hpp"
 #include "cpp/request.hpp"
 #include "cpp/resource.hpp"

@@ -2,6 +2,7 @@
 
 use std::ffi::{CString, c_char, c_void};
 
+use super::batch::pinlane_pairs;
 use super::buffer::pinlane_buffer;
 use super::device::pinlane_device;
 use super::device_buffer::pinlane_device_buffer;
@@ -41,6 +42,8 @@ pub const PINLANE_KIND_EMULATOR: i32 = 9;
 pub const PINLANE_KIND_PREFETCH: i32 = 10;
 /// Handles of `pinlane_request`.
 pub const PINLANE_KIND_REQUEST: i32 = 11;
+/// Handles of `pinlane_pairs`.
+pub const PINLANE_KIND_PAIRS: i32 = 12;
 
 fn live(kind: i32) -> Result<usize> {
     fn of<H: Handle>() -> usize {
@@ -58,6 +61,7 @@ fn live(kind: i32) -> Result<usize> {
         PINLANE_KIND_EMULATOR => of::<pinlane_emulator>(),
         PINLANE_KIND_PREFETCH => of::<pinlane_prefetch>(),
         PINLANE_KIND_REQUEST => of::<pinlane_request>(),
+        PINLANE_KIND_PAIRS => of::<pinlane_pairs>(),
         _ => return Err(unknown("kind", kind, "use one of PINLANE_KIND_*")),
     })
 }

@@ -220,10 +220,17 @@ fn tests_in_c_survive_every_fault() {
         "tests/ffi/c/dlpack_imports.c",
         "tests/ffi/c/foreign.c",
         "tests/ffi/c/lifetimes.c",
+        "tests/ffi/c/pairs.c",
         "tests/ffi/c/pools.c",
         "tests/ffi/c/rows.c",
         "tests/ffi/c/rules.c",
         "tests/ffi/c/slices.c",
     ];
     survive(Language::C, &names, 6);
+}
+
+/// Those that catch what they do not expect, and leave with 1.
+#[test]
+fn tests_in_cpp_survive_every_fault() {
+    survive(Language::Cpp, &["tests/ffi/cpp/pairs.cpp"], 12);
 }

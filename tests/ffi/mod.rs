@@ -109,6 +109,7 @@ fn the_c_interface_keeps_its_promises() {
         "explore",
         "foreign",
         "lifetimes",
+        "pairs",
         "pool_memory",
         "pools",
         "prefetch",
@@ -151,6 +152,7 @@ fn the_cpp_types_keep_their_promises() {
         "foreign",
         "transfers",
         "rows",
+        "pairs",
         "emulator",
         "explore",
         "prefetch",
@@ -187,6 +189,8 @@ fn cpp_programs_that_must_not_compile_do_not() {
                items.emplace_back(pinlane::span(values.data(), 1), gpu.slice(0, 1));\
                items.emplace_back(host.slice(0, 1), gpu.address());\
                (void)pinlane::download_item(gpu.slice(0, 1), pinlane::span(values.data(), 1));\
+               const std::vector<pinlane::pair_item> pair{{{{host, gpu}}}};\
+               stream.upload_pairs(pinlane::pairs(pair));\
                stream.upload(pinlane::pinned_span(constants), gpu);\
                stream.download(gpu, pinlane::pinned_span(values));\
                stream.foreign(pinlane::reading(read_only), pinlane::writing(gpu), [](void*) {{}});\
@@ -255,6 +259,14 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "stream.upload_blocks(std::vector<pinlane::download_layer<float>>(), 1, values, values)",
         "stream.download_blocks(std::vector<float>(), 1, pinlane::all_rows, pinlane::all_rows)",
         "stream.download_batch(values)",
+        "(void)pinlane::pair_item(host, doubles)",
+        "(void)pinlane::pair_item(host, read_only)",
+        "(void)pinlane::pair_item(gpu, gpu)",
+        "(void)pinlane::pair_item(host, host)",
+        "(void)pinlane::pair_item(values, gpu)",
+        "(void)pinlane::pair_item(host, pinlane::device_buffer<float>())",
+        "(void)pinlane::pairs(values)",
+        "(void)pinlane::pairs(0)",
         "pinlane::batch_slices().slice(\"0\", std::vector<float>(values))",
         "pinlane::batch_slices().reserve<std::string>(\"0\", 1)",
         "pinlane::prefetch copy = pinlane::prefetch(); pinlane::prefetch other = copy",

@@ -8,6 +8,7 @@
 #include "device.hpp"
 #include "file.hpp"
 #include "foreign.hpp"
+#include "pairs.hpp"
 #include "rows.hpp"
 #include "sides.hpp"
 #include "ticket.hpp"
@@ -41,6 +42,7 @@ template <class Self>
 class stream_operations : public batch_operations<Self>,
                           public file_operations<Self>,
                           public foreign_operations<Self>,
+                          public pair_operations<Self>,
                           public row_operations<Self> {
 public:
   /// Copies `source`, in page-locked or pageable memory, to `destination`, in device memory. A

@@ -13,7 +13,7 @@ use crate::stream::Stream;
 
 /// The two sides of copies between host and device.
 pub(super) struct Sides {
-    hosts: Places<pinlane_buffer>,
+    pub(super) hosts: Places<pinlane_buffer>,
     pub(super) devices: Places<pinlane_device_buffer>,
 }
 

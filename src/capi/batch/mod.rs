@@ -8,10 +8,12 @@
 //!       Stream::upload_batch
 //! ```
 //!
-//! `rows` has copies of rows, by their numbers.
+//! `rows` has copies of rows, by their numbers; `pairs` has lists of copies that are made over and
+//! over.
 
 mod copies;
 mod lend;
+mod pairs;
 mod places;
 mod route;
 mod rows;
@@ -20,6 +22,7 @@ use std::ffi::c_void;
 
 pub use self::copies::{pinlane_copy, pinlane_device_copy};
 use self::lend::{device_copies, downloads, uploads};
+pub(super) use self::pairs::pinlane_pairs;
 pub(super) use self::places::{Place, Places};
 use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;

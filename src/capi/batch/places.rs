@@ -94,19 +94,33 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
         Ok(Places { pair, places, handles })
     }
 
+    /// Borrows all buffers, without a look at the places.
+    pub(super) fn share(&self) -> Result<Vec<Inside<H>>> {
+        self.handles.iter().map(|&buffer| handle::get(buffer)).collect()
+    }
+
+    /// Borrows all buffers exclusively, without a look at the places.
+    pub(super) fn take(&self) -> Result<Vec<Alone<H>>> {
+        self.handles.iter().map(|&buffer| handle::get_mut(buffer)).collect()
+    }
+
     /// Borrows all buffers, and checks that the places lie in them.
     pub(super) fn shared(&self) -> Result<Vec<Inside<H>>> {
-        let guards = self.handles.iter().map(|&buffer| handle::get(buffer));
-        let guards: Vec<_> = guards.collect::<Result<_>>()?;
+        let guards = self.share()?;
         self.check_ranges(|buffer| guards[buffer].bytes())?;
         Ok(guards)
     }
 
     /// Borrows all buffers exclusively, and checks that the places lie in them and do not overlap.
     pub(in crate::capi) fn exclusive(&self) -> Result<Vec<Alone<H>>> {
-        let guards = self.handles.iter().map(|&buffer| handle::get_mut(buffer));
-        let guards: Vec<_> = guards.collect::<Result<_>>()?;
+        let guards = self.take()?;
         self.check_ranges(|buffer| guards[buffer].bytes())?;
+        self.check_apart(&guards)?;
+        Ok(guards)
+    }
+
+    /// Checks that the places do not overlap. They lie in the buffers.
+    pub(super) fn check_apart(&self, guards: &[Alone<H>]) -> Result<()> {
         let addresses = self.places.iter().map(|place| {
             let start = match self.buffer(place) {
                 Some(buffer) => guards[buffer].start() + place.offset as u64,
@@ -114,8 +128,7 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
             };
             (start, place.bytes)
         });
-        check_disjoint("", addresses)?;
-        Ok(guards)
+        check_disjoint("", addresses)
     }
 
     fn check_ranges(&self, bytes: impl Fn(usize) -> usize) -> Result<()> {

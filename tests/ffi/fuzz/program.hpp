@@ -85,6 +85,8 @@ inline pinlane_status free_handle(kind which, void* handle) {
     return pinlane_prefetch_free(all);
   case kind::request:
     return pinlane_request_free(all);
+  case kind::pairs:
+    return pinlane_pairs_free(all);
   }
   return PINLANE_STATUS_PANIC;
 }

@@ -7,6 +7,7 @@
 
 #include "dlpack.hpp"
 #include "host_functions.hpp"
+#include "pairs.hpp"
 #include "prefetch.hpp"
 #include "process.hpp"
 #include "rows.hpp"
@@ -224,6 +225,11 @@ inline const call calls[] = {
      [](frame& f) { return emulator_finding(f, pinlane_emulator_finding_json); }},
     {"pinlane_device_warm_up", nothing,
      [](frame& f) { return pinlane_device_warm_up(f.any(kind::device)); }},
+    {"pinlane_pairs_create", nothing, pairs_create},
+    {"pinlane_upload_pairs", nothing, upload_pairs},
+    {"pinlane_download_pairs", nothing, download_pairs},
+    {"pinlane_pairs_free", nothing,
+     [](frame& f) { return free_one(f, kind::pairs, pinlane_pairs_free); }},
 };
 
 /// What other numbers stand for: what programs do most.
@@ -249,6 +255,9 @@ inline const char* const frequent[] = {
     "pinlane_download_rows",
     "pinlane_upload_blocks",
     "pinlane_download_blocks",
+    "pinlane_pairs_create",
+    "pinlane_upload_pairs",
+    "pinlane_download_pairs",
     "pinlane_device_buffer_upload_file",
     "pinlane_stream_wait",
     "pinlane_ticket_free",

@@ -30,8 +30,9 @@ enum class kind : std::size_t {
   emulator,
   prefetch,
   request,
+  pairs,
 };
-constexpr std::size_t kinds = 11;
+constexpr std::size_t kinds = 12;
 
 /// The bytes of a buffer, as far as the model knows them.
 using contents = std::vector<std::int16_t>;
@@ -45,6 +46,12 @@ struct promise;
 struct own_tensor;
 /// A tensor that the program owns; see dlpack.hpp.
 struct tensor;
+
+/// A pair of a list, as the program named it.
+struct chosen_pair {
+  const void *host, *gpu;
+  std::size_t host_at, gpu_at, bytes;
+};
 
 /// From this number on, the program has no handle of a machine, only devices.
 constexpr int first_unknown_machine = 1000;
@@ -72,6 +79,8 @@ struct object {
   std::shared_ptr<own_tensor> made_of;
   /// Of a device buffer: how far its address is behind a multiple of 8, if it was a tensor.
   std::size_t off = 0;
+  /// Of a list of pairs.
+  std::vector<chosen_pair> pairs{};
   /// Of a buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.
   bool is_borrowed = false, was_tensor = false;
 };

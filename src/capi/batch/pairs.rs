@@ -1,0 +1,247 @@
+//! Pairs of page-locked and device memory in C, which are copied in both directions over and over.
+//!
+//! ```text
+//!   pinlane_pairs_create    the pairs are checked
+//!   pinlane_upload_pairs    all buffers are looked up and borrowed
+//!     the first time        a list of the Rust interface is made of them, and kept
+//!     Stream::upload_list   the list is checked and laid out by its first copy
+//! ```
+//!
+//! # Invariants
+//!
+//! * A list is made of the objects of the buffers' handles, and used only while a call is inside
+//!   all of these. A handle never stands for another object, and an object stays where it is until
+//!   its handle is freed. So what the list names is there whenever it is used: after one of the
+//!   buffers was freed, no look-up succeeds.
+//! * Between the calls nobody looks at what the list names; to drop the list does not either.
+//! * Nobody writes to the parts of a buffer that a list names, but for what its own locks guard.
+
+use std::mem::transmute;
+
+use super::lend::Sides;
+use super::places::Place;
+use super::route::{chosen_route, pinlane_batch_options};
+use crate::batch::{Downloads, Route, Uploads};
+use crate::capi::buffer::pinlane_buffer;
+use crate::capi::device_buffer::pinlane_device_buffer;
+use crate::capi::handle::{self, handle_type};
+use crate::capi::pointer::{self, Out, check_spare, layout};
+use crate::capi::status::{freeing, pinlane_status, refused};
+use crate::capi::stream::pinlane_stream;
+use crate::capi::ticket::pinlane_ticket;
+use crate::error::{ErrorKind, Result};
+use crate::stream::Stream;
+use crate::ticket::Ticket;
+
+/// Pairs of page-locked memory and device memory, which are copied in either direction as often as
+/// needed. Any thread may use it, one at a time.
+pub struct pinlane_pairs {
+    _opaque: [u8; 0],
+}
+
+handle_type!(pinlane_pairs: Pairs, "list of pairs", table 12, shared: false);
+
+/// One pair: a part of a page-locked buffer, and a part of a device buffer of the same length. Set
+/// all members that you do not use to 0.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct pinlane_pair {
+    /// The page-locked buffer.
+    pub buffer: *mut pinlane_buffer,
+    /// Where in `buffer` the pair begins.
+    pub buffer_offset: usize,
+    /// The device buffer.
+    pub device_buffer: *mut pinlane_device_buffer,
+    /// Where in `device_buffer` the pair begins.
+    pub device_offset: usize,
+    /// The length of each side.
+    pub bytes: usize,
+    /// Must be 0.
+    pub reserved: u64,
+}
+
+layout!(pinlane_pair: 48; buffer_offset 8, device_buffer 16, device_offset 24, bytes 32,
+    reserved 40);
+
+/// The object of a list's handle.
+pub struct Pairs {
+    sides: Sides,
+    route: Option<Route>,
+    /// Made by the first copy in that direction.
+    up: Option<Uploads<'static>>,
+    down: Option<Downloads<'static>>,
+}
+
+// SAFETY: the sides have handles, which are numbers, and no addresses. The lists are `Send`.
+unsafe impl Send for Pairs {}
+// SAFETY: as above; shared, it gives nothing.
+unsafe impl Sync for Pairs {}
+
+impl Pairs {
+    fn new(pairs: &[pinlane_pair], route: Option<Route>) -> Result<Self> {
+        check_spare("pairs", pairs.iter().map(|pair| pair.reserved))?;
+        let unnamed = |pair: &pinlane_pair| pair.buffer.is_null() || pair.device_buffer.is_null();
+        if let Some(number) = pairs.iter().position(unnamed) {
+            return Err(refused(
+                ErrorKind::InvalidValue,
+                format!("pair {number} names one buffer, or none"),
+                "set buffer and device_buffer; pinlane_copy has copies of other memory",
+            ));
+        }
+        let none = std::ptr::null();
+        let hosts = pairs.iter().map(|it| Place::new(none, it.buffer, it.buffer_offset, it.bytes));
+        let devices =
+            pairs.iter().map(|it| Place::new(none, it.device_buffer, it.device_offset, it.bytes));
+        let sides = Sides::new("pair", hosts, devices)?;
+        sides.hosts.shared()?;
+        sides.devices.shared()?;
+        Ok(Pairs { sides, route, up: None, down: None })
+    }
+
+    fn upload(&mut self, stream: &Stream) -> Result<Ticket> {
+        let Sides { hosts, devices } = &self.sides;
+        let sources = hosts.share()?;
+        let mut destinations = devices.take()?;
+        let list = match &mut self.up {
+            Some(list) => list,
+            None => {
+                devices.check_apart(&destinations)?;
+                let sources = hosts.places.iter().map(|place| {
+                    let buffer = hosts.buffer(place).expect("a pair names two buffers");
+                    sources[buffer].buffer.slice(place.range())
+                });
+                let parts = devices.cut(&mut destinations, |buffer| buffer.as_slice_mut())?;
+                let pairs = sources.zip(parts.into_iter().flatten());
+                let list: Uploads<'_> = pairs
+                    .map(|(src, dst)| Ok((src?, dst)))
+                    .collect::<Result<Vec<_>>>()?
+                    .into_iter()
+                    .collect();
+                let list = list.route(self.route);
+                // SAFETY: only the lifetime differs. The list is used here, and where it was found
+                // above: behind `share` and `take` of the same handles, so while a call is inside
+                // the same objects, until this returns (the invariants).
+                let list = unsafe { transmute::<Uploads<'_>, Uploads<'static>>(list) };
+                self.up.insert(list)
+            }
+        };
+        stream.upload_list(list)
+    }
+
+    fn download(&mut self, stream: &Stream) -> Result<Ticket> {
+        let Sides { hosts, devices } = &self.sides;
+        let mut destinations = hosts.take()?;
+        let sources = devices.share()?;
+        let list = match &mut self.down {
+            Some(list) => list,
+            None => {
+                hosts.check_apart(&destinations)?;
+                let parts = hosts.cut(&mut destinations, |host| host.buffer.as_slice_mut())?;
+                let pairs = devices.read(&sources, &[]).zip(parts.into_iter().flatten());
+                let list: Downloads<'_> = pairs
+                    .map(|(src, dst)| Ok((src?, dst)))
+                    .collect::<Result<Vec<_>>>()?
+                    .into_iter()
+                    .collect();
+                let list = list.route(self.route);
+                // SAFETY: as in `upload`.
+                let list = unsafe { transmute::<Downloads<'_>, Downloads<'static>>(list) };
+                self.down.insert(list)
+            }
+        };
+        stream.download_list(list)
+    }
+}
+
+/// Makes a list of the `count` pairs of `pairs` and writes it to `list`. The caller frees it with
+/// `pinlane_pairs_free`. `options` choose a route, as for `pinlane_upload_batch`, and may be NULL;
+/// `pairs` may be NULL if `count` is 0. The array may go when the call returns. Does not block, and
+/// enqueues nothing.
+///
+/// The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
+/// page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
+/// enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
+/// then copies of the list fail.
+///
+/// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
+/// pointer is NULL, or a pair does not name two buffers, and for options of an unknown size, route
+/// or flag.
+///
+/// # Safety
+///
+/// - `pairs` is NULL or points to an array of `count` elements.
+/// - `options` is NULL or points to an initialised struct whose `size` member is right.
+/// - `list` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_pairs_create(
+    pairs: *const pinlane_pair,
+    count: usize,
+    options: *const pinlane_batch_options,
+    list: *mut *mut pinlane_pairs,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `list`.
+    unsafe { Out::new("list", list) }.create("pinlane_pairs_create", || {
+        handle::check_process()?;
+        // SAFETY: the caller's precondition on `options`.
+        let route = unsafe { chosen_route(options) }?;
+        // SAFETY: the caller's precondition on `pairs`.
+        Pairs::new(unsafe { pointer::inputs("pairs", pairs, count) }?, route)
+    })
+}
+
+/// Copies the page-locked side of every pair to its device side, which is memory of the stream's
+/// device. Does not block. Ordered on `stream`, and after conflicting uses of the buffers on other
+/// streams. The copies have no order among themselves. `ticket`, for all of them, may be NULL.
+///
+/// Statuses: `INVALID_HANDLE`, also if a buffer of a pair was freed; `BUSY`, `WRONG_DEVICE`,
+/// `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if the device sides of two
+/// pairs overlap; `UNSUPPORTED` if the route of the list is not possible: nothing was enqueued.
+/// `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for what the
+/// kernel reads: the contents of all device sides are unspecified.
+///
+/// # Safety
+///
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_upload_pairs(
+    stream: *const pinlane_stream,
+    pairs: *mut pinlane_pairs,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_pairs", || {
+        let stream = handle::get(stream)?;
+        handle::get_mut(pairs)?.upload(&stream)
+    })
+}
+
+/// As `pinlane_upload_pairs`, from the device side of every pair to its page-locked side:
+/// `pinlane_buffer_read` waits for the copies.
+///
+/// Statuses: as for `pinlane_upload_pairs`; `INVALID_VALUE` if the page-locked sides of two pairs
+/// overlap.
+///
+/// # Safety
+///
+/// - `ticket` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_download_pairs(
+    stream: *const pinlane_stream,
+    pairs: *mut pinlane_pairs,
+    ticket: *mut *mut pinlane_ticket,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `ticket`.
+    unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_pairs", || {
+        let stream = handle::get(stream)?;
+        handle::get_mut(pairs)?.download(&stream)
+    })
+}
+
+/// Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. The buffers stay
+/// as they are.
+///
+/// Statuses: `INVALID_HANDLE` if it was freed already or never was a list of pairs.
+#[unsafe(no_mangle)]
+pub extern "C" fn pinlane_pairs_free(pairs: *mut pinlane_pairs) -> pinlane_status {
+    freeing("pinlane_pairs_free", || handle::free(pairs))
+}
