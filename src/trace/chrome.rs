@@ -1,9 +1,9 @@
 //! Chrome's trace event format: complete events (`X`), and names of tracks (`M`).
 
 use std::collections::BTreeSet;
-use std::fmt::Write;
 
 use super::span::{Span, Track};
+use crate::json::text;
 
 /// The number of the host among the processes of the format; device n is the one n behind it.
 const HOST: i64 = 1;
@@ -54,18 +54,4 @@ fn place(track: &Track) -> (i64, u64) {
         Track::OfThread { number, .. } => (HOST, number as u64 + 1),
         Track::OfStream { device, number } => (HOST + 1 + i64::from(device), number + 1),
     }
-}
-
-/// A string of JSON.
-fn text(text: &str) -> String {
-    let mut out = String::from('"');
-    for c in text.chars() {
-        match c {
-            '"' | '\\' => out.extend(['\\', c]),
-            c if c.is_control() => write!(out, "\\u{:04x}", c as u32).expect("a string grows"),
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

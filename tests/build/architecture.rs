@@ -15,8 +15,8 @@
 //! copies share, the engine of `copy`, and the verbs of `copy` are methods of `Stream`. So each
 //! names the other, and no order of the three is truer than another.
 //!
-//! Everything may use `error` and `sync`. Unit tests may use everything: they are callers. Doc
-//! links do not count; the re-exports of `lib.rs` neither.
+//! Everything may use `error`, `json` and `sync`. Unit tests may use everything: they are callers.
+//! Doc links do not count; the re-exports of `lib.rs` neither.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -36,7 +36,7 @@ const LAYERS: [&[&str]; 8] = [
 ];
 
 /// Below them all.
-const FOUNDATION: [&str; 2] = ["error", "sync"];
+const FOUNDATION: [&str; 3] = ["error", "json", "sync"];
 
 const LONGEST_FILE: usize = 600;
 const LONGEST_ROOT: usize = 100;

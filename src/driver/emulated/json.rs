@@ -2,10 +2,9 @@
 //!
 //! Addresses are strings, because many readers of JSON keep only 53 bits of a number.
 
-use std::fmt::{Display, Write};
-
 use super::finding::Finding;
 use super::order::{Race, RacingMemory, RacingUse, Site};
+use crate::json::text;
 
 impl Finding {
     /// The finding as one JSON object, on one line. Its members are `kind` (the name of the
@@ -76,20 +75,4 @@ fn or_null<T>(value: Option<&T>, show: impl FnOnce(&T) -> String) -> String {
 
 fn address(address: u64) -> String {
     format!("\"{address:#018x}\"")
-}
-
-/// A JSON string.
-fn text(value: impl Display) -> String {
-    let mut quoted = String::from("\"");
-    for c in value.to_string().chars() {
-        match c {
-            '"' | '\\' => quoted.extend(['\\', c]),
-            c if c.is_control() => {
-                let _ = write!(quoted, "\\u{:04x}", u32::from(c));
-            }
-            c => quoted.push(c),
-        }
-    }
-    quoted.push('"');
-    quoted
 }
