@@ -185,6 +185,11 @@ extern "C" {
 #define PINLANE_KIND_PAIRS 12
 
 /**
+ * Handles of `pinlane_recording`.
+ */
+#define PINLANE_KIND_RECORDING 13
+
+/**
  * Memory is never freed and never reused: nothing proves that the device is done with it.
  */
 #define PINLANE_LOG_QUARANTINED 1
@@ -374,6 +379,17 @@ extern "C" {
 #define PINLANE_PREFETCH_DROP_LAST 2
 
 /**
+ * JSON in Chrome's trace event format, one track for each thread and each stream. Perfetto
+ * (ui.perfetto.dev) and chrome://tracing open it.
+ */
+#define PINLANE_TRACE_JSON 0
+
+/**
+ * A drawing, one row for each thread and each stream, for light and dark pages.
+ */
+#define PINLANE_TRACE_SVG 1
+
+/**
  * Every copy goes through the slots, even the smallest.
  */
 #define PINLANE_STAGING_NO_DIRECT 1
@@ -461,6 +477,11 @@ typedef struct pinlane_pool pinlane_pool;
  * their use. Any thread may use it; one at a time asks for batches.
  */
 typedef struct pinlane_prefetch pinlane_prefetch;
+
+/**
+ * Notes what happens on devices, until it is stopped. Any thread may use it, one at a time.
+ */
+typedef struct pinlane_recording pinlane_recording;
 
 /**
  * A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
@@ -3486,6 +3507,81 @@ pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *ba
                                           const char *name,
                                           size_t *offset,
                                           size_t *bytes);
+
+/**
+ * Makes a recording of nothing yet, whose time begins now, and writes it to `recording`. The
+ * caller frees it with `pinlane_recording_free`.
+ *
+ * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` if `recording` is NULL.
+ *
+ * # Safety
+ *
+ * - `recording` is NULL or points to a variable.
+ */
+pinlane_status pinlane_recording_create(struct pinlane_recording **recording);
+
+/**
+ * Notes in `recording` what happens on the device from now on: on all its streams, in its pools,
+ * and on the threads that help. Several devices may share a recording. Does not block; but the
+ * first work of the device that is noted waits once, to set its clock beside the host's.
+ *
+ * A device that is not recorded pays one branch for each call. While it is, each operation of a
+ * stream has two more events.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` while another recording
+ * notes the device, or if this one was stopped.
+ */
+pinlane_status pinlane_device_record(const struct pinlane_device *device,
+                                     struct pinlane_recording *recording);
+
+/**
+ * Ends the recording. What was noted can be written from then on. Blocks until all recorded work
+ * is complete. Does nothing if the recording was stopped before.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host function: the
+ * recording goes on.
+ */
+pinlane_status pinlane_recording_stop(struct pinlane_recording *recording);
+
+/**
+ * Writes how many spans were noted to `spans`, and to `missing` how much is not there: operations
+ * whose device could not tell their times (it was lost, or the stream was being captured), and
+ * spans beyond the first million. Either may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running.
+ *
+ * # Safety
+ *
+ * - `spans` and `missing` are NULL or point to variables.
+ */
+pinlane_status pinlane_recording_counts(const struct pinlane_recording *recording,
+                                        size_t *spans,
+                                        size_t *missing);
+
+/**
+ * Writes what was noted to the file at `path`, which ends with a NUL, in that `format`, one of
+ * `PINLANE_TRACE_*`. A file that is there is replaced. Blocks as writing a file does. May be
+ * called again, in another format too.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running, for an
+ * unknown format, or if `path` is NULL; `IO` if the file cannot be written. A file that cannot be
+ * written in full is removed.
+ *
+ * # Safety
+ *
+ * - `path` is NULL or points to a string that ends with a NUL.
+ */
+pinlane_status pinlane_recording_write(const struct pinlane_recording *recording,
+                                       int32_t format,
+                                       const char *path);
+
+/**
+ * Frees the recording; NULL is a no-op. One that is running ends, and what it has noted is
+ * forgotten. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a recording.
+ */
+pinlane_status pinlane_recording_free(struct pinlane_recording *recording);
 
 /**
  * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the

@@ -62,6 +62,7 @@
 #include "cpp/host_batch.hpp"
 #include "cpp/pairs.hpp"
 #include "cpp/prefetch.hpp"
+#include "cpp/recording.hpp"
 #include "cpp/request.hpp"
 #include "cpp/resource.hpp"
 #include "cpp/rows.hpp"

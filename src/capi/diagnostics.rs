@@ -13,6 +13,7 @@ use super::handle::{self, Handle};
 use super::pointer::{Out, unknown};
 use super::pool::pinlane_pool;
 use super::prefetch::pinlane_prefetch;
+use super::recording::pinlane_recording;
 use super::request::{User, pinlane_request};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
@@ -44,6 +45,8 @@ pub const PINLANE_KIND_PREFETCH: i32 = 10;
 pub const PINLANE_KIND_REQUEST: i32 = 11;
 /// Handles of `pinlane_pairs`.
 pub const PINLANE_KIND_PAIRS: i32 = 12;
+/// Handles of `pinlane_recording`.
+pub const PINLANE_KIND_RECORDING: i32 = 13;
 
 fn live(kind: i32) -> Result<usize> {
     fn of<H: Handle>() -> usize {
@@ -62,6 +65,7 @@ fn live(kind: i32) -> Result<usize> {
         PINLANE_KIND_PREFETCH => of::<pinlane_prefetch>(),
         PINLANE_KIND_REQUEST => of::<pinlane_request>(),
         PINLANE_KIND_PAIRS => of::<pinlane_pairs>(),
+        PINLANE_KIND_RECORDING => of::<pinlane_recording>(),
         _ => return Err(unknown("kind", kind, "use one of PINLANE_KIND_*")),
     })
 }

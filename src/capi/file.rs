@@ -1,7 +1,6 @@
 //! Files whose ranges go to a device or into page-locked memory.
 
-use std::ffi::{CStr, OsStr, c_char, c_void};
-use std::os::unix::ffi::OsStrExt;
+use std::ffi::{c_char, c_void};
 
 use super::batch::{Place, Places};
 use super::buffer::pinlane_buffer;
@@ -71,11 +70,8 @@ pub unsafe extern "C" fn pinlane_file_open(
     unsafe { Out::new("file", file) }.create("pinlane_file_open", || {
         handle::check_process()?;
         check_flags(flags, PINLANE_FILE_DIRECT)?;
-        if path.is_null() {
-            return Err(pointer::null("path"));
-        }
-        // SAFETY: the caller's precondition on `path`, which is not NULL.
-        let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
+        // SAFETY: the caller's precondition on `path`.
+        let path = unsafe { pointer::path("path", path) }?;
         let direct = flags & PINLANE_FILE_DIRECT != 0;
         if direct { FileReader::open_direct(path) } else { FileReader::open(path) }
     })

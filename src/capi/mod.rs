@@ -37,6 +37,7 @@ mod pointer;
 mod pool;
 mod pool_stats;
 mod prefetch;
+mod recording;
 mod request;
 mod slice;
 mod staging;

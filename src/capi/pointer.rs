@@ -3,7 +3,9 @@
 mod growing;
 
 use std::borrow::Cow;
-use std::ffi::{CStr, c_char};
+use std::ffi::{CStr, OsStr, c_char};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::ptr::NonNull;
 
 pub(super) use self::growing::{Growing, give_sized, growing, init, options, sized};
@@ -148,6 +150,19 @@ pub(super) unsafe fn string<'a>(name: &str, string: *const c_char) -> Result<Cow
     }
     // SAFETY: not NULL, so a string during 'a, by the precondition.
     Ok(unsafe { CStr::from_ptr(string) }.to_string_lossy())
+}
+
+/// A path that C passes, as the system takes it.
+///
+/// # Safety
+///
+/// * `path` is NULL (an error), or points to a string that stays as it is during `'a`.
+pub(super) unsafe fn path<'a>(name: &str, path: *const c_char) -> Result<&'a Path> {
+    if path.is_null() {
+        return Err(null(name));
+    }
+    // SAFETY: not NULL, so a string during 'a, by the precondition.
+    Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
 }
 
 /// Writes a text as `snprintf` does: at most `capacity` bytes, the terminating NUL included. The

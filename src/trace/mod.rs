@@ -98,6 +98,11 @@ impl Recording {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function, and
     /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
     pub fn stop(self) -> Result<Trace> {
+        self.finish()
+    }
+
+    /// As [`stop`](Self::stop). After an error the recording goes on.
+    pub(crate) fn finish(&self) -> Result<Trace> {
         let (spans, missing) = self.recorder.stop()?;
         Ok(Trace { spans, missing })
     }

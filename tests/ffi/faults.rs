@@ -222,6 +222,7 @@ fn tests_in_c_survive_every_fault() {
         "tests/ffi/c/lifetimes.c",
         "tests/ffi/c/pairs.c",
         "tests/ffi/c/pools.c",
+        "tests/ffi/c/recordings.c",
         "tests/ffi/c/rows.c",
         "tests/ffi/c/rules.c",
         "tests/ffi/c/slices.c",
@@ -232,5 +233,5 @@ fn tests_in_c_survive_every_fault() {
 /// Those that catch what they do not expect, and leave with 1.
 #[test]
 fn tests_in_cpp_survive_every_fault() {
-    survive(Language::Cpp, &["tests/ffi/cpp/pairs.cpp"], 12);
+    survive(Language::Cpp, &["tests/ffi/cpp/pairs.cpp", "tests/ffi/cpp/recordings.cpp"], 12);
 }

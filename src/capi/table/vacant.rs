@@ -21,7 +21,7 @@ use crate::process::Process;
 use crate::sync::Mutex;
 
 /// How many tables there may be. Tests have their own.
-pub(super) const TABLES: usize = if cfg!(test) { 27 } else { 13 };
+pub(super) const TABLES: usize = if cfg!(test) { 27 } else { 14 };
 /// The most indexes of a table that a thread keeps, and how many it takes or gives back at once.
 const KEPT: usize = 64;
 const BATCH: usize = 32;

@@ -87,6 +87,8 @@ inline pinlane_status free_handle(kind which, void* handle) {
     return pinlane_request_free(all);
   case kind::pairs:
     return pinlane_pairs_free(all);
+  case kind::recording:
+    return pinlane_recording_free(all);
   }
   return PINLANE_STATUS_PANIC;
 }

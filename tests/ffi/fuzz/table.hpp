@@ -10,6 +10,7 @@
 #include "pairs.hpp"
 #include "prefetch.hpp"
 #include "process.hpp"
+#include "recordings.hpp"
 #include "rows.hpp"
 
 /// What must be so when a call is made.
@@ -230,6 +231,13 @@ inline const call calls[] = {
     {"pinlane_download_pairs", nothing, download_pairs},
     {"pinlane_pairs_free", nothing,
      [](frame& f) { return free_one(f, kind::pairs, pinlane_pairs_free); }},
+    {"pinlane_recording_create", nothing, recording_create},
+    {"pinlane_device_record", nothing, device_record},
+    {"pinlane_recording_stop", waits, recording_stop},
+    {"pinlane_recording_counts", nothing, recording_counts},
+    {"pinlane_recording_write", nothing, recording_write},
+    {"pinlane_recording_free", nothing,
+     [](frame& f) { return free_one(f, kind::recording, pinlane_recording_free); }},
 };
 
 /// What other numbers stand for: what programs do most.

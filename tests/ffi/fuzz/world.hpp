@@ -31,8 +31,9 @@ enum class kind : std::size_t {
   prefetch,
   request,
   pairs,
+  recording,
 };
-constexpr std::size_t kinds = 12;
+constexpr std::size_t kinds = 13;
 
 /// The bytes of a buffer, as far as the model knows them.
 using contents = std::vector<std::int16_t>;
@@ -79,6 +80,8 @@ struct object {
   std::shared_ptr<own_tensor> made_of;
   /// Of a device buffer: how far its address is behind a multiple of 8, if it was a tensor.
   std::size_t off = 0;
+  /// Of a recording.
+  bool is_stopped = false;
   /// Of a list of pairs.
   std::vector<chosen_pair> pairs{};
   /// Of a buffer: it is borrowed memory, or was a tensor. Freeing the latter waits.

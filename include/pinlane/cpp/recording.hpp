@@ -1,0 +1,74 @@
+/// @file
+/// Timelines of what devices and threads do.
+
+#ifndef PINLANE_CPP_RECORDING_HPP
+#define PINLANE_CPP_RECORDING_HPP
+
+#include "device.hpp"
+
+#include <cstddef>
+#include <string>
+
+namespace pinlane {
+
+/// Notes what happens on devices, with the devices' own clocks, and what threads of the host do for
+/// them, until it is stopped. Destroying it forgets what it has noted. One thread at a time uses
+/// it.
+///
+/// @code
+///   pinlane::recording recording(device);
+///   stream.upload(host, gpu);
+///   recording.stop();
+///   recording.write_json("copies.json"); // for ui.perfetto.dev
+///   recording.write_svg("copies.svg");
+/// @endcode
+class recording : public detail::owner<pinlane_recording, pinlane_recording_free> {
+public:
+  using owner::owner;
+
+  /// A recording of `device`, from now on.
+  explicit recording(const device& device) {
+    pinlane_recording* handle = nullptr;
+    detail::check(pinlane_recording_create(&handle));
+    *this = recording(handle);
+    add(device);
+  }
+
+  /// Notes what happens on `device`, too, from now on. A device has one recording at a time.
+  void add(const device& device) const {
+    detail::check(pinlane_device_record(device.get(), get()));
+  }
+
+  /// Ends the recording. Blocks until all recorded work is complete. Once more, it does nothing.
+  void stop() const { detail::check(pinlane_recording_stop(get())); }
+
+  /// How many spans were noted. The recording was stopped; as for all that follow.
+  [[nodiscard]] std::size_t spans() const {
+    std::size_t spans = 0;
+    detail::check(pinlane_recording_counts(get(), &spans, nullptr));
+    return spans;
+  }
+
+  /// How much is not there: operations whose device could not tell their times, and spans beyond
+  /// the first million.
+  [[nodiscard]] std::size_t missing() const {
+    std::size_t missing = 0;
+    detail::check(pinlane_recording_counts(get(), nullptr, &missing));
+    return missing;
+  }
+
+  /// Writes JSON in Chrome's trace event format, one track for each thread and each stream.
+  /// Perfetto (ui.perfetto.dev) and chrome://tracing open it. A file that is there is replaced.
+  void write_json(const std::string& path) const {
+    detail::check(pinlane_recording_write(get(), PINLANE_TRACE_JSON, path.c_str()));
+  }
+
+  /// Writes a drawing, one row for each thread and each stream, for light and dark pages.
+  void write_svg(const std::string& path) const {
+    detail::check(pinlane_recording_write(get(), PINLANE_TRACE_SVG, path.c_str()));
+  }
+};
+
+} // namespace pinlane
+
+#endif // PINLANE_CPP_RECORDING_HPP
