@@ -310,6 +310,16 @@ extern "C" {
 #define PINLANE_FAULT_FOREVER 1
 
 /**
+ * One call takes effect, and then fails.
+ */
+#define PINLANE_FAULT_ONCE_LATE 2
+
+/**
+ * That call and every later one of its name take effect, and then fail.
+ */
+#define PINLANE_FAULT_FOREVER_LATE 3
+
+/**
  * The file is read past the system's page cache (`O_DIRECT`): for files larger than memory, or
  * read once.
  */
@@ -2761,6 +2771,11 @@ pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
  * Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
  * next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
  * `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
+ *
+ * With `PINLANE_FAULT_ONCE_LATE` and `PINLANE_FAULT_FOREVER_LATE` the call takes effect, and then
+ * fails, as one does that reports what went wrong before it: a copy is enqueued, memory is freed.
+ * HostAlloc, DeviceAlloc, StreamCreate and EventCreate have no effect all the same: nobody could
+ * give back what they make.
  *
  * A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
  * 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.

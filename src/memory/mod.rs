@@ -7,6 +7,7 @@
 pub(crate) mod block;
 mod device;
 pub(crate) mod hazard;
+pub(crate) mod lock;
 mod pinned;
 mod range;
 mod registered;

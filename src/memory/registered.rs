@@ -161,7 +161,8 @@ impl<O: HostMemory> Registered<O> {
             return Ok(Registered { buffer: registration.buffer(elements.len()), registration });
         }
         // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
-        // (`HostMemory`). Nobody does until the memory is unregistered, or for ever.
+        // (`HostMemory`). Nobody does until the memory is unregistered, or for ever. No operation
+        // uses the slice, since it is the owner's alone.
         match unsafe { page_lock(context, "Device::register", elements) } {
             Ok(()) => {
                 let registration = Registration::new(context, elements, owner, false);
@@ -183,7 +184,7 @@ pub(crate) fn with_registered<T: Pod, R>(
     let elements = NonNull::from(slice);
     // SAFETY: the slice is borrowed until this function returns or unwinds. Before that the
     // registration ends, here or by the buffer's drop. If the slice cannot be unregistered, the
-    // call fails, and nothing uses the slice.
+    // call fails, and nothing uses the slice. No operation uses what is borrowed mutably.
     unsafe { page_lock(context, OPERATION, elements) }?;
     let registration = Registration::new(context, elements, Box::new(()), true);
     let mut buffer = registration.buffer(elements.len());
@@ -209,7 +210,8 @@ impl PinnedBuf<u8> {
         bytes: usize,
     ) -> Result<(Self, Lent)> {
         let elements = NonNull::slice_from_raw_parts(ptr, bytes);
-        // SAFETY: mapped, readable and writable until unregistered, by the precondition.
+        // SAFETY: mapped, readable and writable until unregistered, and not accessed by others, by
+        // the precondition.
         unsafe { page_lock(context, operation, elements) }?;
         let registration = Registration::new(context, elements, Box::new(()), true);
         Ok((registration.buffer(bytes), Lent(registration)))

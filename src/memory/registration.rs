@@ -34,6 +34,7 @@ use bytemuck::Pod;
 
 use super::block::{Block, BlockOwner, BlockRef};
 use super::hazard::Access;
+use super::lock;
 use super::pinned::{PinnedBuf, PinnedRegion};
 use crate::context::Context;
 use crate::driver::HostFlags;
@@ -46,6 +47,7 @@ use crate::sync::Mutex;
 /// # Safety
 ///
 /// * The elements are readable and writable until they have been unregistered.
+/// * No operation uses them yet.
 pub(super) unsafe fn page_lock<T>(
     context: &Context,
     operation: &'static str,
@@ -57,9 +59,10 @@ pub(super) unsafe fn page_lock<T>(
         return Ok(());
     }
     let flags = HostFlags { portable: true, ..HostFlags::default() };
-    // SAFETY: mapped, readable and writable until unregistered, by the precondition.
-    unsafe { driver.host_register(context.ordinal(), ptr, bytes, flags) }
-        .map_err(|code| not_page_locked(context, code, operation, ptr, bytes))
+    // SAFETY: mapped, readable and writable until unregistered, and used by no operation, by the
+    // preconditions.
+    unsafe { lock::register(driver, context.ordinal(), ptr, bytes, flags) }
+        .map_err(|refused| not_page_locked(context, refused.code, operation, ptr, bytes))
 }
 
 #[cold]

@@ -24,8 +24,9 @@ use super::options::{Options, PageLocking};
 use super::pages::Pages;
 use super::stats::Fallbacks;
 use crate::context::Context;
-use crate::driver::{Attribute, Driver, DriverResult, HostFlags, Ordinal};
+use crate::driver::{Attribute, Driver, HostFlags, Ordinal};
 use crate::error::{CudaCode, Error};
+use crate::memory::lock::{self, NotRegistered};
 
 /// The smallest part that is registered. No slab of several blocks is larger.
 pub(super) const LEAST_PART: usize = 8 << 20;
@@ -132,7 +133,7 @@ pub(super) fn page_lock(
         let mapped = map(driver, context.ordinal(), bytes, align);
         let registered = mapped.and_then(|(pages, refused)| {
             fallbacks = refused;
-            register(driver, context.ordinal(), options, parts, pages)
+            register(driver, context, options, parts, pages)
         });
         match registered {
             Ok(memory) => {
@@ -169,7 +170,7 @@ fn map(
 /// Registers `pages`, as `parts` says; parts shrink until the first one works.
 fn register(
     driver: &dyn Driver,
-    device: Ordinal,
+    context: &Context,
     options: &Options,
     parts: Parts,
     pages: Pages,
@@ -182,13 +183,14 @@ fn register(
     // Leaked if they may still be page-locked.
     let pages = ManuallyDrop::new(pages);
     loop {
-        let (registered, answer) = register_parts(driver, device, options, &pages, part);
-        let Err(code) = answer else {
+        let (registered, answer) = register_parts(driver, context.ordinal(), options, &pages, part);
+        let Err(NotRegistered { code, may_be_locked }) = answer else {
             return Ok(Memory { ptr, bytes, origin: Origin::Registered(pages, part) });
         };
         // SAFETY: these parts have just been registered, and nobody knows of them.
-        if !unsafe { unregister(driver, ptr, registered, part) } {
-            return Err(Failure::Runtime("cudaHostUnregister", code));
+        if !unsafe { unregister(driver, ptr, registered, part) } || may_be_locked {
+            context.quarantine(bytes, "that were to grow a pool");
+            return Err(Failure::Runtime("cudaHostRegister", code));
         }
         let may_shrink = parts != Parts::One && may_be_too_large(code);
         let smaller = smaller_part(part.min(bytes)).filter(|_| may_shrink);
@@ -213,7 +215,7 @@ fn register_parts(
     options: &Options,
     pages: &Pages,
     part: usize,
-) -> (usize, DriverResult<()>) {
+) -> (usize, Result<(), NotRegistered>) {
     let flags = HostFlags { write_combined: false, ..options.flags };
     let mut registered = 0;
     let answer = pages.populate(options.growth_threads, part, |range| {
@@ -221,10 +223,10 @@ fn register_parts(
             std::thread::sleep(PAUSE);
         }
         // SAFETY: the range lies in the pages, which are mapped, readable and writable, and are
-        // unmapped only after they have been unregistered.
+        // unmapped only after they have been unregistered. Nobody knows of them yet.
         unsafe {
             let start = pages.ptr().add(range.start);
-            driver.host_register(device, start, range.len(), flags)?;
+            lock::register(driver, device, start, range.len(), flags)?;
         }
         registered = range.end;
         Ok(())

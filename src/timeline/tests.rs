@@ -289,11 +289,14 @@ fn advance_gets_there_in_the_end() {
 fn faults_never_make_a_position_complete() {
     const CALLS: [Call; 4] =
         [Call::EventCreate, Call::EventRecord, Call::EventQuery, Call::StreamQuery];
-    for (call, nth, repeat, complete) in CALLS
+    for (call, nth, repeat, late, complete) in CALLS
         .into_iter()
         .flat_map(|call| (1..4).map(move |nth| (call, nth)))
         .flat_map(|(call, nth)| [Repeat::Once, Repeat::Forever].map(|repeat| (call, nth, repeat)))
-        .flat_map(|(call, nth, repeat)| [0, 3, 12].map(|some| (call, nth, repeat, some)))
+        .flat_map(|(call, nth, repeat)| [false, true].map(|late| (call, nth, repeat, late)))
+        .flat_map(|(call, nth, repeat, late)| {
+            [0, 3, 12].map(|some| (call, nth, repeat, late, some))
+        })
     {
         let rig = Rig::eager();
         let done: Vec<_> = (0..complete).map(|_| rig.small()).collect();
@@ -303,7 +306,7 @@ fn faults_never_make_a_position_complete() {
             // It is reached only behind a record that failed.
             rig.emulator.inject(Fault::forever(Call::EventRecord, CudaCode::UNKNOWN));
         }
-        rig.emulator.inject(Fault { call, nth, code: CudaCode::UNKNOWN, repeat });
+        rig.emulator.inject(Fault { call, nth, code: CudaCode::UNKNOWN, repeat, late });
         for &position in done.iter().chain(&stuck) {
             let answer = rig.stream.poll(position);
             assert!(!stuck.contains(&position) || !matches!(answer, Ok(Poll::Done)));
@@ -332,14 +335,15 @@ fn faults_while_submitting_lose_nothing() {
         Call::EventSynchronize,
         Call::StreamSynchronize,
     ];
-    for (call, nth, repeat, seed) in CALLS
+    for (call, nth, repeat, late, seed) in CALLS
         .into_iter()
         .flat_map(|call| (1..6).map(move |nth| (call, nth)))
         .flat_map(|(call, nth)| [Repeat::Once, Repeat::Forever].map(|repeat| (call, nth, repeat)))
-        .flat_map(|(call, nth, repeat)| [0, 1].map(|seed| (call, nth, repeat, seed)))
+        .flat_map(|(call, nth, repeat)| [false, true].map(|late| (call, nth, repeat, late)))
+        .flat_map(|(call, nth, repeat, late)| [0, 1].map(|seed| (call, nth, repeat, late, seed)))
     {
         let rig = Rig::new(Execution::Lazy, seed);
-        rig.emulator.inject(Fault { call, nth, code: CudaCode::UNKNOWN, repeat });
+        rig.emulator.inject(Fault { call, nth, code: CudaCode::UNKNOWN, repeat, late });
         let mut enqueued = Vec::new();
         for n in 0..40 {
             let fencing = if n % 7 == 0 { Fencing::Own } else { Fencing::Shared };

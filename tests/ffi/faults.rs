@@ -49,6 +49,7 @@ struct Fault {
     nth: u64,
     code: CudaCode,
     forever: bool,
+    late: bool,
 }
 
 impl Subject {
@@ -71,8 +72,9 @@ impl Subject {
         let mut command = Command::new(self.program.path());
         command.args(&self.arguments);
         command.env("PINLANE_TEST_CALLS", calls).env("PINLANE_TEST_REPORT", &self.report);
-        if let Some(Fault { call, nth, code, forever }) = fault {
-            let fault = format!("{call:?} {nth} {} {}", code.0, i32::from(forever));
+        if let Some(Fault { call, nth, code, forever, late }) = fault {
+            let repeat = i32::from(forever) + 2 * i32::from(late);
+            let fault = format!("{call:?} {nth} {} {repeat}", code.0);
             command.env("PINLANE_TEST_FAULT", fault);
         }
         let mut child =
@@ -112,8 +114,10 @@ impl Subject {
             let codes: Vec<CudaCode> = codes.copied().collect();
             let mut group = Vec::new();
             for nth in 1..=counts.get(&format!("{call:?}")).copied().unwrap_or(0) {
-                for forever in [false, true] {
-                    group.extend(codes.iter().map(|&code| Fault { call, nth, code, forever }));
+                for (forever, late) in [(false, false), (true, false), (false, true), (true, true)]
+                {
+                    let fault = |&code: &CudaCode| Fault { call, nth, code, forever, late };
+                    group.extend(codes.iter().map(fault));
                 }
             }
             groups.extend(Some(group).filter(|group| !group.is_empty()));
@@ -158,8 +162,10 @@ impl Subject {
 }
 
 fn shown(fault: Option<Fault>) -> String {
-    fault.map_or("no fault".to_owned(), |Fault { call, nth, code, forever }| {
-        format!("{call:?} number {nth} giving {code}, {}", if forever { "forever" } else { "once" })
+    fault.map_or("no fault".to_owned(), |Fault { call, nth, code, forever, late }| {
+        let repeat = if forever { "forever" } else { "once" };
+        let late = if late { ", late" } else { "" };
+        format!("{call:?} number {nth} giving {code}, {repeat}{late}")
     })
 }
 

@@ -103,12 +103,8 @@ fn fault() -> impl Strategy<Value = Fault> {
         1 => Just(CudaCode::CUDART_UNLOADING),
     ];
     let repeat = prop_oneof![3 => Just(Repeat::Once), 1 => Just(Repeat::Forever)];
-    (call, 1..40u64, code, repeat).prop_map(|(call, nth, code, repeat)| Fault {
-        call,
-        nth,
-        code,
-        repeat,
-    })
+    let fault = (call, 1..40u64, code, repeat, any::<bool>());
+    fault.prop_map(|(call, nth, code, repeat, late)| Fault { call, nth, code, repeat, late })
 }
 
 fn with_default_streams(setup: &mut Setup) {

@@ -17,12 +17,16 @@ namespace pinlane {
 /// What is allocated and pending on an emulated machine. pinlane.h documents the members.
 using emulator_usage = pinlane_emulator_usage;
 
-/// How often a call fails.
+/// How a call fails.
 enum class fault : std::int32_t {
   /// One call fails.
   once = PINLANE_FAULT_ONCE,
   /// That call and every later one of its name fail.
   forever = PINLANE_FAULT_FOREVER,
+  /// One call takes effect, and then fails.
+  once_late = PINLANE_FAULT_ONCE_LATE,
+  /// That call and every later one of its name take effect, and then fail.
+  forever_late = PINLANE_FAULT_FOREVER_LATE,
 };
 
 /// An emulated machine with all of its devices, for tests. It may outlive them: then it tells what

@@ -20,10 +20,19 @@ use crate::stream::Stream;
 pub const PINLANE_FAULT_ONCE: i32 = 0;
 /// That call and every later one of its name fail.
 pub const PINLANE_FAULT_FOREVER: i32 = 1;
+/// One call takes effect, and then fails.
+pub const PINLANE_FAULT_ONCE_LATE: i32 = 2;
+/// That call and every later one of its name take effect, and then fail.
+pub const PINLANE_FAULT_FOREVER_LATE: i32 = 3;
 
 /// Makes a call of the machine's driver fail: the `nth` of that name from now on, where 1 is the
 /// next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
 /// `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
+///
+/// With `PINLANE_FAULT_ONCE_LATE` and `PINLANE_FAULT_FOREVER_LATE` the call takes effect, and then
+/// fails, as one does that reports what went wrong before it: a copy is enqueued, memory is freed.
+/// HostAlloc, DeviceAlloc, StreamCreate and EventCreate have no effect all the same: nobody could
+/// give back what they make.
 ///
 /// A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
 /// 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
@@ -56,9 +65,11 @@ pub unsafe extern "C" fn pinlane_emulator_inject(
             let emulator = handle::get(emulator)?;
             // SAFETY: the caller's precondition on `call`.
             let call = unsafe { call_named(call) }?;
-            let repeat = match repeat {
-                PINLANE_FAULT_ONCE => Repeat::Once,
-                PINLANE_FAULT_FOREVER => Repeat::Forever,
+            let (repeat, late) = match repeat {
+                PINLANE_FAULT_ONCE => (Repeat::Once, false),
+                PINLANE_FAULT_FOREVER => (Repeat::Forever, false),
+                PINLANE_FAULT_ONCE_LATE => (Repeat::Once, true),
+                PINLANE_FAULT_FOREVER_LATE => (Repeat::Forever, true),
                 other => return Err(unknown("repeat", other, "use one of PINLANE_FAULT_*")),
             };
             if cuda_error <= 0 {
@@ -66,7 +77,7 @@ pub unsafe extern "C" fn pinlane_emulator_inject(
                 let remedy = "name a cudaError_t, such as 2 (cudaErrorMemoryAllocation)";
                 return Err(refused(ErrorKind::InvalidValue, context, remedy));
             }
-            emulator.inject(Fault { call, nth, code: CudaCode(cuda_error), repeat });
+            emulator.inject(Fault { call, nth, code: CudaCode(cuda_error), repeat, late });
             Ok(())
         }
     })

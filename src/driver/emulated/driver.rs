@@ -112,10 +112,11 @@ unsafe impl Driver for Runtime {
     unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
         self.with(|machine| {
             refuse_in_host_function(machine, Call::HostFree)?;
-            machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0))?;
-            // SAFETY: the caller promises that no reference into the block is used afterwards.
-            let outcome = unsafe { machine.host.free(ptr) };
-            removed(machine, Call::HostFree, ptr, outcome)
+            machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0), |machine| {
+                // SAFETY: the caller promises that no reference into the block is used afterwards.
+                let outcome = unsafe { machine.host.free(ptr) };
+                removed(machine, Call::HostFree, ptr, outcome)
+            })
         })
     }
 
@@ -146,9 +147,11 @@ unsafe impl Driver for Runtime {
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
         self.with(|machine| {
             refuse_in_host_function(machine, Call::HostUnregister)?;
-            machine.enter(Call::HostUnregister, machine.host.device_of(ptr).unwrap_or(0))?;
-            let outcome = machine.host.unregister(ptr);
-            removed(machine, Call::HostUnregister, ptr, outcome)
+            let device = machine.host.device_of(ptr).unwrap_or(0);
+            machine.enter(Call::HostUnregister, device, |machine| {
+                let outcome = machine.host.unregister(ptr);
+                removed(machine, Call::HostUnregister, ptr, outcome)
+            })
         })
     }
 
@@ -310,11 +313,11 @@ unsafe impl Driver for Runtime {
     }
 
     unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
-        let target = self.on_stream(Call::StreamSynchronize, stream, |machine, key| {
+        self.synchronize(Call::StreamSynchronize, stream.device, |machine| {
+            let key = machine.resolve(Call::StreamSynchronize, stream)?;
             machine.refuse_capturing(key)?;
-            Ok((machine.tail(key), machine.knowledge(key)))
-        })?;
-        self.shared.wait(stream.device, target.0, target.1)
+            Ok((Some(machine.tail(key)), machine.knowledge(key)))
+        })
     }
 
     unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
@@ -371,15 +374,12 @@ unsafe impl Driver for Runtime {
     }
 
     unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
-        let (target, knowledge) =
-            self.on_event(Call::EventSynchronize, event, |machine, key| {
-                let target = machine.event_target(key)?;
-                Ok((
-                    target,
-                    machine.events.get(key).expect("just resolved").order.knowledge.clone(),
-                ))
-            })?;
-        target.map_or(Ok(()), |target| self.shared.wait(event.device, target, knowledge))
+        self.synchronize(Call::EventSynchronize, event.device, |machine| {
+            let key = machine.resolve_event(Call::EventSynchronize, event)?;
+            let target = machine.event_target(key)?;
+            let found = machine.events.get(key).expect("just resolved");
+            Ok((target, found.order.knowledge.clone()))
+        })
     }
 
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::fault::Strike;
 use super::finding::FindingKind;
 use super::host_memory::{Access, HostUse};
 use super::machine::{EVENT_TAG, Event, Machine, STREAM_TAG, Stream};
@@ -15,23 +16,53 @@ use crate::driver::{Call, DriverResult, Ordinal, RawEvent, RawStream};
 use crate::error::CudaCode;
 
 impl Machine {
-    /// What every call does first: count, find the device, and fail if it is lost or told to.
+    /// A call between what every one does first and last.
     #[inline]
-    pub(super) fn enter(&mut self, call: Call, device: Ordinal) -> DriverResult<()> {
+    pub(super) fn enter<R>(
+        &mut self,
+        call: Call,
+        device: Ordinal,
+        work: impl FnOnce(&mut Self) -> DriverResult<R>,
+    ) -> DriverResult<R> {
+        let late = self.begin(call, device)?;
+        let result = work(self);
+        self.end(device, late)?;
+        result
+    }
+
+    /// What every call does first: count, find the device, and fail if it is lost or told to. The
+    /// answer is what it is to fail with at its [end](Self::end).
+    #[inline]
+    pub(super) fn begin(&mut self, call: Call, device: Ordinal) -> DriverResult<Option<CudaCode>> {
         let fault = self.faults.count(call);
         if self.slow_streams > 0 {
             self.pass_steps(1);
         }
         let lost = self.device(device)?.lost;
-        let unloads = fault == Err(CudaCode::CUDART_UNLOADING);
+        let unloads = fault.is_some_and(|it| it.code == CudaCode::CUDART_UNLOADING);
         if let Some(code) = lost.filter(|_| !unloads) {
             return Err(self.refuse(code));
         }
-        fault.inspect_err(|&code| {
-            if unloads || code.is_sticky() {
-                self.lose(device, code);
-            }
-        })
+        match fault {
+            Some(Strike { code, is_late: true }) => Ok(Some(code)),
+            Some(Strike { code, is_late: false }) => Err(self.fails(device, code)),
+            None => Ok(None),
+        }
+    }
+
+    /// What every call does last: fail if it was told to fail late.
+    #[inline]
+    pub(super) fn end(&mut self, device: Ordinal, late: Option<CudaCode>) -> DriverResult<()> {
+        late.map_or(Ok(()), |code| Err(self.fails(device, code)))
+    }
+
+    /// A call on the device fails, which may lose it.
+    #[cold]
+    fn fails(&mut self, device: Ordinal, code: CudaCode) -> CudaCode {
+        if code == CudaCode::CUDART_UNLOADING || code.is_sticky() {
+            self.lose(device, code);
+        }
+        code
     }
 
     pub(super) fn stream_create(&mut self, device: Ordinal, blocking: bool) -> RawStream {

@@ -187,9 +187,29 @@ impl Runtime {
     ) -> DriverResult<R> {
         self.with(|machine| {
             refuse_in_host_function(machine, call)?;
-            machine.enter(call, device)?;
-            work(machine)
+            machine.enter(call, device, work)
         })
+    }
+
+    /// A call that waits for what `target` finds.
+    pub(super) fn synchronize(
+        &self,
+        call: Call,
+        device: Ordinal,
+        target: impl FnOnce(&mut Machine) -> DriverResult<(Option<Position>, Option<Knowledge>)>,
+    ) -> DriverResult<()> {
+        let (late, target) = self.with(|machine| {
+            refuse_in_host_function(machine, call)?;
+            let late = machine.begin(call, device)?;
+            Ok((late, target(machine)))
+        })?;
+        let waited = target.and_then(|(position, knowledge)| {
+            position.map_or(Ok(()), |position| self.shared.wait(device, position, knowledge))
+        });
+        if late.is_some() {
+            self.shared.with(|machine| machine.end(device, late))?;
+        }
+        waited
     }
 
     #[inline]

@@ -407,3 +407,38 @@ fn rule_32_a_peer_copy_that_a_capture_forbids_copies_nothing() {
     assert_eq!(bytes(host), [1; BYTES]);
     rig.free_host(host).unwrap();
 }
+
+#[test]
+fn a_late_fault_comes_behind_the_effect() {
+    let code = CudaCode::UNKNOWN;
+    for rig in [Rig::eager(), Rig::lazy(0)] {
+        let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
+        rig.emulator.inject(Fault::once(Call::Fill, code).late());
+        assert_eq!(rig.fill(stream, a, 7), Err(code));
+        rig.emulator.inject(Fault::once(Call::CopyD2H, code).late());
+        assert_eq!(rig.download(stream, host, a), Err(code));
+        rig.emulator.inject(Fault::once(Call::StreamSynchronize, code).late());
+        assert_eq!(rig.synchronize(stream), Err(code));
+        assert_eq!(bytes(host), [7; BYTES], "it was enqueued, and waited for");
+        let before = rig.emulator.usage().streams;
+        rig.emulator.inject(Fault::once(Call::StreamCreate, code).late());
+        assert_eq!(rig.driver.stream_create(0, StreamFlags::default()).map(drop), Err(code));
+        assert_eq!(rig.emulator.usage().streams, before);
+        rig.emulator.inject(Fault::once(Call::StreamDestroy, code).late());
+        // SAFETY: created above, and not used afterwards.
+        assert_eq!(unsafe { rig.driver.stream_destroy(stream) }, Err(code));
+        assert_eq!(rig.emulator.usage().streams, before - 1);
+        assert_eq!(rig.found(), []);
+    }
+}
+
+#[test]
+fn a_late_fault_loses_the_device_behind_the_effect() {
+    let rig = Rig::eager();
+    let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
+    rig.fill(stream, a, 7).unwrap();
+    rig.emulator.inject(Fault::once(Call::CopyD2H, CudaCode::ILLEGAL_ADDRESS).late());
+    assert_eq!(rig.download(stream, host, a), Err(CudaCode::ILLEGAL_ADDRESS));
+    assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
+    assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));
+}

@@ -1,6 +1,6 @@
 //! One loop over faults. A program runs once to count its calls; then again and again, each time
-//! with another call of it failing: every call that it makes, once and from then on, with every
-//! error that the CUDA documents list for it, eagerly and lazily.
+//! with another call of it failing: every call that it makes, once and from then on, with no effect
+//! and late, with every error that the CUDA documents list for it, eagerly and lazily.
 //!
 //! After each run: no panic, no hang, no misuse, nothing leaked. That what is said to have been
 //! copied has been, the program asserts itself.
@@ -60,8 +60,8 @@ impl Run {
     /// What the program is about begins: calls count from here, and may fail.
     pub fn begin(&self) {
         *self.before.lock().unwrap() = Some(self.counts());
-        if let Some(Case { nth, code, repeat, calls, .. }) = self.case {
-            let fault = |&call: &Call| Fault { call, nth, code, repeat };
+        if let Some(Case { nth, code, repeat, late, calls, .. }) = self.case {
+            let fault = |&call: &Call| Fault { call, nth, code, repeat, late };
             calls.iter().map(fault).for_each(|fault| self.emulator.inject(fault));
         }
     }
@@ -88,6 +88,12 @@ impl Run {
     /// Whether a device may be lost.
     pub fn is_lost(&self) -> bool {
         self.case.is_some_and(|case| case.loses()) && self.struck()
+    }
+
+    /// Whether a release has failed late: what counts as kept may be gone.
+    pub fn may_have_released(&self) -> bool {
+        let releases = |case: Case| case.calls.iter().any(|call| RELEASES.contains(call));
+        self.case.is_some_and(|case| case.late && releases(case)) && self.struck()
     }
 
     /// Asserts that the fault explains this error.
@@ -129,13 +135,16 @@ impl Run {
             return;
         }
         let fails = |call: Call| self.case.is_some_and(|case| case.calls.contains(&call));
+        let gone = self.may_have_released();
         let made = self.made();
         let failed = |call: Call| if fails(call) { made[call as usize] as usize } else { 0 };
         let end = Instant::now() + Duration::from_secs(10);
         loop {
             let usage = self.emulator.usage();
             let bytes = usage.host_bytes + usage.device_bytes;
-            let memory = bytes == kept || bytes > kept && RELEASES.into_iter().any(fails);
+            let memory = bytes == kept
+                || bytes > kept && RELEASES.into_iter().any(fails)
+                || bytes < kept && gone;
             // Memory that is kept keeps the streams and events of those who may use it.
             let handles = kept > 0
                 || usage.streams <= failed(Call::StreamDestroy)

@@ -18,6 +18,7 @@ pub struct Case {
     pub nth: u64,
     pub code: CudaCode,
     pub repeat: Repeat,
+    pub late: bool,
 }
 
 impl Case {
@@ -29,8 +30,9 @@ impl Case {
 
 impl fmt::Debug for Case {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Case { execution, calls, nth, code, repeat } = self;
-        write!(f, "{execution:?}: {calls:?} number {nth} gives {code}, {repeat:?}")
+        let Case { execution, calls, nth, code, repeat, late } = self;
+        let late = if *late { ", late" } else { "" };
+        write!(f, "{execution:?}: {calls:?} number {nth} gives {code}, {repeat:?}{late}")
     }
 }
 
@@ -81,8 +83,14 @@ fn cases(execution: Execution, calls: &'static [Call], count: u64) -> Vec<Case> 
     let mut cases = Vec::new();
     for nth in 1..=count {
         for repeat in [Repeat::Once, Repeat::Forever] {
-            let case = |&code: &i32| Case { execution, calls, nth, code: CudaCode(code), repeat };
-            cases.extend(codes.iter().map(case));
+            for late in [false, true] {
+                let code = |&code: &i32| CudaCode(code);
+                // Who fails so has certainly had no effect.
+                let is_early = |&code: &CudaCode| code == CudaCode::HOST_MEMORY_ALREADY_REGISTERED;
+                let fits = |code: &CudaCode| !(late && is_early(code));
+                let case = |code| Case { execution, calls, nth, code, repeat, late };
+                cases.extend(codes.iter().map(code).filter(fits).map(case));
+            }
         }
     }
     cases

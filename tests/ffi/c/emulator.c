@@ -20,6 +20,7 @@ MEMBER(pinlane_emulator_usage, pending_operations, 64);
 enum { OUT_OF_MEMORY = 2, UNLOADING = 4 };
 enum { ILLEGAL_ADDRESS = 700, LAUNCH_TIMEOUT = 702, LAUNCH_FAILURE = 719 };
 static const int32_t once = PINLANE_FAULT_ONCE, forever = PINLANE_FAULT_FOREVER;
+static const int32_t once_late = PINLANE_FAULT_ONCE_LATE;
 
 static pinlane_emulator *machine_of(const pinlane_device *device) {
   pinlane_emulator *machine = NULL;
@@ -64,8 +65,33 @@ static void calls_fail_on_request(void) {
   REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, NULL, 1, 2, once));
   REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, 0, once));
   REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, -1, once));
-  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, 2, 2));
+  REFUSED(INVALID_VALUE, pinlane_emulator_inject(machine, "Fill", 1, 2, 4));
   OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, 4, "x", 1, NULL));
+  OK(pinlane_emulator_free(machine));
+}
+
+static void calls_fail_late(void) {
+  pinlane_emulator *machine = machine_of(rig.device);
+  const void *data = NULL;
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "a", 1, NULL));
+  OK(pinlane_emulator_inject(machine, "Fill", 1, 999, PINLANE_FAULT_ONCE));
+  REFUSED(CUDA, pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "b", 1, NULL));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, rig.buffer, 0, BYTES, NULL));
+  OK(pinlane_buffer_read(rig.buffer, &data));
+  EXPECT(((const char *)data)[0] == 'a');
+  OK(pinlane_emulator_inject(machine, "Fill", 1, 999, once_late));
+  REFUSED(CUDA, pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "b", 1, NULL));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, rig.buffer, 0, BYTES, NULL));
+  OK(pinlane_buffer_read(rig.buffer, &data));
+  EXPECT(((const char *)data)[0] == 'b');
+  for (int i = 0; i < 2; i++) {
+    OK(pinlane_emulator_inject(machine, "Fill", 1, 999, PINLANE_FAULT_FOREVER_LATE));
+    REFUSED(CUDA, pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "c", 1, NULL));
+  }
+  OK(pinlane_emulator_clear_faults(machine));
+  OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, rig.buffer, 0, BYTES, NULL));
+  OK(pinlane_buffer_read(rig.buffer, &data));
+  EXPECT(((const char *)data)[BYTES - 1] == 'c');
   OK(pinlane_emulator_free(machine));
 }
 
@@ -518,6 +544,7 @@ int main(void) {
   pinlane_emulator *machine = machine_of(rig.device);
   usage_shows_what_is_alive(machine);
   calls_fail_on_request();
+  calls_fail_late();
   streams_are_held_up();
   streams_are_slow();
   memory_is_limited();

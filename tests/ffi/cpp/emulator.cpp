@@ -33,6 +33,17 @@ void faults(rig& rig) {
   machine.clear_faults();
   EXPECT(thrown_by(alloc) == PINLANE_STATUS_OK && machine.calls("DeviceAlloc") == calls + 5);
   EXPECT(thrown_by([&] { machine.inject("nothing", 2); }) == PINLANE_STATUS_INVALID_VALUE);
+
+  auto host = rig.pool.alloc<int>(8);
+  auto gpu = rig.device.alloc<int>(8);
+  for (const auto how : {pinlane::fault::once_late, pinlane::fault::forever_late}) {
+    const int value = static_cast<int>(how);
+    machine.inject("Fill", 999, 1, how);
+    EXPECT(thrown_by([&] { rig.stream.fill(gpu, value); }) == PINLANE_STATUS_CUDA);
+    rig.stream.download(gpu, host);
+    EXPECT(host.read()[7] == value);
+  }
+  machine.clear_faults();
 }
 
 void streams(rig& rig) {

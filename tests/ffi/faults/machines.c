@@ -2,7 +2,8 @@
  * fails, and at the end the machines say what they have seen. The linker's option --wrap gives the
  * program these functions.
  *
- *   PINLANE_TEST_FAULT   "CALL NTH CODE REPEAT"; without it nothing fails
+ *   PINLANE_TEST_FAULT   "CALL NTH CODE REPEAT", as for pinlane_emulator_inject; without it nothing
+ *                        fails
  *   PINLANE_TEST_CALLS   the names of all calls, with a space behind each
  *   PINLANE_TEST_REPORT  the file that is told, a line each: how often the machine that made a call
  *                        most often made it, findings, and bytes that are left

@@ -215,8 +215,8 @@ inline pinlane_status emulator_inject(frame& f) {
   const std::int32_t codes[] = {1, 2, 46, 101, 400, 719, 800, 801, 900, 999, 4, 700, 12345, 0, -1};
   const std::int32_t chosen = codes[f.in.below(15)];
   const std::int32_t code = f.w.trouble_allowed ? chosen : 0;
-  const std::int32_t repeat = f.in.rarely(8) ? 2 : f.in.byte() % 2;
-  f.must_fail |= code <= 0 || repeat == 2;
+  const std::int32_t repeat = f.in.rarely(8) ? 4 : f.in.byte() % 4;
+  f.must_fail |= code <= 0 || repeat == 4;
   if (!f.must_fail) {
     f.w.faulty = true;
     f.w.lossy = f.w.lossy || code == 4 || code == 700 || code == 719;

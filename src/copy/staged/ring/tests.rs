@@ -83,7 +83,9 @@ fn every_slot_comes_back_whatever_fails() {
                 for nth in [1, 2, 3, 4, 6, 9, 14] {
                     let code = [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS][nth % 2];
                     for repeat in [Repeat::Once, Repeat::Forever] {
-                        check(execution, route, Fault { call, nth: nth as u64, code, repeat });
+                        let fault = Fault { call, nth: nth as u64, code, repeat, late: false };
+                        check(execution, route, fault);
+                        check(execution, route, fault.late());
                     }
                 }
             }

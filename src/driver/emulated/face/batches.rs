@@ -66,7 +66,9 @@ impl Face {
             entries.iter().copied().filter(|entry| entry.bytes != 0).collect();
         let copies: Vec<BatchCopy> = entries.iter().map(BatchEntry::plain).collect();
         if copies.is_empty() {
-            return self.emulator.with(|machine| machine.enter(Call::CopyBatch, stream.device));
+            return self
+                .emulator
+                .with(|machine| machine.enter(Call::CopyBatch, stream.device, |_| Ok(())));
         }
         let runtime = &self.emulator.runtime;
         let drains = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {

@@ -137,7 +137,9 @@ impl Face {
     ) -> DriverResult<()> {
         let Some(plane) = plane.settled()? else {
             // It still fails on a lost device.
-            return self.emulator.with(|machine| machine.enter(Call::CopyH2D, stream.device));
+            return self
+                .emulator
+                .with(|machine| machine.enter(Call::CopyH2D, stream.device, |_| Ok(())));
         };
         let (dst, src) = (self.held(plane.dst), self.held(plane.src));
         match (dst.is_device(), src.is_device()) {

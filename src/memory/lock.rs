@@ -1,0 +1,42 @@
+//! Page-locks memory of this process (`cudaHostRegister`), or leaves it as it was.
+
+use std::ptr::NonNull;
+
+use crate::driver::{Driver, HostFlags, Ordinal};
+use crate::error::CudaCode;
+
+/// Memory that could not be registered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct NotRegistered {
+    pub(crate) code: CudaCode,
+    /// Whether it may be page-locked all the same.
+    pub(crate) may_be_locked: bool,
+}
+
+/// Registers memory. The error may be that of earlier work, and the call may have registered the
+/// memory all the same: then it is unregistered. CUDA would keep the pages of a range that is
+/// registered and goes, so what `may_be_locked` had better stay for ever.
+///
+/// # Safety
+///
+/// * The range is mapped, readable and writable, and stays so until it is unregistered.
+/// * No operation that names it is pending.
+pub(crate) unsafe fn register(
+    driver: &dyn Driver,
+    device: Ordinal,
+    ptr: NonNull<u8>,
+    bytes: usize,
+    flags: HostFlags,
+) -> Result<(), NotRegistered> {
+    // SAFETY: mapped, readable and writable, by the caller's first precondition.
+    let Err(code) = (unsafe { driver.host_register(device, ptr, bytes, flags) }) else {
+        return Ok(());
+    };
+    if code == CudaCode::HOST_MEMORY_ALREADY_REGISTERED {
+        return Err(NotRegistered { code, may_be_locked: false });
+    }
+    // SAFETY: no operation names it, by the caller's second precondition; none has begun since.
+    let undone = unsafe { driver.host_unregister(ptr) };
+    let is_free = matches!(undone, Ok(()) | Err(CudaCode::HOST_MEMORY_NOT_REGISTERED));
+    Err(NotRegistered { code, may_be_locked: !is_free })
+}
