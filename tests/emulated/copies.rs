@@ -16,7 +16,7 @@ fn rule_04_pageable_copies_carry_every_byte_at_every_offset() {
             let (mut there, mut back) = (sample(BYTES, 3), vec![0x77; BYTES]);
             let (from, to) = (there.as_mut_ptr(), back.as_mut_ptr());
             rig.fill(stream, a, 0xa5);
-            #[allow(clippy::undocumented_unsafe_blocks)]
+            // SAFETY: as in `rig`.
             unsafe {
                 let at = a + offset as u64;
                 emulator.copy_pageable_h2d(stream, at, from.add(offset), bytes).unwrap();
@@ -37,7 +37,7 @@ fn rule_04_pageable_copies_keep_their_place_on_the_device() {
         let (mut back, mut there) = (vec![0u8; BYTES], vec![3u8; BYTES]);
         rig.fill(stream, a, 1);
         rig.fill(stream, b, 1);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             emulator.copy_pageable_d2h(stream, back.as_mut_ptr(), a, BYTES).unwrap();
             emulator.copy_pageable_h2d(stream, b, there.as_mut_ptr(), BYTES).unwrap();
@@ -53,7 +53,7 @@ fn rule_04_pageable_copies_keep_their_place_on_the_device() {
 fn rule_07_memory_that_is_wholly_page_locked_takes_part_in_pageable_copies() {
     on_each_emulator(|rig, emulator| {
         let (stream, a, host) = (rig.stream(false), rig.memory(), rig.host());
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             host.as_ptr().write_bytes(6, BYTES);
             emulator.copy_pageable_h2d(stream, a, host.as_ptr().add(8), BYTES - 8).unwrap();
@@ -83,7 +83,7 @@ fn expected(dst: &[u8], src: &[u8]) -> Vec<u8> {
 }
 
 fn batch(rig: &Rig, stream: RawStream, kind: BatchKind, copies: &[BatchCopy]) {
-    #[allow(clippy::undocumented_unsafe_blocks)]
+    // SAFETY: as in `rig`.
     unsafe { rig.driver.copy_batch(stream, kind, copies) }.unwrap();
 }
 
@@ -102,7 +102,7 @@ fn rule_08_a_batch_copies_every_part_in_stream_order() {
         let (stream, a, b) = (rig.stream(false), rig.memory(), rig.memory());
         let (pinned, contents) = (rig.host(), sample(BYTES, 5));
         let pinned_at = pinned.as_ptr().addr() as u64;
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             pinned.as_ptr().copy_from(contents.as_ptr(), BYTES);
         }
@@ -117,7 +117,7 @@ fn rule_08_a_batch_copies_every_part_in_stream_order() {
 
         batch(rig, stream, BatchKind::D2H, &parts(pinned_at, b));
         rig.synchronize(stream);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             let pinned = std::slice::from_raw_parts(pinned.as_ptr(), BYTES);
             assert_eq!(pinned, expected(&contents, &in_b));
@@ -131,10 +131,8 @@ fn rule_08_a_batch_is_refused_by_the_legacy_stream_alone() {
         let (a, b) = (rig.memory(), rig.memory());
         let copies = parts(b, a);
         let on = |stream, copies: &[BatchCopy]| {
-            #[allow(clippy::undocumented_unsafe_blocks)]
-            unsafe {
-                rig.driver.copy_batch(stream, BatchKind::D2D, copies)
-            }
+            // SAFETY: as in `rig`.
+            unsafe { rig.driver.copy_batch(stream, BatchKind::D2D, copies) }
         };
         assert_eq!(on(rig.legacy(), &copies), Err(CudaCode::INVALID_VALUE));
         assert_eq!(on(rig.legacy(), &copies[3..4]), Ok(()), "no bytes");
@@ -183,7 +181,7 @@ fn rule_35_a_kernel_reads_page_locked_memory_in_stream_order() {
         let list_at = list.as_ptr().addr() as u64;
         rig.fill(stream, a, 5);
         rig.fill(stream, b, 6);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, source.as_ptr(), a, BYTES).unwrap();
@@ -206,7 +204,7 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
         let list_at = list.as_ptr().addr() as u64;
         rig.fill(stream, a, 5);
         rig.fill(stream, b, 6);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             list.cast().write(items);
             rig.driver.copy_d2h(stream, target.as_ptr(), b, BYTES).unwrap();
@@ -216,7 +214,7 @@ fn rule_35_a_kernel_writes_page_locked_memory_in_stream_order() {
         }
         rig.synchronize(stream);
         assert_eq!(rig.contents(b), moved());
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: the kernel has written all of the block, and was waited for.
         let there = unsafe { std::slice::from_raw_parts(target.as_ptr(), BYTES) };
         assert_eq!(there, moved());
     });
@@ -235,7 +233,7 @@ fn rule_35_a_kernel_reaches_registered_memory() {
         let mut owned = sample(BYTES, 9);
         let memory = std::ptr::NonNull::new(owned.as_mut_ptr()).unwrap();
         let (at, bytes) = (memory.as_ptr().addr() as u64, BYTES as u64);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             rig.driver.host_register(rig.device, memory, BYTES, HostFlags::default()).unwrap();
             one.write(Item { src: at, dst: a, bytes });
@@ -265,7 +263,7 @@ fn rule_19_a_pool_opened_to_a_peer_is_reached_by_its_kernels() {
         rig.driver.pool_access(rig.device, peer).unwrap();
         let (after, stream) = (rig.memory(), there.stream(false));
         for dst in [before, after] {
-            #[allow(clippy::undocumented_unsafe_blocks)]
+            // SAFETY: as in `rig`.
             unsafe { rig.driver.fill(stream, dst, BYTES, &[1, 2]) }.unwrap();
         }
         there.synchronize(stream);

@@ -62,7 +62,7 @@ fn rule_05_a_source_may_be_overwritten_by_earlier_and_later_work_of_the_stream()
     on_each_driver(|rig| {
         let (stream, a, b, host) = (rig.stream(false), rig.memory(), rig.memory(), rig.host());
         rig.fill(stream, a, 1);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             rig.driver.copy_d2h(stream, host.as_ptr(), a, BYTES).unwrap();
             rig.driver.copy_h2d(stream, b, host.as_ptr(), BYTES).unwrap();

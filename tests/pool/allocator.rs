@@ -1,7 +1,8 @@
 //! Collections in page-locked memory: `PinnedAllocator`, by the contract of `allocator-api2`.
 
-// Every call of the trait's unsafe functions names a block that the test got and has not freed, and
-// a layout that fits it.
+// SAFETY (of all blocks in this file): every call of the trait's unsafe functions names a block
+// that the test got and has not freed, and a layout that fits it. `bytes_of` has the only reference
+// to a block while it is used.
 #![allow(clippy::undocumented_unsafe_blocks)]
 
 use std::alloc::Layout;

@@ -55,7 +55,7 @@ impl Fault {
         Fault { nth, ..self }
     }
 
-    /// The same fault, but the call takes effect before it fails: see [`late`](Fault#structfield.late).
+    /// The same fault, but the call takes [effect](Fault#structfield.late) before it fails.
     #[must_use]
     pub fn late(self) -> Self {
         Fault { late: true, ..self }

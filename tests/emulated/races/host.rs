@@ -45,7 +45,7 @@ fn rule_16_a_query_that_says_done_tells_the_host() {
             if ordered && of_event {
                 assert!(rig.is_done(rig.mark(first)));
             } else if ordered {
-                #[allow(clippy::undocumented_unsafe_blocks)]
+                // SAFETY: as in `rig`.
                 let answer = unsafe { rig.driver.stream_query(first) };
                 assert_eq!(answer, Ok(Poll::Done));
             }
@@ -62,6 +62,7 @@ fn rule_17_a_time_between_two_events_tells_the_host_that_both_are_complete() {
         rig.record(start, first);
         rig.fill(first, a, 1);
         rig.record(end, first);
+        // SAFETY (of all calls of the driver here): as in `rig`.
         #[allow(clippy::undocumented_unsafe_blocks)]
         if ordered {
             unsafe { rig.driver.event_elapsed(start, end) }.unwrap();

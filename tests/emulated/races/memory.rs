@@ -58,7 +58,7 @@ fn rule_22_host_memory_is_freed_when_the_host_knows_that_its_uses_are_complete()
             true => NonNull::new(owned.as_mut_ptr()).unwrap(),
             false => rig.host(),
         };
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             if registered {
                 rig.driver.host_register(0, host, BYTES, Default::default()).unwrap();
@@ -94,7 +94,7 @@ fn memory_at_the_same_address_is_other_memory() {
     let mut owned = vec![1; BYTES];
     let host = NonNull::new(owned.as_mut_ptr()).unwrap();
     for (number, stream) in [first, second].into_iter().enumerate() {
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             rig.driver.host_register(0, host, BYTES, Default::default()).unwrap();
             rig.upload_from(stream, a, host);
@@ -143,7 +143,7 @@ fn rule_08_every_copy_of_a_batch_is_a_use() {
         if ordered {
             rig.wait(second, rig.mark(first));
         }
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe { rig.driver.copy_batch(second, BatchKind::D2D, &copies) }.unwrap();
     });
 }
@@ -159,7 +159,7 @@ fn rule_35_a_kernel_uses_its_items_and_what_they_name() {
             if ordered {
                 rig.wait(second, rig.mark(first));
             }
-            #[allow(clippy::undocumented_unsafe_blocks)]
+            // SAFETY: as in `rig`.
             unsafe {
                 items.cast().write(Item { src: a, dst: b, bytes: 16 });
                 let mut at = items.as_ptr().expose_provenance() as u64;
@@ -180,7 +180,7 @@ fn rule_04_what_a_pageable_copy_may_do_orders_nothing() {
             let (rig, emulator) = machine(Emulator::builder().seed(seed));
             let (a, stream) = (rig.memory(), rig.stream(false));
             let mut plain = vec![0; BYTES];
-            #[allow(clippy::undocumented_unsafe_blocks)]
+            // SAFETY: as in `rig`.
             unsafe {
                 if to_device {
                     emulator.copy_pageable_h2d(stream, a, plain.as_ptr(), BYTES).unwrap();
@@ -214,7 +214,7 @@ fn rule_04_a_pageable_source_is_read_ahead_of_what_the_stream_has_to_do_first() 
         let expected = "CopyH2D on stream C after CopyD2H on stream C";
         twins_on(&builder, expected, |rig, emulator, ordered| {
             let (a, b, stream) = (rig.memory(), rig.memory(), rig.stream(false));
-            #[allow(clippy::undocumented_unsafe_blocks)]
+            // SAFETY: as in `rig`.
             unsafe {
                 emulator.copy_pageable_d2h(stream, plain, a, BYTES).unwrap();
                 if ordered {
@@ -243,6 +243,7 @@ fn rule_04_a_pageable_source_is_read_ahead_of_a_host_function() {
         // So that the call of the copy comes before the function does.
         rig.launch(stream, || std::thread::sleep(std::time::Duration::from_millis(20)));
         rig.launch(stream, move || machine.host_writes(address as *const u8, BYTES));
+        // SAFETY (of all calls of the driver here): as in `rig`.
         #[allow(clippy::undocumented_unsafe_blocks)]
         if page_locked {
             rig.upload_from(stream, a, host);

@@ -63,6 +63,7 @@ fn twins_on(builder: &Builder, expected: &str, program: impl Fn(&Rig, &Emulator,
     assert_eq!(in_short(&only_race(&without)), expected);
 }
 
+// SAFETY (of all calls of the driver here): as in `rig`.
 #[allow(clippy::undocumented_unsafe_blocks)]
 impl Rig {
     fn on_device(&self, device: i32) -> Rig {

@@ -62,7 +62,7 @@ fn a_report_says_who_where_what_and_what_would_help() {
     let a = rig.memory();
     let [first, second, third] = [(); 3].map(|()| rig.stream(false));
     let never = rig.event();
-    #[allow(clippy::undocumented_unsafe_blocks)]
+    // SAFETY: as in `rig`.
     unsafe {
         rig.driver.fill(first, a, BYTES, &[0xaa]).unwrap();
         let recorded = rig.mark(first);
@@ -159,7 +159,7 @@ fn a_wait_that_fails_tells_nothing() {
     emulator.stall(first).unwrap();
     rig.copy_to_device_1(first, b, a);
     emulator.lose_device(0, CudaCode::LAUNCH_FAILURE).unwrap();
-    #[allow(clippy::undocumented_unsafe_blocks)]
+    // SAFETY: as in `rig`.
     let wait = unsafe { rig.driver.stream_synchronize(first) };
     assert_eq!(wait, Err(CudaCode::LAUNCH_FAILURE));
     there.fill(second, b, 1);

@@ -114,7 +114,7 @@ fn rule_12_an_event_and_a_wait_outlive_their_stream() {
         let (a, first, second) = (rig.memory(), rig.stream(false), rig.stream(false));
         rig.fill(first, a, 1);
         let event = rig.mark(first);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe {
             rig.driver.stream_destroy(first).unwrap();
             if ordered {
@@ -125,7 +125,7 @@ fn rule_12_an_event_and_a_wait_outlive_their_stream() {
         // Streams that come and go do not take the place of the one that is gone.
         for _ in 0..100 {
             let short = rig.stream(true);
-            #[allow(clippy::undocumented_unsafe_blocks)]
+            // SAFETY: as in `rig`.
             unsafe { rig.driver.stream_destroy(short) }.unwrap();
         }
         rig.fill(second, a, 2);
@@ -158,7 +158,7 @@ fn rule_10_the_legacy_stream_follows_blocking_streams_that_are_gone() {
     twins(expected, |rig, _, ordered| {
         let (a, stream) = (rig.memory(), rig.stream(ordered));
         rig.fill(stream, a, 1);
-        #[allow(clippy::undocumented_unsafe_blocks)]
+        // SAFETY: as in `rig`.
         unsafe { rig.driver.stream_destroy(stream) }.unwrap();
         rig.fill(rig.legacy(), a, 2);
     });

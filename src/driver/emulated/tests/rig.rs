@@ -3,11 +3,13 @@
 //! Many of the tests break the rules of CUDA on purpose. That is safe on the emulated device: it
 //! looks up every handle and every address of device memory, and refuses the ones that are wrong.
 
-// SAFETY (of all blocks in this file): the emulated device follows no handle and no address of
-// device memory that it does not know. Host memory is the tests' own. They keep it until the work
-// on it is done, unregister it, or free it as a block, which the device keeps while it is in use.
-// No other thread uses it. Host functions are closures, each called once.
-#![allow(clippy::undocumented_unsafe_blocks)]
+// What the blocks below rest on:
+//
+// * Checked: the emulated device follows no handle and no address of device memory that it does not
+//   know.
+// * Owned: host memory is the test's own, and no other thread uses it. The test keeps it until the
+//   work on it is done, unregisters it, or frees it as a block, which the device keeps while it is
+//   in use.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -68,14 +70,17 @@ impl Rig {
     }
 
     pub(super) fn free_host(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        // SAFETY: owned.
         unsafe { self.driver.host_free(ptr) }
     }
 
     pub(super) fn register(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        // SAFETY: owned.
         unsafe { self.driver.host_register(0, ptr, BYTES, HostFlags::default()) }
     }
 
     pub(super) fn unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        // SAFETY: owned.
         unsafe { self.driver.host_unregister(ptr) }
     }
 
@@ -88,10 +93,12 @@ impl Rig {
     }
 
     pub(super) fn alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
+        // SAFETY: checked.
         unsafe { self.driver.device_alloc(stream, bytes) }
     }
 
     pub(super) fn free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.device_free(stream, ptr) }
     }
 
@@ -101,18 +108,22 @@ impl Rig {
     }
 
     pub(super) fn destroy_stream(&self, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.stream_destroy(stream) }
     }
 
     pub(super) fn synchronize(&self, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.stream_synchronize(stream) }
     }
 
     pub(super) fn query(&self, stream: RawStream) -> DriverResult<Poll> {
+        // SAFETY: checked.
         unsafe { self.driver.stream_query(stream) }
     }
 
     pub(super) fn capture(&self, stream: RawStream) -> DriverResult<Capture> {
+        // SAFETY: checked.
         unsafe { self.driver.stream_capture(stream) }
     }
 
@@ -124,30 +135,37 @@ impl Rig {
     }
 
     pub(super) fn record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.event_record(event, stream) }
     }
 
     pub(super) fn wait(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.stream_wait_event(stream, event) }
     }
 
     pub(super) fn query_event(&self, event: RawEvent) -> DriverResult<Poll> {
+        // SAFETY: checked.
         unsafe { self.driver.event_query(event) }
     }
 
     pub(super) fn elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
+        // SAFETY: checked.
         unsafe { self.driver.event_elapsed(start, end) }
     }
 
     pub(super) fn destroy_event(&self, event: RawEvent) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.event_destroy(event) }
     }
 
     pub(super) fn fill(&self, stream: RawStream, dst: DevicePtr, value: u8) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.fill(stream, dst, BYTES, &[value]) }
     }
 
     pub(super) fn fill_part(&self, stream: RawStream, dst: DevicePtr, bytes: usize) {
+        // SAFETY: checked.
         unsafe { self.driver.fill(stream, dst, bytes, &[1]) }.unwrap();
     }
 
@@ -158,14 +176,17 @@ impl Rig {
         src: DevicePtr,
         bytes: usize,
     ) {
+        // SAFETY: checked.
         unsafe { self.driver.copy_d2d(stream, dst, src, bytes) }.unwrap();
     }
 
     pub(super) fn synchronize_event(&self, event: RawEvent) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.event_synchronize(event) }
     }
 
     pub(super) fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.busy(stream, nanoseconds) }
     }
 
@@ -175,6 +196,7 @@ impl Rig {
         dst: NonNull<u8>,
         src: DevicePtr,
     ) -> DriverResult<()> {
+        // SAFETY: checked; host memory is owned.
         unsafe { self.driver.copy_d2h(stream, dst.as_ptr(), src, BYTES) }
     }
 
@@ -184,6 +206,7 @@ impl Rig {
         dst: DevicePtr,
         src: NonNull<u8>,
     ) -> DriverResult<()> {
+        // SAFETY: checked; host memory is owned.
         unsafe { self.driver.copy_h2d(stream, dst, src.as_ptr(), BYTES) }
     }
 
@@ -193,6 +216,7 @@ impl Rig {
         dst: NonNull<u8>,
         src: DevicePtr,
     ) -> DriverResult<()> {
+        // SAFETY: checked; host memory is owned.
         unsafe { self.emulator.copy_pageable_d2h(stream, dst.as_ptr(), src, BYTES) }
     }
 
@@ -202,6 +226,7 @@ impl Rig {
         dst: DevicePtr,
         src: NonNull<u8>,
     ) -> DriverResult<()> {
+        // SAFETY: checked; host memory is owned.
         unsafe { self.emulator.copy_pageable_h2d(stream, dst, src.as_ptr(), BYTES) }
     }
 
@@ -212,6 +237,7 @@ impl Rig {
         dst: (DevicePtr, Ordinal),
         src: (DevicePtr, Ordinal),
     ) -> DriverResult<()> {
+        // SAFETY: checked.
         unsafe { self.driver.copy_peer(stream, dst.0, dst.1, src.0, src.1, BYTES) }
     }
 
@@ -221,11 +247,13 @@ impl Rig {
         kind: BatchKind,
         copies: &[BatchCopy],
     ) -> DriverResult<()> {
+        // SAFETY: checked; host memory is owned.
         unsafe { self.driver.copy_batch(stream, kind, copies) }
     }
 
     /// Moves by the one item that lies at `item`.
     pub(super) fn move_item(&self, stream: RawStream, mover: Mover, item: u64) -> DriverResult<()> {
+        // SAFETY: checked; host memory is owned.
         unsafe { self.driver.move_items(stream, mover, item, 1, BYTES) }
     }
 
@@ -234,10 +262,12 @@ impl Rig {
         F: FnOnce() + Send + 'static,
     {
         unsafe extern "C" fn call<F: FnOnce()>(data: *mut c_void) {
+            // SAFETY: `launch` leaked the box, for the one call of this function.
             let function = unsafe { Box::from_raw(data.cast::<F>()) };
             function();
         }
         let data = Box::into_raw(Box::new(function)).cast();
+        // SAFETY: checked; `call` may be called once, on any thread, with the box that it takes.
         unsafe { self.driver.launch_host(stream, call::<F>, data) }
     }
 }
@@ -248,9 +278,11 @@ pub(super) fn at(ptr: NonNull<u8>, offset: usize) -> NonNull<u8> {
 }
 
 pub(super) fn bytes(ptr: NonNull<u8>) -> [u8; BYTES] {
+    // SAFETY: owned, and as long as a block of the rig.
     unsafe { ptr.cast::<[u8; BYTES]>().read() }
 }
 
 pub(super) fn write(ptr: NonNull<u8>, bytes: &[u8]) {
+    // SAFETY: owned, and at least as long.
     unsafe { ptr.as_ptr().copy_from(bytes.as_ptr(), bytes.len()) }
 }
