@@ -166,7 +166,8 @@ impl Builder {
     /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
     /// on what is not of such pages. A debugger stops at those faults. A system call on a page that
     /// is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it. Registered memory is not
-    /// watched, and nothing is without [`races`](Self::races).
+    /// watched, because its pages are the program's own (docs/drop-in.md says more), and nothing is
+    /// without [`races`](Self::races).
     pub fn watch_host(mut self, watch: bool) -> Self {
         self.watch_host = watch;
         self
