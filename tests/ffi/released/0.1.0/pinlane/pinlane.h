@@ -17,7 +17,7 @@
  * - Any thread may call any function, unless its comment says otherwise.
  * - A stream crosses as void *, a cudaStream_t: 0 and 1 are the legacy default stream, 2 is the
  *   per-thread default stream.
- * - Arrays of copies, and of layers, are read before the call returns. Their destinations must not
+ * - Arrays of copies, layers and pairs are read before the call returns. What copies write must not
  *   overlap.
  * - Structs that begin with their size grow at their end. A library accepts the sizes of its own
  *   header and of all older ones that are compatible. It fills up a shorter input with defaults,
@@ -180,6 +180,16 @@ extern "C" {
 #define PINLANE_KIND_REQUEST 11
 
 /**
+ * Handles of `pinlane_pairs`.
+ */
+#define PINLANE_KIND_PAIRS 12
+
+/**
+ * Handles of `pinlane_recording`.
+ */
+#define PINLANE_KIND_RECORDING 13
+
+/**
  * Memory is never freed and never reused: nothing proves that the device is done with it.
  */
 #define PINLANE_LOG_QUARANTINED 1
@@ -300,6 +310,16 @@ extern "C" {
 #define PINLANE_FAULT_FOREVER 1
 
 /**
+ * One call takes effect, and then fails.
+ */
+#define PINLANE_FAULT_ONCE_LATE 2
+
+/**
+ * That call and every later one of its name take effect, and then fail.
+ */
+#define PINLANE_FAULT_FOREVER_LATE 3
+
+/**
  * The file is read past the system's page cache (`O_DIRECT`): for files larger than memory, or
  * read once.
  */
@@ -367,6 +387,17 @@ extern "C" {
  * one batch further ahead.
  */
 #define PINLANE_PREFETCH_DROP_LAST 2
+
+/**
+ * JSON in Chrome's trace event format, one track for each thread and each stream. Perfetto
+ * (ui.perfetto.dev) and chrome://tracing open it.
+ */
+#define PINLANE_TRACE_JSON 0
+
+/**
+ * A drawing, one row for each thread and each stream, for light and dark pages.
+ */
+#define PINLANE_TRACE_SVG 1
 
 /**
  * Every copy goes through the slots, even the smallest.
@@ -440,6 +471,12 @@ typedef struct pinlane_file pinlane_file;
 typedef struct pinlane_foreign pinlane_foreign;
 
 /**
+ * Pairs of page-locked memory and device memory, which are copied in either direction as often as
+ * needed. Any thread may use it, one at a time.
+ */
+typedef struct pinlane_pairs pinlane_pairs;
+
+/**
  * A pool of page-locked host memory. Any thread may use it. Its buffers live on when the handle is
  * freed.
  */
@@ -450,6 +487,11 @@ typedef struct pinlane_pool pinlane_pool;
  * their use. Any thread may use it; one at a time asks for batches.
  */
 typedef struct pinlane_prefetch pinlane_prefetch;
+
+/**
+ * Notes what happens on devices, until it is stopped. Any thread may use it, one at a time.
+ */
+typedef struct pinlane_recording pinlane_recording;
 
 /**
  * A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
@@ -597,6 +639,37 @@ typedef struct pinlane_device_copy {
    */
   uint64_t reserved;
 } pinlane_device_copy;
+
+/**
+ * One pair: a part of a page-locked buffer, and a part of a device buffer of the same length. Set
+ * all members that you do not use to 0.
+ */
+typedef struct pinlane_pair {
+  /**
+   * The page-locked buffer.
+   */
+  struct pinlane_buffer *buffer;
+  /**
+   * Where in `buffer` the pair begins.
+   */
+  size_t buffer_offset;
+  /**
+   * The device buffer.
+   */
+  struct pinlane_device_buffer *device_buffer;
+  /**
+   * Where in `device_buffer` the pair begins.
+   */
+  size_t device_offset;
+  /**
+   * The length of each side.
+   */
+  size_t bytes;
+  /**
+   * Must be 0.
+   */
+  uint64_t reserved;
+} pinlane_pair;
 
 /**
  * Two tables: one in host memory and one in device memory. A table is a range of memory that is
@@ -1713,6 +1786,74 @@ pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
                                   struct pinlane_ticket **ticket);
 
 /**
+ * Makes a list of the `count` pairs of `pairs` and writes it to `list`. The caller frees it with
+ * `pinlane_pairs_free`. `options` choose a route, as for `pinlane_upload_batch`, and may be NULL;
+ * `pairs` may be NULL if `count` is 0. The array may go when the call returns. Does not block, and
+ * enqueues nothing.
+ *
+ * The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
+ * page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
+ * enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
+ * then copies of the list fail.
+ *
+ * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
+ * pointer is NULL, or a pair does not name two buffers, and for options of an unknown size, route
+ * or flag.
+ *
+ * # Safety
+ *
+ * - `pairs` is NULL or points to an array of `count` elements.
+ * - `options` is NULL or points to an initialised struct whose `size` member is right.
+ * - `list` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pairs_create(const struct pinlane_pair *pairs,
+                                    size_t count,
+                                    const struct pinlane_batch_options *options,
+                                    struct pinlane_pairs **list);
+
+/**
+ * Copies the page-locked side of every pair to its device side, which is memory of the stream's
+ * device. Does not block. Ordered on `stream`, and after conflicting uses of the buffers on other
+ * streams. The copies have no order among themselves. `ticket`, for all of them, may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, also if a buffer of a pair was freed; `BUSY`, `WRONG_DEVICE`,
+ * `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if the device sides of two
+ * pairs overlap; `UNSUPPORTED` if the route of the list is not possible: nothing was enqueued.
+ * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for what the
+ * kernel reads: the contents of all device sides are unspecified.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_upload_pairs(const struct pinlane_stream *stream,
+                                    struct pinlane_pairs *pairs,
+                                    struct pinlane_ticket **ticket);
+
+/**
+ * As `pinlane_upload_pairs`, from the device side of every pair to its page-locked side:
+ * `pinlane_buffer_read` waits for the copies.
+ *
+ * Statuses: as for `pinlane_upload_pairs`; `INVALID_VALUE` if the page-locked sides of two pairs
+ * overlap.
+ *
+ * # Safety
+ *
+ * - `ticket` is NULL or points to a variable.
+ */
+pinlane_status pinlane_download_pairs(const struct pinlane_stream *stream,
+                                      struct pinlane_pairs *pairs,
+                                      struct pinlane_ticket **ticket);
+
+/**
+ * Frees the list; NULL is a no-op. Returns at once, even in the middle of a copy. The buffers stay
+ * as they are.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a list of pairs.
+ */
+pinlane_status pinlane_pairs_free(struct pinlane_pairs *pairs);
+
+/**
  * Gathers rows of a table in host memory: row `i` of the layer's destination, on the device, gets
  * the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
  * has for each number. Numbers may come twice.
@@ -2631,6 +2772,11 @@ pinlane_status pinlane_emulator_replay(const struct pinlane_emulator *emulator,
  * next one and 0 means the same. It then returns `cuda_error` and has no effect. `repeat` is
  * `PINLANE_FAULT_ONCE` or `PINLANE_FAULT_FOREVER`. Does not block.
  *
+ * With `PINLANE_FAULT_ONCE_LATE` and `PINLANE_FAULT_FOREVER_LATE` the call takes effect, and then
+ * fails, as one does that reports what went wrong before it: a copy is enqueued, memory is freed.
+ * HostAlloc, DeviceAlloc, StreamCreate and EventCreate have no effect all the same: nobody could
+ * give back what they make.
+ *
  * A sticky error, such as 700 (`cudaErrorIllegalAddress`), loses the device that the call names;
  * 4 (`cudaErrorCudartUnloading`) loses all devices of the machine.
  *
@@ -3376,6 +3522,81 @@ pinlane_status pinlane_device_batch_slice(const struct pinlane_device_buffer *ba
                                           const char *name,
                                           size_t *offset,
                                           size_t *bytes);
+
+/**
+ * Makes a recording of nothing yet, whose time begins now, and writes it to `recording`. The
+ * caller frees it with `pinlane_recording_free`.
+ *
+ * Statuses: `FORKED_PROCESS`; `INVALID_VALUE` if `recording` is NULL.
+ *
+ * # Safety
+ *
+ * - `recording` is NULL or points to a variable.
+ */
+pinlane_status pinlane_recording_create(struct pinlane_recording **recording);
+
+/**
+ * Notes in `recording` what happens on the device from now on: on all its streams, in its pools,
+ * and on the threads that help. Several devices may share a recording. Does not block; but the
+ * first work of the device that is noted waits once, to set its clock beside the host's.
+ *
+ * A device that is not recorded pays one branch for each call. While it is, each operation of a
+ * stream has two more events.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` while another recording
+ * notes the device, or if this one was stopped.
+ */
+pinlane_status pinlane_device_record(const struct pinlane_device *device,
+                                     struct pinlane_recording *recording);
+
+/**
+ * Ends the recording. What was noted can be written from then on. Blocks until all recorded work
+ * is complete. Does nothing if the recording was stopped before.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host function: the
+ * recording goes on.
+ */
+pinlane_status pinlane_recording_stop(struct pinlane_recording *recording);
+
+/**
+ * Writes how many spans were noted to `spans`, and to `missing` how much is not there: operations
+ * whose device could not tell their times (it was lost, or the stream was being captured), and
+ * spans beyond the first million. Either may be NULL.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running.
+ *
+ * # Safety
+ *
+ * - `spans` and `missing` are NULL or point to variables.
+ */
+pinlane_status pinlane_recording_counts(const struct pinlane_recording *recording,
+                                        size_t *spans,
+                                        size_t *missing);
+
+/**
+ * Writes what was noted to the file at `path`, which ends with a NUL, in that `format`, one of
+ * `PINLANE_TRACE_*`. A file that is there is replaced. Blocks as writing a file does. May be
+ * called again, in another format too.
+ *
+ * Statuses: `INVALID_HANDLE`, `BUSY`; `INVALID_VALUE` while the recording is running, for an
+ * unknown format, or if `path` is NULL; `IO` if the file cannot be written. A file that cannot be
+ * written in full is removed.
+ *
+ * # Safety
+ *
+ * - `path` is NULL or points to a string that ends with a NUL.
+ */
+pinlane_status pinlane_recording_write(const struct pinlane_recording *recording,
+                                       int32_t format,
+                                       const char *path);
+
+/**
+ * Frees the recording; NULL is a no-op. One that is running ends, and what it has noted is
+ * forgotten. Does not block.
+ *
+ * Statuses: `INVALID_HANDLE` if it was freed already or never was a recording.
+ */
+pinlane_status pinlane_recording_free(struct pinlane_recording *recording);
 
 /**
  * Withdraws the request: its callback is called with `CANCELLED`, by a thread of pinlane. If the
