@@ -1,5 +1,6 @@
 //! A race, found without a GPU: two streams share memory by its address, and a wait is missing.
-//! Buffers that the crate knows are ordered by themselves; who borrows an address orders the work.
+//! The crate orders work on its own buffers; whoever borrows an address must order it.
+
 //!
 //! ```text
 //! without the wait
@@ -44,7 +45,7 @@ fn produce_and_consume(machine: &Emulator, waits: bool) -> Result<()> {
 fn main() {
     // One run finds the missing wait from the calls alone, though its bytes happen to be right.
     tell("without the wait", Exploration::new(), false);
-    // Without that, by wrong bytes: schedules are tried until one has them, and made small.
+    // Without the search for races: schedules are tried until one gives wrong bytes, and shortened.
     let blind = Exploration::new().machine(Emulator::builder().races(false));
     tell("without the wait, by its bytes", blind, false);
     tell("with the wait", Exploration::new(), true);

@@ -72,7 +72,7 @@ impl Context {
         crate::driver::emulated::Emulator::of(Arc::clone(&self.driver))
     }
 
-    /// The driver, for who keeps it beyond a call.
+    /// The driver, for owners that keep it beyond a call.
     pub(crate) fn shared_driver(&self) -> &Arc<dyn Driver> {
         &self.driver
     }

@@ -30,7 +30,7 @@ pub struct Device {
 pub(crate) struct DeviceInner {
     context: Arc<Context>,
     heap: Heap,
-    /// For copies of pageable memory and for batches. Made when the first one comes.
+    /// For copies of pageable memory and for batches. Made by the first one.
     engine: OnceLock<Engine>,
 }
 
@@ -58,7 +58,7 @@ pub struct DeviceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryInfo {
-    /// Bytes that nobody has allocated.
+    /// Bytes that are not allocated.
     pub free: usize,
     /// All bytes of the device.
     pub total: usize,
@@ -205,13 +205,13 @@ impl Device {
         Ok(Device { inner: Arc::new(DeviceInner { context, heap, engine }) })
     }
 
-    /// Begins, on a thread of its own, what the first large copy of pageable memory or of a file
-    /// would otherwise wait for: page-locks the memory of [`Staging`] (32 MiB by default), and
-    /// starts copy threads. Returns at once, so that a program can read a header or allocate device
-    /// memory meanwhile.
+    /// Does in advance, on a thread of its own, what the first large copy of pageable memory or of
+    /// a file would otherwise wait for: page-locks the memory of [`Staging`] (32 MiB by default),
+    /// and starts copy threads. Returns at once, so that a program can read a header or allocate
+    /// device memory meanwhile.
     ///
-    /// [`set_staging`](Self::set_staging) comes first. What fails here is made up for by the first
-    /// copy, or fails there. In a forked child this does nothing.
+    /// Call [`set_staging`](Self::set_staging) before. If something fails here, the first copy
+    /// tries it again and reports the error. In a forked child this does nothing.
     pub fn warm_up(&self) {
         if !self.inner.context.is_current() {
             return;
@@ -225,12 +225,12 @@ impl Device {
         let _ = std::thread::Builder::new().name("pinlane-warm-up".into()).spawn(work);
     }
 
-    /// Notes in `recording` what happens here from now on: on all streams of the device, in its
+    /// Records in `recording` what happens on this device from now on: on all its streams, in its
     /// pools, and on the threads that help. Several devices may share a recording.
     ///
     /// # Errors
     ///
-    /// [`InvalidValue`](ErrorKind::InvalidValue) while another recording notes it, and
+    /// [`InvalidValue`](ErrorKind::InvalidValue) while another recording records it, and
     /// [`ForkedProcess`](ErrorKind::ForkedProcess).
     pub fn record(&self, recording: &Recording) -> Result<()> {
         const OPERATION: &str = "Device::record";

@@ -289,7 +289,7 @@ impl Error {
         self
     }
 
-    /// The same error, with the code of the CUDA runtime behind it. For errors whose kind and
+    /// The same error, with the code of the CUDA runtime that caused it. For errors whose kind and
     /// remedy are more precise than those that [`cuda`](Self::cuda) finds for the code.
     #[cold]
     pub(crate) fn with_code(mut self, code: CudaCode) -> Self {
@@ -321,7 +321,7 @@ impl Error {
         self.0.remedy.rust
     }
 
-    /// Whether its text was made when it was.
+    /// Whether its text was made together with the error, and not later.
     #[cfg(all(test, feature = "capi", feature = "emulated"))]
     pub(crate) fn has_text(&self) -> bool {
         matches!(self.0.context, Context::Made(_))

@@ -28,7 +28,7 @@
 //! * **Every asynchronous call returns a [`Ticket`]**: wait for it, query it, `.await` it, or drop
 //!   it.
 //! * **The emulated device behaves like a GPU** ([`emulated`]). Everything above it is the
-//!   same code, so a test that passes without a GPU says something about a GPU.
+//!   same code, so a test without a GPU tests what runs on one.
 //!
 #![doc = include_str!("guide.md")]
 #![deny(unsafe_code)]

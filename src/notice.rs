@@ -50,7 +50,7 @@ thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Makes `function` the listener of the process, in place of the one before, or of none.
+/// Makes `function` the listener of the process. It replaces the previous one, if there is one.
 #[cfg_attr(not(feature = "capi"), allow(dead_code))]
 pub(crate) fn listen(function: Option<Box<Function>>) {
     let mut state = STATE.lock();

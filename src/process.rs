@@ -139,7 +139,7 @@ pub(crate) fn borrow_cannot_end(ptr: *const u8, bytes: usize, error: &Error, rem
 }
 
 /// A value that every process makes for itself. In a forked child the parent's locks may be held
-/// for ever, and its threads do not exist. Values are never freed, because a thread may be about to
+/// forever, and its threads do not exist. Values are never freed, because a thread may be about to
 /// look at one.
 pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
 

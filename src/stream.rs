@@ -191,7 +191,7 @@ impl Stream {
     }
 
     /// Captures everything enqueued on this stream so far in `event`, a `cudaEvent_t` of the
-    /// caller: who waits for the event waits for that work. Does not block.
+    /// caller: to wait for the event is to wait for that work. Does not block.
     ///
     /// # Safety
     ///

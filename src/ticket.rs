@@ -28,7 +28,7 @@ use crate::wakers;
 /// [`wait_timeout`](Self::wait_timeout), [`is_done`](Self::is_done) or `.await`.
 ///
 /// Copies of at most 64 KiB share events. Such a copy may count as pending until up to seven more
-/// of them, enqueued right behind it on the same stream, are complete too, and those that other
+/// of them, enqueued right after it on the same stream, are complete too, and those that other
 /// threads enqueue there at the same moment. A [`wait`](Self::wait) for a stream's last operation
 /// may also wait for what other threads enqueue there at that moment. Nothing else delays a ticket.
 #[derive(Clone)]

@@ -43,7 +43,7 @@ impl Figure {
         Figure { better: "higher", ..Figure::lower(name, value, unit) }
     }
 
-    /// The GB/s of runs that copy so many bytes each.
+    /// The GB/s of runs that copy `bytes` bytes each.
     pub fn rate(name: impl Into<String>, bytes: usize, runs: &Samples) -> Self {
         let rate = |seconds: f64| bytes as f64 / seconds / 1e9;
         Figure::higher(name, rate(runs.median()), "GB/s").spread_of(runs, rate)
@@ -59,7 +59,7 @@ impl Figure {
         Figure::lower(name, micros(runs.median()), "us").spread_of(runs, micros)
     }
 
-    /// What runs that copy so many bytes each cost the host's cores, beside other runs that do the
+    /// What runs that copy `bytes` bytes each cost the host's cores, beside other runs that do the
     /// same.
     pub fn cores(
         name: &str,

@@ -53,7 +53,7 @@ impl Product {
         &self.stream
     }
 
-    /// Enqueues so many products.
+    /// Enqueues `count` products.
     pub fn enqueue(&mut self, count: usize) -> Result<()> {
         let Product { cublas, stream, factors, result, .. } = self;
         multiply(cublas, stream, factors, result, count)

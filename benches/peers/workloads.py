@@ -44,7 +44,7 @@ class Bench:
         return self.torch.empty(*shape, dtype=dtype, pin_memory=True)
 
     def measure(self, name, size, work, unit="GB/s", count=1, method="", **how):
-        """The figure of work that copies so many bytes, or does something `count` times."""
+        """The figure of work that copies `size` bytes, or does something `count` times."""
         rounds = sample(work, self.synchronize, **how)
         convert = {"GB/s": lambda seconds: size / seconds / 1e9,
                    "us": lambda seconds: seconds / count * 1e6,

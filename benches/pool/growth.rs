@@ -11,7 +11,7 @@ use super::{Bench, GIB};
 
 const ROUNDS: usize = 3;
 
-/// A way to page-lock: with so many threads, or by the runtime.
+/// A way to page-lock, and with how many threads.
 type Way = (PageLocking, usize);
 
 const WAYS: [(&str, Way); 5] = [

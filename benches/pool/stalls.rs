@@ -19,7 +19,7 @@ use super::ticks::{Clock, Samples};
 use super::{Bench, SMALL};
 
 const ROUNDS: usize = 5;
-/// Room for so many samples. The longest is noted even when there is no room.
+/// How many samples are kept. The longest is noted even when there is no room.
 const ROOM: usize = 4_000_000;
 
 /// How the pool grows.

@@ -111,7 +111,7 @@ impl Pair {
     }
 }
 
-/// Measures while so many threads compute.
+/// Measures while `threads` threads compute.
 fn beside<T>(threads: usize, measure: impl FnOnce() -> T) -> T {
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {

@@ -23,7 +23,7 @@ pub fn product(bench: &Bench, report: &mut Report, name: &str) -> Result<Option<
     }
 }
 
-/// Figures of our work, and of the reference's, which copy so many bytes each time.
+/// Figures of our work, and of the reference's, which copy `bytes` bytes each time.
 pub fn figures<S: Send>(
     report: &mut Report,
     product: &mut Product,

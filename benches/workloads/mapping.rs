@@ -13,8 +13,8 @@ pub struct Mapping {
 }
 
 impl Mapping {
-    /// A file of so many bytes, all zero. The system finds memory for each page when it is written,
-    /// which ends the process if there is none: the caller has looked.
+    /// A file of `bytes` bytes, all zero. The system finds memory for each page when it is written,
+    /// and kills the process if there is none: the caller has checked that there is enough.
     pub fn create(path: &Path, bytes: usize) -> io::Result<Self> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;
         file.set_len(bytes as u64)?;

@@ -4,7 +4,7 @@ use std::fmt;
 
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a command failed. A wrong command line is found before, by its parser.
+/// Why a command failed. Errors of the command line are found earlier, by its parser.
 #[derive(Debug)]
 pub struct Error(pub String);
 

@@ -1,10 +1,11 @@
-//! What a benchmark gives: charts of series of points. The table, CSV, JSON and plots show them.
+//! The results of a benchmark: charts of series of points. The table, CSV, JSON and plots show
+//! them.
 
 use serde_json::{Value, json};
 
 use crate::output::in_units;
 
-/// What stands on an axis of sizes or counts.
+/// The unit of a horizontal axis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
     Bytes,
@@ -22,7 +23,7 @@ impl Unit {
         }
     }
 
-    /// A place on the axis, for people.
+    /// A value on the axis, for people.
     pub fn text(self, x: f64) -> String {
         match self {
             Unit::Bytes => in_units(x as u64),
@@ -31,7 +32,7 @@ impl Unit {
     }
 }
 
-/// Places on the horizontal axis. Each is twice, four times, ... the one before.
+/// The horizontal axis. It is logarithmic.
 #[derive(Clone, Debug)]
 pub struct XAxis {
     pub label: &'static str,
@@ -54,13 +55,13 @@ pub struct Series {
 }
 
 impl Series {
-    /// The value at a place, if it was measured there.
+    /// The value at `x`, if it was measured there.
     pub fn at(&self, x: f64) -> Option<f64> {
         self.points.iter().find(|point| point.0 == x).map(|point| point.1)
     }
 }
 
-/// What nothing can be faster than, in this run.
+/// The upper limit in this run.
 #[derive(Clone, Debug)]
 pub struct Ceiling {
     pub name: &'static str,
@@ -79,7 +80,7 @@ pub struct Chart {
 }
 
 impl Chart {
-    /// All places on the horizontal axis, in order.
+    /// All values of x, in order.
     pub fn places(&self) -> Vec<f64> {
         let mut places: Vec<f64> =
             self.series.iter().flat_map(|series| series.points.iter().map(|p| p.0)).collect();
@@ -107,7 +108,7 @@ impl Chart {
     }
 }
 
-/// A value with three digits that count.
+/// A value with about three significant digits.
 pub fn number(value: f64) -> String {
     let digits = match value.abs() {
         v if v >= 100.0 => 0,

@@ -1,10 +1,13 @@
-//! The machine that a run was made on.
+//! The machine of a run.
 
 use pinlane::Device;
 use pinlane::driver::cuda_runtime;
 use serde_json::{Value, json};
 
 use crate::system::System;
+
+/// The most threads that copy one slice of pageable memory.
+pub const COPY_THREADS: usize = 8;
 
 /// A description of the machine, for JSON.
 pub fn machine(device: &Device) -> Value {

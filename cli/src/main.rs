@@ -1,4 +1,4 @@
-//! The tool for people: looks at a machine, measures what its copies do, and says how to copy.
+//! The command-line tool: checks a machine, measures its copies, and advises how to copy.
 //!
 //! | module | what |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | [`load`], [`example`] | safetensors files to the device |
 //! | [`device`] | which device, and what it is called |
 //! | [`system`] | the files in which Linux describes the machine |
-//! | [`measure`] | how time is taken |
+//! | [`measure`] | how time is measured |
 //! | [`machine`] | the machine of a run, for its JSON |
-//! | [`figures`] | what a benchmark gives |
+//! | [`figures`] | the results of a benchmark |
 //! | [`plot`] | the same as SVG and PNG |
 //! | [`progress`] | bars at a terminal |
 //! | [`size`] | sizes on the command line |
@@ -62,7 +62,7 @@ const EXIT_CODES: &str =
 
 #[derive(Subcommand)]
 enum Command {
-    /// Look at devices, driver, link and limits, and say what to mend
+    /// Check devices, driver, link and limits, and say what to fix
     Doctor(doctor::Options),
     /// Measure copies and the pool: tables, CSV, plots, and a comparison with an earlier run
     Bench(bench::Options),

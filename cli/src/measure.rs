@@ -1,10 +1,10 @@
-//! How time is taken: each measurement once for nothing, then a few times for the median.
+//! How time is measured: one run to warm up, then the median of a few.
 
 use std::time::Instant;
 
 use pinlane::Result;
 
-/// The median seconds of `samples` runs. A first run, which allocates and wakes, does not count.
+/// The median seconds of `samples` runs. A run before them, which warms up, does not count.
 pub fn median(samples: usize, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
     work()?;
     let mut seconds = Vec::with_capacity(samples);
@@ -17,7 +17,7 @@ pub fn median(samples: usize, mut work: impl FnMut() -> Result<()>) -> Result<f6
     Ok(seconds[seconds.len() / 2])
 }
 
-/// 10^9 bytes a second.
+/// The rate in 10^9 bytes a second.
 pub fn gb_per_s(bytes: usize, seconds: f64) -> f64 {
     bytes as f64 / 1e9 / seconds
 }

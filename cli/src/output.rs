@@ -1,6 +1,7 @@
-//! What a command prints: text for people, JSON for programs.
+//! What a command prints and writes: text for people, JSON for programs, files.
 
 use std::io::{ErrorKind, IsTerminal, Write, stdout};
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -40,6 +41,13 @@ fn print(text: &str) -> Result<()> {
     }
 }
 
+/// Writes a file that an option names.
+pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    std::fs::write(path, bytes).map_err(|error| {
+        Error(format!("{}: cannot write: {error}; choose another path", path.display()))
+    })
+}
+
 /// Colours of a terminal.
 #[derive(Clone, Copy)]
 pub enum Colour {
@@ -48,7 +56,7 @@ pub enum Colour {
     Yellow = 33,
 }
 
-/// The text in a colour, where a terminal watches and `NO_COLOR` is not set.
+/// The text in a colour, if the standard output is a terminal and `NO_COLOR` is not set.
 pub fn coloured(text: &str, colour: Colour) -> String {
     let no_colour = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     if no_colour || !stdout().is_terminal() {

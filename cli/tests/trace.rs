@@ -19,6 +19,7 @@ fn a_pipeline_is_written_as_json_and_drawn() {
         "trace", "pipeline", "--device", "emulated", "--mib", "1", "--out", out, "--svg", svg,
     ]);
     assert_eq!((&report["emulated"], &report["missing"]), (&true.into(), &0.into()));
+    assert_eq!(report["note"], "emulated device: says nothing about speed");
     let summary = &report["summary"];
     assert_eq!(summary["copies"], 8, "four up, four down: {summary}");
     assert_eq!(summary["bytes"], 8 << 20);

@@ -9,8 +9,8 @@
 
 enum { COUNT = 1 << 20, HEAD = 1000 };
 
-/* A call that fails prints its message and jumps to the clean-up. Freeing is right there for every
- * handle: NULL is a no-op. */
+/* If a call fails, prints its message and jumps to the clean-up, which frees every handle: to free
+ * NULL is a no-op. */
 #define CHECK(call)                                                                                \
   do {                                                                                             \
     if ((call) != PINLANE_STATUS_OK) {                                                             \

@@ -11,8 +11,8 @@
 
 namespace {
 
-/// One stream fills memory, and another fetches it. Buffers that pinlane knows are ordered by
-/// themselves; who borrows an address orders the work.
+/// One stream fills memory, and another fetches it. pinlane orders work on its own buffers; whoever
+/// borrows an address must order it.
 void produce_and_consume(const pinlane::emulator& machine, bool waits) {
   const pinlane::device device = machine.open(0);
   const pinlane::stream producer(device), consumer(device);
@@ -45,7 +45,7 @@ void tell(const char* what, pinlane::exploration runs, bool waits) {
 int main() try {
   // One run finds the missing wait from the calls alone, though its bytes happen to be right.
   tell("without the wait", {}, false);
-  // Without that, by wrong bytes: schedules are tried until one has them, and made small.
+  // Without the search for races: schedules are tried until one gives wrong bytes, and shortened.
   pinlane::exploration blind;
   blind.machine.races = false;
   tell("without the wait, by its bytes", blind, false);

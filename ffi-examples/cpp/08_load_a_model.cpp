@@ -27,7 +27,7 @@ int main(int argc, char** argv) try {
   const pinlane::pinned_pool pool(device);
   const pinlane::stream stream(device);
 
-  // The header is JSON. Who writes tensors from Rust or Python always writes them in this form.
+  // The header is JSON. The libraries for Rust and Python always write it in this form.
   const std::regex form(R"re("([^"]+)":\{"dtype":"(\w+)","shape":\[[\d,]*\],)re"
                         R"re("data_offsets":\[(\d+),(\d+)\]\})re");
   const std::vector<std::cmatch> tensors(

@@ -42,8 +42,8 @@ int main() try {
     count = batch.samples.size();
     std::printf("%zu samples in %zu bytes of page-locked memory\n", count, pool.stats().live_bytes);
 
-    // The device copies the container's memory as it is. A plain container is the program's again
-    // when the call returns; a pinned_span is copied behind its back.
+    // The device copies the container's memory directly. With a plain container the call returns
+    // when the copy is complete; with a pinned_span it returns at once.
     auto gpu = device.alloc<float>(count);
     const pinlane::stream stream(device);
     stream.upload(batch.samples, gpu);

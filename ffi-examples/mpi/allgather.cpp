@@ -7,7 +7,7 @@
 //   rank 0   file --upload--> | 0 |   |  --all-gather-->  | 0 | 1 |
 //   rank 1   file --upload--> |   | 1 |                   | 0 | 1 |
 //
-// Built with NCCL, and with a GPU for each rank of a host, `foreign` enqueues ncclAllGather behind
+// Built with NCCL, and with a GPU for each rank of a host, `foreign` enqueues ncclAllGather after
 // the upload. Otherwise the parts go through page-locked memory and MPI; so the program also runs
 // on emulated devices. For comparison everything is done again with ordinary memory.
 

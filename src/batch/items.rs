@@ -54,7 +54,7 @@ impl<'a> Item<'a> {
     /// * `host_bytes` bytes from `host` on are borrowed for `'a`, exclusively for a download.
     #[inline]
     unsafe fn of_slice(host: *const u8, host_bytes: usize, device: DeviceBytes<'a>) -> Self {
-        // SAFETY: who lends the bytes does not give them back during 'a.
+        // SAFETY: the bytes are borrowed for 'a, so they stay allocated.
         let block = unsafe { block_at(host, host_bytes, device.context()) };
         let entry = match block {
             Some(block) => Entry::pinned(host, block, device),

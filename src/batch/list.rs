@@ -1,5 +1,5 @@
-//! Lists of copies, made once and submitted as often as needed. The first submission finds out what
-//! must be known of them, and writes what the kernel reads.
+//! Lists of copies, made once and submitted as often as needed. The first submission checks the
+//! copies and writes the list that the kernel reads.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ pub(super) struct List<'a> {
     mismatch: Option<(usize, usize, usize)>,
 }
 
-/// What the first submission of a list finds out and makes, for all that follow.
+/// What the first submission of a list computes for later ones.
 #[derive(Default)]
 pub(super) struct Prepared<'a> {
     pub(super) pinned: Option<Arc<Survey<'a>>>,
@@ -73,7 +73,7 @@ impl<'a> List<'a> {
         }
     }
 
-    /// Makes room for so many more entries like the last one.
+    /// Makes room for `more` entries of the kind of the last one.
     fn reserve(&mut self, more: usize) {
         let like = if self.is_pinned.last() == Some(&true) {
             &mut self.pinned

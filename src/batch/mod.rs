@@ -65,8 +65,8 @@ impl Stream {
     }
 
     /// As [`upload_batch`](Self::upload_batch), for a list that can be used again: the first call
-    /// checks it and lays it out, the others only enqueue. [`Pairs`] lets its memory be reached in
-    /// between.
+    /// checks it and lays it out, the others only enqueue. The list borrows its memory; [`Pairs`]
+    /// gives access to it between two calls.
     ///
     /// # Errors
     ///
@@ -106,12 +106,12 @@ impl Stream {
     /// of every copy as it lands, on this thread, while others are still on their way. Returns when
     /// all have landed.
     ///
-    /// `each` runs while portions are on their way. So copies of pageable memory that go through
-    /// slots are refused in it, [`Unsupported`](crate::ErrorKind::Unsupported): they might wait for
-    /// those portions.
+    /// `each` runs while other copies are on their way. So inside it copies of pageable memory that
+    /// go through slots fail with [`Unsupported`](crate::ErrorKind::Unsupported): they might wait
+    /// for slots that those copies hold.
     ///
     /// Copies to one kind of memory land in their order; those to page-locked memory come first. If
-    /// `each` panics, the copies are ended, and the panic goes on.
+    /// `each` panics, the call still completes the copies before the panic continues.
     ///
     /// # Errors
     ///
@@ -166,7 +166,7 @@ impl Stream {
             ticket = portions.pop().map(|(_, last)| last);
         }
         if let Some(job) = pageable {
-            // Behind the others on the stream, so that its ticket is for all.
+            // After the page-locked copies on the stream, so its ticket covers them too.
             ticket = Some(engine.upload(job, routes[1], Task::Copying)?);
         }
         ticket.map_or_else(|| door.nothing(), Ok)
@@ -225,8 +225,8 @@ const PORTION: usize = 1 << 20;
 /// Tells of entries that have landed.
 fn tell(each: &mut Each<'_>, entries: &[Entry<'_>], numbers: &mut impl Iterator<Item = usize>) {
     for (entry, number) in entries.iter().zip(numbers) {
-        // SAFETY: the entry has landed, so that nobody writes to it, and is borrowed until the call
-        // returns.
+        // SAFETY: the bytes have arrived; nobody writes to them, since the caller's borrow lasts
+        // until the call returns.
         each(number, unsafe { entry.landed() });
     }
 }

@@ -42,7 +42,7 @@ use crate::ticket::Ticket;
 /// ```
 pub struct Pairs<'a, T: Pod> {
     pairs: Vec<(PinnedSliceMut<'a, T>, DeviceSliceMut<'a, T>)>,
-    /// Of twins of the views.
+    /// Lists of copies of the views, made by `twin`.
     up: Uploads<'a>,
     down: Downloads<'a>,
 }
@@ -69,8 +69,8 @@ impl<'a, T: Pod> Pairs<'a, T> {
         device: impl Into<DeviceSliceMut<'a, T>>,
     ) {
         let (host, device) = (host.into(), device.into());
-        // SAFETY: the lists are used by `upload_pairs` and `download_pairs` only, one at a time,
-        // while they borrow the pairs exclusively; so nobody uses a view then.
+        // SAFETY: one twin is used at a time: only `upload_pairs` and `download_pairs` use the
+        // lists, while they borrow the pairs exclusively, so nobody uses a view meanwhile.
         let [first, second] = [(); 2].map(|()| unsafe { (host.twin(), device.twin()) });
         self.up.push(Upload::new(PinnedSlice::from(first.0), first.1));
         self.down.push(Download::new(second.1, second.0));
@@ -99,7 +99,7 @@ impl<'a, T: Pod> Pairs<'a, T> {
     ///
     /// # Panics
     ///
-    /// If there is no such pair; as all that follow.
+    /// If there is no such pair. So do the methods below.
     #[must_use]
     pub fn host(&self, pair: usize) -> PinnedSlice<'_, T> {
         self.pairs[pair].0.as_slice()

@@ -19,7 +19,7 @@ use crate::pool::PinnedPool;
 use crate::ticket::Ticket;
 use crate::timeline::Fencing;
 
-/// From so many items on several threads write them, and the device begins with the first half.
+/// From this many items on, several threads write them, and the device begins with the first half.
 const SEVERAL: usize = 2048;
 
 /// Copies one page-locked entry: checks, waits, enqueues and records.
@@ -75,14 +75,14 @@ pub(crate) fn copy_one(
     Ok(ticket)
 }
 
-/// What the kernel reads, by the first entry and the one behind the last. Written once, and read by
+/// The lists that the kernel reads, by their range of entries. Each is written once, and read by
 /// every submission of the same entries.
 #[derive(Default)]
 pub(crate) struct Lists(BTreeMap<(usize, usize), PinnedBuf<Item>>);
 
 /// Enqueues the copies of page-locked entries, in portions of about `bytes` bytes. Each portion
-/// comes back as the number of the entry behind it, and its ticket. Lists for the kernel that are
-/// not among those `kept` are made in memory of `pool`, and kept.
+/// comes back as the number of the first entry after it, and its ticket. Lists for the kernel that
+/// are not among those `kept` are made in memory of `pool`, and kept.
 pub(crate) fn enqueue(
     job: &Job<'_, '_>,
     route: Route,
@@ -119,7 +119,7 @@ pub(crate) fn enqueue(
     Ok(portions)
 }
 
-/// The number behind the last entry of a portion of about `bytes` bytes.
+/// The number of the first entry after a portion of about `bytes` bytes that begins at `start`.
 fn end_of_portion(entries: &[Entry<'_>], start: usize, bytes: usize) -> usize {
     if bytes == usize::MAX {
         return entries.len();
@@ -183,8 +183,7 @@ fn enqueue_part(
     )
 }
 
-/// What the kernel reads: an item for the first piece of each entry, and behind them the other
-/// pieces.
+/// What the kernel reads: an item for the first piece of each entry, followed by the other pieces.
 fn write_list(
     direction: Direction,
     entries: &[Entry<'_>],

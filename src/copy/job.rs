@@ -14,7 +14,7 @@
 //!   covers the portions before it.
 //! * A job whose device uses memory that is borrowed for the call only ([`for_the_call`]) waits
 //!   too: when it has dropped, the device is done. If nobody can know that, an upload's memory
-//!   stays in use for ever, so that its pool never reuses it. A download ends the process, since
+//!   stays in use forever, so that its pool never reuses it. A download ends the process, since
 //!   the device could still write to memory that the caller gets back (soundness rule 2).
 //!
 //! [`for_the_call`]: Job::for_the_call
@@ -35,7 +35,7 @@ use crate::sync::Mutex;
 use crate::ticket::Ticket;
 use crate::timeline::Fence;
 
-/// Several threads record from so many regions on: each region takes a lock of its own.
+/// From this many regions on, several threads record: each region takes a lock of its own.
 const SEVERAL: usize = 512;
 
 /// A copy of many entries.
@@ -46,7 +46,7 @@ pub(crate) struct Job<'e, 'a> {
     pub(crate) survey: Arc<Survey<'a>>,
     /// The buffers that other streams may use.
     used_elsewhere: Vec<Region<'a>>,
-    /// The device uses host memory that is borrowed for the call, and for nothing longer.
+    /// The device uses host memory that is borrowed only for the call.
     for_the_call: bool,
     /// Of the last portion.
     fence: Mutex<Option<Fence>>,

@@ -1,4 +1,4 @@
-//! One road for bytes.
+//! Copies: every kind takes the same steps.
 //!
 //! Every copy is a direction and entries. An entry has a host side, which is page-locked memory,
 //! pageable memory or a range of a file, and a device side. The copy of a buffer has one entry, a
@@ -13,18 +13,18 @@
 //!                                                          `-> issue
 //! ```
 //!
-//! A slice that lies in memory of a pool takes the second road, and its job waits for the device.
+//! A slice that lies in memory of a pool takes the second way, and its job waits for the device.
 //!
 //! ```text
-//!   entry   what is copied                   order   the one door to a stream
-//!   survey  one look at all entries          route   which way: a page of rules
+//!   entry   what is copied                   order   waits, enqueues and records
+//!   survey  one pass over all entries        route   which way: a few rules
 //!   job     checks, waits and records        issue   the only place that looks at the route
 //!   direct  page-locked memory               staged  pageable memory and files
 //!   peer    between two devices              foreign, kernels   other work in the same order
 //! ```
 //!
 //! This file has the verbs of [`Stream`] for one entry. [`batch`](crate::batch),
-//! [`file`](crate::file) and [`prefetch`](crate::prefetch) are built on the same road.
+//! [`file`](crate::file) and [`prefetch`](crate::prefetch) use the same steps.
 
 pub(crate) mod direct;
 pub(crate) mod entry;
@@ -84,8 +84,8 @@ impl Stream {
     /// Copies `src` on this stream's device to `dst` in page-locked memory. Does not block; ordered
     /// as [`upload`](Self::upload).
     ///
-    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and for no other but perhaps
-    /// up to seven small ones right behind it; see [`Ticket`].
+    /// [`PinnedBuf::read`](crate::PinnedBuf::read) waits for the copy, and perhaps for up to seven
+    /// small ones right after it; see [`Ticket`].
     ///
     /// # Errors
     ///

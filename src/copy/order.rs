@@ -1,8 +1,8 @@
-//! The one door to a stream: work waits for what conflicts before it, and is recorded behind it.
+//! The one way to enqueue work on a stream.
 //!
-//! Every operation takes the same steps. The stream is open; it waits, on the device, for
-//! conflicting uses on other streams; the work is enqueued and fenced; the use is recorded in every
-//! buffer that the work names.
+//! Every operation takes the same steps: check that the stream is open; make it wait, on the
+//! device, for conflicting uses on other streams; enqueue the work and fence it; record the use in
+//! every buffer that the work names.
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
@@ -16,12 +16,12 @@ use crate::ticket::Ticket;
 use crate::timeline::{Fence, Fencing, Timeline};
 use crate::trace::Work;
 
-/// A stream, and the call that enqueues work there, by the name that its errors give it.
+/// A stream, and the public call that enqueues work there, for errors and recordings.
 #[derive(Clone, Copy)]
 pub(crate) struct Door<'s> {
     pub(crate) stream: &'s Arc<Timeline>,
     pub(crate) operation: &'static str,
-    /// How many bytes the work moves, as recordings show it; 0 if that is not known.
+    /// How many bytes the work moves, for recordings; 0 if that is not known.
     bytes: usize,
 }
 
@@ -30,7 +30,7 @@ impl<'s> Door<'s> {
         Door { stream, operation, bytes: 0 }
     }
 
-    /// For work that moves so many bytes.
+    /// For work that moves `bytes` bytes.
     pub(crate) fn moving(self, bytes: usize) -> Self {
         Door { bytes, ..self }
     }
@@ -77,7 +77,7 @@ impl<'s> Door<'s> {
     }
 
     /// Enqueues a part of a larger operation, whose conflicts the stream waits for already, and
-    /// records it as a use of `operands`; `noted` is told of the fence, to record it elsewhere.
+    /// records it as a use of `operands`; `noted` gets the fence, to record it elsewhere.
     pub(crate) fn portion(
         self,
         operands: &[Operand<'_>],
@@ -92,9 +92,9 @@ impl<'s> Door<'s> {
 
     /// Enqueues work on the stream, which has just been opened, and records it.
     ///
-    /// An `Err` of the stream's means that nothing was enqueued. Once `enqueue` has been called the
-    /// uses are recorded, and `noted` is told, whatever it gave and even if it panicked: it may
-    /// have enqueued something.
+    /// If the stream refuses the work, nothing was enqueued. Once `enqueue` has been called, the
+    /// uses are recorded and `noted` is called, even after an error or a panic: it may have
+    /// enqueued something.
     #[inline]
     pub(crate) fn submit<R>(
         self,

@@ -1,4 +1,4 @@
-//! Which way the copies of a batch take: a page of rules.
+//! By which route the copies of a batch go: the rules.
 //!
 //! Figures: `docs/measured`, the grid `batch.route` (1 to 10,000 blocks of 64 bytes to 1 MiB, both
 //! directions, pageable and page-locked memory) on an H100 and an H200 with PCIe 5.
@@ -19,8 +19,8 @@ use crate::driver::{Attribute, RawStream};
 use crate::error::Result;
 use crate::timeline::Timeline;
 
-/// How the bytes of a batch cross. The fastest depends on how many blocks there are and how long
-/// they are; without a choice of the caller's the batch takes the one that is fastest by rule.
+/// How the bytes of a batch are moved. Which route is fastest depends on how many blocks there are
+/// and how long they are. Unless the caller chooses one, rules choose the fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Route {
@@ -117,5 +117,5 @@ impl Abilities {
     }
 }
 
-/// From so many runs on one kernel costs less than the calls.
+/// From this many runs on, one kernel costs less than the calls.
 const FEW: usize = 4;

@@ -16,9 +16,9 @@ use crate::error::{Error, Result};
 use crate::memory::hazard::Hazards;
 use crate::sync::Mutex;
 
-/// From so many entries on several threads look at them: they come too late for fewer.
+/// From this many entries on, several threads look at them. For fewer they would come too late.
 const SEVERAL: usize = 2048;
-/// From so many entries on there are sums, and a list of regions.
+/// From this many entries on, there are sums and a list of regions.
 const MANY: usize = 512;
 /// A thread that finds more regions than this keeps none: they are then found again when needed.
 const REGIONS: usize = 1024;

@@ -145,7 +145,7 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
     }
 }
 
-/// Drops the buffer behind everything that the consumer's stream has been given.
+/// Drops the buffer, after all work that is on the consumer's stream now.
 fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
     let recorded = consumer.map_or(Ok(()), |stream| stream.record_use(&mut buffer));
     let known = match recorded {
@@ -226,9 +226,9 @@ impl<T: Pod + Send> DeviceBuf<T> {
     /// Gives the buffer to another library as a tensor. Makes later work of `consumer`, the stream
     /// on which that library uses it, wait for every pending use. Does not block.
     ///
-    /// The tensor's deleter frees the memory, in stream order, behind everything that the stream
-    /// had been given when the deleter was called. A borrowed stream must live as long as the
-    /// tensor. A tensor that is never deleted leaks.
+    /// The tensor's deleter frees the memory in stream order, after all work that is on the stream
+    /// when the deleter is called. A borrowed stream must live as long as the tensor. A tensor that
+    /// is never deleted leaks.
     ///
     /// The memory of an emulated device is exported as `kDLExtDev`, which consumers refuse.
     ///

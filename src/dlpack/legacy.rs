@@ -17,7 +17,7 @@ pub struct LegacyTensor {
     pub tensor: Tensor,
     /// Whatever the producer needs.
     pub manager_ctx: *mut c_void,
-    /// Frees the struct and gives the memory back; called once, on any thread. Maybe there is none.
+    /// Frees the struct and gives the memory back; called once, on any thread. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(*mut LegacyTensor)>,
 }
 

@@ -20,8 +20,8 @@
 //!
 //! * **An exported buffer is gone** ([`PinnedBuf::into_dlpack`](crate::PinnedBuf::into_dlpack)):
 //!   the tensor is the only way to its memory. So nothing that others do with the tensor can race
-//!   with a call of this crate. The deleter gives the memory back to the pool, behind everything
-//!   that the consumer's stream has been given.
+//!   with a call of this crate. The deleter gives the memory back to the pool, which reuses it
+//!   after all work that was on the consumer's stream.
 //! * **An imported tensor is a buffer** ([`Imported`],
 //!   [`Stream::import_dlpack`](crate::Stream::import_dlpack)): its deleter is called when the
 //!   buffer has been dropped and no use of it is pending. If nobody can know whether one is, it is
@@ -122,7 +122,8 @@ impl DataType {
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct Tensor {
-    /// The memory; the first element lies `byte_offset` behind. NULL if there are no elements.
+    /// The memory; the first element lies `byte_offset` bytes further. NULL if there are no
+    /// elements.
     pub data: *mut c_void,
     /// Where it is.
     pub device: Place,
@@ -146,7 +147,7 @@ pub struct ManagedTensor {
     pub version: Version,
     /// Whatever the producer needs.
     pub manager_ctx: *mut c_void,
-    /// Frees the struct and gives the memory back; called once, on any thread. Maybe there is none.
+    /// Frees the struct and gives the memory back; called once, on any thread. May be NULL.
     pub deleter: Option<unsafe extern "C" fn(*mut ManagedTensor)>,
     /// See the constants.
     pub flags: u64,

@@ -339,7 +339,7 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
 
     /// Lets kernels and copies of `peer` read and write the memory that
     /// [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between the
-    /// two work without it, too, by a detour. `cudaMemPoolSetAccess`
+    /// two work without it, too, by way of the host. `cudaMemPoolSetAccess`
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()>;
 
     /// Whether [`host_access`](Driver::host_access) does anything.

@@ -168,7 +168,7 @@ pub struct RowIndex {
     pub at: u64,
     /// The bytes of a number, 4 or 8. Numbers are unsigned.
     pub bytes: u64,
-    /// How many rows a table has. A number that is not below copies nothing.
+    /// How many rows a table has. A number that is not below this copies nothing.
     pub limit: u64,
 }
 

@@ -16,8 +16,8 @@ use crate::stream::Stream;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
 
-/// What a thread reads at a time into page-locked memory: much for a call, little for a thread that
-/// is late.
+/// How much a thread reads at a time into page-locked memory: large enough for few system calls,
+/// small enough that a thread that comes late finds work.
 const UNIT: usize = 512 << 10;
 
 impl Stream {
@@ -90,7 +90,7 @@ impl Stream {
     }
 }
 
-/// Few bytes, through one block of page-locked memory, as long as all ranges. All are read before
+/// Copies few bytes, through one block of page-locked memory for all ranges. All are read before
 /// the first is enqueued.
 fn upload_at_once(
     door: Door<'_>,

@@ -14,9 +14,9 @@
 //!
 //! * Ranges are checked against the file's length, and devices against the stream's, before
 //!   anything is enqueued.
-//! * A file may change at any time, by anybody. Nothing is mapped, since a file that is truncated
-//!   would then end the process with SIGBUS; a read finds the end early, and says so.
-//! * An error names the file and the byte at which it struck.
+//! * Anybody may change a file at any time. Files are not mapped: if a mapped file is truncated,
+//!   the process dies of SIGBUS. A read finds the early end and returns an error.
+//! * An error names the file and the byte at which it happened.
 
 mod copy;
 mod read;
@@ -52,8 +52,9 @@ use crate::error::{Error, ErrorKind, Remedy, Result};
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// Elements lie in the file as they do in memory. A file that is written meanwhile may give old or
-/// new bytes, a range that is cut off gives an error, and neither anything worse.
+/// Elements lie in the file as they do in memory. If another process writes the file meanwhile, the
+/// bytes may be old or new; if it truncates a range, the call returns an error. Nothing else can
+/// happen.
 ///
 /// Only regular files: pipes and devices, those with blocks included, have no length that could be
 /// checked.
@@ -65,9 +66,9 @@ pub struct FileReader {
     direct: bool,
 }
 
-/// Opens a regular file to be read, without waiting for anybody. What is none is refused, with
-/// [`io::ErrorKind::InvalidInput`], and as a rule not even opened: that alone may do something to a
-/// device.
+/// Opens a regular file to read, without blocking. Anything else is refused with
+/// [`io::ErrorKind::InvalidInput`], usually before it is opened: to open a device file may already
+/// have an effect on the device.
 pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
     let regular = |metadata: Metadata| match metadata.is_file() {
         true => Ok(()),
@@ -87,20 +88,20 @@ pub(super) fn open_regular(path: &Path, flags: i32) -> io::Result<File> {
 }
 
 impl FileReader {
-    /// Opens a regular file to be read by way of the system's page cache: fastest for what has been
-    /// read or written lately, and right for most else.
+    /// Opens a regular file to read through the system's page cache: fastest for files that have
+    /// been read or written recently, and a good choice for most others.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::Io`] if the file cannot be opened, or is none.
+    /// [`ErrorKind::Io`] if the file cannot be opened, or is not a regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::open_with("FileReader::open", path.as_ref(), 0)
     }
 
-    /// Opens a regular file to be read past the page cache (`O_DIRECT`), straight from the disk
-    /// into page-locked memory: for files that are larger than memory, or read once. Ranges may
-    /// begin and end anywhere: blocks that are needed in part, and ranges of few blocks, are read
-    /// to a side and copied.
+    /// Opens a regular file to read past the page cache (`O_DIRECT`), straight from the disk into
+    /// page-locked memory: for files that are larger than memory, or read once. Ranges may begin
+    /// and end anywhere: blocks that are needed in part, and ranges of few blocks, go through a
+    /// temporary buffer.
     ///
     /// # Errors
     ///
@@ -108,7 +109,7 @@ impl FileReader {
     pub fn open_direct(path: impl AsRef<Path>) -> Result<Self> {
         const OPERATION: &str = "FileReader::open_direct";
         let path = path.as_ref();
-        // Says what is wrong with the file itself.
+        // Reports what is wrong with the file itself.
         Self::open_with(OPERATION, path, 0)?;
         let refused = |cause: &dyn Display| {
             Error::new(
@@ -122,7 +123,7 @@ impl FileReader {
             )
         };
         let reader = Self::open_with(OPERATION, path, libc::O_DIRECT).map_err(|e| refused(&e))?;
-        // Some refuse only when something is read.
+        // Some file systems refuse only the first read.
         let mut block = Blocks::new(1);
         match read::once(&reader.file, block.bytes_mut(), 0) {
             Ok(_) => Ok(reader),

@@ -1,8 +1,8 @@
 //! Reading a range of a file in full: short reads, interrupted ones, and blocks that must be
 //! aligned.
 //!
-//! `O_DIRECT` moves whole blocks between aligned places only. What lies in the middle of a range
-//! goes straight to its destination, if that is aligned as the range is; the rest by a side:
+//! `O_DIRECT` moves whole blocks between aligned places only. The middle of a range goes straight
+//! to its destination, if that is aligned as the range is; the rest through a temporary buffer:
 //!
 //! ```text
 //!   file          |........|...aaaa|bbbbbbbb|cc......|        | a boundary of blocks
@@ -18,7 +18,7 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::copy::entry::BLOCK;
 
-/// The most that is read beside at once, in blocks.
+/// The size of the temporary buffer, in blocks.
 const BESIDE: usize = 64;
 
 /// How often a block is read again whose read was cut short.
@@ -169,9 +169,9 @@ where
         Ok(())
     }
 
-    /// A read at `start`, where a block begins, gave `got` bytes and none that is new. That is the
-    /// end of the file, or the read was cut short, as those of network file systems may be: then it
-    /// is made again, but not for ever.
+    /// A read at `start`, the start of a block, returned `got` bytes and none that is new. Either
+    /// the file ends there, or the read was cut short, as network file systems may do: then it is
+    /// repeated, a limited number of times.
     #[cold]
     fn cut_short(&self, start: u64, got: usize, tries: &mut u32) -> Result<(), Stop> {
         let end = start + got as u64;

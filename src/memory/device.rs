@@ -138,7 +138,7 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
 ///
 /// The buffer knows which asynchronous operations still use it, and on which streams. Work on
 /// another stream that conflicts with them waits for them, on the device. Dropping the buffer, even
-/// in the middle of a copy, frees the memory in stream order, behind the last use.
+/// in the middle of a copy, frees the memory in stream order, after the last use.
 pub struct DeviceBuf<T: Pod> {
     region: DeviceRegion,
     len: usize,
@@ -160,7 +160,7 @@ impl<T: Pod> DeviceBuf<T> {
         Ok(DeviceBuf { region, len, element: PhantomData })
     }
 
-    /// Names `len` elements of somebody else's memory, for whoever has the preconditions of
+    /// Names `len` elements of somebody else's memory. The caller has the preconditions of
     /// [`Device::borrow_memory`](crate::Device::borrow_memory).
     pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, len: usize) -> Result<Self> {
         let bytes = byte_count::<T>("Device::borrow_memory", len)?;
@@ -330,11 +330,11 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
         self.region.ptr + in_bytes::<T>(&self.range).start as DevicePtr
     }
 
-    /// The same view once more.
+    /// A second view of the same elements.
     ///
     /// # Safety
     ///
-    /// * Of a view and its twins, one is used at a time, with all that was made of it.
+    /// * Of a view and its twins, one is used at a time, including everything that borrows from it.
     pub(crate) unsafe fn twin(&self) -> Self {
         DeviceSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
     }

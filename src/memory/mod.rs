@@ -1,8 +1,8 @@
 //! Buffers that know who uses them: page-locked on the host ([`PinnedBuf`]), and on the device
 //! ([`DeviceBuf`]).
 //!
-//! A buffer is an untyped *region* (an address, a length in bytes, its hazards) with a
-//! typed face. Views borrow the region and name a part of it.
+//! A buffer is an untyped *region* (an address, a length in bytes, its hazards) in a typed wrapper.
+//! Views borrow the region and name a part of it.
 
 pub(crate) mod block;
 mod device;

@@ -445,11 +445,11 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
         self.region.ptr().as_ptr().cast::<T>().wrapping_add(self.range.start)
     }
 
-    /// The same view once more.
+    /// A second view of the same elements.
     ///
     /// # Safety
     ///
-    /// * Of a view and its twins, one is used at a time, with all that was made of it.
+    /// * Of a view and its twins, one is used at a time, including everything that borrows from it.
     pub(crate) unsafe fn twin(&self) -> Self {
         PinnedSliceMut { region: self.region, range: self.range.clone(), element: PhantomData }
     }

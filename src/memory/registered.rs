@@ -161,7 +161,7 @@ impl<O: HostMemory> Registered<O> {
             return Ok(Registered { buffer: registration.buffer(elements.len()), registration });
         }
         // SAFETY: the slice is readable and writable, and stays so while nobody uses the owner
-        // (`HostMemory`). Nobody does until the memory is unregistered, or for ever. No operation
+        // (`HostMemory`). Nobody does until the memory is unregistered, or forever. No operation
         // uses the slice, since it is the owner's alone.
         match unsafe { page_lock(context, "Device::register", elements) } {
             Ok(()) => {

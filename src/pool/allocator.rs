@@ -23,7 +23,7 @@ use super::PinnedPool;
 /// ```
 ///
 /// * A `&[T]` of a collection is a slice like any other, but a fast one: the device copies it as it
-///   is, by [`upload_slice`](crate::Stream::upload_slice) and its kin, and the call returns when
+///   is, by [`upload_slice`](crate::Stream::upload_slice) and the like, and the call returns when
 ///   that is done.
 /// * It gives **plain memory**: the elements do not know which device uses them. Unsafe code that
 ///   hands their address to CUDA must keep them alive and untouched until the device is done with
@@ -97,7 +97,7 @@ fn nothing(layout: Layout) -> NonNull<[u8]> {
     NonNull::slice_from_raw_parts(nowhere.expect("an alignment is not 0"), 0)
 }
 
-// SAFETY: what `allocate` gives is the caller's until `deallocate`, or for ever: the pool's table
+// SAFETY: what `allocate` gives is the caller's until `deallocate`, or forever: the pool's table
 // holds it, and blocks that are out are not unmapped when the pool goes. It does not depend on
 // where the allocator is, and any clone is the same pool and can deallocate it. Layouts without
 // bytes have no block, neither in `allocate` nor in `deallocate`. A block has at least 1 byte, so

@@ -25,7 +25,7 @@ pub(super) struct Books {
     pub(super) keeper: Option<JoinHandle<()>>,
     pub(super) keeper_runs: bool,
     pub(super) last_request: Instant,
-    /// When blocks in flight were last looked at without a request.
+    /// When blocks in flight were last checked without a request.
     pub(super) looked_at: Instant,
     /// What was still free when the keeper had given back what it could.
     pub(super) kept_bytes: usize,
@@ -79,19 +79,21 @@ impl Books {
         let store = &mut self.store;
         for cache in self.caches.iter().filter(|cache| wanted(cache)) {
             gate.wait_for(&cache.busy);
-            // SAFETY: under the pool's lock; the gate is closed, and the lane is idle.
+            // SAFETY: the caller may touch the cache: this is under the pool's lock, the gate is
+            // closed, and the lane is idle.
             unsafe { empty(cache, store) };
         }
     }
 
-    /// A thread ends: what it kept is everybody's. Called by the owner of `cache`.
+    /// A thread ends: moves all that it kept into the books. Called by the owner of `cache`.
     pub(super) fn take_back(&mut self, cache: &Arc<Cache>) {
         let Some(index) = self.caches.iter().position(|other| Arc::ptr_eq(other, cache)) else {
             return;
         };
         self.caches.swap_remove(index);
         self.counts.past_hits += cache.hits();
-        // SAFETY: the owner's thread, under the pool's lock.
+        // SAFETY: the caller may touch the cache: this is the owner's thread, under the pool's
+        // lock.
         unsafe { empty(cache, &mut self.store) };
     }
 

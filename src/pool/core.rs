@@ -85,7 +85,7 @@ impl Core {
     pub(super) fn serve(&self, mut books: MutexGuard<'_, Books>) {
         books.match_requests();
         if !books.queue.requests.is_empty() {
-            // Also when all are absent: the keeper then opens the gate.
+            // Also if all requests are absent: the keeper then opens the gate.
             self.wake.notify_all();
         }
         if books.queue.first().is_none() && books.excess(&self.options).is_some() {
@@ -117,9 +117,10 @@ impl Core {
         let (mut released, mut lost) = (0, 0);
         for slab in slabs {
             let bytes = slab.memory.bytes();
-            // SAFETY: all blocks of a slab that has left the books are free, so no operation names
-            // the memory and nobody accesses it. The caller passed the gate to the driver, or is on
-            // an ordinary thread.
+            // SAFETY: all blocks of a slab that has left the books are free, so no pending
+            // operation names the memory, and nobody accesses it. The thread is not inside a host
+            // function: `trim` has asked `Context::driver`, and `close` and the keeper run on
+            // ordinary threads.
             if unsafe { slab.release(&self.context) } { released += bytes } else { lost += bytes }
         }
         trace::released(released, lost);

@@ -75,10 +75,10 @@ pub(super) fn hopeless(operation: &'static str, size: Size, stats: &Stats) -> Er
 
 #[cold]
 pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Error {
-    /// Formats the message when somebody reads it.
-    struct InTime(usize, Brief);
+    /// The message. It is formatted only when somebody reads it.
+    struct NoBlockInTime(usize, Brief);
 
-    impl Display for InTime {
+    impl Display for NoBlockInTime {
         fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
             write!(f, "no block of {} bytes became free in time: {}", self.0, self.1)
         }
@@ -87,7 +87,7 @@ pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Err
     Error::new(
         ErrorKind::TimedOut,
         operation,
-        Found::Later(Arc::new(InTime(size.bytes, pool))),
+        Found::Later(Arc::new(NoBlockInTime(size.bytes, pool))),
         Remedy::in_rust_and_c(
             "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
             "free buffers sooner, wait longer, or create the pool with a larger max_bytes",

@@ -42,7 +42,7 @@ pub(super) struct Memory {
 }
 
 enum Origin {
-    /// In parts of so many bytes; `usize::MAX` for all in one.
+    /// In parts of this many bytes; `usize::MAX` if in one.
     Registered(ManuallyDrop<Pages>, usize),
     Allocated,
 }
@@ -98,7 +98,7 @@ impl Memory {
 pub(super) enum Failure {
     /// The runtime may not be called here.
     Refused(Error),
-    /// The system does not have so much memory; how much it has, if it says so.
+    /// The system does not have enough memory. How much it has, if it says so.
     NoMemory(Option<usize>),
     /// The runtime's call failed.
     Runtime(&'static str, CudaCode),
@@ -109,7 +109,7 @@ pub(super) enum Failure {
 pub(super) enum Parts {
     /// In one call.
     One,
-    /// With at most so many bytes in a call, and in smaller parts where the system refuses those.
+    /// With at most this many bytes in a call, and in smaller parts where the system refuses that.
     UpTo(usize),
 }
 

@@ -1,7 +1,7 @@
 //! A hit: an allocation takes a free block that its thread keeps, and a drop gives it back.
 //!
-//! This is all that runs then, besides the typed faces [`PinnedPool::alloc`](super::PinnedPool)
-//! and `PinnedBuf`. A hit takes no lock, waits for nothing, and writes only to memory of its own
+//! Nothing else runs in a hit but the typed wrappers [`PinnedPool::alloc`](super::PinnedPool) and
+//! `PinnedBuf`. A hit takes no lock, waits for nothing, and writes only to memory of its own
 //! thread. Everything else is slower: `take.rs` when no block is kept, `reclaim.rs` when the block
 //! cannot be kept.
 

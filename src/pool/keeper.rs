@@ -153,7 +153,7 @@ impl Core {
             Some(first) => self.plan_for(first, books),
             None => self.maintain(books),
         };
-        // Behind the plan, which may just have found that the first request has to wait.
+        // After the plan, which may just have found that the first request has to wait.
         (step, books.queue.call_first())
     }
 

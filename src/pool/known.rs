@@ -1,15 +1,15 @@
-//! Addresses of ours are known: which block of which pool a plain pointer is to.
+//! Finds the block, of any pool, that a plain pointer points into.
 //!
 //! Memory of a pool often comes back to the crate as a slice: from a `Vec` with an allocator of a
-//! pool, from `PinnedBuf::read`, or as an address from C. It is page-locked all the same, so that a
-//! device can copy it as it is. What has to be found is the block, which records who uses it.
+//! pool, from `PinnedBuf::read`, or as an address from C. It is page-locked, so the device can copy
+//! it directly. For that the crate must find the block, which records who uses the memory.
 //!
 //! # Invariants
 //!
-//! * A slab is in the index from before its first block is given out until after its last one came
-//!   back for good, and not any more when its memory goes back to the system.
-//! * So an address in memory that somebody has, of a pool, is found. One in any other memory is
-//!   not: no other memory lies there as long as the slab does.
+//! * A slab enters the index before its first block is given out. It leaves the index after its
+//!   last block came back for good, and before its memory is released.
+//! * So every address in memory that a pool has given out is found. An address in other memory is
+//!   not: while a slab is in the index, no other memory lies at its addresses.
 //! * A forked child has an index of its own, without the slabs of its parent: their memory does not
 //!   exist there.
 
@@ -44,12 +44,12 @@ impl Drop for Known {
     }
 }
 
-/// The page-locked memory that `bytes` bytes at `address` lie in: a block of any pool of the
-/// driver's. `None` if they are no such memory, or lie in several blocks. Takes no lock.
+/// The block in which the `bytes` bytes at `address` lie: of any pool of the driver. `None` if they
+/// do not lie in a pool's memory, or lie in several blocks. Takes no lock.
 ///
 /// # Safety
 ///
-/// * The bytes are allocated during `'a`: whoever gave them out, a pool too, has not got them back.
+/// * The bytes stay allocated during `'a`. If a pool gave them out, they are not given back.
 #[inline]
 pub(crate) unsafe fn block_at<'a>(
     address: *const u8,

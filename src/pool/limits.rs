@@ -15,7 +15,7 @@ use super::stats::in_units;
 
 /// The default budget where the system says nothing.
 const FALLBACK: usize = 1 << 30;
-/// A growth from this size on is worth asking whether the system has so much.
+/// Before a growth of this size or more, the pool asks whether the system has enough memory.
 const LARGE: usize = 64 << 20;
 /// A number from here on means "no limit": control groups of version 1 have no word for it.
 const UNLIMITED: usize = 1 << 62;

@@ -11,7 +11,7 @@ const _: () = assert!(std::mem::offset_of!(Cache, shelves) <= 64, "a hit touches
 
 /// A pool, to whoever keeps a cache of it.
 pub(super) trait Home: Send + Sync {
-    /// The thread ends; what it kept is everybody's. Called by the owner of `cache`.
+    /// The thread ends: the pool takes back all that it kept. Called by the owner of `cache`.
     fn take_back(&self, cache: &Arc<Cache>);
 }
 

@@ -165,7 +165,7 @@ impl Drop for Handle {
             let core = ManuallyDrop::new(self.core.clone());
             on_ordinary_thread(move || ManuallyDrop::into_inner(core).close());
         } else {
-            // A forked child, where the locks may be held for ever: everything leaks.
+            // A forked child, where the locks may be held forever: everything leaks.
             std::mem::forget(self.core.clone());
             std::mem::forget(std::mem::take(&mut self.table));
         }
@@ -230,9 +230,9 @@ impl PinnedPool {
     }
 
     /// As [`alloc`](Self::alloc), but waits up to `timeout` for anything that may make room, also
-    /// for buffers that others drop. A thread of the pool page-locks the memory, so the time holds
-    /// even while the runtime is busy; only a call of `cudaEventQuery` may make it late, which may
-    /// wait for another thread's call.
+    /// for buffers that others drop. A thread of the pool page-locks the memory, so the call
+    /// returns in time even if the runtime blocks. One exception: it calls `cudaEventQuery`, which
+    /// may wait for another thread's call.
     ///
     /// # Errors
     ///
@@ -246,8 +246,8 @@ impl PinnedPool {
         self.alloc_as("PinnedPool::alloc_timeout", len, align_of::<T>(), patience)
     }
 
-    /// As [`alloc_timeout`](Self::alloc_timeout), without a limit, as a future. Polling blocks only
-    /// for the same call of `cudaEventQuery`. Dropping the future withdraws the request.
+    /// As [`alloc_timeout`](Self::alloc_timeout), without a limit, as a future. Polling may block
+    /// only in `cudaEventQuery`. Dropping the future withdraws the request.
     ///
     /// Requests are served in the order in which they were first polled. A task that is woken to
     /// take its turn and does not poll is passed over until it does, so a forgotten future holds
@@ -304,8 +304,8 @@ impl PinnedPool {
         self.handle.core.trim("PinnedPool::trim", cached_bytes)
     }
 
-    /// From now on, whoever needs a block has so many bytes of blocks of its size page-locked, or
-    /// what is missing of them, in one piece, where the budget allows.
+    /// From now on a growth page-locks memory for blocks of its size until there are `bytes` bytes
+    /// of them, in one piece, as far as the budget allows.
     pub(crate) fn grow_by(&self, bytes: usize) {
         self.handle.core.lock().store.slab_bytes = bytes;
     }
@@ -322,7 +322,7 @@ impl PinnedPool {
         if core.context.is_current() { core.lock().stats() } else { Stats::default() }
     }
 
-    /// Whether memory for a block of so many bytes is being page-locked, or could be.
+    /// Whether memory for a block of `bytes` bytes is being page-locked, or could be.
     pub(crate) fn may_grow(&self, bytes: usize) -> bool {
         let books = self.handle.core.lock();
         books.growing || books.store.room() >= bytes

@@ -1,4 +1,4 @@
-//! What a pool keeps to. [`Builder`](super::Builder) fills it in.
+//! The options of a pool. [`Builder`](super::Builder) sets them.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::driver::HostFlags;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum PageLocking {
     /// `mmap` with huge pages on the device's NUMA node, touched by several threads, then
-    /// `cudaHostRegister`: in one call, or in several where the system refuses so much at a time.
+    /// `cudaHostRegister`: in one call, or in several where the system refuses one large call.
     /// Where that is not possible the pool falls back to `Allocate`.
     /// [`Stats::fallbacks`](crate::pool::Stats::fallbacks) counts both.
     #[default]

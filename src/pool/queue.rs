@@ -8,7 +8,7 @@
 //!
 //! Free blocks, and room in the budget, go to the first request in the queue that they are enough
 //! for. From time to time they go to the first request only, so that smaller ones cannot overtake
-//! it for ever: see [`Request::alone_for`].
+//! it forever: see [`Request::alone_for`].
 //!
 //! A waiting thread is always there to take its block, but a task may be forgotten. So a task is
 //! *called* (woken) when the first turn of its request comes, and has turns only while it answers

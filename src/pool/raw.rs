@@ -15,7 +15,7 @@ impl PinnedPool {
     /// Allocates at least `bytes` bytes, initialised and aligned to `align`: a power of two, at
     /// most 2 MiB. The returned length is that of the block. Blocks as [`alloc`](Self::alloc).
     ///
-    /// The memory is the caller's until [`deallocate_raw`](Self::deallocate_raw), or for ever.
+    /// The memory is the caller's until [`deallocate_raw`](Self::deallocate_raw), or forever.
     ///
     /// # Errors
     ///

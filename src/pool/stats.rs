@@ -23,18 +23,18 @@ impl Durations {
     }
 }
 
-/// Growths that the system refused in the wanted form, and that the pool did another way.
+/// Growths for which the system refused the preferred way, so that the pool used another.
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GrowthFallbacks {
     /// `cudaHostRegister` failed, so `cudaHostAlloc` was used.
     pub not_registered: u64,
-    /// The system refused to page-lock so much in one call of `cudaHostRegister`, so the pool made
-    /// several. Blocks larger than 8 MiB may then consist of several registrations, and the runtime
-    /// refuses a copy that spans two of them (`cudaErrorInvalidValue`). The copies of this crate
-    /// are split. Copies of your own on such a buffer ([`Stream::foreign`](crate::Stream::foreign))
-    /// must be split too: at multiples of the largest power of two that the system registers in one
-    /// call, counted from the start of the buffer.
+    /// The system refused to page-lock the memory in one call of `cudaHostRegister`, so the pool
+    /// made several calls. Blocks larger than 8 MiB may then consist of several registrations, and
+    /// the runtime refuses a copy that spans two of them (`cudaErrorInvalidValue`). The copies of
+    /// this crate are split. Copies of your own on such a buffer
+    /// ([`Stream::foreign`](crate::Stream::foreign)) must be split too: at multiples of the largest
+    /// power of two that the system registers in one call, counted from the start of the buffer.
     pub in_parts: u64,
     /// The system refused huge pages.
     pub small_pages: u64,
@@ -142,7 +142,7 @@ impl GrowthFallbacks {
     }
 }
 
-/// What an error says of a pool that has no block in time: no more than is known without counting.
+/// What an error says about the pool: only what is known without counting.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Brief {
     pub(super) max_bytes: usize,

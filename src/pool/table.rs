@@ -11,7 +11,7 @@
 //!
 //! * The table owns the blocks that are in it. A block leaves the table before it goes back to the
 //!   pool, so an address is in the table once.
-//! * An address is never believed: only one that is in the table is acted on.
+//! * An address is never trusted: it is looked up in the table first.
 //! * An entry is null, or the address of a block's descriptor, with its class in the bits above and
 //!   two marks in the lowest: it is lent, and it was freed while it was lent. Whoever changes the
 //!   entry with a compare-and-swap has the block alone.
@@ -116,7 +116,7 @@ impl AddressTable {
         }
     }
 
-    /// The begin and the size of the allocation that `address` lies in.
+    /// The start and the size of the allocation that `address` lies in.
     pub(super) fn around(&self, address: usize) -> Option<(usize, usize)> {
         let holds = |(begin, bytes): &(usize, usize)| address - begin < *bytes;
         self.kept_below(address).filter(holds).or_else(|| {
@@ -125,8 +125,8 @@ impl AddressTable {
         })
     }
 
-    /// The begin and the size of the last block at or below `address` that threads keep, if it is
-    /// near enough to reach the address.
+    /// The start and the size of the last block at or below `address` whose class threads keep, if
+    /// it is near enough to reach the address.
     fn kept_below(&self, address: usize) -> Option<(usize, usize)> {
         let last = address & !(GRANULE - 1);
         let begins = (0..LARGEST_KEPT).step_by(GRANULE).map_while(|back| last.checked_sub(back));

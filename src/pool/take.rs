@@ -1,4 +1,4 @@
-//! An allocation that is no hit: a block from the books, or a place in the queue.
+//! An allocation that is not a hit: a block from the books, or a place in the queue.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -113,7 +113,8 @@ impl Core {
             // SAFETY: the owner's thread, under the pool's lock.
             let room = unsafe { cache.room(class) };
             books.store.take_batch(size, room.min(batch(size.bytes)), |block| {
-                // SAFETY: as above; and there is room for so many.
+                // SAFETY: as above; and the shelf has room: this is called at most `room`
+                // times.
                 unsafe { cache.push(class, block) };
             });
         }
@@ -190,8 +191,7 @@ impl Waiting {
     /// Takes the request out of the queue; false if it has been served.
     fn withdraw(&self) -> bool {
         let request = self.core.lock().queue.remove(&self.reply);
-        // The request behind it may be first now; and when the queue is empty the keeper opens the
-        // gate.
+        // The next request may be first now; and when the queue is empty the keeper opens the gate.
         self.core.wake.notify_all();
         request.is_some()
     }
@@ -214,7 +214,7 @@ impl Future for Waiting {
     type Output = Result<BlockRef>;
 
     fn poll(self: Pin<&mut Self>, task: &mut Context<'_>) -> Poll<Self::Output> {
-        // In a forked child nobody works for the request, and locks may be held for ever.
+        // In a forked child nobody works for the request, and locks may be held forever.
         self.core.context.check_process("PinnedPool::alloc_async")?;
         let (outcome, called) = self.reply.poll(task);
         if called {

@@ -20,9 +20,10 @@ use crate::ticket::Ticket;
 /// Work on the stream that the batches were made for is ordered after the copy, also work that this
 /// crate does not know of; work on other streams if it uses the views, as with any buffer.
 ///
-/// Dropping it does not wait. Its memory then serves a later batch, behind all that the consumer's
-/// stream has been given by then, and all uses of the views. Keep it for as long as other streams
-/// are given its addresses without [`Stream::foreign`](crate::Stream::foreign).
+/// Dropping it does not wait. A later batch then reuses its memory, after all work that was on the
+/// consumer's stream at the drop, and after all uses of the views. If you give its addresses to
+/// other streams without [`Stream::foreign`](crate::Stream::foreign), keep it until that work is
+/// complete.
 pub struct DeviceBatch {
     number: u64,
     ticket: Ticket,

@@ -23,17 +23,17 @@ const NEXT: &str = "Batches::next";
 /// on the device, until it is there. What went wrong with a batch takes its place:
 ///
 /// * An error of the producer or of a copy is an `Err`; the next call gives the next batch. Errors
-///   of the producer are of the kind [`Producer`](crate::ErrorKind::Producer), with what it gave as
-///   their source.
-/// * A panic in the producer, or in a batch's own code, goes on in the call that would have given
-///   the batch. The iteration has then ended.
-/// * So is an error of the runtime when the stream is made to wait. But where the stream may not be
-///   used, because it is being captured or is another thread's, or from inside a host function, the
-///   batch is kept for the next call.
+///   of the producer are of the kind [`Producer`](crate::ErrorKind::Producer), with the producer's
+///   own error as their source.
+/// * An error of the runtime when the stream is made to wait is an `Err` too. But if the stream
+///   cannot be used at the moment (it is being captured, it belongs to another thread, or the call
+///   is inside a host function), the batch is kept for the next call.
+/// * A panic in the producer, or in a batch's own code, continues in the call that would have
+///   given the batch. The iteration has then ended.
 ///
-/// Dropping it ends the workers, each as soon as it comes back from the producer or from a copy; it
-/// waits for none of them. One whose producer never returns is left behind with the producer.
-/// Device batches live on.
+/// Dropping it ends the workers, each as soon as it returns from the producer or from a copy, and
+/// waits for none of them. A worker whose producer never returns keeps running. Device batches
+/// stay valid.
 pub struct Batches {
     core: Arc<Core>,
     shelf: Arc<Shelf>,
@@ -123,7 +123,7 @@ impl Batches {
         }
     }
 
-    /// Whether the iteration goes on. In a forked child, where the lock may be held for ever, it
+    /// Whether the iteration goes on. In a forked child, where the lock may be held forever, it
     /// ends.
     fn begin(&mut self) -> Result<bool> {
         if self.ended {

@@ -43,7 +43,7 @@ pub(super) struct Copied {
 
 /// What a worker copies with.
 pub(super) struct Copier {
-    /// Nobody else's: a copy that waits for the consumer delays no other worker's.
+    /// This worker's own: a copy that waits for the consumer delays no other worker.
     stream: Stream,
     blocks: Blocks,
     shelf: Arc<Shelf>,
@@ -107,8 +107,8 @@ impl Copier {
         };
         match enqueued {
             Ok(ticket) => {
-                // Here, because a panic in the batch's drop must find in its place all that it
-                // takes along.
+                // Before the return: if the batch's drop panics, ticket and set drop with it.
+
                 drop(batch);
                 self.progress.count_uploaded(bytes);
                 Ok(Some(Copied { number, ticket, set }))
@@ -165,7 +165,7 @@ struct Blocks {
 }
 
 impl Blocks {
-    /// A block of at least so many bytes; its last copy may be pending.
+    /// A block of at least `bytes` bytes; its last copy may be pending.
     fn take(&mut self, bytes: usize) -> Result<PinnedBuf<u8>> {
         let fits = |block: &PinnedBuf<u8>| block.len() >= bytes;
         self.kept[0].take_if(|block| !fits(block));

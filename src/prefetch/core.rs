@@ -13,7 +13,7 @@
 //! # Invariants
 //!
 //! * `head <= next <= head + depth`, so that no two batches share a slot.
-//! * `pulling` is the one worker's that has the producer. Once `ended`, nobody pulls again.
+//! * `pulling` is set while a worker has the producer. Once `ended`, nobody pulls again.
 //! * The lock is held for a few instructions; what leaves a slot is dropped without it, wakers are
 //!   called without it.
 
@@ -30,7 +30,7 @@ use crate::sync::{Apart, Condvar, Mutex, MutexGuard};
 use crate::ticket::Ticket;
 use crate::wakers;
 
-/// The call that makes a pipeline, by the name that its errors give it.
+/// The call that makes a pipeline, for errors.
 pub(super) const START: &str = "Prefetch::start";
 
 /// How long a worker with nothing to do spins before it sleeps.
@@ -43,7 +43,7 @@ pub(super) enum Outcome {
     Panicked(Box<dyn Any + Send>),
 }
 
-/// What the consumer finds where the next batch is to be.
+/// What the consumer finds in the slot of the next batch.
 pub(super) enum Head {
     /// The copy to wait for; none for a failure.
     Ready(Option<Ticket>),
@@ -56,7 +56,7 @@ pub(super) struct Core {
     state: Mutex<State>,
     /// There may be something to pull.
     room: Condvar,
-    /// Counts up, under the lock, whenever there may be. Read by workers that spin.
+    /// Counts, under the lock, how often `room` was signalled. Read by workers that spin.
     changes: Apart<AtomicU64>,
     /// There may be something to take.
     ready: Condvar,
@@ -74,8 +74,9 @@ struct State {
     ended: bool,
     stopped: bool,
     waker: Option<Waker>,
-    /// How many workers have nothing to do: those that still look, and those that sleep.
+    /// How many workers have nothing to do and spin.
     spinning: usize,
+    /// How many workers have nothing to do and sleep.
     asleep: usize,
 }
 
@@ -94,11 +95,11 @@ impl State {
     }
 }
 
-/// Asks the driver whether a copy is complete. A consumer that comes later then need not make its
-/// stream wait, which takes it longer than all else that it does.
+/// Asks the driver whether a copy is complete. If it is, the consumer that comes later need not
+/// make its stream wait, which would be the most expensive part of its call.
 fn look(head: Head) {
     if let Head::Ready(Some(ticket)) = head {
-        // What failed is told to the consumer, who asks again.
+        // Errors are left to the consumer, which queries again.
         let _ = ticket.is_done();
     }
 }
@@ -153,8 +154,8 @@ impl Core {
         }
     }
 
-    /// Spins until something changes, but not for long: to wake a worker would cost a consumer that
-    /// comes soon more than all else that [`take`](Self::take) does.
+    /// Spins until something changes, or for [`SPIN`]. A consumer that comes soon then need not
+    /// wake this worker, which would be the most expensive part of [`take`](Self::take).
     fn spin_while(&self, seen: u64) {
         let start = Instant::now();
         while start.elapsed() < SPIN {
@@ -167,8 +168,8 @@ impl Core {
         }
     }
 
-    /// Tells workers, one or all, that there may be something to pull. Whoever spins is one, and
-    /// tells the next when it has pulled.
+    /// Tells one worker, or all, that there may be something to pull. A worker that spins needs no
+    /// wake-up, and tells the next one when it has pulled.
     fn wake_workers(&self, state: MutexGuard<'_, State>, all: bool) {
         self.changes.fetch_add(1, Ordering::Relaxed);
         let State { spinning, asleep, .. } = *state;
@@ -283,7 +284,7 @@ impl Core {
         state.slots = Box::new([None]);
         self.wake_workers(state, true);
         self.ready.notify_one();
-        // Each by itself: a panic of one is then none during another's.
+        // One by one, so that a panic in one drop does not happen during another.
         slots.into_iter().for_each(|slot| call_user(|| drop(slot)));
         waker.into_iter().for_each(wakers::wake);
     }

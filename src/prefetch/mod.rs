@@ -1,5 +1,5 @@
-//! A pipeline from host batches to device batches: other threads pull, copy ahead, and hand over in
-//! order.
+//! A pipeline from host batches to device batches: worker threads pull batches, copy them ahead of
+//! their use, and deliver them in order.
 //!
 //! ```text
 //!   producer ---> worker 1, 2, ..          slots (depth)           consumer
@@ -20,13 +20,12 @@
 //! # Invariants
 //!
 //! * At most `depth` batches are ready or in the making: a worker pulls only when one of as many
-//!   slots will be free for what it makes. Nothing grows behind a consumer that is slow.
-//! * The producer is in the hands of one worker at a time, and so are its batches. No lock is held
-//!   while its code runs, or the driver's.
-//! * What became of a batch, also an error or a panic, takes the batch's place.
-//! * Device memory is used again only behind all that the consumer's stream had been given when the
-//!   batch was dropped, and behind every use that the buffer knows of: the device waits, by the
-//!   buffer's uses.
+//!   slots will be free for its batch. So a slow consumer lets nothing pile up.
+//! * One worker at a time has the producer, and one has each batch. No lock is held while user code
+//!   or the driver runs.
+//! * The outcome of a batch, even an error or a panic, takes the batch's place.
+//! * Device memory is reused only after all work that was on the consumer's stream when the batch
+//!   was dropped, and after every use that the buffer knows of. The device waits, not the host.
 //! * Dropping either end waits for nobody. Whatever a worker still holds is dropped by that worker.
 
 mod batch;

@@ -1,4 +1,4 @@
-//! What lies where in a batch: one range of device memory holds all slices, each aligned as an
+//! The layout of a batch: one range of device memory holds all slices, each aligned as an
 //! allocation is.
 
 use crate::error::{Error, ErrorKind, Result};

@@ -50,7 +50,7 @@ impl Shelf {
         Device { inner: self.consumer.device.clone() }
     }
 
-    /// Device memory for a batch of so many bytes, whose uses may be pending.
+    /// Device memory for a batch of `bytes` bytes, whose uses may be pending.
     pub(super) fn take(&self, bytes: usize) -> Result<Set> {
         let too_small = {
             let mut state = self.state.lock();
@@ -77,7 +77,7 @@ impl Shelf {
     /// Takes a batch's memory back from the consumer.
     pub(super) fn give_back(&self, mut set: Set) {
         if !self.consumer.timeline.context().is_current() {
-            // In a forked child the lock may be held for ever. Device memory leaks there.
+            // In a forked child the lock may be held forever. Device memory leaks there.
             return;
         }
         let operands = [set.buffer.writing()];

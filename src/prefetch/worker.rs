@@ -1,4 +1,4 @@
-//! The threads: each pulls a batch when it is its turn, copies it, delivers it, and begins again.
+//! The worker threads: each pulls a batch when it is its turn, copies it, delivers it, and repeats.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -42,7 +42,7 @@ where
     I: Iterator + Send + 'static,
     I::Item: IntoHostBatch + Send,
 {
-    /// Starts so many workers, or as many as there are threads to be had, but one at least.
+    /// Starts the workers: as many as wanted, or as threads can be started, but at least one.
     pub(super) fn start(
         batches: I,
         drop_last: bool,
@@ -159,7 +159,7 @@ where
     }
 }
 
-/// How many bytes the first batch has, for the worker that has the last.
+/// How many bytes the first batch has: the worker that has the last one compares.
 #[derive(Default)]
 struct FirstBytes {
     /// The inner `None`: nobody will ever know, because the batch failed.
@@ -168,7 +168,7 @@ struct FirstBytes {
 }
 
 impl FirstBytes {
-    /// What is set first counts.
+    /// Only the first call counts.
     fn set(&self, bytes: Option<usize>) {
         self.known.lock().get_or_insert(bytes);
         self.changed.notify_all();

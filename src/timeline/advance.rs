@@ -1,4 +1,4 @@
-//! Finding out how far a stream has got, with few questions.
+//! Finding out how far a stream has got, with few queries.
 //!
 //! A query of a completed event costs as much as a small copy (`cudaEventQuery` on an H100's host:
 //! 1.25 us; of a pending one, 0.13 us), so positions are not asked about one by one. Along a stream

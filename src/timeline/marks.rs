@@ -43,7 +43,7 @@ impl Fence {
 pub(super) struct Mark<E> {
     pub(super) covers: u64,
     pub(super) done: bool,
-    /// Recorded behind the operation. `None` for an operation of a group, and if recording failed.
+    /// Recorded after the operation. `None` for an operation of a group, and if recording failed.
     pub(super) event: Option<E>,
 }
 
@@ -135,8 +135,8 @@ impl<E: Clone> Marks<E> {
         })
     }
 
-    /// An event to ask about among the positions below `limit`: the first at `wanted` or behind it,
-    /// else the last one before.
+    /// An event to query among the positions below `limit`: the first at `wanted` or after it, else
+    /// the last one before.
     pub(super) fn event_near(&self, wanted: u64, limit: u64) -> Option<(u64, E)> {
         let limit = limit.clamp(self.first, self.end());
         let wanted = wanted.clamp(self.first, limit);
@@ -176,7 +176,7 @@ mod tests {
         assert!(!marks.is_done(0) && marks.is_done(1));
         assert_eq!(event_for(&marks, 0), Some((0, 'a')), "still to be waited for");
 
-        // Behind both: when it is complete, so are they.
+        // After both: when it is complete, so are they.
         assert_eq!(marks.push(fenced(2, 'c')), 2);
         marks.complete(2);
         assert_eq!((marks.first(), marks.end()), (3, 3));

@@ -4,7 +4,7 @@
 //! pair (stream, position). It is small, no other stream overwrites it (soundness rule 6), and it
 //! stays valid when its event is recorded again for other work.
 //!
-//! An operation is *fenced*: an event is recorded right behind it. Recording an event costs a good
+//! An operation is *fenced*: an event is recorded right after it. Recording an event costs a good
 //! part of what a small copy costs, so small copies on a [sealed](Exposure) stream share one: they
 //! form a *group*, and the eighth brings the event. Copies on a blocking stream form no groups:
 //! work of the legacy stream could come between two of them, and the first would then count as
@@ -25,7 +25,7 @@
 //!   all those positions are. Two threads may submit at once, in any order: a position says nothing
 //!   about the one before it, unless it covers it.
 //! * **Every pending position can be waited for.** By the first of these that there is: its own
-//!   event; the next event that covers it; on a private stream with nothing behind the position,
+//!   event; the next event that covers it; on a private stream with nothing after the position,
 //!   the stream; a new event, which the waiter records at once, as a position without an operation;
 //!   the whole stream (soundness rule 7).
 //! * **A group is small.** Between a position and its event lie at most seven small copies, and
@@ -280,7 +280,8 @@ impl Timeline {
                 || self.moving.load(Ordering::Relaxed) == recorded)
     }
 
-    /// Notes that all positions below `below` are complete, or are copies right behind such.
+    /// Notes that all positions below `below` are complete, or are copies that follow only
+    /// complete positions and other copies.
     pub(crate) fn note_moving(&self, below: u64) {
         self.moving.store(below, Ordering::Relaxed);
     }

@@ -19,7 +19,7 @@ const SMALL: usize = 64 << 10;
 /// Which event tells that an operation is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fencing {
-    /// One of its own, right behind it.
+    /// One of its own, right after it.
     Own,
     /// One that it shares with the small copies around it, if the stream is sealed.
     Shared,
@@ -152,7 +152,7 @@ impl Timeline {
         }
     }
 
-    /// Records an event behind all that has been pushed: a position of its own, for no operation.
+    /// Records an event after all that has been pushed: a position of its own, for no operation.
     /// The caller has just [opened](Self::open) the stream.
     pub(super) fn fence(
         &self,

@@ -141,7 +141,7 @@ fn a_pending_group_is_fenced_once() {
     rig.assert_clean();
 }
 
-/// The wait of a stream for another may take for ever: no small copy before it is kept pending by
+/// The wait of a stream for another may take forever: no small copy before it is kept pending by
 /// it.
 #[test]
 fn a_wait_for_another_stream_closes_the_group() {

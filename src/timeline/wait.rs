@@ -37,8 +37,8 @@ impl Timeline {
             if let Some((fence, event)) = marks.event_for(position) {
                 return Ok(Some(Target::Event(fence, event)));
             }
-            // Nothing lies behind it, so the stream will do, without another event. Only calls of
-            // this crate on other threads, at this moment, could make that wait longer.
+            // Nothing comes after it, so to wait for the stream will do, without another event.
+            // Only calls of this crate on other threads, at this moment, could prolong that wait.
             if host && self.is_private() && position + 1 == marks.end() {
                 return Ok(Some(Target::Stream(marks.end())));
             }

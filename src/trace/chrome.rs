@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::span::{Span, Track};
 use crate::json::text;
 
-/// The number of the host among the processes of the format; device n is the one n behind it.
+/// The format's process number of the host. That of device n is `HOST + 1 + n`.
 const HOST: i64 = 1;
 
 pub(super) fn write(spans: &[Span], missing: usize) -> String {
@@ -48,7 +48,7 @@ fn complete(span: &Span) -> String {
     format!(r#"{{"ph":"X","name":{name},"cat":"{kind}",{place},{time}{bytes}}}"#)
 }
 
-/// The process and the thread of the format.
+/// The format's process number and thread number of a track.
 fn place(track: &Track) -> (i64, u64) {
     match *track {
         Track::OfThread { number, .. } => (HOST, number as u64 + 1),

@@ -1,9 +1,9 @@
-//! Timelines: what the crate does on a device, and when, for people to look at.
+//! Timelines: what the crate does on a device and on the host, and when.
 //!
-//! A [`Recording`] notes the copies and other work of the streams, with the device's own clock, and
-//! what threads of the host do for them: enqueuing, waiting, copying to and from page-locked slots,
-//! page-locking. A [`Trace`] is what has been noted. It can be written as JSON that Perfetto and
-//! Chrome's tracing page open, or drawn as an SVG.
+//! A [`Recording`] notes the copies and other work of all streams, timed by the device's own clock,
+//! and what threads of the host do for them: enqueue, wait, copy to and from page-locked slots,
+//! page-lock. When it stops, it becomes a [`Trace`], which can be written as JSON for Perfetto and
+//! chrome://tracing, or drawn as SVG.
 //!
 //! ```
 //! use pinlane::trace::Recording;
@@ -22,17 +22,16 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! A device that is not recorded pays one branch for each call. While it is, each operation of a
-//! stream has two more events (`cudaEventRecord` with timing), which cost about a microsecond of
-//! the host each, and tell times to half a microsecond (`cudaEventElapsedTime`). That call gives a
-//! `float`: beyond the first 16 s, a time is known to a ten-millionth of itself.
+//! A device that is not recorded pays one branch for each call. While it is recorded, each
+//! operation on a stream is enclosed by two events with timing. Recording one takes about a
+//! microsecond of the host. Times have a resolution of half a microsecond
+//! (`cudaEventElapsedTime`). They come as a `float`, so beyond 16 s they have seven digits.
 //!
 //! # NVTX
 //!
-//! With the feature `nvtx`, tools that listen by NVTX, such as Nsight Systems, see what threads of
-//! the host do, recorded or not: ranges in the domain `pinlane`. A range's message is the call that
-//! it is for, such as `Stream::upload`. Its payload is the number of bytes, or 0. Its category is
-//! one of:
+//! With the feature `nvtx`, tools such as Nsight Systems see what threads of the host do, recorded
+//! or not: as NVTX ranges in the domain `pinlane`. A range's message is the call that it is for,
+//! such as `Stream::upload`. Its payload is the number of bytes, or 0. Its category is one of:
 //!
 //! * `enqueue`: a copy, a fill, a checksum, an allocation on the device, or work of another library
 //!   ([`Stream::foreign`](crate::Stream::foreign)) is enqueued;
@@ -40,19 +39,19 @@
 //! * `stage`: a thread copies between a page-locked slot and pageable memory or a file;
 //! * `page-lock`: memory is page-locked, when a pool grows.
 //!
-//! A tool's library is found as NVTX finds it: it is in the process, or `NVTX_INJECTION64_PATH` has
-//! its path. Nsight Systems sets that. Neither a toolkit nor a compiler of C is needed. Without a
-//! tool a call pays one branch.
+//! A tool's library is found as NVTX finds it: it is loaded already, or the environment variable
+//! `NVTX_INJECTION64_PATH`, which Nsight Systems sets, has its path. The feature needs neither a
+//! toolkit nor a C compiler. Without a tool a call pays one branch.
 //!
 //! The [events](crate::pool#events) of pools, for the crate `tracing`, are another feature.
 //!
 //! # Invariants
 //!
-//! * Recording changes no result and no order. Its events are waited for only by
-//!   [`stop`](Recording::stop); but the first recorded work of a device waits for one event, on a
-//!   stream of its own, which sets the clocks of device and host beside each other.
-//! * An event that may have become part of a capture is never asked for.
-//! * No driver call under the lock.
+//! * Recording changes no result and no order. Only [`stop`](Recording::stop) waits for its events,
+//!   with one exception: the first recorded work of a device waits for one event, on a stream of
+//!   its own, to relate the device's clock to the host's.
+//! * An event that may be part of a capture is never queried.
+//! * No driver call is made under the lock.
 
 mod chrome;
 #[cfg(feature = "nvtx")]
@@ -72,15 +71,15 @@ pub(crate) use self::recorder::{Recorder, Switch, Work};
 pub use self::span::{Kind, Span, Track};
 use crate::error::Result;
 
-/// Notes what happens on the devices that [record](crate::Device::record) to it, from then on until
-/// it is [stopped](Self::stop) or dropped.
+/// Notes what happens on devices: on each from [`Device::record`](crate::Device::record) on, until
+/// the recording is [stopped](Self::stop) or dropped.
 #[derive(Debug, Default)]
 pub struct Recording {
     recorder: Arc<Recorder>,
 }
 
 impl Recording {
-    /// A recording of nothing yet. Its time begins now.
+    /// A recording of no device yet. Its clock starts now.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -90,7 +89,7 @@ impl Recording {
         &self.recorder
     }
 
-    /// Ends the recording, and gives what has been noted. Blocks until all recorded work is
+    /// Ends the recording, and returns what has been noted. Blocks until all recorded work is
     /// complete.
     ///
     /// # Errors
@@ -122,14 +121,14 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// All spans, by their start.
+    /// All spans, in the order of their starts.
     #[must_use]
     pub fn spans(&self) -> &[Span] {
         &self.spans
     }
 
-    /// How much is not there: operations whose device could not tell their times (it was lost, or
-    /// the stream was being captured), and spans beyond the first million.
+    /// How many spans are missing: those of operations whose times the device did not tell (it was
+    /// lost, or the stream was being captured), and those beyond the first 2^20.
     #[must_use]
     pub fn missing(&self) -> usize {
         self.missing

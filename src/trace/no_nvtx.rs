@@ -1,9 +1,9 @@
-//! In the place of `nvtx.rs` where the feature is off: nobody listens.
+//! Replaces `nvtx.rs` where the feature is off: no tool listens.
 
 use super::Work;
 use super::span::Kind;
 
-/// There is none.
+/// Never made.
 pub(crate) enum Range {}
 
 #[inline(always)]

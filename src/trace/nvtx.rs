@@ -1,15 +1,15 @@
 //! Ranges for tools that listen by NVTX, such as Nsight Systems.
 //!
-//! NVTX has no library: a program looks for the tool itself, and lets it put its functions into a
-//! table. This is that search, for the few functions that are used here, so that no header and no
-//! compiler of C is needed. The layouts are those that NVIDIA's headers give to version 3; they
-//! have not changed since version 2.
+//! NVTX has no library: a program looks for a tool itself, and passes it a table in which the tool
+//! stores its functions. This module does that for the few functions that the crate calls, so it
+//! needs neither NVIDIA's headers nor a C compiler. The layouts are those of NVTX 3; they have not
+//! changed since version 2.
 //!
 //! # Invariants
 //!
-//! * The tool writes to the slots only while its entry point runs, which is once in a process,
-//!   before [`TOOL`] is set. They are read behind that.
-//! * Ranges of a thread are nested: a [`Range`] ends where it began, on its thread.
+//! * The tool writes to the slots only inside its entry point. That runs once in a process, before
+//!   [`TOOL`] is set. The slots are read only after it.
+//! * Ranges of a thread are nested: a [`Range`] ends on the thread on which it began.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::marker::PhantomData;
@@ -21,20 +21,22 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use super::Work;
 use super::span::Kind;
 
-/// The name of all ranges' domain.
+/// The domain of all ranges.
 const DOMAIN: &CStr = c"pinlane";
-/// What a tool's library has to export, and where its path stands.
+/// The function that a tool's library exports.
 const ENTRY: &CStr = c"InitializeInjectionNvtx2";
+/// The environment variable that has the path of the tool's library.
 const VARIABLE: &str = "NVTX_INJECTION64_PATH";
 
-/// The functions of NVTX come in modules; the sixth has those with domains.
+/// The functions of NVTX come in modules, numbered from 1.
 const MODULES: usize = 7;
+/// The module of the functions that take a domain (`NVTX_CB_MODULE_CORE2`).
 const DOMAINS: usize = 5;
-/// How many functions each has, with one that is none.
+/// How many entries the table of each module has. Entry 0 is unused.
 const SIZES: [usize; MODULES] = [0, 16, 9, 15, 7, 16, 7];
 const MOST: usize = 16;
 
-/// Functions of the module of domains.
+/// Functions of the module [`DOMAINS`].
 const PUSH: usize = 4;
 const POP: usize = 5;
 const NAME_CATEGORY: usize = 8;
@@ -49,12 +51,12 @@ type CreateDomain = unsafe extern "C" fn(*const c_char) -> Domain;
 type ExportTable = extern "C" fn(u32) -> *const c_void;
 type Entry = unsafe extern "C" fn(ExportTable) -> c_int;
 
-/// The functions that a tool has given; NULL where it has none.
+/// The tool's functions; NULL where it has stored none.
 static SLOTS: [[Slot; MOST]; MODULES] =
     [const { [const { AtomicPtr::new(ptr::null_mut()) }; MOST] }; MODULES];
 
-/// Where the slots are, for tools: behind nothing, for the function that is none, and before
-/// nothing.
+/// The addresses of the slots, in the layout that tools expect: entry 0 is NULL, and so is the
+/// entry after the last.
 static TABLES: [[Option<&Slot>; MOST + 1]; MODULES] = tables();
 
 const fn tables() -> [[Option<&'static Slot>; MOST + 1]; MODULES] {
@@ -98,9 +100,12 @@ extern "C" fn export_table(number: u32) -> *const c_void {
     }
 }
 
+/// Tells the tool where the slots of a module are, and how many there are. Returns 0 for a module
+/// that does not exist.
+///
 /// # Safety
 ///
-/// * `table` and `size` are each NULL or writable.
+/// * `table` and `size` are each NULL, or aligned and writable.
 unsafe extern "C" fn module_table(
     module: c_int,
     table: *mut *const Option<&'static Slot>,
@@ -110,7 +115,7 @@ unsafe extern "C" fn module_table(
     if !(1..MODULES).contains(&number) {
         return 0;
     }
-    // SAFETY: the caller's precondition, for both.
+    // SAFETY: a pointer that is not NULL is aligned and writable: the caller's precondition.
     unsafe {
         if !table.is_null() {
             *table = TABLES[number].as_ptr();
@@ -122,10 +127,10 @@ unsafe extern "C" fn module_table(
     1
 }
 
-/// A tool tells its version. Nothing depends on it.
+/// A tool reports its version here. Nothing depends on it.
 extern "C" fn set_version(_: u32) {}
 
-/// What a range is called.
+/// The attributes of a range (`nvtxEventAttributes_t`).
 #[repr(C)]
 struct Attributes {
     version: u16,
@@ -141,8 +146,10 @@ struct Attributes {
 }
 
 const _: () = assert!(size_of::<Attributes>() == 48);
+/// `NVTX_PAYLOAD_TYPE_UNSIGNED_INT64`
 const UNSIGNED: i32 = 1;
-const TEXT: i32 = 1;
+/// `NVTX_MESSAGE_TYPE_ASCII`
+const ASCII: i32 = 1;
 
 /// A tool that listens.
 struct Tool {
@@ -151,7 +158,7 @@ struct Tool {
     pop: Pop,
 }
 
-// SAFETY: the domain is the tool's own name for it; its functions may be called by any thread.
+// SAFETY: the domain is an opaque handle, and NVTX functions may be called on any thread.
 unsafe impl Send for Tool {}
 // SAFETY: as above.
 unsafe impl Sync for Tool {}
@@ -159,14 +166,15 @@ unsafe impl Sync for Tool {}
 static TOOL: OnceLock<Option<Tool>> = OnceLock::new();
 
 impl Tool {
-    /// Looks for a tool: one that is in the process, or one whose path the environment has. One
-    /// that cannot be loaded, or does not want to listen, is none.
+    /// Looks for a tool: one that is loaded already, or the one that [`VARIABLE`] names. `None` if
+    /// there is none, or if it cannot be loaded or declines.
     fn find() -> Option<Tool> {
-        // SAFETY: the name is a text.
+        // SAFETY: the name is a C string.
         let mut entry = unsafe { libc::dlsym(libc::RTLD_DEFAULT, ENTRY.as_ptr()) };
         if entry.is_null() {
             let path = CString::new(std::env::var_os(VARIABLE)?.into_vec()).ok()?;
-            // SAFETY: both names are texts. The user has named the library to be loaded.
+            // SAFETY: both names are C strings. The user has asked to load this library, and
+            // answers for what its initializers do.
             entry = unsafe {
                 let library = libc::dlopen(path.as_ptr(), libc::RTLD_LAZY);
                 if library.is_null() { library } else { libc::dlsym(library, ENTRY.as_ptr()) }
@@ -175,7 +183,8 @@ impl Tool {
         if entry.is_null() {
             return None;
         }
-        // SAFETY: what has that name is a function of this type. What it gets answers as NVTX does.
+        // SAFETY: a function of that name has this type, as NVTX defines it. It may be called once,
+        // with a function that answers as NVTX's own does (`export_table`).
         if unsafe { std::mem::transmute::<*mut c_void, Entry>(entry)(export_table) } == 0 {
             return None;
         }
@@ -183,7 +192,7 @@ impl Tool {
             let function = SLOTS[DOMAINS][function].load(Ordering::Acquire);
             (!function.is_null()).then_some(function)
         };
-        // SAFETY: a tool puts functions of these types into these slots, or none.
+        // SAFETY: a tool stores functions of these types in these slots, as NVTX defines them.
         let (push, pop, create, name) = unsafe {
             (
                 std::mem::transmute::<*mut c_void, Push>(given(PUSH)?),
@@ -192,19 +201,19 @@ impl Tool {
                 given(NAME_CATEGORY).map(|it| std::mem::transmute::<*mut c_void, NameCategory>(it)),
             )
         };
-        // Without it, NULL is the domain of those that have none.
-        // SAFETY: the name is a text.
+        // Without that function, NULL: the default domain.
+        // SAFETY: the name is a C string.
         let domain = create.map_or(ptr::null_mut(), |create| unsafe { create(DOMAIN.as_ptr()) });
         for kind in Kind::ALL {
             let Some((name, text)) = name.zip(CString::new(kind.word()).ok()) else { continue };
-            // SAFETY: the domain is the tool's, and the name a text.
+            // SAFETY: the tool made the domain, and the name is a C string.
             unsafe { name(domain, category(kind), text.as_ptr()) };
         }
         Some(Tool { domain, push, pop })
     }
 }
 
-/// 0 is no category.
+/// The number of a category. 0 means none.
 fn category(kind: Kind) -> u32 {
     kind as u32 + 1
 }
@@ -212,7 +221,7 @@ fn category(kind: Kind) -> u32 {
 /// A range of this thread. It ends when this is dropped.
 pub(crate) struct Range {
     tool: &'static Tool,
-    /// On the thread where it began.
+    /// Not `Send`: a range ends on the thread on which it began.
     thread: PhantomData<*const ()>,
 }
 
@@ -226,7 +235,7 @@ pub(crate) fn range(kind: Kind, work: impl FnOnce() -> Work) -> Option<Range> {
 impl Tool {
     #[cold]
     fn begin(&'static self, kind: Kind, Work { name, bytes }: Work) -> Range {
-        // Names of calls are short; one that is not is cut.
+        // Cuts names of 64 bytes and more; those of calls are shorter.
         let mut message = [0u8; 64];
         let length = name.len().min(message.len() - 1);
         message[..length].copy_from_slice(&name.as_bytes()[..length]);
@@ -239,11 +248,11 @@ impl Tool {
             payload_type: UNSIGNED,
             reserved: 0,
             payload: bytes as u64,
-            message_type: TEXT,
+            message_type: ASCII,
             message: message.as_ptr().cast(),
         };
-        // SAFETY: the domain is the tool's. It copies what it keeps of the attributes, which have
-        // their version's size, and whose message is a text.
+        // SAFETY: the tool made the domain. The attributes have the size of their version, and the
+        // message is a C string; the tool copies what it keeps.
         unsafe { (self.push)(self.domain, &raw const attributes) };
         Range { tool: self, thread: PhantomData }
     }
@@ -251,7 +260,7 @@ impl Tool {
 
 impl Drop for Range {
     fn drop(&mut self) {
-        // SAFETY: the domain is the tool's.
+        // SAFETY: the tool made the domain. This thread began the range there.
         unsafe { (self.tool.pop)(self.tool.domain) };
     }
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::process::{Process, in_host_function, on_ordinary_thread};
 use crate::sync::Mutex;
 
-/// The most spans of a recording.
+/// A recording holds at most this many spans.
 const MOST: usize = 1 << 20;
 
 /// Whether a device is recorded, and by whom.
@@ -26,7 +26,7 @@ pub(crate) struct Switch {
 }
 
 impl Switch {
-    /// Who records, if anybody does.
+    /// The recorder, if the device is recorded.
     #[inline]
     pub(crate) fn get(&self) -> Option<Arc<Recorder>> {
         if self.on.load(Ordering::Relaxed) { self.look() } else { None }
@@ -42,7 +42,7 @@ impl Switch {
         recorder.clone()
     }
 
-    /// Records from now on. False if somebody else does.
+    /// Records from now on. False if another recording is running.
     pub(crate) fn set(&self, new: &Arc<Recorder>) -> bool {
         let mut recorder = self.recorder.lock();
         if recorder.as_ref().is_some_and(|old| !old.is_ended() && !Arc::ptr_eq(old, new)) {
@@ -53,14 +53,14 @@ impl Switch {
         true
     }
 
-    /// Notes the time from now until the result is dropped, if anybody records, and as a range of
-    /// NVTX, if a tool listens.
+    /// Begins a span, which ends when the result is dropped: in the recording, if there is one, and
+    /// as an NVTX range, if a tool listens.
     #[inline]
     pub(crate) fn begin(&self, kind: Kind, name: &'static str, bytes: usize) -> Option<Begun> {
         self.begin_with(kind, name, || bytes)
     }
 
-    /// As [`begin`](Self::begin), where counting the bytes takes a moment.
+    /// As [`begin`](Self::begin); counts the bytes only if they are needed.
     #[inline]
     pub(crate) fn begin_with(
         &self,
@@ -79,7 +79,7 @@ impl Switch {
     }
 }
 
-/// What is done, for people.
+/// What a span shows of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Work {
     pub(crate) name: &'static str,
@@ -87,7 +87,7 @@ pub(crate) struct Work {
     pub(crate) bytes: usize,
 }
 
-/// Something of the host's that has begun. It ends when this is dropped.
+/// A span of the calling thread. It ends when this is dropped.
 pub(crate) struct Begun {
     noted: Option<Noted>,
     _range: Option<nvtx::Range>,
@@ -119,7 +119,7 @@ pub(crate) struct Recorder {
 #[derive(Default)]
 struct Notes {
     spans: Vec<Span>,
-    /// The device has perhaps not come to them yet.
+    /// Work whose times are read when the recording stops.
     pending: Vec<Pending>,
     clocks: Vec<Arc<Clock>>,
     missing: usize,
@@ -140,7 +140,7 @@ struct Pending {
     end: Moment,
 }
 
-/// A moment of a device whose time is known.
+/// Relates a device's clock to the host's: `base` came at the time `at` of the recording.
 struct Clock {
     base: Moment,
     at: Duration,
@@ -166,8 +166,8 @@ impl Recorder {
         self.ended.store(true, Ordering::Release);
     }
 
-    /// Ends it, and forgets what has been noted. In a forked child, where a thread of the parent's
-    /// may hold the lock, that stays.
+    /// Ends it, and drops what has been noted. In a forked child, where a thread of the parent may
+    /// hold the lock, the notes leak.
     pub(super) fn forget(&self) {
         self.end();
         if self.process.is_current() {
@@ -199,8 +199,8 @@ impl Recorder {
         }
     }
 
-    /// Calls `enqueue`, and notes when the device does what it enqueues on `raw`, the stream of
-    /// that number. `is_captured` tells, behind it, whether the stream is being captured.
+    /// Calls `enqueue`, and notes when the device does the work that it enqueues on `raw`, the
+    /// stream with the number `stream`. `is_captured` is called last.
     ///
     /// # Safety
     ///
@@ -214,12 +214,12 @@ impl Recorder {
         is_captured: impl FnOnce() -> bool,
     ) -> R {
         let clock = self.clock(driver, raw);
-        // SAFETY: the caller's precondition.
+        // SAFETY: `raw` is a live stream of `driver`: the caller's precondition.
         let moment = || unsafe { Moment::record(driver, raw) }.ok();
         let start = clock.as_ref().and_then(|_| moment());
         let value = enqueue();
         let end = start.as_ref().and_then(|_| moment());
-        // An event of a capture is dropped without asking for it.
+        // An event recorded in a capture must not be queried: that would invalidate the capture.
         let known = if is_captured() { None } else { clock.zip(start).zip(end) };
         let mut notes = self.notes.lock();
         match known {
@@ -231,7 +231,7 @@ impl Recorder {
         value
     }
 
-    /// The clock of that stream's device; made by its first work.
+    /// The clock of that stream's device. The first call for a device makes it, and blocks.
     fn clock(&self, driver: &Arc<dyn Driver>, raw: RawStream) -> Option<Arc<Clock>> {
         let known = |notes: &Notes| {
             notes.clocks.iter().find(|clock| clock.base.is_of(driver, raw)).cloned()
@@ -245,14 +245,15 @@ impl Recorder {
         if let Some(known) = known(&notes) {
             return Some(known);
         }
-        // Nothing is added to what has been taken.
+        // After the end nobody takes the notes.
         if !self.is_ended() {
             notes.clocks.push(Arc::clone(&clock));
         }
         Some(clock)
     }
 
-    /// Blocks until all is complete. Gives the spans by their start, and how much is missing.
+    /// Blocks until all recorded work is complete. Returns the spans in the order of their starts,
+    /// and how many are missing.
     pub(super) fn stop(&self) -> Result<(Vec<Span>, usize)> {
         const OPERATION: &str = "Recording::stop";
         self.check_process(OPERATION)?;
@@ -273,7 +274,7 @@ impl Recorder {
                 None => missing += 1,
             }
         }
-        // Not under the lock: they destroy events.
+        // Without the lock: this destroys events.
         drop((pending, clocks));
         spans.sort_by_key(|span| (span.start, std::cmp::Reverse(span.end)));
         Ok((spans, missing))

@@ -1,4 +1,4 @@
-//! Who did what, and when.
+//! Spans, and the tracks that they belong to.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,11 +14,11 @@ pub struct Span {
     pub kind: Kind,
     /// The call that it was for, such as `Stream::upload`.
     pub name: &'static str,
-    /// How many bytes it moved; 0 if it moved none, or another number than one.
+    /// How many bytes it moved; 0 if it moved none, or if the number is not known.
     pub bytes: usize,
-    /// When it began, after the recording began.
+    /// When it began, counted from the start of the recording.
     pub start: Duration,
-    /// When it ended.
+    /// When it ended, counted from the same moment.
     pub end: Duration,
 }
 
@@ -29,7 +29,7 @@ pub enum Track {
     OfThread {
         /// Unique in the process; in the order in which threads were first seen.
         number: usize,
-        /// Its name, or an empty text.
+        /// Its name; empty if it has none.
         name: String,
     },
     /// A stream of a device.

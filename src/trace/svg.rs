@@ -10,16 +10,17 @@ use super::span::{Kind, Span, Track};
 const WIDTH: f64 = 900.0;
 /// Where time begins; the names of tracks are to the left.
 const LEFT: f64 = 170.0;
-/// Above the first track: the legend.
+/// The space above the first track, for the legend.
 const TOP: f64 = 34.0;
+/// The height of a lane.
 const LANE: f64 = 22.0;
-/// Between two tracks.
+/// The space between two tracks.
 const GAP: f64 = 8.0;
-/// Below the last track: the axis.
+/// The space below the last track, for the axis.
 const BOTTOM: f64 = 42.0;
-/// About how wide a letter is.
+/// The approximate width of a letter.
 const LETTER: f64 = 7.6;
-/// Bars of one kind that are closer than this are drawn as one.
+/// A short bar is merged into the bar before it, if the gap is smaller than this.
 const CLOSE: f64 = 0.4;
 
 /// The drawing has a paper of its own, because a page may be dark where the system is light.
@@ -27,7 +28,7 @@ const STYLE: &str = "text{font:13px system-ui,sans-serif;fill:#1f2937}.p{fill:#f
     .g{stroke:#9ca3af;stroke-opacity:.5}.l{fill:#0b1220}@media(prefers-color-scheme:dark)\
     {text{fill:#e5e7eb}.p{fill:#161b22}.l{fill:#0b1220}}";
 
-/// Light enough for dark letters, and clear on a page of either kind.
+/// Light enough for dark text, and visible on light and on dark pages.
 fn color(kind: Kind) -> &'static str {
     match kind {
         Kind::OnDevice => "#7cb0f5",
@@ -38,7 +39,7 @@ fn color(kind: Kind) -> &'static str {
     }
 }
 
-/// From times to places.
+/// Maps times to x coordinates.
 struct Scale {
     first: f64,
     seconds: f64,
@@ -55,7 +56,7 @@ impl Scale {
         LEFT + (time.as_secs_f64() - self.first) / self.seconds * (WIDTH - LEFT - 20.0)
     }
 
-    /// Times of the axis after the first span, and what is written there.
+    /// The ticks of the axis: the time of each, and its label, which counts from the first span.
     fn ticks(&self) -> Vec<(Duration, String)> {
         let rough = self.seconds / 8.0;
         let ten = 10f64.powf(rough.log10().floor());
@@ -76,7 +77,7 @@ impl Scale {
     }
 }
 
-/// What is drawn as one.
+/// One or more spans, drawn as one rectangle.
 struct Bar<'t> {
     span: &'t Span,
     lane: usize,
@@ -86,7 +87,7 @@ struct Bar<'t> {
     count: usize,
 }
 
-/// The bars of a track, whose spans come by their start, and how many lanes they take.
+/// The bars of a track, and how many lanes they take. `spans` are sorted by their starts.
 fn bars<'t>(spans: &[&'t Span], scale: &Scale) -> (Vec<Bar<'t>>, usize) {
     let mut ends: Vec<Duration> = Vec::new();
     let mut last: Vec<usize> = Vec::new();
@@ -217,7 +218,7 @@ fn shortened(text: &str, most: usize) -> String {
     text.chars().take(most - 1).chain(['…']).collect()
 }
 
-/// As XML, which has no control characters.
+/// Escaped for XML. Control characters, which XML does not allow, are replaced.
 fn escaped(text: &str) -> String {
     let text = text.replace(char::is_control, "\u{fffd}");
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")

@@ -1,4 +1,4 @@
-//! Events that tell when the device came to them.
+//! Events with timing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,13 +22,13 @@ impl Moment {
     pub(super) unsafe fn record(driver: &Arc<dyn Driver>, stream: RawStream) -> DriverResult<Self> {
         let raw = driver.event_create(stream.device, true)?;
         let moment = Moment { driver: Arc::clone(driver), process: Process::current(), raw };
-        // SAFETY: the event is live and of the stream's device; the stream is live: promised by the
-        // caller.
+        // SAFETY: the event was just created, on the stream's device; the stream is live: the
+        // caller's precondition.
         unsafe { driver.event_record(raw, stream) }?;
         Ok(moment)
     }
 
-    /// A moment of a device that does nothing else for us, which has come when this returns.
+    /// A moment on a new stream of the device. Blocks until it has come.
     pub(super) fn now(driver: &Arc<dyn Driver>, like: RawStream) -> DriverResult<Self> {
         let stream = driver.stream_create(like.device, StreamFlags::default())?;
         // SAFETY: the stream has just been made.
@@ -36,21 +36,22 @@ impl Moment {
             moment.wait()?;
             Ok(moment)
         });
-        // SAFETY: the stream came from `stream_create`, and nobody else knows it. What is on it
-        // drains (cudaStreamDestroy). A failure leaks the handle.
+        // SAFETY: the stream came from `stream_create`, and is not used afterwards. Its work drains
+        // (cudaStreamDestroy). A failure leaks the handle.
         let _ = unsafe { driver.stream_destroy(stream) };
         moment
     }
 
-    /// Blocks until the device has come to it.
+    /// Blocks until the event is complete.
     pub(super) fn wait(&self) -> DriverResult<()> {
         // SAFETY: the event is live as long as `self`.
         unsafe { self.driver.event_synchronize(self.raw) }
     }
 
-    /// The time from `base` to this moment. Both have come.
+    /// The time from `base`, a moment of the same device, to this one. Both have come.
     pub(super) fn since(&self, base: &Moment) -> DriverResult<Duration> {
-        // SAFETY: both events are live as long as their owners, and of one device.
+        // SAFETY: both events are live as long as their owners. A `Clock` is used for streams of
+        // its own device only (`is_of`), so they are of one device.
         let milliseconds = unsafe { self.driver.event_elapsed(base.raw, self.raw) }?;
         Ok(Duration::from_secs_f64(f64::from(milliseconds.max(0.0)) / 1e3))
     }
@@ -71,8 +72,8 @@ impl Drop for Moment {
         let (driver, process, raw) = (Arc::clone(&self.driver), self.process, self.raw);
         on_ordinary_thread(move || {
             if process.is_current() {
-                // SAFETY: the event came from `event_create`, and this was its owner. A failure
-                // leaks the handle.
+                // SAFETY: the event came from `event_create`, and this, its only owner, does not
+                // use it afterwards. A failure leaks the handle.
                 let _ = unsafe { driver.event_destroy(raw) };
             }
         });

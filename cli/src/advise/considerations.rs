@@ -8,10 +8,8 @@ use super::time;
 use super::ways::{Measured, Way};
 use super::workload::{Direction, Memory, Workload};
 use crate::figures::number;
+use crate::machine::COPY_THREADS;
 use crate::output::in_units;
-
-/// So many threads copy one slice of pageable memory; more do not help.
-const COPYING: usize = 8;
 
 pub struct Answer {
     pub question: &'static str,
@@ -103,17 +101,13 @@ pub fn answers(
         match workload.memory {
             Memory::PageLocked => "None: the device copies by itself.".into(),
             Memory::Pageable => format!(
-                "{} may copy here, and up to {COPYING} help one slice. All of them reach {} GB/s, \
-                 one alone {}, and the link carries {}.{}",
+                "{} may copy here, and up to {COPY_THREADS} copy one slice. Together they reach {} \
+                 GB/s, one alone {}, and the link carries {}.{}",
                 workload.cores,
                 number(rates.staged / 1e9),
                 number(rates.host_copy / 1e9),
                 number(rates.link / 1e9),
-                if rates.staged < 0.8 * rates.link {
-                    " The cores are what holds it back."
-                } else {
-                    ""
-                }
+                if rates.staged < 0.8 * rates.link { " The cores are the bottleneck." } else { "" }
             ),
         },
     );
@@ -155,10 +149,10 @@ fn streams(device: &Device) -> String {
     let engines = driver
         .and_then(|driver| driver.attribute(device.ordinal(), Attribute::AsyncEngineCount).ok());
     let both = match engines {
-        Some(0 | 1) => "This device has one copy engine, so ways take turns.",
-        _ => "Another for the other way, and one for kernels: all three run at once.",
+        Some(0 | 1) => "This device has one copy engine, so the two directions take turns.",
+        _ => "Another for the other direction, and one for kernels: all three run at once.",
     };
-    format!("One for this way: two streams share one link, and are no faster. {both}")
+    format!("One for this direction: two streams share one link, and are no faster. {both}")
 }
 
 fn fit(device: &Device, workload: &Workload) -> Result<String> {
@@ -182,7 +176,7 @@ fn fit(device: &Device, workload: &Workload) -> Result<String> {
     Ok(format!("{} in all; {locked}; {device}.", in_units(total)))
 }
 
-/// How often one time contains the other.
+/// The ratio of two times.
 fn times(long: f64, short: f64) -> String {
     format!("{} times", number(long / short))
 }

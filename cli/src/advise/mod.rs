@@ -23,7 +23,7 @@ use crate::figures::number;
 use crate::machine::machine;
 use crate::output::{Report, in_units, wrapped};
 use rates::Rates;
-use ways::Measured;
+use ways::{Measured, Part};
 use workload::{Direction, Memory, Workload};
 
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub struct Options {
     /// The size of a piece: 4096, 64K, 4M, 1G
     #[arg(long, value_parser = crate::size::bytes)]
     bytes: usize,
-    /// From the host's point of view
+    /// To the device or from it
     #[arg(long, value_enum, default_value_t = Direction::Up)]
     direction: Direction,
     /// The host's memory
@@ -69,15 +69,18 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
     let device = device::open(choice)?;
     let emulated = device.emulator().is_some();
     let rates = Rates::measure(&device, workload.direction)?;
-    let ways = ways::measure(&device, &workload, &rates)?;
+    let part = Part::of(&workload);
+    let ways = ways::measure(&device, &workload, part, &rates)?;
     let best = ways::best(&ways);
     let answers = considerations::answers(&device, &workload, &rates, &ways)?;
 
     let mut text = device.name().to_owned();
-    text += if emulated { " (emulated device: says nothing about speed)\n\n" } else { "\n\n" };
+    if emulated {
+        let _ = write!(text, " ({EMULATED})");
+    }
     let _ = writeln!(
         text,
-        "{} pieces of {}, {} in all, {}",
+        "\n\n{} pieces of {}, {} in all, {}",
         workload.count,
         in_units(workload.bytes as u64),
         in_units(total as u64),
@@ -89,9 +92,9 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
         let (predicted, measured) = (time(way.predicted), time(way.seconds));
         let _ = writeln!(text, "  {predicted:>9}  {measured:>9}  {}{mark}", way.way.name());
     }
-    let part = ways[0].part;
-    if part < workload.count {
-        let _ = writeln!(text, "\nmeasured with {part} pieces, and scaled");
+    if !part.is_all_of(&workload) {
+        let (count, bytes) = (part.count, in_units(part.bytes as u64));
+        let _ = writeln!(text, "\nmeasured with {count} pieces of {bytes}, and scaled");
     }
     let _ =
         writeln!(text, "\n{}", wrapped(&format!("{}: {}", best.way.name(), best.way.code()), 0));
@@ -107,7 +110,8 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
         "machine": machine(&device),
         "workload": workload.json(),
         "rates": rates.json(),
-        "measured_pieces": part,
+        "measured_pieces": part.count,
+        "measured_piece_bytes": part.bytes,
         "ways": ways.iter().map(Measured::json).collect::<Vec<_>>(),
         "best": best.way.name(),
         "considerations": answers.iter().map(|answer| {
@@ -117,7 +121,7 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
     Ok(Report { text, json, good: true })
 }
 
-/// Seconds in the unit that suits them.
+/// Seconds, in a unit that suits them.
 fn time(seconds: f64) -> String {
     match seconds {
         s if s >= 1.0 => format!("{} s", number(s)),

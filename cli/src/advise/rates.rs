@@ -1,4 +1,4 @@
-//! A few figures of this machine, from which the ways are predicted.
+//! The rates of this machine, from which the times are predicted.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -7,34 +7,34 @@ use pinlane::{Device, PinnedPool, Result};
 use serde_json::{Value, json};
 
 use super::workload::Direction;
-use crate::measure::{gb_per_s, median};
+use crate::measure::median;
 
 const MIB: usize = 1 << 20;
-/// Of a piece that costs nothing but its call.
+/// The bytes of a piece so small that only the call takes time.
 const SMALL: usize = 64;
 const SAMPLES: usize = 5;
 
 /// Rates are in bytes a second, costs in seconds.
 pub struct Rates {
-    /// Page-locked memory by the device.
+    /// The rate of copies of page-locked memory.
     pub link: f64,
-    /// Pageable memory, staged by all threads.
+    /// The rate of copies of pageable memory, staged by all threads.
     pub staged: f64,
-    /// One thread's copy between pageable and page-locked memory.
+    /// The rate of one thread that copies between pageable and page-locked memory.
     pub host_copy: f64,
-    /// Page-locking memory in place, and undoing it.
+    /// The rate of page-locking memory in place and undoing it.
     pub locking: f64,
-    /// To enqueue a copy of page-locked memory.
+    /// The cost of enqueuing a copy of page-locked memory.
     pub submit: f64,
-    /// To enqueue one and wait for it.
+    /// The cost of enqueuing one and waiting for it.
     pub round: f64,
-    /// To copy a few bytes of pageable memory.
+    /// The cost of copying a few bytes of pageable memory.
     pub small: f64,
-    /// A piece of a batch of pageable memory.
+    /// The cost of a piece in a batch of pageable memory.
     pub piece_pageable: f64,
-    /// A piece of a batch of page-locked memory.
+    /// The cost of a piece in a batch of page-locked memory.
     pub piece_locked: f64,
-    /// To page-lock a few bytes in place, and undo it.
+    /// The cost of page-locking a few bytes in place and undoing it.
     pub lock_call: f64,
 }
 
@@ -131,12 +131,11 @@ impl Rates {
     }
 
     pub fn json(&self) -> Value {
-        let rate = |rate: f64| gb_per_s(1, 1.0) * rate;
         json!({
-            "link_gb_per_s": rate(self.link),
-            "staged_gb_per_s": rate(self.staged),
-            "host_copy_gb_per_s": rate(self.host_copy),
-            "page_locking_gb_per_s": rate(self.locking),
+            "link_gb_per_s": self.link / 1e9,
+            "staged_gb_per_s": self.staged / 1e9,
+            "host_copy_gb_per_s": self.host_copy / 1e9,
+            "page_locking_gb_per_s": self.locking / 1e9,
             "submit_us": 1e6 * self.submit,
             "round_trip_us": 1e6 * self.round,
             "small_pageable_us": 1e6 * self.small,

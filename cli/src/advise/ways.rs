@@ -1,4 +1,4 @@
-//! The ways to copy the workload: what each should take by the machine's rates, and what it takes.
+//! The ways to copy the workload: the time of each as predicted from the rates, and as measured.
 
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Result, Stream};
 use serde_json::{Value, json};
@@ -7,7 +7,7 @@ use super::rates::Rates;
 use super::workload::{Direction, Memory, Workload};
 use crate::measure::median;
 
-/// No more bytes and pieces than these are measured; the rest is scaled.
+/// At most this many bytes and pieces are measured; the times are scaled.
 const MOST_BYTES: usize = 256 << 20;
 const MOST_PIECES: usize = 10_000;
 
@@ -91,11 +91,10 @@ impl Way {
 /// A way with its times.
 pub struct Measured {
     pub way: Way,
+    /// Seconds for the whole workload, predicted.
     pub predicted: f64,
-    /// Of the whole workload.
+    /// Seconds for the whole workload, measured, and scaled if only a part was.
     pub seconds: f64,
-    /// How many pieces were measured.
-    pub part: usize,
 }
 
 impl Measured {
@@ -115,26 +114,48 @@ pub fn best(ways: &[Measured]) -> &Measured {
     there.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are ways")
 }
 
+/// The part of a workload that is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    pub count: usize,
+    /// Of a piece; a long piece is measured in part too.
+    pub bytes: usize,
+}
+
+impl Part {
+    pub fn of(workload: &Workload) -> Part {
+        let bytes = workload.bytes.min(MOST_BYTES);
+        Part { count: workload.count.min(MOST_BYTES / bytes).min(MOST_PIECES), bytes }
+    }
+
+    pub fn is_all_of(self, workload: &Workload) -> bool {
+        self == Part { count: workload.count, bytes: workload.bytes }
+    }
+
+    fn total(self) -> usize {
+        self.count * self.bytes
+    }
+}
+
 /// Measures every way.
-pub fn measure(device: &Device, workload: &Workload, rates: &Rates) -> Result<Vec<Measured>> {
-    let most = (MOST_BYTES / workload.bytes).clamp(1, MOST_PIECES);
-    let part = workload.count.min(most);
+pub fn measure(
+    device: &Device,
+    workload: &Workload,
+    part: Part,
+    rates: &Rates,
+) -> Result<Vec<Measured>> {
     let mut pieces = Pieces::new(device, workload, part)?;
-    let samples = if part * workload.bytes > MOST_BYTES / 8 { 3 } else { 5 };
+    let samples = if part.total() > MOST_BYTES / 8 { 3 } else { 5 };
+    let scale = workload.total().expect("checked") as f64 / part.total() as f64;
     let mut ways = Vec::new();
     for &way in Way::of(workload.memory) {
-        let seconds = median(samples, || pieces.copy(way, workload.memory))?;
-        ways.push(Measured {
-            way,
-            predicted: way.predicted(workload, rates),
-            seconds: seconds * workload.count as f64 / part as f64,
-            part,
-        });
+        let seconds = scale * median(samples, || pieces.copy(way, workload.memory))?;
+        ways.push(Measured { way, predicted: way.predicted(workload, rates), seconds });
     }
     Ok(ways)
 }
 
-/// The workload's memory.
+/// The memory of the pieces.
 struct Pieces<'a> {
     device: &'a Device,
     stream: Stream,
@@ -145,20 +166,21 @@ struct Pieces<'a> {
 }
 
 impl<'a> Pieces<'a> {
-    fn new(device: &'a Device, workload: &Workload, count: usize) -> Result<Pieces<'a>> {
+    fn new(device: &'a Device, workload: &Workload, part: Part) -> Result<Pieces<'a>> {
+        let Part { count, bytes } = part;
         let pool = PinnedPool::builder(device).build()?;
         let is_pageable = workload.memory == Memory::Pageable;
         Ok(Pieces {
             device,
             stream: device.stream()?,
             up: workload.direction == Direction::Up,
-            pageable: vec![vec![1; workload.bytes]; if is_pageable { count } else { 0 }],
-            locked: (0..count).map(|_| pool.alloc_zeroed(workload.bytes)).collect::<Result<_>>()?,
-            gpu: (0..count).map(|_| device.alloc(workload.bytes)).collect::<Result<_>>()?,
+            pageable: vec![vec![1; bytes]; if is_pageable { count } else { 0 }],
+            locked: (0..count).map(|_| pool.alloc_zeroed(bytes)).collect::<Result<_>>()?,
+            gpu: (0..count).map(|_| device.alloc(bytes)).collect::<Result<_>>()?,
         })
     }
 
-    /// All pieces, until the data is there.
+    /// Copies all pieces. Returns when the data has arrived.
     fn copy(&mut self, way: Way, memory: Memory) -> Result<()> {
         let Pieces { device, stream, up, pageable, locked, gpu } = self;
         match (way, memory) {
@@ -221,7 +243,7 @@ impl<'a> Pieces<'a> {
     }
 }
 
-/// Page-locked memory by one call.
+/// Copies page-locked memory by one call. Returns when the data has arrived.
 fn batch(
     stream: &Stream,
     up: bool,
@@ -232,5 +254,26 @@ fn batch(
         stream.upload_batch(locked.iter().zip(gpu))?.wait()
     } else {
         stream.download_batch(gpu.iter().zip(locked))?.wait()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_many_and_of_long_pieces_a_part_is_measured() {
+        for (count, bytes, part) in [
+            (3, 4096, (3, 4096)),
+            (1_000_000, 64, (MOST_PIECES, 64)),
+            (1_000, 1 << 20, (256, 1 << 20)),
+            (5, 1 << 40, (1, MOST_BYTES)),
+        ] {
+            let (direction, memory) = (Direction::Up, Memory::Pageable);
+            let workload = Workload { count, bytes, direction, memory, cores: 1 };
+            let found = Part::of(&workload);
+            assert_eq!((found.count, found.bytes), part);
+            assert_eq!(found.is_all_of(&workload), (count, bytes) == part);
+        }
     }
 }

@@ -21,7 +21,7 @@ pub enum Memory {
 
 pub struct Workload {
     pub count: usize,
-    /// Of a piece.
+    /// The bytes of a piece.
     pub bytes: usize,
     pub direction: Direction,
     pub memory: Memory,
@@ -30,7 +30,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// All bytes; `None` if no machine has so many.
+    /// All bytes; `None` if there are 2^48 or more.
     pub fn total(&self) -> Option<usize> {
         self.count.checked_mul(self.bytes).filter(|&total| total < 1 << 48)
     }

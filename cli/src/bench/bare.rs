@@ -1,4 +1,4 @@
-//! The ceiling: the runtime's own calls from and to page-locked memory, with nothing around them.
+//! The ceiling: direct calls of the runtime, from and to page-locked memory.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ pub enum Way {
     Down,
 }
 
-/// Calls that go to a stream of their own.
+/// Direct calls, on a stream of their own.
 struct Bare {
     driver: Arc<dyn Driver>,
     stream: Stream,
@@ -40,20 +40,20 @@ impl Bare {
         let stream = &self.stream;
         let raw = RawStream { device: stream.device_ordinal(), handle: stream.as_raw().addr() };
         let (host, gpu) = (self.host.as_ptr().cast_mut(), self.gpu.as_device_ptr());
-        // SAFETY: the stream is live. Both blocks are live, of this length and idle, belong to this
-        // object alone, and are not touched before `synchronize`; the one of the host is
-        // page-locked.
+        // SAFETY: the stream is live. Each block is one allocation of this length, the host's is
+        // page-locked. Both belong to this object alone, are idle, and stay valid and untouched
+        // until `synchronize`.
         let copied = unsafe {
             match way {
                 Way::Up => self.driver.copy_h2d(raw, gpu, host, self.gpu.len()),
                 Way::Down => self.driver.copy_d2h(raw, host, gpu, self.gpu.len()),
             }
         };
-        copied.expect("blocks that exist are copied");
+        copied.expect("the copy is enqueued");
     }
 }
 
-/// Seconds that a copy takes in a row of bare copies, each way at once if there are two.
+/// Seconds that one of several direct copies in a row takes. Two ways run at the same time.
 pub fn seconds(rig: &Rig, ways: &[Way], bytes: usize) -> Result<f64> {
     let bares: Result<Vec<Bare>> = ways.iter().map(|_| Bare::new(rig, bytes)).collect();
     let mut bares = bares?;

@@ -10,7 +10,7 @@ use crate::error;
 use crate::figures::{Ceiling, Chart, Series, Unit, XAxis, YAxis};
 use crate::measure::gb_per_s;
 
-/// Between two blocks, so that no two of them can be copied as one.
+/// The bytes between two blocks on the host, so that no two blocks can be copied as one.
 const GAP: usize = 64;
 
 fn count(rig: &Rig) -> usize {
@@ -102,9 +102,9 @@ fn blocks(gpu: &mut DeviceBuf<u8>, bytes: usize) -> Result<Vec<DeviceSliceMut<'_
     let mut blocks = Vec::with_capacity(count);
     let mut rest = gpu.as_slice_mut();
     for _ in 0..count {
-        let (block, behind) = rest.split_at_mut(bytes)?;
+        let (block, after) = rest.split_at_mut(bytes)?;
         blocks.push(block);
-        rest = behind;
+        rest = after;
     }
     Ok(blocks)
 }
@@ -126,9 +126,9 @@ fn downloads<'a>(
     let mut list = Vec::with_capacity(gpu.len() / bytes);
     let mut rest = host.as_slice_mut();
     for block in 0..gpu.len() / bytes {
-        let (to, behind) = rest.split_at_mut(bytes)?;
+        let (to, after) = rest.split_at_mut(bytes)?;
         list.push(Download::new(gpu.slice(block * bytes..(block + 1) * bytes)?, to));
-        rest = behind.split_at_mut(GAP)?.1;
+        rest = after.split_at_mut(GAP)?.1;
     }
     Ok(list)
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::error::{Error, Result};
 use crate::figures::Chart;
 
-/// A point that changed by less is the machine's noise more often than not.
+/// Smaller changes count as noise.
 const NOISE: f64 = 0.1;
 
 pub struct Earlier {
@@ -67,7 +67,7 @@ impl Earlier {
         (all, better, worse)
     }
 
-    /// The sum of the comparison, for people.
+    /// The counts of the comparison, for people.
     pub fn summary(&self, charts: &[Chart]) -> String {
         let (all, better, worse) = self.counts(charts);
         let percent = 100.0 * NOISE;

@@ -30,13 +30,13 @@ use crate::device::{self, Choice, EMULATED};
 use crate::error::{Error, Result};
 use crate::figures::Chart;
 use crate::machine::machine;
-use crate::output::Report;
+use crate::output::{Report, write_file};
 use crate::plot;
 use rig::{Extent, Rig};
 
 #[derive(clap::Args)]
 pub struct Options {
-    /// Few sizes, once or twice: shows that all works
+    /// Few sizes, once or twice: only shows that everything works
     #[arg(long, conflicts_with = "full")]
     quick: bool,
     /// All sizes up to 1 GiB, many times; takes minutes
@@ -115,16 +115,17 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
     let device = rig.device.name();
     let title = if emulated { format!("{device} ({EMULATED})") } else { device.to_owned() };
     if let Some(path) = &options.csv {
-        write(path, report::csv(&charts, &title).as_bytes())?;
+        write_file(path, report::csv(&charts, &title).as_bytes())?;
     }
     if let Some(folder) = &options.plots {
         std::fs::create_dir_all(folder).map_err(|error| {
-            Error(format!("{}: cannot make the folder: {error}", folder.display()))
+            let folder = folder.display();
+            Error(format!("{folder}: cannot make the folder: {error}; choose another path"))
         })?;
         for chart in &charts {
             let picture = plot::chart(chart, &title);
-            write(&folder.join(format!("{}.svg", chart.id)), picture.svg().as_bytes())?;
-            write(&folder.join(format!("{}.png", chart.id)), &picture.png())?;
+            write_file(&folder.join(format!("{}.svg", chart.id)), picture.svg().as_bytes())?;
+            write_file(&folder.join(format!("{}.png", chart.id)), &picture.png())?;
         }
     }
     let text = format!("{title}\n{}", report::table(&charts, earlier.as_ref()));
@@ -139,10 +140,4 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
         "compared": earlier.map(|earlier| earlier.json(&charts)),
     });
     Ok(Report { text, json, good: true })
-}
-
-fn write(path: &std::path::Path, bytes: &[u8]) -> Result<()> {
-    std::fs::write(path, bytes).map_err(|error| {
-        Error(format!("{}: cannot write: {error}; choose another path", path.display()))
-    })
 }

@@ -1,4 +1,4 @@
-//! The pool: what it takes to get a block that it has and to give it back, by threads.
+//! The pool: the time to allocate and drop a block that it has, by the number of threads.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -55,7 +55,8 @@ fn nanoseconds(rig: &Rig, bytes: usize, threads: usize) -> Result<f64> {
 fn round(rig: &Rig, bytes: usize, threads: usize, count: usize) -> Result<f64> {
     let gate = Barrier::new(threads);
     let work = || -> pinlane::Result<f64> {
-        // The block comes to be before the clock runs. An error must not keep the others waiting.
+        // Allocate before the clock runs. Report an error only after the barrier, at which the
+        // others wait.
         let first = rig.pool.alloc::<u8>(bytes);
         gate.wait();
         drop(first?);

@@ -3,7 +3,7 @@
 use super::compare::Earlier;
 use crate::figures::{Chart, number};
 
-/// For people. A value has its change since an earlier run behind it.
+/// For people. After a value stands its change since an earlier run, if there is one.
 pub fn table(charts: &[Chart], earlier: Option<&Earlier>) -> String {
     let mut text = String::new();
     for chart in charts {
@@ -39,7 +39,7 @@ pub fn table(charts: &[Chart], earlier: Option<&Earlier>) -> String {
     text
 }
 
-/// Columns that end below each other.
+/// Right-aligned columns.
 fn aligned(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {

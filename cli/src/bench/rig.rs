@@ -48,8 +48,8 @@ impl Rig {
         }
     }
 
-    /// The median seconds that `work` takes, which moves so many bytes. Short work is repeated
-    /// between two looks at the clock.
+    /// The median seconds that `work` takes. `bytes` is how much it moves: if that is little, the
+    /// work is repeated between two readings of the clock.
     pub fn seconds(&self, bytes: usize, mut work: impl FnMut() -> Result<()>) -> Result<f64> {
         let samples = match self.extent {
             Extent::Quick => 2,
@@ -61,7 +61,7 @@ impl Rig {
         Ok(seconds / repeats as f64)
     }
 
-    /// Device memory whose allocation is complete, so that every stream may use it at once. Zeroes.
+    /// Zeroed device memory, allocated and filled when this returns, so any stream can use it.
     pub fn device_memory(&self, bytes: usize) -> Result<DeviceBuf<u8>> {
         let mut memory = self.device.alloc::<u8>(bytes)?;
         self.stream.fill(&mut memory, 0)?.wait()?;

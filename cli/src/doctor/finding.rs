@@ -8,7 +8,7 @@ use crate::output::{Colour, coloured, wrapped};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     Good,
-    /// Worth knowing. All works, but less well than it could.
+    /// It works, but not as well as it could.
     Notice,
     /// Something does not work.
     Wrong,

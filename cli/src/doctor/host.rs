@@ -3,13 +3,13 @@
 use std::path::{Component, Path};
 
 use super::finding::Finding;
+use crate::machine::COPY_THREADS;
 use crate::output::in_units;
 use crate::system::System;
 
-/// `membarrier` for one process, which makes the pool's fence free for threads that allocate.
+/// The first Linux with `membarrier` for one process, which makes the pool's fence free for threads
+/// that allocate.
 const MEMBARRIER: (u32, u32) = (4, 14);
-/// So many threads copy one slice of pageable memory.
-const COPYING: usize = 8;
 
 pub fn findings(system: &System) -> Vec<Finding> {
     let cores = std::thread::available_parallelism().map_or(1, |cores| cores.get());
@@ -40,12 +40,12 @@ fn kernel(system: &System) -> Finding {
 fn processor(system: &System, cores: usize) -> Finding {
     let model = system.field("proc/cpuinfo", "model name").unwrap_or_else(|| "processor".into());
     let found = format!("{cores} cores, {model}");
-    if cores >= COPYING {
+    if cores >= COPY_THREADS {
         return Finding::good("processor", found);
     }
     Finding::notice(
         "processor",
-        format!("{found}; up to {COPYING} threads copy one slice of pageable memory"),
+        format!("{found}; up to {COPY_THREADS} threads copy one slice of pageable memory"),
         "give the process more cores (taskset, the container's CPU limit), or keep the data in \
          page-locked memory, which needs none",
     )

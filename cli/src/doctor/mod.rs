@@ -1,4 +1,4 @@
-//! `pinlane doctor`: looks at the machine, and says what stands in the way of fast copies.
+//! `pinlane doctor`: looks at the machine, and says what slows copies down.
 //!
 //! | module | what it looks at |
 //! |---|---|
@@ -25,7 +25,7 @@ use crate::system::System;
 use finding::{Finding, State};
 use speed::Speed;
 
-/// No options of its own yet.
+/// It has no options of its own.
 #[derive(clap::Args)]
 pub struct Options {}
 
@@ -62,7 +62,7 @@ fn gpu(system: &System, ordinal: i32) -> Vec<Finding> {
     match Speed::measure(&device, 64 * MIB) {
         Ok(speed) => cuda::gpu(system, &*driver, &device, &speed),
         Err(error) => {
-            let remedy = "mend that first; a lost device needs a new process, or a reset";
+            let remedy = "fix that first; a lost device needs a new process, or a reset";
             vec![Finding::wrong(name, error.to_string(), remedy)]
         }
     }
@@ -73,7 +73,7 @@ fn emulated(choice: Choice) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
     if choice == Choice::Any {
         match Device::open(0) {
-            Ok(_) => unreachable!("a GPU that no list had"),
+            Ok(_) => unreachable!("a GPU that `Device::available` did not list"),
             Err(error) if error.kind() == ErrorKind::NoDevice => findings.push(Finding::notice(
                 "gpu",
                 format!("none: {}", cause(&error)),

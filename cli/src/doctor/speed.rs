@@ -1,4 +1,4 @@
-//! A quick look at what copies of page-locked memory reach.
+//! A quick measurement of copies of page-locked memory.
 
 use pinlane::{Device, PinnedPool};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::finding::Finding;
 use crate::error::{Error, Result};
 use crate::measure::{gb_per_s, median};
 
-/// The part of the link that copies reach where nothing is in the way is above this.
+/// Copies should reach more than this part of the link's bandwidth.
 const EXPECTED: f64 = 0.7;
 
 /// In GB/s.
@@ -18,14 +18,14 @@ pub struct Speed {
 }
 
 impl Speed {
-    /// Copies so many bytes to the device and back a few times, and compares what came back.
+    /// Copies `bytes` bytes to the device and back a few times, and compares what came back.
     pub fn measure(device: &Device, bytes: usize) -> Result<Speed> {
         const SAMPLES: usize = 5;
         let pool = PinnedPool::builder(device).max_bytes(2 * bytes).build()?;
         let stream = device.stream()?;
         let mut source = pool.alloc::<u8>(bytes)?;
         for (at, byte) in source.write()?.iter_mut().enumerate() {
-            *byte = (at % 251) as u8; // a prime: no two pages are alike
+            *byte = (at % 251) as u8; // a prime, so neighbouring pages differ
         }
         let mut target = pool.alloc_zeroed::<u8>(bytes)?;
         let mut gpu = device.alloc::<u8>(bytes)?;
@@ -42,7 +42,7 @@ impl Speed {
         Ok(Speed { up: gb_per_s(bytes, up), down: gb_per_s(bytes, down) })
     }
 
-    /// Beside what the link carries, if that is known.
+    /// As a finding: compared with the link, if that is known.
     pub fn finding(&self, name: String, link: Option<Link>) -> Finding {
         let Speed { up, down } = self;
         let found = format!("page-locked memory: up {up:.1} GB/s, down {down:.1} GB/s");

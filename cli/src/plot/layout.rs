@@ -1,7 +1,7 @@
 //! Where everything of a chart goes. Text is measured, so that no two labels overlap.
 
 use super::axis::Scale;
-use super::{Anchor, CEILING, Colour, GRID, Picture, SERIES, Shape, TEXT, font};
+use super::{Anchor, CEILING, GRID, Picture, SERIES, Shape, TEXT, font};
 use crate::figures::{Chart, number};
 
 const WIDTH: u32 = 1200;
@@ -13,7 +13,7 @@ const NOTE: f32 = 21.0;
 /// Between the plot and the right edge, where the last label may reach out.
 const RIGHT: f32 = 60.0;
 const BOTTOM: f32 = 110.0;
-/// At least so much lies between two labels.
+/// The least space between two labels.
 const APART: f32 = 24.0;
 
 /// The chart as a picture. `device` says what it was measured on.
@@ -168,8 +168,8 @@ fn mark(index: usize, [x, y]: [f32; 2]) -> Vec<[f32; 2]> {
 }
 
 fn text(shapes: &mut Vec<Shape>, at: [f32; 2], text: &str, size: f32, anchor: Anchor) {
-    let colour: Colour = TEXT;
-    shapes.push(Shape::Text { at, text: text.into(), size, anchor, turned: false, colour });
+    let (text, colour) = (text.into(), TEXT);
+    shapes.push(Shape::Text { at, text, size, anchor, turned: false, colour });
 }
 
 /// A tick without needless digits.
@@ -189,6 +189,7 @@ fn fitted(text: &str, size: f32) -> String {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Colour;
     use super::*;
     use crate::figures::{Ceiling, Series, Unit, XAxis, YAxis};
 

@@ -3,19 +3,19 @@
 //! | module | what |
 //! |---|---|
 //! | [`workload`] | what is run |
-//! | [`summary`] | how long things took, and what ran beside what |
+//! | [`summary`] | how long copies, kernels and threads took, and how much overlapped |
 
 mod summary;
 mod workload;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use pinlane::trace::Recording;
 use serde_json::json;
 
 use crate::device::{self, Choice, EMULATED};
-use crate::error::{Error, Result};
-use crate::output::Report;
+use crate::error::Result;
+use crate::output::{Report, write_file};
 use summary::Summary;
 use workload::{Memory, Rig, Workload};
 
@@ -27,14 +27,14 @@ pub struct Options {
     /// The file that `load` uploads
     #[arg(long, value_name = "FILE", required_if_eq("workload", "load"))]
     file: Option<PathBuf>,
-    /// Where the sources of `copies` lie
+    /// The host memory from which `copies` uploads
     #[arg(long, value_enum, default_value = "page-locked")]
     memory: Memory,
-    /// On how many streams `copies` runs: on 2, the copies have one of their own
+    /// How many streams `copies` uses: with 2, kernels and copies have a stream each
     #[arg(long, value_name = "N", default_value_t = 2,
           value_parser = clap::value_parser!(u8).range(1..=2))]
     streams: u8,
-    /// MiB of each copy
+    /// The size of each copy in MiB
     #[arg(long, value_name = "N", default_value_t = 32,
           value_parser = clap::value_parser!(u32).range(1..=4096))]
     mib: u32,
@@ -57,32 +57,30 @@ pub fn run(options: &Options, choice: Choice) -> Result<Report> {
         Workload::Load => rig.load(options.file.as_deref().expect("the parser asks for it"))?,
     }
     let trace = recording.stop()?;
-    write(options.out.as_deref(), || trace.to_json())?;
-    write(options.svg.as_deref(), || trace.to_svg())?;
+    if let Some(path) = &options.out {
+        write_file(path, trace.to_json().as_bytes())?;
+    }
+    if let Some(path) = &options.svg {
+        write_file(path, trace.to_svg().as_bytes())?;
+    }
 
     let summary = Summary::of(&trace);
     let name = device.name();
     let mut text = format!("device   {name}\n{summary}");
     if emulated {
-        text.push_str(&format!("note     {EMULATED}; kernels take time on its clock only\n"));
+        text += &format!("note     {EMULATED}; kernels take time on its clock only\n");
     }
     for file in [&options.out, &options.svg].into_iter().flatten() {
-        text.push_str(&format!("written  {}\n", file.display()));
+        text += &format!("written  {}\n", file.display());
     }
     let json = json!({
         "command": "trace",
+        "version": env!("CARGO_PKG_VERSION"),
         "device": name,
         "emulated": emulated,
+        "note": if emulated { EMULATED } else { "" },
         "summary": summary.to_json(),
         "missing": trace.missing(),
     });
     Ok(Report { text, json, good: true })
-}
-
-fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<()> {
-    let Some(path) = path else { return Ok(()) };
-    std::fs::write(path, text()).map_err(|error| {
-        let path = path.display();
-        Error(format!("{path}: cannot write: {error}; name a file in a folder that is yours"))
-    })
 }

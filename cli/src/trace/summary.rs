@@ -1,4 +1,4 @@
-//! How long things took, and what ran beside what.
+//! How long copies, kernels and threads took, and how long kernels ran beside copies.
 
 use std::fmt;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinlane::trace::{Kind, Span, Trace};
 use serde_json::{Value, json};
 
-/// Stretches of time, in order and apart from each other.
+/// Disjoint intervals of time, in ascending order.
 struct Times(Vec<(Duration, Duration)>);
 
 impl Times {
@@ -27,7 +27,7 @@ impl Times {
         self.0.iter().map(|(start, end)| *end - *start).sum()
     }
 
-    /// When both go on.
+    /// The intersection of both.
     fn beside(&self, other: &Times) -> Times {
         let all = self.0.iter().flat_map(|ours| {
             let both = |theirs: &(Duration, Duration)| (ours.0.max(theirs.0), ours.1.min(theirs.1));
@@ -37,7 +37,7 @@ impl Times {
     }
 }
 
-/// What the text and the JSON say.
+/// The figures of the text and the JSON.
 pub struct Summary {
     copies: usize,
     bytes: usize,

@@ -1,4 +1,4 @@
-//! What is run while a recording notes it.
+//! The workloads that are recorded.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use pinlane::{Device, PinnedPool};
 
 use crate::error::Result;
 
-/// How often each workload does its steps.
+/// How many kernels a workload has.
 const ROUNDS: usize = 4;
-/// How long a kernel is.
+/// How long a kernel takes.
 const KERNEL: Duration = Duration::from_millis(1);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -45,13 +45,13 @@ impl<'d> Rig<'d> {
         Ok(Rig { device, recording, pool, bytes })
     }
 
-    /// From here on all is recorded. The memory is there: to allocate it takes so long that nothing
-    /// else could be seen beside it.
+    /// Starts to record. `copies` and `pipeline` call it after they have allocated their memory,
+    /// which takes much longer than all that they do with it.
     fn begin(&self) -> Result<()> {
         Ok(self.device.record(self.recording)?)
     }
 
-    /// Kernels, and uploads of memory that they do not use.
+    /// Runs kernels, and uploads memory that they do not use.
     pub fn copies(&self, memory: Memory, apart: bool) -> Result<()> {
         let kernels = self.device.stream()?;
         let copies = if apart { self.device.stream()? } else { kernels.clone() };
@@ -60,9 +60,9 @@ impl<'d> Rig<'d> {
         let mut pinned = self.pool.alloc::<u8>(self.bytes)?;
         pinned.write()?.copy_from_slice(&pageable);
         if memory == Memory::Pageable {
-            copies.upload_slice(&pageable, &mut gpu)?.wait()?; // the first one page-locks its slots
+            copies.upload_slice(&pageable, &mut gpu)?.wait()?; // the first call page-locks slots
         }
-        kernels.busy(Duration::ZERO)?.wait()?; // the first one loads its code
+        kernels.busy(Duration::ZERO)?.wait()?; // the first launch loads the kernel
         self.begin()?;
         for _ in 0..ROUNDS {
             kernels.busy(KERNEL)?;
@@ -75,7 +75,7 @@ impl<'d> Rig<'d> {
         Ok(copies.synchronize()?)
     }
 
-    /// Chunks go up, are worked on, and come down.
+    /// Uploads chunks, runs a kernel for each, and downloads them.
     pub fn pipeline(&self) -> Result<()> {
         let [up, kernels, down] =
             [self.device.stream()?, self.device.stream()?, self.device.stream()?];
@@ -85,7 +85,7 @@ impl<'d> Rig<'d> {
             host.write()?.fill(1);
             chunks.push((host, self.device.alloc::<u8>(self.bytes)?));
         }
-        kernels.busy(Duration::ZERO)?.wait()?;
+        kernels.busy(Duration::ZERO)?.wait()?; // the first launch loads the kernel
         self.begin()?;
         for (host, gpu) in &mut chunks {
             let there = up.upload(&*host, &mut *gpu)?;
@@ -97,7 +97,7 @@ impl<'d> Rig<'d> {
         Ok(down.synchronize()?)
     }
 
-    /// All of it: here one wants to know what the first load spends on memory.
+    /// Uploads a file. Records its allocations too: they are a large part of a first load.
     pub fn load(&self, path: &Path) -> Result<()> {
         self.begin()?;
         self.device.warm_up();

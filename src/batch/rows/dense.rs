@@ -1,6 +1,6 @@
-//! Rows of pageable tables that lie one behind the other on the device: they are gathered into
-//! slots, or scattered out of them, by the threads that a slice of the same length would get.
-//! Nobody makes an entry for each row.
+//! Rows of pageable tables that are contiguous on the device: they are gathered into slots, or
+//! scattered out of them, by as many threads as a slice of that length. There is no entry for each
+//! row.
 
 use super::indices::Indices;
 use super::tables::{HostTable, Tables};
@@ -14,12 +14,12 @@ use crate::error::Result;
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
-/// How many rows ahead of its copy a row is asked for: rows lie anywhere in a large table, so that
-/// none is in a cache.
+/// How many rows ahead of its copy a row is prefetched: rows lie anywhere in a large table, so they
+/// are in no cache.
 const AHEAD: usize = 8;
 
 impl Tables<'_, '_> {
-    /// Whether the rows lie one behind the other on the device, and all tables in pageable memory.
+    /// Whether the rows are contiguous on the device, and all tables in pageable memory.
     pub(super) fn are_dense_and_pageable(&self) -> bool {
         let (host, device) = self.by_side();
         device.count().is_none()
@@ -72,7 +72,7 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: &Tables<'_, '_>) -> 
     }
 }
 
-/// The rows of one table, one behind the other.
+/// The rows of one table, as contiguous bytes.
 struct Rows<'t> {
     table: &'t HostTable<'t>,
     row: usize,
@@ -81,8 +81,8 @@ struct Rows<'t> {
     numbers: &'t Indices<'t>,
 }
 
-// SAFETY: a borrowed table and borrowed numbers; who writes says that nobody else does
-// (`Sink::drain`), and no two numbers are the same then.
+// SAFETY: a borrowed table and borrowed numbers. Callers of `Sink::drain` promise that nobody else
+// writes those rows, and then no two numbers are the same (`check_distinct`).
 unsafe impl Sync for Rows<'_> {}
 
 impl Rows<'_> {

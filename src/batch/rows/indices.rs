@@ -19,7 +19,8 @@ use crate::memory::{DeviceBuf, DeviceSlice};
 #[derive(Clone)]
 pub struct Indices<'a> {
     pub(super) numbers: Numbers<'a>,
-    /// They are signed, and 4 bytes long: what is not below this is negative.
+    /// The numbers are signed and 4 bytes long: read as unsigned, those of 2^31 and more are
+    /// negative.
     pub(super) signed: bool,
     pub(super) distinct: bool,
 }
@@ -38,8 +39,8 @@ impl<'a> Indices<'a> {
         Indices { numbers, signed, distinct: false }
     }
 
-    /// Promises that no number comes twice, so that nobody looks. Not looking costs no safety; see
-    /// above for what a number does that comes twice.
+    /// Promises that no number comes twice, so that the check is skipped. This is safe even if the
+    /// promise is false: see above for what a repeated number does.
     #[must_use]
     pub fn distinct(mut self) -> Self {
         self.distinct = true;
@@ -132,8 +133,8 @@ impl<'a> Indices<'a> {
     }
 }
 
-/// The first number that is not below `limit`. Looks at all of them, many at a time, and only then
-/// for the place.
+/// The first number that is not below `limit`, and its place. Checks all numbers first, many at a
+/// time, and searches for the place only if one is outside.
 fn outside<N>(numbers: &[N], number: impl Fn(&N) -> u64, limit: u64) -> Option<(usize, u64)> {
     let largest = numbers.iter().map(&number).fold(0, u64::max);
     if numbers.is_empty() || largest < limit {
@@ -143,7 +144,7 @@ fn outside<N>(numbers: &[N], number: impl Fn(&N) -> u64, limit: u64) -> Option<(
     Some((at, number(&numbers[at])))
 }
 
-/// The first number that came before, and its place.
+/// The first number that is a repetition, and its place.
 fn first_twice(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Option<(usize, u64)> {
     // Ascending numbers, which are common, need no table.
     if numbers.clone().is_sorted_by(|before, next| before < next) {

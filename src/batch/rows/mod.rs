@@ -1,14 +1,14 @@
 //! Rows of tables, by their numbers: embeddings, expert weights, blocks of KV caches.
 //!
 //! A table is a range of memory that is cut into rows of equal length. One call copies any rows,
-//! without a list of copies: the kernel computes the addresses. Pageable rows that lie one behind
-//! the other on the device are gathered into slots, or scattered out of them. All others go the way
-//! of a batch.
+//! without a list of copies: the kernel computes the addresses. Pageable rows that are contiguous
+//! on the device are gathered into slots, or scattered out of them. All others are copied as a
+//! batch.
 //!
 //! ```text
 //!   indices   which rows           tables   what is copied, and its checks
 //!   kernel    one launch for all   list     the same as a batch
-//!   dense     pageable rows, one behind the other on the device
+//!   dense     pageable rows, contiguous on the device
 //! ```
 
 mod dense;
@@ -56,7 +56,8 @@ impl Stream {
     /// # Errors
     ///
     /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if a number in host memory is not in the table;
-    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch) if the lengths are no whole rows;
+    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch) if a length is not a whole number of
+    /// rows;
     /// otherwise as for [`upload_batch`](Self::upload_batch).
     pub fn upload_rows<'a, 'd, 'i, T: Pod>(
         &self,
@@ -98,8 +99,8 @@ impl Stream {
 
     /// Copies blocks of the tables of many layers: in each layer, block `to[i]` of the destination
     /// gets block `from[i]` of the source. A block has `block` elements; each table is a whole
-    /// number of blocks, and all layers have as many. `..` names all blocks in their order, as many
-    /// as the other side names.
+    /// number of blocks, the same in all layers. `..` names the blocks in their order, from the
+    /// first, as many as the other side names.
     ///
     /// Ordered, and blocking, as [`upload_rows`](Self::upload_rows).
     ///

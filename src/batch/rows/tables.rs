@@ -22,7 +22,7 @@ pub(super) struct HostTable<'a> {
     pub(super) bytes: usize,
     /// If it is page-locked.
     pub(super) pinned: Option<PinnedBytes<'a>>,
-    /// It is borrowed for the call, and for nothing longer.
+    /// It is borrowed only for the call.
     pub(super) is_slice: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> HostTable<'a> {
     ///
     /// * `bytes` bytes from `host` on are borrowed for `'a`, exclusively if they are written.
     unsafe fn of_slice(host: *mut u8, bytes: usize, context: &Context) -> Self {
-        // SAFETY: who lends the bytes does not give them back during 'a.
+        // SAFETY: the bytes are borrowed for 'a, so they stay allocated.
         let pinned = unsafe { block_at(host, bytes, context) };
         HostTable { host, bytes, pinned, is_slice: true }
     }

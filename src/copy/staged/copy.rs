@@ -158,7 +158,7 @@ impl<'e> Transit<'e, '_> {
         progress.done += layout.bytes();
     }
 
-    /// Writes the kernel's item for a part behind the parts of the slot.
+    /// Writes the kernel's item for a part. Items lie after the parts in the slot.
     ///
     /// # Safety
     ///
@@ -167,7 +167,7 @@ impl<'e> Transit<'e, '_> {
         let host = slot.address(part.offset);
         let item = self.job.direction.item(host, part.device, part.bytes);
         let place = slot.address(layout.items_at()).cast::<Item>().wrapping_add(number);
-        // SAFETY: the place lies in the slot, behind the parts (`Sizes::items`), and is aligned;
+        // SAFETY: the place lies in the slot, after the parts (`Sizes::items`), and is aligned;
         // the device is done with the slot (`Ring::take`), and the part is the caller's.
         unsafe { place.write(item) };
     }

@@ -17,10 +17,10 @@
 //! slot, so that they are one run for the copy engine. No run crosses from one allocation to
 //! another, which `cudaMemcpyAsync` refuses.
 //!
-//! Only the units are kept, and the runs, which are few or dear. Whoever works on one walks its
-//! entries again, by the same rules: with thousands of entries a list of parts would take longer to
-//! write than its bytes to copy. For the same reason small entries are not looked at here, but
-//! taken [some at a time](Sums), where they follow each other or a kernel will move them.
+//! The layout stores units and runs, and no parts. A worker walks the entries of its unit again, by
+//! the same rules: with thousands of entries it would take longer to write a list of parts than to
+//! copy their bytes. For the same reason small entries are not looked at one by one, but taken
+//! [some at a time](Sums), where they follow each other or a kernel will move them.
 
 use std::ops::Range;
 
@@ -81,7 +81,7 @@ pub(super) struct Sizes {
     pub(super) piece: usize,
     /// The bytes of a unit of work.
     pub(super) unit: usize,
-    /// Whether an [`Item`] for each part goes into the slot, behind the parts.
+    /// Whether an [`Item`] for each part goes into the slot, after the parts.
     pub(super) items: bool,
 }
 
@@ -142,7 +142,7 @@ impl Place {
     }
 }
 
-/// The next place of that alignment: right behind the part before, for what follows it on the
+/// The next place of that alignment: right after the previous part, for what follows it on the
 /// device.
 #[inline]
 fn offset_behind(used: usize, (align, phase): (usize, u64)) -> usize {
@@ -253,7 +253,7 @@ impl Layout {
         true
     }
 
-    /// Notes bytes at `offset` that belong to `at` behind `place`.
+    /// Notes bytes at `offset` of the slot that go to the device, `at` bytes after `place`.
     fn add_to_run(&mut self, place: &Place, at: usize, offset: usize, bytes: usize) {
         let (home, device) = (place.home, place.address + at as DevicePtr);
         match self.runs.last_mut() {

@@ -1,13 +1,14 @@
 //! In which portions a copy is made, and with which stores.
 //!
-//! A portion should be long, for a copy engine pauses for a microsecond or two between two; and the
-//! first should be short, for the device is idle until it is there, and the last, for somebody
-//! waits for it. Nobody waits for what is copied ahead of its use.
+//! Portions should be long, because a copy engine pauses for a microsecond or two between two of
+//! them. The first should be short, because the device is idle until it is filled, and so should
+//! the last, because the caller waits for it. Nobody waits for what is copied ahead of its use, so
+//! there all portions are long.
 //!
-//! A device seems to read what a core has just written, and still has in a cache of its own, more
-//! slowly than memory (docs/measured). So short copies are written past the caches. Long ones are
-//! not, for that costs memory bandwidth that their reading needs: they use [few slots](IN_FLIGHT)
-//! in turns, which stay in the caches that the cores share.
+//! A device seems to read data that a core has just written, and that is still in the core's own
+//! cache, more slowly than memory (docs/measured). So short copies are written past the caches.
+//! Long ones are not, because that takes memory bandwidth which reading the source needs: they use
+//! [few slots](IN_FLIGHT) in turns, which stay in the caches that the cores share.
 
 use super::options::Staging;
 use super::simd::Stores;

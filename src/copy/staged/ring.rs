@@ -1,6 +1,6 @@
 //! The slots through which pageable memory goes: a few pieces of page-locked memory, used in turns.
 //!
-//! A slot is always in one of these hands, and only that one touches what is inside:
+//! A slot always has one of these owners, and only the owner touches its contents:
 //!
 //! ```text
 //!   free ---> opener ---> workers (units) ---> finisher ---> free, perhaps with a copy in flight
@@ -14,7 +14,7 @@
 //! * Workers come between [`publish`](Slot::publish) and the last [`unit_done`](Slot::unit_done);
 //!   that one call says so to one thread, which then has the slot alone.
 //! * There are never more than `limit` slots: whoever finds none waits, for the device or for
-//!   another caller. Nobody waits for a slot while workers wait for him.
+//!   another caller. No thread waits for a slot while workers wait for it.
 //! * Nobody waits for a slot that a more exposed stream holds, in its hands or by a copy in flight:
 //!   such a stream may be held up. [`Shares`] keeps enough of the others. If memory for these
 //!   cannot be page-locked, that is an error.

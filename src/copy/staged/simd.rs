@@ -8,9 +8,9 @@
 //!   and what is in the cache stays. For a large destination that no core reads soon. Non-temporal
 //!   stores of the widest vectors that the machine has, asked for once.
 //!
-//! Streaming stores are weakly ordered: a [`fence`] comes behind a thread's last copy, so that
-//! whoever learns of it by an ordinary release and acquire sees the bytes. Not behind each: waiting
-//! for a short one takes longer than copying it.
+//! Streaming stores are weakly ordered: a [`fence`] follows a thread's last copy, so that a thread
+//! that learns of it by an ordinary release and acquire sees the bytes. It does not follow every
+//! copy: to wait for a short one takes longer than to copy it.
 
 use std::ptr;
 
@@ -24,7 +24,7 @@ pub(crate) enum Stores {
 
 /// Below this many bytes streaming gains nothing: too many of the lines are not whole.
 const STREAM_FROM: usize = 1 << 10;
-/// The machine itself notices what comes behind so many bytes.
+/// Only this many bytes are prefetched; the hardware prefetcher fetches what follows.
 #[cfg(target_arch = "x86_64")]
 const PREFETCHED: usize = 512;
 
@@ -39,7 +39,7 @@ pub(crate) fn fence() {
     }
 }
 
-/// Asks for the first lines of `bytes` bytes, which are about to be copied. Any address will do.
+/// Prefetches the first lines of `bytes` bytes, which are about to be copied. Any address will do.
 #[inline]
 pub(crate) fn prefetch(src: *const u8, bytes: usize) {
     #[cfg(target_arch = "x86_64")]
@@ -76,7 +76,7 @@ pub(crate) unsafe fn copy(dst: *mut u8, src: *const u8, bytes: usize, stores: St
 unsafe fn stream(dst: *mut u8, src: *const u8, bytes: usize) {
     use x86::LINE;
 
-    // The head up to the first whole line and the tail behind the last one take ordinary stores.
+    // The head before the first whole line and the tail after the last one take ordinary stores.
     let head = dst.align_offset(LINE).min(bytes);
     let lines = (bytes - head) / LINE;
     let tail = head + lines * LINE;

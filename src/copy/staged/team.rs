@@ -163,9 +163,9 @@ impl CopyTeam {
     }
 }
 
-/// Calls `ours` on this thread and `work` on up to so many helpers at once, and returns when all
-/// calls have. Both take what there is to do in units, from a place that they share; `ours` returns
-/// when there is nothing left.
+/// Calls `ours` on this thread and `work` on the helpers at the same time, and returns when all
+/// calls have returned. Both take units of work from shared state; `ours` returns when there is
+/// nothing left.
 pub(crate) fn run(helpers: Helpers, work: &(dyn Fn() + Sync), ours: &mut dyn FnMut()) {
     let team = if helpers.count == 0 { None } else { Some(current()) };
     match team {
@@ -266,7 +266,7 @@ struct Team {
     options: CopyTeam,
     process: Process,
     dismissed: AtomicBool,
-    /// The team before: kept for ever, as all are, and so kept in reach.
+    /// The previous team. Teams are never freed; this keeps it reachable for leak checkers.
     former: OnceLock<&'static Team>,
     groups: Vec<Group>,
     /// The open jobs, the oldest first.
@@ -476,7 +476,7 @@ impl Team {
         Some(*open)
     }
 
-    /// A helper's life.
+    /// The loop of a helper thread.
     fn help(&self, group: &Group) {
         while !self.dismissed.load(Ordering::Acquire) {
             if !self.spin_for_work(group) {

@@ -185,7 +185,7 @@ impl<'r, W: Work<'r>> Crew<'_, W> {
         if let Err(failure) = guarded(|| self.work.unit(slot, units - left)) {
             self.fail(failure);
         }
-        // Behind what was written, also after an error: the slot will be somebody else's.
+        // After all writes, also after an error: the slot will have another owner.
         simd::fence();
         if slot.unit_done() {
             self.finish(slot);

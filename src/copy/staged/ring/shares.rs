@@ -11,15 +11,15 @@
 //!   bound     |<------ five ----->|
 //! ```
 //!
-//! Who waits for a slot waits for one whose holder is no more exposed than himself, and there
-//! always is one: the more exposed streams may hold fewer slots than he. In a ring of two slots
-//! there is no room for three parts: shared streams count as bound there.
+//! A stream waits only for slots whose holder is no more exposed than itself. There always is one,
+//! because more exposed streams together may hold fewer slots. A ring of two slots has no room for
+//! three parts: there shared streams count as bound.
 
 use crate::timeline::Exposure::{self, Bound, Sealed, Shared};
 
 pub(super) const EXPOSURES: [Exposure; 3] = [Sealed, Shared, Bound];
 
-/// As what streams of that exposure count in a ring of so many slots.
+/// What streams of that exposure count as, in a ring of `slots` slots.
 pub(super) fn class(slots: usize, exposure: Exposure) -> Exposure {
     if slots == 2 && exposure == Shared { Bound } else { exposure }
 }
@@ -48,7 +48,7 @@ impl Shares {
         self.holders[slot]
     }
 
-    /// How many slots streams hold that are more exposed.
+    /// How many slots more exposed streams hold.
     pub(super) fn held_above(&self, exposure: Exposure) -> usize {
         self.held[exposure as usize + 1..].iter().sum()
     }
