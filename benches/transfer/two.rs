@@ -37,7 +37,7 @@ struct Lane {
     pinned: NonNull<u8>,
 }
 
-// SAFETY: the pinned block is used by who has the lane.
+// SAFETY: the lane owns the pinned block, which is not tied to a thread; the rest is `Send`.
 unsafe impl Send for Lane {}
 
 impl Lane {

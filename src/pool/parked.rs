@@ -1,8 +1,8 @@
 //! Blocks in flight: freed, but perhaps still used by a device.
 //!
-//! Blocks are parked behind the stream that used them, in the order in which they came. A stream is
-//! FIFO: what it is done with is at the front. A block that several streams use moves from one to
-//! the next. A stuck stream holds up what is parked behind it, and nothing else.
+//! Each stream has a queue of the blocks that it used, in the order in which they came. A stream is
+//! FIFO: what it is done with is at the front. A block that several streams use moves from one
+//! queue to the next. A stuck stream holds up its own queue, and nothing else.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -31,15 +31,15 @@ impl Parked {
         &mut self.lots[index].1
     }
 
-    /// The streams that blocks are parked behind. Those without blocks leave the books. The caller
-    /// must drop the result without the lock, because a stream may end with it.
+    /// The streams with parked blocks. Those without leave the books. The caller must drop the
+    /// result without the lock, because a stream may end with it.
     pub(super) fn streams(&mut self) -> Vec<Arc<Timeline>> {
         let streams = self.lots.iter().map(|(stream, _)| stream.clone()).collect();
         self.lots.retain(|(_, blocks)| !blocks.is_empty());
         streams
     }
 
-    /// The oldest blocks behind a stream.
+    /// The oldest blocks of a stream's queue.
     pub(super) fn take_front(&mut self, stream: &Arc<Timeline>) -> VecDeque<BlockRef> {
         match self.lots.iter_mut().find(|(other, _)| Arc::ptr_eq(other, stream)) {
             Some((_, blocks)) => blocks.drain(..blocks.len().min(BATCH)).collect(),

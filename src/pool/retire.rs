@@ -1,7 +1,7 @@
 //! Which blocks in flight the devices are done with.
 //!
 //! A stream is FIFO: its [`advance`](Timeline::advance) finds all that it is done with in a
-//! logarithmic number of queries, and the blocks parked behind it are then free from the front on.
+//! logarithmic number of queries, and the blocks in its queue are then free from the front on.
 
 use std::sync::Arc;
 
@@ -24,9 +24,9 @@ impl Core {
         }
     }
 
-    /// Looks at the oldest blocks parked behind `stream`. Returns whether the next ones are worth a
-    /// look. If the stream could not say what it is done with, each block is asked; it is lost if
-    /// that fails too.
+    /// Looks at the oldest blocks in the queue of `stream`. Returns whether the next ones are worth
+    /// a look. With `ask`, the stream's own query has failed: then each block is queried, and is
+    /// lost if that fails too.
     fn retire_front(&self, stream: &Arc<Timeline>, ask: bool) -> bool {
         let mut front = self.lock().store.parked.take_front(stream);
         let mut settled = Vec::new();

@@ -20,7 +20,9 @@ const GAP: f64 = 8.0;
 const BOTTOM: f64 = 42.0;
 /// The approximate width of a letter.
 const LETTER: f64 = 7.6;
-/// A short bar is merged into the bar before it, if the gap is smaller than this.
+/// A span is short if its bar is narrower than this.
+const SHORT: f64 = 2.0;
+/// Short spans of one kind share a bar if the gap between them is narrower than this.
 const CLOSE: f64 = 0.4;
 
 /// The drawing has a paper of its own, because a page may be dark where the system is light.
@@ -87,6 +89,15 @@ struct Bar<'t> {
     count: usize,
 }
 
+impl Bar<'_> {
+    /// Whether it takes a short span that begins at `from`. A long span keeps a bar of its own,
+    /// with its name.
+    fn takes(&self, kind: Kind, from: f64) -> bool {
+        let is_short = self.count > 1 || self.to - self.from < SHORT;
+        is_short && self.span.kind == kind && from - self.to < CLOSE
+    }
+}
+
 /// The bars of a track, and how many lanes they take. `spans` are sorted by their starts.
 fn bars<'t>(spans: &[&'t Span], scale: &Scale) -> (Vec<Bar<'t>>, usize) {
     let mut ends: Vec<Duration> = Vec::new();
@@ -100,8 +111,9 @@ fn bars<'t>(spans: &[&'t Span], scale: &Scale) -> (Vec<Bar<'t>>, usize) {
             last.push(usize::MAX);
         }
         ends[lane] = span.end;
+        let is_short = to - from < SHORT;
         match bars.get_mut(last[lane]) {
-            Some(bar) if bar.span.kind == span.kind && from - bar.to < CLOSE && to - from < 2.0 => {
+            Some(bar) if is_short && bar.takes(span.kind, from) => {
                 bar.to = bar.to.max(to);
                 bar.count += 1;
             }
@@ -231,6 +243,24 @@ fn put(out: &mut String, text: std::fmt::Arguments<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn short_spans_share_a_bar_and_a_long_one_keeps_its_own() {
+        let track = Track::OfThread { number: 0, name: String::new() };
+        let span = |start, end| Span {
+            track: track.clone(),
+            kind: Kind::OnDevice,
+            name: "Stream::upload",
+            bytes: 1,
+            start: Duration::from_micros(start),
+            end: Duration::from_micros(end),
+        };
+        let spans = [span(0, 500), span(500, 501), span(501, 502), span(502, 503), span(900, 1000)];
+        let scale = Scale::of(&spans);
+        let (bars, lanes) = bars(&spans.iter().collect::<Vec<_>>(), &scale);
+        let counts: Vec<usize> = bars.iter().map(|bar| bar.count).collect();
+        assert_eq!((counts.as_slice(), lanes), (&[1, 3, 1][..], 1));
+    }
 
     #[test]
     fn odd_names_and_spans_of_no_length_are_drawn() {

@@ -86,12 +86,12 @@ use crate::memory::PinnedBuf;
 use crate::pool::{Builder, PinnedPool};
 use crate::timeline::Timeline;
 
-/// Errors that mean: the pool has no block to give.
+/// The errors of a pool that has no free block.
 const SHORT: [ErrorKind; 2] = [ErrorKind::TimedOut, ErrorKind::BudgetExhausted];
 
 /// How long a small copy waits for memory that other small copies hold.
 const PATIENCE: Duration = Duration::from_millis(20);
-/// How often it waits so long, while more memory is being page-locked.
+/// How often it waits for [`PATIENCE`] while more memory is being page-locked.
 const TRIES: usize = 10;
 /// The system page-locks no less than this at once.
 const PAGE: usize = 4096;
