@@ -51,7 +51,6 @@
 //!   store, parked         slabs and their blocks; blocks in flight
 //!   queue                 requests that wait, and whose turn it is
 //!   cache, local, gate    what a thread keeps; how it finds it; how others reach it
-
 //!   grow, pages, limits   page-locking; memory from the system; how much there is
 //!   known, index          which block an address lies in, of whichever pool
 //!   loan, table, addresses  a loan of a block; which block of a pool begins at an address
