@@ -1,6 +1,5 @@
 //! A race, found without a GPU: two streams share memory by its address, and a wait is missing.
 //! The crate orders work on its own buffers; whoever borrows an address must order it.
-
 //!
 //! ```text
 //! without the wait

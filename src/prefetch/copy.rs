@@ -108,7 +108,6 @@ impl Copier {
         match enqueued {
             Ok(ticket) => {
                 // Before the return: if the batch's drop panics, ticket and set drop with it.
-
                 drop(batch);
                 self.progress.count_uploaded(bytes);
                 Ok(Some(Copied { number, ticket, set }))
