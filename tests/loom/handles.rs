@@ -22,6 +22,7 @@ use loom::thread;
 
 use self::records::{Name, Place, Record, Records};
 use self::slot::{ALONE, Access, Freed, Miss, NOBODY, SHARED, Slot};
+use crate::explore;
 
 /// What a handle stands for: read by calls, written by its drop, so that the two must not meet.
 struct Object {
@@ -220,13 +221,6 @@ impl Drop for Inside<'_> {
         };
         self.user.finish(self.generation, freed);
     }
-}
-
-/// Explores with at most so many switches away from a thread that could continue.
-fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
 }
 
 /// How many switches the tests explore in a model of three threads. `scripts/soak` explores more.

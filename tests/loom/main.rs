@@ -11,6 +11,17 @@
 mod handles;
 mod models;
 
+/// Explores with at most so many switches away from a thread that could continue. One model after
+/// the other: each maps and unmaps thousands of stacks, and the kernel makes two that do so at once
+/// wait for each other, for more than both take.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
 /// As `src/sync.rs`.
 mod sync {
     use std::ops::Deref;

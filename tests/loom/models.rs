@@ -4,15 +4,9 @@ use std::sync::Arc;
 
 use loom::thread;
 
+use crate::explore;
 use crate::pool::rig::{Pool, end_of_thread};
 use crate::timeline::Timeline;
-
-/// Explores with at most so many switches away from a thread that could continue.
-fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(preemptions);
-    builder.check(model);
-}
 
 fn spawn(pool: &Arc<Pool>, work: impl FnOnce(&Pool) + 'static) -> thread::JoinHandle<()> {
     let pool = pool.clone();

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use loom::thread;
 
 use super::index::{Extent, Index};
+use crate::explore;
 
 fn slab(number: usize) -> Extent {
     Extent {
@@ -18,9 +19,7 @@ fn slab(number: usize) -> Extent {
 
 /// Runs `change` while another thread looks for a slab. It stays, or is found whole or not at all.
 fn while_another_looks(first: &'static [usize], number: usize, stays: bool, change: fn(&Index)) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(2);
-    builder.check(move || {
+    explore(2, move || {
         let index = Arc::new(Index::default());
         first.iter().for_each(|&number| index.insert(slab(number)));
         let reader = {
