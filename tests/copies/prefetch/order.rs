@@ -212,7 +212,8 @@ fn a_ready_batch_costs_one_call() {
             Prefetch::new(receiver, &rig.pool, &rig.stream).start().expect("no faults");
         let progress = prefetch.progress();
         eventually("all are ready", || progress.uploaded() == 3);
-        // The workers wait for the producer: nobody else makes calls.
+        // The workers wait for the producer, and make no other calls than to ask whether the next
+        // batch has arrived.
         let counts = || Call::ALL.map(|call| rig.emulator.calls(call));
         for _ in 0..3 {
             let before = counts();
@@ -220,7 +221,7 @@ fn a_ready_batch_costs_one_call() {
             let made: Vec<_> = Call::ALL
                 .into_iter()
                 .zip(before.into_iter().zip(counts()))
-                .filter(|(_, (before, after))| after > before)
+                .filter(|&(call, (before, after))| after > before && call != Call::EventQuery)
                 .map(|(call, (before, after))| (call, after - before))
                 .collect();
             assert!(made.is_empty() || made == [(Call::StreamWaitEvent, 1)], "{made:?}");
