@@ -200,7 +200,7 @@ fn examples_in_c_survive_every_fault() {
         "ffi-examples/c/pool.c",
         "ffi-examples/c/checkpoint.c",
     ];
-    survive(Language::C, &names, 12);
+    survive(Language::C, &names, 20);
 }
 
 #[test]
@@ -213,7 +213,7 @@ fn examples_in_cpp_survive_every_fault() {
         "ffi-examples/cpp/pmr.cpp",
         "ffi-examples/cpp/checkpoint.cpp",
     ];
-    survive(Language::Cpp, &names, 12);
+    survive(Language::Cpp, &names, 20);
 }
 
 /// Without `callbacks.c` and `prefetch.c`, which wait for callbacks that nobody has promised if a
@@ -234,7 +234,7 @@ fn tests_in_c_survive_every_fault() {
         "tests/ffi/c/rules.c",
         "tests/ffi/c/slices.c",
     ];
-    survive(Language::C, &names, 4);
+    survive(Language::C, &names, 6);
 }
 
 /// Those that catch what they do not expect, and leave with 1.
