@@ -93,6 +93,11 @@ pub fn as_kernel(work: impl FnOnce()) {
     IN_KERNEL.set(false);
 }
 
+/// Whether the thread is inside a stand-in for a kernel.
+pub fn is_in_kernel() -> bool {
+    IN_KERNEL.try_with(Cell::get).unwrap_or(false)
+}
+
 /// Which of the two libraries of CUDA a function belongs to.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Api {
@@ -117,7 +122,7 @@ impl Api {
 
 /// What the call of that name gives back to C.
 pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) -> c_int {
-    if IN_KERNEL.try_with(Cell::get).unwrap_or(false) {
+    if is_in_kernel() {
         return CudaCode::NOT_PERMITTED.0;
     }
     let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };

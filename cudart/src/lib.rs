@@ -14,6 +14,7 @@
 //! | `report.rs` | findings, as they come and at the end of the process |
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `stubs.rs` | names without an implementation |
+//! | `io/` | system calls on memory that is in use |
 //! | `abi.rs` | pointers and structs of C |
 //! | `driver/` | what only the driver has: contexts, modules |
 //! | the others | one noun each |
@@ -33,6 +34,7 @@ mod errors;
 mod events;
 mod faults;
 mod host;
+mod io;
 mod kernels;
 mod machine;
 mod managed;

@@ -5,6 +5,7 @@
 //! `toolkit` in their names. Those in `rules/` are the rules of docs/semantics.md, by their
 //! numbers.
 
+mod io;
 /// The library is for no test harness: here are the tests of what it reads.
 #[path = "../src/ptx.rs"]
 mod ptx;

@@ -19,6 +19,7 @@
 //! | `reset.rs` | what a reset of a device destroys | 23 |
 //! | `graphs.rs` | captures and graphs | 32 to 34 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
+//! | `calls.rs` | system calls of the program's own | |
 //!
 //! Device memory lies at addresses of the process (`arena.rs`), so that stand-ins for kernels can
 //! use them. One lock guards what the face writes down; it is never held while the machine's is
@@ -26,6 +27,7 @@
 
 mod batches;
 mod books;
+mod calls;
 mod copies;
 mod fills;
 mod graphs;

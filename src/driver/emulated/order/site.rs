@@ -28,19 +28,21 @@ impl Site {
     /// Where the caller of this crate is, as far as its debug information tells.
     #[cold]
     pub(in super::super) fn capture() -> Option<Site> {
-        first_outside(&Backtrace::force_capture().to_string())
+        let here = std::env::current_dir().unwrap_or_default();
+        let here = here.to_str().unwrap_or_default();
+        first_outside(&Backtrace::force_capture().to_string(), here)
     }
 }
 
 /// Finds the first frame with a line that is not of this crate and not of the standard library, in
-/// a backtrace as the standard library prints it.
-fn first_outside(backtrace: &str) -> Option<Site> {
+/// a backtrace as the standard library prints it. `here` is the folder that its paths may begin at.
+fn first_outside(backtrace: &str, here: &str) -> Option<Site> {
     let mut function = "";
     let own = own_folder(backtrace);
     for line in backtrace.lines().map(str::trim_start) {
         if let Some(place) = line.strip_prefix("at ") {
             if is_outside(function)
-                && !is_source_of_ours(place, own)
+                && !is_source_of_ours(place, own, here)
                 && let Some(site) = site_of(place)
             {
                 return Some(site);
@@ -61,13 +63,17 @@ fn own_folder(backtrace: &str) -> Option<&str> {
 }
 
 /// Whether the place is in this crate, the drop-in library, or the standard library.
-fn is_source_of_ours(place: &str, own: Option<&str>) -> bool {
+fn is_source_of_ours(place: &str, own: Option<&str>, here: &str) -> bool {
     let of_std = place.starts_with("/rustc/") || place.contains("/rustlib/src/rust/library/");
     let Some(own) = own else { return of_std };
     let root = own.strip_suffix("src/").unwrap_or(own);
-    let inside = place
-        .strip_prefix(root)
-        .is_some_and(|rest| ["src/", "cudart/src/"].iter().any(|folder| rest.starts_with(folder)));
+    // Below the current folder, paths begin with a point.
+    let whole = place.strip_prefix('.').map(|rest| here.to_owned() + rest);
+    let whole = whole.filter(|_| root.starts_with('/'));
+    let inside =
+        whole.as_deref().unwrap_or(place).strip_prefix(root).is_some_and(|rest| {
+            ["src/", "cudart/src/"].iter().any(|folder| rest.starts_with(folder))
+        });
     of_std || inside && !place.contains("/tests")
 }
 
@@ -163,9 +169,9 @@ mod tests {
    5: app::work
              at /home/me/app/src/main.rs:41:5
    6: main";
-        let site = first_outside(backtrace).unwrap();
+        let site = first_outside(backtrace, "/build").unwrap();
         assert_eq!((site.line, site.to_string()), (41, "main.rs:41".to_owned()));
-        assert_eq!(first_outside("   0: std::x\n             at a.rs:1:1"), None);
+        assert_eq!(first_outside("   0: std::x\n             at a.rs:1:1", "/build"), None);
     }
 
     #[test]
@@ -178,7 +184,11 @@ mod tests {
              at /build/pinlane/cudart/src/copies.rs:40:5
    3: main
              at /build/pinlane/examples/main.rs:41:5";
-        assert_eq!(first_outside(backtrace).unwrap().to_string(), "main.rs:41");
+        assert_eq!(first_outside(backtrace, "/").unwrap().to_string(), "main.rs:41");
+        // Run in a folder of the crate's.
+        let backtrace = backtrace.replace("/build/pinlane/cudart/", "./");
+        let site = first_outside(&backtrace, "/build/pinlane/cudart").unwrap();
+        assert_eq!(site.to_string(), "main.rs:41");
     }
 
     #[test]

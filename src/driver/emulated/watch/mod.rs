@@ -22,8 +22,11 @@
 //! * The machine itself never touches a program's view, so no fault happens under its lock. While
 //!   code of the program's runs there, all views are open.
 //! * A closed page never changes what a program does: each fault ends with the access made good.
-//!   Only system calls see closed pages: they fail with `EFAULT`.
+//!   Only system calls see closed pages: they fail with `EFAULT`, unless somebody says so before
+//!   and behind them ([`calls`]).
 
+mod calls;
+mod places;
 mod signal;
 mod view;
 
@@ -31,6 +34,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
+pub(super) use self::calls::must_be_said;
 use self::view::{Access, View};
 use super::machine::Machine;
 use super::operation::Action;
@@ -59,6 +63,8 @@ struct Closed {
 pub(super) struct Watched {
     view: View,
     closed: Vec<Closed>,
+    /// The buffers of system calls that are being made: their pages are open.
+    in_calls: Vec<Range<usize>>,
 }
 
 impl Watcher {
@@ -71,7 +77,7 @@ impl Watcher {
     pub(super) fn watch(&self, bytes: usize) -> Option<Watched> {
         let view = View::new(bytes).ok()?;
         signal::register(view.start(), view.bytes(), self.0.clone());
-        Some(Watched { view, closed: Vec::new() })
+        Some(Watched { view, closed: Vec::new(), in_calls: Vec::new() })
     }
 }
 
@@ -108,9 +114,9 @@ impl Watched {
         self.open(|closed| is_settled(closed.by));
     }
 
-    /// Opens what uses the address: the program was told.
-    fn forgive(&mut self, address: usize) {
-        self.open(|closed| closed.range.contains(&address));
+    /// Opens what uses some of the range: the program was told.
+    fn forgive(&mut self, range: &Range<usize>) {
+        self.open(|closed| closed.range.start < range.end && range.start < closed.range.end);
     }
 
     fn open(&mut self, opens: impl Fn(&Closed) -> bool) {
@@ -122,10 +128,11 @@ impl Watched {
 
     /// What the program may do to a page.
     fn access_to(&self, page: usize) -> Access {
-        let in_use = self
-            .closed
-            .iter()
-            .filter(|closed| closed.range.start < page + PAGE && page < closed.range.end);
+        let is_on = |range: &Range<usize>| range.start < page + PAGE && page < range.end;
+        if self.in_calls.iter().any(is_on) {
+            return Access::All;
+        }
+        let in_use = self.closed.iter().filter(|closed| is_on(&closed.range));
         in_use.fold(Access::All, |access, closed| match (access, closed.writes) {
             (_, true) | (Access::None, _) => Access::None,
             _ => Access::Read,
@@ -138,9 +145,9 @@ impl Watched {
             |range: &Range<usize>| range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
         let all = pages(&range);
         let mut edges = vec![all.start, all.end];
-        for closed in &self.closed {
-            let closed = pages(&closed.range);
-            edges.extend([closed.start, closed.end].into_iter().filter(|edge| all.contains(edge)));
+        for other in self.closed.iter().map(|closed| &closed.range).chain(&self.in_calls) {
+            let other = pages(other);
+            edges.extend([other.start, other.end].into_iter().filter(|edge| all.contains(edge)));
         }
         edges.sort_unstable();
         edges.dedup();
@@ -188,17 +195,12 @@ enum Verdict {
 impl Machine {
     /// The program has touched an address of a block, of which the page was closed.
     fn host_touched(&mut self, address: usize, writes: bool) -> Verdict {
-        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
-        self.order.host_access(address as u64, 1, access);
-        let races = self.order.has_found();
-        if races {
-            self.order.place_found(Site::capture());
-            self.report_races();
-        }
+        let touched = address..address + 1;
+        let races = self.races_with_host(&touched, writes);
         self.settle_host();
         let Some(watched) = self.host.watched_mut(address) else { return Verdict::Again };
         if races {
-            watched.forgive(address);
+            watched.forgive(&touched);
         }
         match watched.access_to(address / PAGE * PAGE) {
             Access::All => Verdict::Again,
@@ -208,6 +210,18 @@ impl Machine {
                 Verdict::Once
             }
         }
+    }
+
+    /// The program touches the range, now. Whether that is a race; if so, it is a finding.
+    fn races_with_host(&mut self, touched: &Range<usize>, writes: bool) -> bool {
+        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        self.order.host_access(touched.start as u64, touched.len() as u64, access);
+        let races = self.order.has_found();
+        if races {
+            self.order.place_found(Site::capture());
+            self.report_races();
+        }
+        races
     }
 
     /// The access for which a page was opened is over.

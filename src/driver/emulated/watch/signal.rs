@@ -20,7 +20,7 @@ use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 
 use super::super::runtime::Shared;
 use super::view::open_all;
-use super::{PAGE, Verdict};
+use super::{PAGE, Verdict, places};
 
 /// The watched blocks of the process, by their first addresses.
 static BLOCKS: Mutex<BTreeMap<usize, (usize, Weak<Shared>)>> = Mutex::new(BTreeMap::new());
@@ -39,11 +39,17 @@ thread_local! {
 }
 
 pub(super) fn register(start: usize, bytes: usize, machine: Weak<Shared>) {
-    blocks(|blocks| blocks.insert(start, (bytes, machine)));
+    blocks(|blocks| {
+        blocks.insert(start, (bytes, machine));
+        places::insert(start..start + bytes);
+    });
 }
 
 pub(super) fn unregister(start: usize) {
-    blocks(|blocks| blocks.remove(&start));
+    blocks(|blocks| {
+        blocks.remove(&start);
+        places::remove(start);
+    });
 }
 
 fn blocks<R>(work: impl FnOnce(&mut BTreeMap<usize, (usize, Weak<Shared>)>) -> R) -> R {
@@ -60,6 +66,11 @@ fn find(address: usize) -> Option<(usize, usize, Weak<Shared>)> {
 
 /// The process that watches. A child of it has the blocks, but must make no call.
 static PROCESS: AtomicU32 = AtomicU32::new(0);
+
+/// Whether this is the process that watches, and no child of it.
+pub(super) fn is_watching() -> bool {
+    PROCESS.load(Ordering::Relaxed) == std::process::id()
+}
 
 /// Handles the signals from now on. False if the system refuses.
 pub(super) fn install() -> bool {
@@ -94,7 +105,7 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
     let error = unsafe { *libc::__errno_location() };
     match find(address) {
         Some((start, bytes, machine)) => match machine.upgrade() {
-            Some(machine) if PROCESS.load(Ordering::Relaxed) == std::process::id() => {
+            Some(machine) if is_watching() => {
                 let writes = processor::is_write(context);
                 let verdict = machine.with(|machine| machine.host_touched(address, writes));
                 if verdict == Verdict::Once && processor::step(context) {

@@ -1,0 +1,31 @@
+//! System calls of the program's own, on page-locked memory that is watched
+//! ([`Builder::watch_host`](super::super::Builder::watch_host)).
+
+use std::ops::Range;
+
+use super::Face;
+use crate::driver::emulated::watch::must_be_said;
+
+impl Face {
+    /// Whether a system call that uses the buffer is to be said by
+    /// [`call_begins`](Self::call_begins) and [`call_ends`](Self::call_ends). Takes no lock and
+    /// allocates nothing.
+    ///
+    /// In a child that was forked nothing is to be said: pages that were closed are open then.
+    #[must_use]
+    pub fn must_be_said(buffer: &Range<usize>) -> bool {
+        must_be_said(buffer)
+    }
+
+    /// A system call is about to use the buffer: its pages are open until the call ends. Nothing
+    /// stays locked, so that the call may block.
+    pub fn call_begins(&self, buffer: Range<usize>) {
+        self.emulator.with(|machine| machine.call_begins(buffer));
+    }
+
+    /// The system call is over. It has read, or written to, the first `used` bytes of the buffer:
+    /// they may race with what uses them.
+    pub fn call_ends(&self, buffer: Range<usize>, used: usize, writes: bool) {
+        self.emulator.with(|machine| machine.call_ends(buffer, used, writes));
+    }
+}

@@ -1,0 +1,63 @@
+//! System calls of the program's on memory that is watched.
+//!
+//! The kernel raises no signal for a page that is closed: the call fails. So who makes a call says
+//! so before and behind it. Meanwhile the pages of its buffers are open, whatever operations are
+//! given to streams: the call may block, and nothing is locked. Behind it, what it has really used
+//! is said to the race checker.
+
+use std::ops::Range;
+
+use super::super::machine::Machine;
+use super::{Watched, places, signal, view};
+
+/// Whether a call that uses the buffer must say so. It takes no lock. In a child of the process that
+/// watches nobody must: the pages are open then.
+pub(in super::super) fn must_be_said(buffer: &Range<usize>) -> bool {
+    let Some(block) = places::find(buffer) else { return false };
+    if !signal::is_watching() {
+        view::open_all(block.start, block.len());
+        return false;
+    }
+    true
+}
+
+impl Watched {
+    fn call_begins(&mut self, buffer: Range<usize>) {
+        self.in_calls.push(buffer.clone());
+        if !self.is_open() {
+            self.apply(buffer);
+        }
+    }
+
+    fn call_ends(&mut self, buffer: &Range<usize>) {
+        if let Some(at) = self.in_calls.iter().position(|other| other == buffer) {
+            self.in_calls.swap_remove(at);
+        }
+        if !self.is_open() {
+            self.apply(buffer.clone());
+        }
+    }
+}
+
+impl Machine {
+    /// The program makes a system call that uses the buffer.
+    pub(in super::super) fn call_begins(&mut self, buffer: Range<usize>) {
+        if let Some(watched) = self.host.watched_mut(buffer.start) {
+            watched.call_begins(buffer);
+        }
+    }
+
+    /// The call is over. It has used the first `used` bytes of the buffer.
+    pub(in super::super) fn call_ends(&mut self, buffer: Range<usize>, used: usize, writes: bool) {
+        self.settle_host();
+        let touched = buffer.start..buffer.start + used.min(buffer.len());
+        let is_open = self.host.watched_mut(buffer.start).is_none_or(|watched| watched.is_open());
+        let races = !is_open && self.races_with_host(&touched, writes);
+        if let Some(watched) = self.host.watched_mut(buffer.start) {
+            if races {
+                watched.forgive(&touched);
+            }
+            watched.call_ends(&buffer);
+        }
+    }
+}
