@@ -1,5 +1,5 @@
-// A call that blocks while copies are given to a stream, and calls from odd places: a child that was
-// forked, a thread that is cancelled, a stand-in for a kernel. The argument says which.
+// A call that blocks while copies are given to a stream, and calls from odd places: a child that
+// was forked, a thread that is cancelled, a stand-in for a kernel. The argument says which.
 #include "cuda.h"
 
 #include <cerrno>

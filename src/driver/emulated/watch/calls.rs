@@ -10,8 +10,8 @@ use std::ops::Range;
 use super::super::machine::Machine;
 use super::{Watched, places, signal, view};
 
-/// Whether a call that uses the buffer must say so. It takes no lock. In a child of the process that
-/// watches nobody must: the pages are open then.
+/// Whether a call that uses the buffer must say so. It takes no lock. In a child of the process
+/// that watches nobody must: the pages are open then.
 pub(in super::super) fn must_be_said(buffer: &Range<usize>) -> bool {
     let Some(block) = places::find(buffer) else { return false };
     if !signal::is_watching() {
