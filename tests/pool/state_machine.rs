@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::{
-    Device, DeviceBuf, Error, ErrorKind, PinnedBuf, PinnedPool, Result, Stats, Stream,
-    pool::PageLocking,
+    Device, DeviceBuf, Error, ErrorKind, PinnedBuf, PinnedPool, Result, Stream,
+    pool::{PageLocking, Stats},
 };
 use proptest::prelude::*;
 use proptest::test_runner::Config;
