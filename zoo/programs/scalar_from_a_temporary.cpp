@@ -4,8 +4,7 @@
 // RMM's copies read in stream order, that is too late.
 // Report: https://github.com/rapidsai/rmm/issues/2526
 // Wrong: an asynchronous copy may read ordinary memory at any time before the stream is waited for.
-// Finds: Race: host write on host after CopyH2D on stream A
-// Needs: host accesses
+// Finds: SourceChanged
 #include "zoo.h"
 
 // Where temporaries live: all in the same place, one after the other.

@@ -27,6 +27,8 @@ fn removed(
 ) -> DriverResult<()> {
     match outcome {
         Ok(removal) => {
+            let start = ptr.as_ptr().addr();
+            machine.sides.forget(start, machine.order.bytes_at(address(ptr)));
             let races = machine.order.host_freed(call, address(ptr));
             if let Removal::InFlight(operations) = removal
                 && races.is_empty()

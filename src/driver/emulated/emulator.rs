@@ -165,9 +165,14 @@ impl Builder {
     /// complete. A load or store that comes too early faults; it is reported, with its line, and
     /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
     /// on what is not of such pages. A debugger stops at those faults. A system call on a page that
-    /// is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it. Registered memory is not
-    /// watched, because its pages are the program's own (docs/drop-in.md says more), and nothing is
-    /// without [`races`](Self::races).
+    /// is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it.
+    ///
+    /// Pages of pageable and registered memory are the program's own, and are not closed. The
+    /// host's side of an asynchronous copy is hashed instead, when the copy has run and when
+    /// somebody learns of that (docs/drop-in.md says more). What differs then is a
+    /// [`SourceChanged`](super::FindingKind::SourceChanged) or a
+    /// [`DestinationChanged`](super::FindingKind::DestinationChanged). Nothing is watched without
+    /// [`races`](Self::races).
     pub fn watch_host(mut self, watch: bool) -> Self {
         self.watch_host = watch;
         self

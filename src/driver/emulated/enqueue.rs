@@ -181,7 +181,10 @@ impl Machine {
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
         stream.submitted += 1;
-        let (agent, knowledge) = (stream.agent, self.order.enqueued(stream.agent, &action));
+        let agent = stream.agent;
+        let keeps = self.hashes_sides_of(&action);
+        let knowledge = self.order.enqueued(agent, &action, keeps);
+        let stream = self.streams.get_mut(key).expect("resolved by the caller");
         let ready = !stream.stalled && !stream.slow.is_slow() && waits.is_empty();
         let idle = ready && stream.queue.is_empty();
         let position = Position { stream: key, count: stream.enqueued };
@@ -216,7 +219,7 @@ impl Machine {
         key: Key,
         mut waits: Vec<Position>,
         action: Action,
-        mut knowledge: Option<Knowledge>,
+        knowledge: Option<Knowledge>,
     ) {
         self.schedule.host_steps();
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
@@ -232,7 +235,7 @@ impl Machine {
         let pieces = pieces::split(action, pieces as usize, &mut rng);
         stream.enqueued += pieces.len() as u64 - 1;
         for (piece, action) in (0..).zip(pieces) {
-            self.push(key, piece, std::mem::take(&mut waits), action, knowledge.take());
+            self.push(key, piece, std::mem::take(&mut waits), action, knowledge.clone());
         }
     }
 
@@ -261,6 +264,7 @@ impl Machine {
             waits,
             action,
             knowledge,
+            site: self.order.site(),
         };
         self.disturb(&operation.action);
         for host in operation.action.host_uses() {

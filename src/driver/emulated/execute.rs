@@ -59,8 +59,12 @@ impl Machine {
             self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);
             return false;
         }
+        self.look_before(&action, knowledge.as_ref());
         match self.apply(key, device, &action, knowledge.as_ref()) {
-            Ok(()) => true,
+            Ok(()) => {
+                self.hash_sides(key, &action, knowledge.as_ref());
+                true
+            }
             Err(violation) => {
                 let code = CudaCode::ILLEGAL_ADDRESS;
                 self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);

@@ -22,10 +22,11 @@ pub enum FindingKind {
     /// Page-locked memory was freed or unregistered while an operation names it that is pending, or
     /// of which the caller does not know that it is complete.
     FreedInFlight,
-    /// The host wrote to what a copy or kernel was to read before it had done so.
+    /// The host wrote to what a copy or kernel was to read before it had done so, or before the
+    /// program knew that it had.
     SourceChanged,
-    /// The host wrote to pageable memory, or gave it away, that a copy was to write. The copy is
-    /// not made.
+    /// The host wrote to what a copy was to write, or gave it away, before the copy was done, or
+    /// before the program knew that it was. In the first case the copy is not made.
     DestinationChanged,
     /// Memory was freed twice, or never came from the allocation function that matches.
     BadFree,
@@ -63,7 +64,9 @@ pub struct Finding {
 
 impl Finding {
     /// The two operations that nothing orders: for [`FindingKind::Race`], and for
-    /// [`FindingKind::FreedInFlight`] where the memory was in use by a known operation.
+    /// [`FindingKind::FreedInFlight`] where the memory was in use by a known operation. For
+    /// [`FindingKind::SourceChanged`] and [`FindingKind::DestinationChanged`], where the copy had
+    /// run: the second one is what the host did, nobody saw when.
     #[must_use]
     pub fn race(&self) -> Option<&Race> {
         self.race.as_deref()
@@ -102,6 +105,12 @@ impl Findings {
     #[cold]
     pub(super) fn report_race(&mut self, kind: FindingKind, race: Race) {
         self.push(kind, race.text(), Some(Box::new(race)));
+    }
+
+    /// The same with a text of its own.
+    #[cold]
+    pub(super) fn report_with(&mut self, kind: FindingKind, message: String, race: Race) {
+        self.push(kind, message, Some(Box::new(race)));
     }
 
     fn push(&mut self, kind: FindingKind, message: String, race: Option<Box<Race>>) {

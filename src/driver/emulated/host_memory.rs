@@ -63,6 +63,8 @@ pub(super) struct HostUse {
     pub(super) access: Access,
     /// In no page-locked block: only the caller knows how long it stays valid.
     pub(super) pageable: bool,
+    /// The call returns when the operation is done: the host cannot come too early.
+    pub(super) waited: bool,
     /// For a read: a hash of the contents at the call, if they must not change.
     pub(super) fingerprint: Cell<Option<u64>>,
 }
@@ -70,7 +72,8 @@ pub(super) struct HostUse {
 impl HostUse {
     /// Of page-locked memory, as long as nobody says that it is pageable.
     pub(super) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
-        HostUse { ptr, bytes, access, pageable: false, fingerprint: Cell::new(None) }
+        let fingerprint = Cell::new(None);
+        HostUse { ptr, bytes, access, pageable: false, waited: false, fingerprint }
     }
 }
 
@@ -375,6 +378,11 @@ impl HostMemory {
         if was_open {
             self.closed.push(block_start);
         }
+    }
+
+    /// Whether the pages of a range can be closed: it is in a block that is mapped twice.
+    pub(super) fn is_watched(&self, host: &HostUse) -> bool {
+        self.containing(host.ptr, host.bytes).is_some_and(|block| block.watched.is_some())
     }
 
     /// Whether some pages are closed to the host.

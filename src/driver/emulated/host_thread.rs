@@ -55,6 +55,9 @@ impl Machine {
                 if let Some(stream) = self.streams.get_mut(key).filter(|s| s.dispatched) {
                     let number = stream.completed + 1;
                     let knowledge = stream.queue.front_mut().and_then(|o| o.knowledge.take());
+                    if let Some(knowledge) = &knowledge {
+                        self.look_at_known(knowledge);
+                    }
                     self.order.function_begins(knowledge);
                     self.host_calling =
                         Some(Calling { stream: key, number, since: Instant::now() });

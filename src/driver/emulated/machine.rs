@@ -32,6 +32,7 @@ use super::per_thread::PerThread;
 use super::schedule::{Schedule, Slow, Standing};
 use super::slots::{Key, Slots};
 use super::stuck::Calling;
+use super::watch::Sides;
 use crate::driver::{DriverResult, Ordinal, Poll};
 use crate::error::CudaCode;
 
@@ -72,6 +73,8 @@ pub(super) struct Machine {
     pub(super) devices: Vec<Device>,
     pub(super) memory: DeviceMemory,
     pub(super) host: HostMemory,
+    /// The host's sides of copies that have run.
+    pub(super) sides: Sides,
     pub(super) streams: Slots<Stream>,
     pub(super) events: Slots<Event>,
     pub(super) captures: Slots<Capturing>,
@@ -233,6 +236,7 @@ impl Machine {
             order,
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),
+            sides: Sides::default(),
             streams,
             events: Slots::new(),
             captures: Slots::new(),
@@ -294,9 +298,15 @@ impl Machine {
     /// The calling thread was told that something is complete, or not (rule 16).
     pub(super) fn learn_from(&mut self, answer: DriverResult<Poll>, knowledge: Option<Knowledge>) {
         if let (Ok(Poll::Done), Some(knowledge)) = (answer, knowledge) {
-            self.order.synchronized(&knowledge);
+            self.host_learns(&knowledge);
             self.settle_host();
         }
+    }
+
+    /// The calling thread has learned that this is complete.
+    pub(super) fn host_learns(&mut self, knowledge: &Knowledge) {
+        self.look_at_known(knowledge);
+        self.order.synchronized(knowledge);
     }
 
     /// Reports what the race checker has found.

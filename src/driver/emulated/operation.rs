@@ -36,6 +36,8 @@ pub(super) struct Operation {
     pub(super) action: Action,
     /// What the race checker has to know when it runs.
     pub(super) knowledge: Option<Knowledge>,
+    /// Where its call was made, as the race checker numbers it.
+    pub(super) site: u32,
 }
 
 /// What an operation does. Ranges are never empty.

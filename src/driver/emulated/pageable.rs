@@ -46,16 +46,38 @@ impl Machine {
 
 /// Reads pageable memory into `target`, as far as it is there. False if some of it is not.
 pub(super) fn read(host: &HostUse, target: &mut [u8]) -> bool {
+    match look(host.ptr.address(), target) {
+        Look::Read => true,
+        Look::Gone => false,
+        Look::Forbidden => {
+            // Then a program that frees too early crashes.
+            // SAFETY: the caller of the copy keeps the range valid.
+            unsafe { std::ptr::copy_nonoverlapping(host.ptr.0, target.as_mut_ptr(), host.bytes) };
+            true
+        }
+    }
+}
+
+/// What the system says of memory of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Look {
+    Read,
+    /// Some of it is not mapped.
+    Gone,
+    /// Some sandboxes forbid the call.
+    Forbidden,
+}
+
+/// Reads memory of the process that may be there or not.
+pub(super) fn look(address: usize, target: &mut [u8]) -> Look {
     let local = libc::iovec { iov_base: target.as_mut_ptr().cast(), iov_len: target.len() };
-    let remote = libc::iovec { iov_base: host.ptr.0.cast(), iov_len: host.bytes };
+    let at = std::ptr::without_provenance_mut(address);
+    let remote = libc::iovec { iov_base: at, iov_len: target.len() };
     // SAFETY: `local` is borrowed for the call. The system looks up the addresses of `remote` as it
     // does those of another process, and fails where nothing is mapped.
     let read = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
     if read < 0 && std::io::Error::last_os_error().raw_os_error() != Some(libc::EFAULT) {
-        // Some sandboxes forbid the call. Then a program that frees too early crashes.
-        // SAFETY: the caller of the copy keeps the range valid.
-        unsafe { std::ptr::copy_nonoverlapping(host.ptr.0, target.as_mut_ptr(), host.bytes) };
-        return true;
+        return Look::Forbidden;
     }
-    usize::try_from(read) == Ok(host.bytes)
+    if usize::try_from(read) == Ok(target.len()) { Look::Read } else { Look::Gone }
 }

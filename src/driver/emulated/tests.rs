@@ -10,6 +10,7 @@ use std::sync::mpsc::channel;
 mod copies;
 mod explore;
 mod face;
+mod hashed;
 mod json;
 mod loss;
 mod order;

@@ -251,7 +251,8 @@ impl Face {
                     Way::Stage => Reading::Begun,
                     _ => Reading::Later,
                 };
-                let transfers = part.transfers(&machine.host, access, pageable, source);
+                let about = HostSide { access, pageable, waited: synchronous };
+                let transfers = part.transfers(&machine.host, about, source);
                 machine.submit(key, Vec::new(), action(call, transfers))?;
             }
             let end = if way == Way::Block { End::Wait } else { End::Return };
@@ -319,8 +320,7 @@ impl Plane {
     fn transfers(
         self,
         memory: &HostMemory,
-        access: Access,
-        pageable: bool,
+        HostSide { access, pageable, waited }: HostSide,
         source: Reading,
     ) -> Vec<Transfer> {
         let transfer = |(to, from): (*mut c_void, *const c_void)| {
@@ -329,7 +329,7 @@ impl Plane {
                 Access::Write => to,
             };
             let host = HostUse::new(HostPtr(host.cast()), self.width, access);
-            let host = HostUse { pageable, ..host };
+            let host = HostUse { pageable, waited, ..host };
             match access {
                 Access::Read if source != Reading::Later => {
                     // SAFETY: the caller of `Face::copy` says that the line can be read now.
@@ -355,6 +355,15 @@ fn late_download(machine: &Machine, key: Key, plane: &Plane) -> Way {
     let is_alone = machine.is_settled(&host) && !machine.is_to_be_written(&host);
     let is_late = machine.takes_liberty_on(key, 2) && is_alone;
     if is_late { Way::Late } else { Way::Block }
+}
+
+/// What holds for all lines of a copy on the host's side.
+#[derive(Clone, Copy)]
+struct HostSide {
+    access: Access,
+    pageable: bool,
+    /// The call returns when they are copied.
+    waited: bool,
 }
 
 /// When a copy reads its source in host memory.

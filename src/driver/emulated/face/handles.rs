@@ -136,7 +136,7 @@ impl Face {
         if told {
             // Also of streams that have nothing left to do, and of those that are gone.
             self.emulator.with(|machine| {
-                knowledge.iter().for_each(|known| machine.order.synchronized(known));
+                knowledge.iter().for_each(|known| machine.host_learns(known));
                 machine.settle_host();
             });
         }

@@ -21,6 +21,8 @@ impl Face {
     pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
         self.drain_device(device, false)?;
         self.emulator.with(|machine| {
+            // It was waited for; that CUDA does not promise it is no reason to accuse anybody.
+            machine.sides.forget_device(device);
             let default = |key| {
                 let device = &machine.devices[device as usize];
                 key == device.legacy || device.per_thread.contains(key)

@@ -319,6 +319,11 @@ impl Agents {
         }
     }
 
+    /// Some thread, if one has made a call.
+    pub(super) fn any_host(&self) -> Option<Agent> {
+        self.threads.first().map(|thread| thread.agent)
+    }
+
     /// A thread begins with what all others know: somebody has started it.
     #[cold]
     fn add_thread(&mut self, id: u64, alive: Weak<()>) -> Agent {

@@ -79,13 +79,13 @@ impl Knowledge {
     }
 
     #[inline]
-    pub(super) fn at(&self) -> Epoch {
+    pub(in super::super) fn at(&self) -> Epoch {
         self.at
     }
 
     /// Whether it happened before this moment, or is it.
     #[inline]
-    pub(super) fn knows(&self, epoch: Epoch) -> bool {
+    pub(in super::super) fn knows(&self, epoch: Epoch) -> bool {
         if epoch.agent == self.at.agent {
             epoch.position <= self.at.position
         } else {

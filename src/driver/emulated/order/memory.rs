@@ -25,6 +25,10 @@ pub(super) struct Origin {
     pub(super) site: u32,
 }
 
+/// All pageable memory.
+const PAGEABLE: Origin =
+    Origin { kind: MemoryKind::Pageable, start: 0, bytes: 0, generation: 0, site: 0 };
+
 #[derive(Debug)]
 struct Allocation {
     origin: Origin,
@@ -63,9 +67,7 @@ impl Memory {
             }
             new.bytes = new.bytes.min(u64::MAX - new.start);
             self.pageable.touch(new, view, found);
-            let pageable =
-                Origin { kind: MemoryKind::Pageable, start: 0, bytes: 0, generation: 0, site: 0 };
-            return Some(pageable);
+            return Some(PAGEABLE);
         };
         let origin = allocation.origin;
         match new.access {
@@ -89,6 +91,11 @@ impl Memory {
     pub(super) fn remove(&mut self, start: u64) {
         let gone = self.allocations.remove(&start);
         self.freed -= usize::from(gone.is_some_and(|allocation| allocation.is_freed));
+    }
+
+    /// The memory that an address of the host lies in.
+    pub(super) fn origin_of(&mut self, address: u64) -> Origin {
+        containing(&mut self.allocations, address).map_or(PAGEABLE, |allocation| allocation.origin)
     }
 
     pub(super) fn bytes_at(&self, start: u64) -> Option<u64> {

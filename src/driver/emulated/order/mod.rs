@@ -93,6 +93,25 @@ impl View for Eyes<'_> {
     }
 }
 
+/// The host's side of a copy that has run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) by: Epoch,
+    pub(super) call: Call,
+    /// What the copy does to it.
+    pub(super) access: RacingAccess,
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    /// Where the call was made, as a number.
+    pub(super) site: u32,
+}
+
+impl Side {
+    pub(super) fn overlaps(&self, start: usize, bytes: usize) -> bool {
+        self.start < start.saturating_add(bytes) && start < self.start + self.bytes
+    }
+}
+
 /// The operation that uses memory now.
 #[derive(Clone, Copy)]
 struct User {
@@ -142,6 +161,23 @@ impl Order {
         self.agents.is_settled(epoch)
     }
 
+    /// Where the call is made, as a number.
+    #[inline]
+    pub(super) fn site(&self) -> u32 {
+        self.sites.current()
+    }
+
+    /// Where the call is made.
+    pub(super) fn here(&self) -> Option<Site> {
+        self.sites.get(self.sites.current())
+    }
+
+    /// What is noted from now on was called there. Gives where it was so far.
+    #[inline]
+    pub(super) fn exchange_site(&mut self, site: u32) -> u32 {
+        self.sites.exchange(site)
+    }
+
     /// Says where the host made the access that was just found to race.
     pub(super) fn place_found(&mut self, site: Option<Site>) {
         self.found.iter_mut().for_each(|race| race.second.site.clone_from(&site));
@@ -171,9 +207,15 @@ impl Order {
         self.agents.remove_stream(agent);
     }
 
-    /// An operation is enqueued on a stream. Gives what it knows, if that is needed when it runs.
+    /// An operation is enqueued on a stream. Gives what it knows, if that is needed when it runs,
+    /// or is asked for.
     #[inline]
-    pub(super) fn enqueued(&mut self, stream: Agent, action: &Action) -> Option<Knowledge> {
+    pub(super) fn enqueued(
+        &mut self,
+        stream: Agent,
+        action: &Action,
+        is_asked: bool,
+    ) -> Option<Knowledge> {
         if !self.on {
             return None;
         }
@@ -186,7 +228,7 @@ impl Order {
             _ => self.touch(user, touch, None),
         });
         let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
-        is_late.then(|| self.agents.knowledge(stream).clone())
+        (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
     }
 
     /// What a move uses whose items were in device memory: known when it runs.
@@ -302,12 +344,41 @@ impl Order {
         self.touch(User { at, call: None, value: None }, touch, None);
     }
 
+    /// The host has written to what an operation uses before it could know that this is complete.
+    /// `None` if that was told already.
+    pub(super) fn too_early(&mut self, side: Side) -> Option<Race> {
+        let host = self.agents.any_host()?;
+        let at = self.agents.at(host);
+        let is_new = self.told.len() < Self::KEPT && self.told.insert((side.by, host));
+        if !is_new {
+            return None;
+        }
+        let (start, bytes) = (side.start as u64, side.bytes as u64);
+        let first = Use {
+            at: side.by,
+            start,
+            bytes,
+            call: Some(side.call),
+            access: side.access,
+            value: None,
+            site: side.site,
+        };
+        let second = Use { at, call: None, access: RacingAccess::Write, site: 0, ..first };
+        let origin = self.memory.origin_of(start);
+        Some(self.race(&first, &second, origin, start, bytes))
+    }
+
     // ---- memory ---------------------------------------------------------------------------------
 
     pub(super) fn allocated(&mut self, kind: MemoryKind, start: u64, bytes: usize) {
         if self.on {
             self.memory.add(kind, start, bytes as u64, self.sites.current());
         }
+    }
+
+    /// How long an allocation is; 0 if none begins there.
+    pub(super) fn bytes_at(&self, start: u64) -> usize {
+        self.memory.bytes_at(start).unwrap_or(0) as usize
     }
 
     /// Host memory is freed or unregistered: what uses it that the calling thread does not know to
@@ -370,26 +441,31 @@ impl Order {
                 true => (second, first),
                 false => (first, second),
             };
-            let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
-            let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
-            let memory = RacingMemory {
-                kind: origin.kind,
-                start: origin.start,
-                bytes: origin.bytes,
-                generation: origin.generation,
-                site: self.sites.get(origin.site),
-            };
-            self.found.push(Race {
-                first: self.racing(&first),
-                second: self.racing(&second),
-                memory,
-                start,
-                bytes: end - start,
-                seen: explanation.seen,
-                missing: explanation.missing,
-            });
+            let race = self.race(&first, &second, origin, start, end - start);
+            self.found.push(race);
         }
         self.conflicts = conflicts;
+    }
+
+    fn race(&self, first: &Use, second: &Use, origin: Origin, start: u64, bytes: u64) -> Race {
+        let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
+        let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
+        let memory = RacingMemory {
+            kind: origin.kind,
+            start: origin.start,
+            bytes: origin.bytes,
+            generation: origin.generation,
+            site: self.sites.get(origin.site),
+        };
+        Race {
+            first: self.racing(first),
+            second: self.racing(second),
+            memory,
+            start,
+            bytes,
+            seen: explanation.seen,
+            missing: explanation.missing,
+        }
     }
 
     /// As many as there are findings.

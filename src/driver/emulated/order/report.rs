@@ -122,10 +122,16 @@ pub struct Race {
 impl Race {
     /// The text behind "pinlane: RACE ".
     pub(in super::super) fn text(&self) -> String {
-        let mut text = format!(
+        let headline = format!(
             "{} after {}, {}, {:#018x}..+{}",
             self.second.access, self.first.access, self.memory.kind, self.start, self.bytes
         );
+        headline + &self.details()
+    }
+
+    /// The lines of the text behind the first.
+    pub(in super::super) fn details(&self) -> String {
+        let mut text = String::new();
         let site = |used: &RacingUse| used.site.as_ref().map(Site::to_string).unwrap_or_default();
         let uses = [("second:", &self.second), ("first: ", &self.first)];
         let widest = |part: &dyn Fn(&RacingUse) -> usize| uses.map(|(_, used)| part(used));

@@ -139,6 +139,12 @@ impl Sites {
         number
     }
 
+    /// Another site is that of the call.
+    #[inline]
+    pub(super) fn exchange(&mut self, site: u32) -> u32 {
+        std::mem::replace(&mut self.current, site)
+    }
+
     #[inline]
     pub(super) fn current(&self) -> u32 {
         self.current

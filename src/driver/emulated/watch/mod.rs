@@ -1,4 +1,5 @@
-//! What the host itself does to memory of `cudaHostAlloc`, seen without help of the program.
+//! What the host itself does to memory of `cudaHostAlloc`, seen without help of the program. For
+//! other host memory there is [`hashed`].
 //!
 //! Each block is mapped twice ([`view`]). The program has one of the mappings, and its pages are
 //! closed while the host must not touch them, as far as it knows:
@@ -26,6 +27,7 @@
 //!   and behind them ([`calls`]).
 
 mod calls;
+mod hashed;
 mod places;
 mod signal;
 mod view;
@@ -35,6 +37,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 pub(super) use self::calls::must_be_said;
+pub(super) use self::hashed::Sides;
 use self::view::{Access, View};
 use super::machine::Machine;
 use super::operation::Action;
