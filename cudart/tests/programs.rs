@@ -139,7 +139,8 @@ fn a_finding_can_be_the_exit_status_and_is_printed_where_no_file_is_named() {
     let app = program("overwritten", None);
     let statuses: Vec<_> = (1..=MODES)
         .map(|seed| {
-            let run = app.with("lazy", seed, &[("PINLANE_CUDART_EXIT", "42")]);
+            let unwatched = ("PINLANE_CUDART_WATCH", "0");
+            let run = app.with("lazy", seed, &[("PINLANE_CUDART_EXIT", "42"), unwatched]);
             let expected = if run.findings.is_empty() { 0 } else { 42 };
             assert_eq!(run.status, Some(expected), "{run:?}");
             assert!(run.stdout.ends_with('\n'), "what was printed is not lost: {run:?}");

@@ -306,6 +306,7 @@ impl Machine {
                 let contents = unsafe { self.host.bytes(ptr, bytes) };
                 host.fingerprint.set(Some(rng::fingerprint(contents)));
             } else if !action.is_known_late() {
+                self.look_before_writing(host);
                 // SAFETY: the same; and the host does not access what an operation writes at all.
                 unsafe { self.host.poison(ptr, bytes) };
                 if host.pageable {

@@ -159,7 +159,15 @@ impl Machine {
         if let (Action::Kernel(Launch(Some(_))), Some(known)) = (action, known) {
             self.look_at_known(known);
         }
-        for host in action.host_uses().filter(|host| host.access == Access::Write) {
+        action
+            .host_uses()
+            .filter(|host| host.access == Access::Write)
+            .for_each(|host| self.look_before_writing(host));
+    }
+
+    /// The machine is about to write to a range.
+    pub(in super::super) fn look_before_writing(&mut self, host: &HostUse) {
+        if !self.sides.list.is_empty() {
             self.look_at(|side| side.overlaps(host.ptr.address(), host.bytes));
         }
     }
