@@ -95,7 +95,7 @@ fn a_copy_of_many_lines_is_one_finding_with_the_copy_and_what_is_missing() {
     assert_eq!((&*race.first.agent, race.second.access), ("stream A", RacingAccess::Write));
     assert_eq!((race.start, race.bytes), (at.addr() as u64, 60));
     assert_eq!(race.memory.kind, MemoryKind::HostRegistered);
-    let missing = "A#2 -> host#1; a synchronize with stream A behind A#2 would add it";
+    let missing = "A#2 -> host#2; a synchronize with stream A behind A#2 would add it";
     assert_eq!(race.missing, missing);
     face.unregister(at.cast()).unwrap();
 }
