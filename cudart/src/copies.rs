@@ -11,6 +11,14 @@ use crate::abi::{Handle, stream};
 /// `cudaErrorInvalidMemcpyDirection`
 const INVALID_DIRECTION: CudaCode = CudaCode(21);
 
+/// `cudaErrorInvalidPitchValue`
+const INVALID_PITCH: CudaCode = CudaCode(12);
+
+/// Lines are no longer than the pitches. Of nothing nobody asks.
+fn check_pitch(pitch: usize, (width, height): (usize, usize)) -> DriverResult<()> {
+    if height != 0 && width > pitch { Err(INVALID_PITCH) } else { Ok(()) }
+}
+
 /// Copies, in the direction that C's number says.
 pub fn copy(
     face: &Face,
@@ -54,6 +62,7 @@ cuda! {
         dst: *mut c_void, dst_pitch: usize, src: *const c_void, src_pitch: usize,
         width: usize, height: usize, kind: c_uint,
     ) |face, per_thread| {
+        check_pitch(dst_pitch.min(src_pitch), (width, height))?;
         let plane = Plane { dst, dst_pitch, src, src_pitch, width, height };
         copy(face, face.default_stream(per_thread), plane, kind, true)
     }
@@ -63,6 +72,7 @@ cuda! {
         width: usize, height: usize, kind: c_uint, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
+        check_pitch(dst_pitch.min(src_pitch), (width, height))?;
         let plane = Plane { dst, dst_pitch, src, src_pitch, width, height };
         copy(face, stream, plane, kind, false)
     }
@@ -102,6 +112,7 @@ cuda! {
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize,
     ) |face, per_thread| {
         let stream = face.default_stream(per_thread);
+        check_pitch(pitch, (width, height))?;
         fill(face, stream, (dst, pitch), value, (width, height), true)
     }
 
@@ -109,6 +120,7 @@ cuda! {
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
+        check_pitch(pitch, (width, height))?;
         fill(face, stream, (dst, pitch), value, (width, height), false)
     }
 }

@@ -43,7 +43,7 @@ pub fn disable_peer(face: &Face, peer: c_int) -> DriverResult<()> {
     let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
     let at = peers.iter().position(|&enabled| enabled == pair);
     peers.swap_remove(at.ok_or(CudaCode::PEER_ACCESS_NOT_ENABLED)?);
-    Ok(())
+    face.disable_peer_access(pair.0, peer)
 }
 
 cuda! {

@@ -87,7 +87,7 @@ fn sizes_in(list: *const usize) -> Vec<usize> {
 struct Arguments {
     list: *mut *mut c_void,
     _owned: Vec<*mut c_void>,
-    _values: Vec<Box<[u64]>>,
+    values: Vec<Box<[u64]>>,
 }
 
 // SAFETY: the pointers lead to what the same object owns, or are used while the call waits.
@@ -115,7 +115,7 @@ impl Arguments {
         };
         let mut values: Vec<Box<[u64]>> = sizes.iter().enumerate().map(copy).collect();
         let mut owned: Vec<_> = values.iter_mut().map(|v| v.as_mut_ptr().cast()).collect();
-        Ok(Arguments { list: owned.as_mut_ptr(), _owned: owned, _values: values })
+        Ok(Arguments { list: owned.as_mut_ptr(), _owned: owned, values })
     }
 }
 
@@ -142,27 +142,41 @@ pub fn launch(
     let Some(known) = stand_in(kernel) else {
         remark_once(&kernel.name);
         // SAFETY: it does nothing.
-        return unsafe { face.launch(stream, None) };
+        return unsafe { face.launch(stream, interned(&kernel.name), &[], None) };
     };
-    let function = known.function;
+    let (function, name) = (known.function, interned(&kernel.name));
     let call = move |list: *mut *mut c_void| {
         // SAFETY: the program's own function for this kernel, with the arguments of its launch.
         boundary::as_kernel(|| unsafe { function(grid, block, list, shared) });
     };
     let driver = face.emulator().driver();
     let Some(sizes) = known.sizes else {
-        let arguments = Arguments { list: args, _owned: Vec::new(), _values: Vec::new() };
+        let arguments = Arguments { list: args, _owned: Vec::new(), values: Vec::new() };
         // SAFETY: the machine checks the handle.
         unsafe { driver.stream_synchronize(stream) }?;
         // SAFETY: a stand-in makes no call that is let through, does not unwind, and touches what
         // its kernel would. The call waits, so that the arguments are still there.
-        unsafe { face.launch(stream, Some(Box::new(move || call(arguments.list())))) }?;
+        unsafe { face.launch(stream, name, &[], Some(Box::new(move || call(arguments.list())))) }?;
         // SAFETY: the machine checks the handle.
         return unsafe { driver.stream_synchronize(stream) };
     };
     let arguments = Arguments::copied(args, &sizes)?;
+    let words = arguments.values.concat();
     // SAFETY: as above; the arguments are the launch's own.
-    unsafe { face.launch(stream, Some(Box::new(move || call(arguments.list())))) }
+    unsafe { face.launch(stream, name, &words, Some(Box::new(move || call(arguments.list())))) }
+}
+
+/// The plain name of a kernel, for findings. It stays until the process ends, as kernels do.
+fn interned(name: &str) -> &'static str {
+    static NAMES: LazyLock<Mutex<HashSet<&'static str>>> = LazyLock::new(Mutex::default);
+    let plain = mangled::plain_name(name).unwrap_or(name);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(&known) = names.get(plain) {
+        return known;
+    }
+    let kept: &'static str = plain.to_owned().leak();
+    names.insert(kept);
+    kept
 }
 
 fn remark_once(name: &str) {

@@ -204,6 +204,63 @@ fn kernels_run_as_their_stand_ins_in_the_order_of_their_stream() {
     });
 }
 
+/// What a stand-in loads and stores is seen.
+#[test]
+fn kernels_that_nothing_orders_race_in_every_run() {
+    let app = program("racing", None);
+    for (how, first, second) in [
+        ("kernels", "kernel scale", "kernel sum"),
+        ("copy", "kernel scale", "CopyH2D"),
+        ("host", "kernel sum", "host "),
+    ] {
+        let app = app.given(how);
+        for mode in ["eager", "lazy", "random", "chunked", "pct:2"] {
+            let run = app.with(mode, 1, &[]);
+            // What a kernel uses of page-locked memory keeps the host from it once it has run.
+            if how == "host" && mode != "eager" {
+                continue;
+            }
+            assert_eq!((run.status, run.kinds()), (Some(0), vec!["Race"]), "{how}, {run:?}");
+            let named = [("first: ", first), ("second:", second)]
+                .map(|(role, name)| run.findings[0].contains(&format!("  {role} {name}")));
+            assert_eq!(named, [true; 2], "{how}: {run:?}");
+        }
+        for seed in 1..=MODES {
+            let mode = ["eager", "lazy", "random", "chunked", "pct:2"][seed as usize % 5];
+            let run = app.with(mode, seed, &[("WAITS", "1")]);
+            assert_eq!((run.status, run.kinds()), (Some(0), vec![]), "{how}, {run:?}");
+        }
+        let unwatched = app.with("eager", 0, &[("PINLANE_CUDART_WATCH", "0")]);
+        assert_eq!(unwatched.kinds(), Vec::<&str>::new(), "{how}");
+    }
+    in_all_modes(&app.given("halves"), |run| {
+        assert_eq!((run.status, run.kinds()), (Some(0), vec![]), "{run:?}");
+    });
+}
+
+#[test]
+fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
+    let app = program("misuse", None);
+    for (case, kinds) in [
+        ("captured", vec![]),
+        ("unjoined", vec![]),
+        ("functions", vec!["CallInHostFunction"; 10]),
+        ("elsewhere", vec!["BadHandle"]),
+        ("peer", vec!["IllegalAddress"]),
+        ("pitch", vec![]),
+        ("freed", vec!["FreedInFlight"]),
+        ("unused", vec![]),
+        ("outside", vec!["IllegalAddress"]),
+    ] {
+        let app = app.given(case);
+        for (mode, seed) in ["eager", "lazy", "random", "chunked", "pct:2"].into_iter().zip(1..) {
+            let run = app.with(mode, seed, &TWO_DEVICES);
+            assert_eq!((run.status, run.kinds()), (Some(0), kinds.clone()), "{case}: {run:?}");
+            assert!(run.stdout.ends_with("done\n"), "{case}: {run:?}");
+        }
+    }
+}
+
 #[test]
 fn the_host_cannot_touch_memory_of_a_device() {
     let run = program("touched", None).eager();

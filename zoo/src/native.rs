@@ -100,7 +100,8 @@ impl Native {
             let file = work().join(self.source.file_stem().expect("has one"));
             let library = folder.join("libcudart.so.13");
             let changed = |path: &Path| fs::metadata(path).and_then(|file| file.modified()).ok();
-            let headers = ["zoo.h", "cuda_runtime_api.h"].map(|header| programs.join(header));
+            let headers =
+                ["zoo.h", "kernel.h", "cuda_runtime_api.h"].map(|header| programs.join(header));
             let inputs = headers.iter().chain([&self.source, &library]);
             let newest = inputs.map(|path| changed(path).expect("is there")).max();
             if changed(&file) > newest {
@@ -115,7 +116,8 @@ impl Native {
                 .arg(&programs);
             command.arg(&self.source).arg("-o").arg(&file).arg(&library);
             fs::create_dir_all(work()).expect("the target folder can be written");
-            must(command.arg("-Wl,-rpath").arg(folder));
+            // Stand-ins for kernels are found by their names.
+            must(command.args(["-rdynamic", "-Wl,-rpath"]).arg(folder));
             file
         })
     }

@@ -21,6 +21,9 @@
 //! * Nothing is to be dropped in the frames below the real call: a thread that is cancelled there
 //!   leaves them without running their code. Its pages then stay open.
 //!
+//! A call of a stand-in for a kernel, which runs while the machine is locked, is a use by the kernel
+//! and only has its pages opened.
+//!
 //! Two limits: a handler of signals that interrupts a call of CUDA, and itself uses a buffer in
 //! watched memory, waits for a lock that its own thread holds. And system calls without a function
 //! here, those of io_uring among them, fail on closed pages.
@@ -112,6 +115,12 @@ unsafe fn around<R: Copy>(
     used: impl FnOnce(R) -> usize,
     call: impl FnOnce() -> R,
 ) -> R {
+    if boundary::is_in_kernel() {
+        // SAFETY: promised by the caller.
+        let ranges = unsafe { buffers.ranges() };
+        ranges.for_each(|range| Face::stand_in_calls(&range, way == Way::Writes));
+        return call();
+    }
     // SAFETY: promised by the caller.
     match machine::built().filter(|_| unsafe { must_be_said(buffers) }) {
         None => call(),
@@ -120,8 +129,7 @@ unsafe fn around<R: Copy>(
     }
 }
 
-/// Whether a buffer lies in watched memory. A stand-in for a kernel runs while the machine is
-/// locked and all pages are open.
+/// Whether a buffer lies in watched memory.
 ///
 /// # Safety
 ///
@@ -129,7 +137,7 @@ unsafe fn around<R: Copy>(
 unsafe fn must_be_said(buffers: Buffers) -> bool {
     // SAFETY: promised by the caller.
     let mut ranges = unsafe { buffers.ranges() };
-    ranges.any(|range| Face::must_be_said(&range)) && !boundary::is_in_kernel()
+    ranges.any(|range| Face::must_be_said(&range))
 }
 
 #[cold]

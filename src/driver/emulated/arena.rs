@@ -15,6 +15,8 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
+use super::watch::Area;
+
 const PAGE: u64 = 4096;
 
 /// The two views.
@@ -89,6 +91,17 @@ impl Arena {
     pub(super) fn opened(&self, work: impl FnOnce()) {
         self.protect(libc::PROT_READ | libc::PROT_WRITE);
         work();
+        self.close();
+    }
+
+    /// The view, which is closed, for a stand-in to run on.
+    pub(super) fn area(&self) -> Area {
+        let start = self.view.as_ptr().addr();
+        Area { start, bytes: self.bytes, storage: self.storage.as_ptr(), of_host: false }
+    }
+
+    /// Closes all pages that a stand-in has opened.
+    pub(super) fn close(&self) {
         self.protect(libc::PROT_NONE);
     }
 

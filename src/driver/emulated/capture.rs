@@ -6,6 +6,7 @@
 //! invalidate it.
 
 use super::finding::FindingKind;
+use super::forks::Forks;
 use super::machine::{CaptureMode, Capturing, Machine};
 use super::operation::{Action, Position};
 use super::slots::Key;
@@ -14,10 +15,11 @@ use crate::driver::{Call, Capture, DriverResult, Ordinal};
 use crate::error::CudaCode;
 
 /// Codes of captures that nothing but the emulated device returns (`cudaErrorIllegalState`,
-/// `cudaErrorStreamCapture{Merge,Unmatched,Isolation,WrongThread}`).
+/// `cudaErrorStreamCapture{Merge,Unmatched,Unjoined,Isolation,WrongThread}`).
 const ILLEGAL_STATE: CudaCode = CudaCode(401);
 const MERGE: CudaCode = CudaCode(902);
 const UNMATCHED: CudaCode = CudaCode(903);
+const UNJOINED: CudaCode = CudaCode(904);
 const ISOLATION: CudaCode = CudaCode(905);
 const WRONG_THREAD: CudaCode = CudaCode(908);
 
@@ -38,6 +40,7 @@ impl Machine {
             nodes: Vec::new(),
             invalidated: false,
             held: Vec::new(),
+            forks: Forks::default(),
         });
         self.streams.get_mut(key).expect("resolved by the caller").capture = Some(capture);
         Ok(())
@@ -58,6 +61,9 @@ impl Machine {
         }
         if state.invalidated {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
+        }
+        if !state.forks.is_joined(key) {
+            return Err(UNJOINED);
         }
         Ok(state.nodes)
     }
@@ -97,7 +103,12 @@ impl Machine {
             return Err(CudaCode::STREAM_CAPTURE_INVALIDATED);
         }
         state.nodes.push(action.clone());
-        for host in action.host_uses() {
+        match *action {
+            Action::Mark { event } => state.forks.records(key, event),
+            Action::Join => {}
+            _ => state.forks.captures(key),
+        }
+        for host in action.host_claims() {
             state.held.push((host.clone(), id));
             self.host.begin_use(host, id);
         }
@@ -115,16 +126,16 @@ impl Machine {
     /// that would cross a capture's boundary. True if that was all there is to do.
     pub(super) fn capture_wait(&mut self, key: Key, event: Key) -> DriverResult<bool> {
         let of_stream = self.streams.get(key).expect("resolved by the caller").capture;
-        let event = self.events.get(event).expect("resolved by the caller");
-        match (of_stream, event.captured) {
+        let found = self.events.get(event).expect("resolved by the caller");
+        match (of_stream, found.captured) {
             (None, None) => Ok(false),
-            (Some(_), None) if event.snapshot.is_none() => Ok(true),
+            (Some(_), None) if found.snapshot.is_none() => Ok(true),
             (Some(capture), None) => Err(self.invalidate(capture, ISOLATION)),
             (Some(capture), Some(other)) if capture != other => {
                 self.invalidate(other, MERGE);
                 Err(self.invalidate(capture, MERGE))
             }
-            (Some(_), Some(_)) => self.capture(key, &Action::Join),
+            (Some(capture), Some(_)) => self.capture_join(key, capture, event),
             (None, Some(_)) if self.is_legacy(key) => {
                 self.refuse_implicit(key)?;
                 Err(CudaCode::CAPTURED_EVENT)
@@ -133,9 +144,15 @@ impl Machine {
                 // The capture may have ended, and the event not been recorded again.
                 self.captures.get(capture).ok_or(CudaCode::CAPTURED_EVENT)?;
                 self.streams.get_mut(key).expect("resolved by the caller").capture = Some(capture);
-                self.capture(key, &Action::Join)
+                self.capture_join(key, capture, event)
             }
         }
+    }
+
+    fn capture_join(&mut self, key: Key, capture: Key, event: Key) -> DriverResult<bool> {
+        let captured = self.capture(key, &Action::Join)?;
+        self.captures.get_mut(capture).expect("just captured").forks.waits(key, event);
+        Ok(captured)
     }
 
     /// Fails, and kills the capture, if the stream is capturing: a query or a synchronize of it.

@@ -24,6 +24,7 @@ use std::collections::BTreeMap;
 use super::arena::Arena;
 use super::rng;
 use super::storage::Storage;
+use super::watch::Area;
 use crate::driver::{DevicePtr, DriverResult, Ordinal};
 use crate::error::CudaCode;
 
@@ -126,6 +127,16 @@ impl DeviceMemory {
             Some(arena) => arena.opened(work),
             None => work(),
         }
+    }
+
+    /// The addresses of all devices, for a stand-in to run on, if they are those of the process.
+    pub(super) fn area(&self) -> Option<Area> {
+        self.arena.as_ref().map(Arena::area)
+    }
+
+    /// Closes what a stand-in has opened of it.
+    pub(super) fn close(&self) {
+        self.arena.iter().for_each(Arena::close);
     }
 
     /// The allocation that an address lies in, from the call that makes it to the one that frees

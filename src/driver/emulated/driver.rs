@@ -30,7 +30,8 @@ fn removed(
             let start = ptr.as_ptr().addr();
             machine.sides.forget(start, machine.order.bytes_at(address(ptr)));
             let races = machine.order.host_freed(call, address(ptr));
-            if let Removal::InFlight(operations) = removal
+            // Those that only have its address are looked at when they run.
+            if let Removal::InFlight(operations @ 1..) = removal
                 && races.is_empty()
             {
                 let message =
@@ -432,7 +433,11 @@ unsafe impl Driver for Runtime {
     fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
         self.call(Call::PeerEnable, device, |machine| {
             machine.device(peer)?;
-            if device == peer { Err(CudaCode::INVALID_DEVICE) } else { Ok(()) }
+            if device == peer {
+                return Err(CudaCode::INVALID_DEVICE);
+            }
+            machine.device(device)?.mapped_peers.push(peer);
+            Ok(())
         })
     }
 

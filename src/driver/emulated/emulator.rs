@@ -171,8 +171,10 @@ impl Builder {
     /// host's side of an asynchronous copy is hashed instead, when the copy has run and when
     /// somebody learns of that (docs/drop-in.md says more). What differs then is a
     /// [`SourceChanged`](super::FindingKind::SourceChanged) or a
-    /// [`DestinationChanged`](super::FindingKind::DestinationChanged). Nothing is watched without
-    /// [`races`](Self::races).
+    /// [`DestinationChanged`](super::FindingKind::DestinationChanged).
+    ///
+    /// What stand-ins for kernels load and store is seen too ([`Face::launch`](super::Face::launch)).
+    /// Nothing is watched without [`races`](Self::races).
     pub fn watch_host(mut self, watch: bool) -> Self {
         self.watch_host = watch;
         self
@@ -399,8 +401,8 @@ impl Emulator {
     /// # Errors
     ///
     /// [`CudaCode::STREAM_CAPTURE_INVALIDATED`] if a forbidden call has killed the capture, 401 if
-    /// the stream is not capturing, 903 if the capture began on another stream, 908 on another
-    /// thread.
+    /// the stream is not capturing, 903 if the capture began on another stream, 904 if others have
+    /// captured what it has not waited for, 908 on another thread.
     pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
         self.with(|machine| {
             let key = machine.resolve("end_capture", stream)?;

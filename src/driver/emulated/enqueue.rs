@@ -267,7 +267,7 @@ impl Machine {
             site: self.order.site(),
         };
         self.disturb(&operation.action);
-        for host in operation.action.host_uses() {
+        for host in operation.action.host_claims() {
             self.host.begin_use(host, operation.id);
         }
         let is_host_function = matches!(operation.action, Action::HostFunction(_));

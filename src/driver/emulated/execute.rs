@@ -28,8 +28,8 @@ impl Machine {
     /// meanwhile: then the operation must not run, and the device is lost.
     pub(super) fn claim(&mut self, key: Key, id: u64, action: &Action) -> bool {
         let mut gone = None;
-        for host in action.host_uses() {
-            if !self.host.end_use(host, id) {
+        for host in action.host_claims() {
+            if !self.host.end_use(host, id) && !host.named {
                 gone = Some((host.bytes, host.ptr.address()));
             }
         }
@@ -75,7 +75,7 @@ impl Machine {
 
     #[cold]
     fn fail(&mut self, key: Key, by: &Action, kind: FindingKind, violation: &str, code: CudaCode) {
-        let message = format!("{:?} on {}: {violation}", by.call(), self.describe(key));
+        let message = format!("{} on {}: {violation}", by.name(), self.describe(key));
         self.findings.report(kind, message);
         let device = self.streams.get(key).expect("runs an operation").device;
         self.lose(device, code);
@@ -130,12 +130,7 @@ impl Machine {
             Action::Busy { nanoseconds } => {
                 self.devices[device as usize].busy_nanoseconds += nanoseconds;
             }
-            Action::Kernel(ref launch) => {
-                if let Some(stand_in) = &launch.0 {
-                    let stand_in = stand_in.lock();
-                    self.memory.opened(|| self.host.opened(&*stand_in));
-                }
-            }
+            Action::Kernel(ref launch) => self.run_kernel(key, device, launch, knowledge)?,
             Action::Alloc { ptr } => self.memory.commit(ptr),
             Action::Free { ptr } => self.memory.release(ptr),
             Action::Mark { event } => {

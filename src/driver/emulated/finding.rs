@@ -20,7 +20,8 @@ pub enum FindingKind {
     /// memory that is page-locked in part.
     NotPageLocked,
     /// Page-locked memory was freed or unregistered while an operation names it that is pending, or
-    /// of which the caller does not know that it is complete.
+    /// of which the caller does not know that it is complete. A kernel counts if its stand-in has
+    /// used the memory.
     FreedInFlight,
     /// The host wrote to what a copy or kernel was to read before it had done so, or before the
     /// program knew that it had.
@@ -33,14 +34,16 @@ pub enum FindingKind {
     /// Source and destination of a copy overlap, or are not what the copy's kind says; or copies of
     /// one batch depend on each other.
     BadCopy,
-    /// A stream or event was used after its destruction, or on another device.
+    /// A stream or event was used after its destruction, or on another device; or a kernel was
+    /// launched on a stream of another device than the current one.
     BadHandle,
     /// A host function called the driver.
     CallInHostFunction,
     /// A call waits for a host function that cannot return before the call does, or that has not
     /// returned for longer than [`Builder::host_function_limit`](super::Builder) allows.
     Deadlock,
-    /// Memory was allocated or freed, or pageable memory copied, on a capturing stream.
+    /// Memory was allocated or freed, or an [`Emulator`](super::Emulator) copied pageable memory,
+    /// on a capturing stream.
     Capture,
     /// Two operations use the same bytes, at least one of them writes, and nothing orders them.
     /// [`Finding::race`] names both. It is found in any mode and with any seed, though the run

@@ -38,7 +38,7 @@ impl Machine {
         let key = self.graph(call, handle)?;
         let nodes = self.graphs.get(key).expect("just found").nodes.clone();
         let id = self.next_operation();
-        let uses = nodes.iter().flat_map(Action::host_uses).filter(|host| !host.pageable);
+        let uses = nodes.iter().flat_map(Action::host_claims).filter(|host| !host.pageable);
         let held: Vec<(HostUse, u64)> = uses.map(|host| (host.clone(), id)).collect();
         held.iter().for_each(|(host, id)| self.host.begin_use(host, *id));
         Ok(self.graphs.insert(Graph { nodes, held }).to_handle(GRAPH_TAG))

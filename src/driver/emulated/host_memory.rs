@@ -19,7 +19,7 @@ use std::ptr::NonNull;
 
 use super::order::Epoch;
 use super::rng;
-use super::watch::{Watched, Watcher};
+use super::watch::{Area, Watched, Watcher};
 use crate::driver::{DriverResult, Ordinal};
 use crate::error::CudaCode;
 
@@ -65,6 +65,8 @@ pub(super) struct HostUse {
     pub(super) pageable: bool,
     /// The call returns when the operation is done: the host cannot come too early.
     pub(super) waited: bool,
+    /// The operation only has an address in it, and may make no use of that.
+    pub(super) named: bool,
     /// For a read: a hash of the contents at the call, if they must not change.
     pub(super) fingerprint: Cell<Option<u64>>,
 }
@@ -72,8 +74,8 @@ pub(super) struct HostUse {
 impl HostUse {
     /// Of page-locked memory, as long as nobody says that it is pageable.
     pub(super) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
-        let fingerprint = Cell::new(None);
-        HostUse { ptr, bytes, access, pageable: false, waited: false, fingerprint }
+        let (pageable, waited, named) = (false, false, false);
+        HostUse { ptr, bytes, access, pageable, waited, named, fingerprint: Cell::new(None) }
     }
 }
 
@@ -92,7 +94,8 @@ struct Use {
     operation: u64,
     start: usize,
     end: usize,
-    access: Access,
+    /// `None` if it may be no use.
+    access: Option<Access>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,7 +128,7 @@ pub(super) enum Refusal {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Removal {
     Clean,
-    /// Operations that have not run yet name the block: this many.
+    /// Operations that have not run yet use the block: this many. 0 if they only have its address.
     InFlight(usize),
 }
 
@@ -227,7 +230,8 @@ impl HostMemory {
         let block = self.find(ptr, Origin::Allocated)?;
         if !block.uses.is_empty() {
             block.origin = Origin::Quarantined;
-            return Ok(Removal::InFlight(block.uses.len()));
+            let uses = block.uses.iter().filter(|used| used.access.is_some());
+            return Ok(Removal::InFlight(uses.count()));
         }
         let bytes = block.bytes;
         let gone = self.blocks.remove(&ptr.as_ptr().addr());
@@ -290,12 +294,12 @@ impl HostMemory {
         let (start, end) = (ptr.address(), ptr.address() + bytes);
         let block = self.containing(ptr, bytes);
         let uses = block.map_or(&[][..], |block| &block.uses).iter().chain(&self.pageable);
-        uses.into_iter().any(|u| u.start < end && start < u.end && u.access == access)
+        uses.into_iter().any(|u| u.start < end && start < u.end && u.access == Some(access))
     }
 
     /// Notes that `operation` will use the range.
     pub(super) fn begin_use(&mut self, host: &HostUse, operation: u64) {
-        let (start, access) = (host.ptr.address(), host.access);
+        let (start, access) = (host.ptr.address(), (!host.named).then_some(host.access));
         let note = Use { operation, start, end: start + host.bytes, access };
         if host.pageable {
             self.pageable.push(note);
@@ -408,6 +412,51 @@ impl HostMemory {
     pub(super) fn watched_mut(&mut self, address: usize) -> Option<&mut Watched> {
         let ptr = HostPtr(std::ptr::without_provenance_mut(address / PAGE * PAGE));
         self.containing_mut(ptr, 0)?.watched.as_mut()
+    }
+
+    /// The allocated blocks that some of these numbers are addresses in, each as a range that an
+    /// operation names.
+    pub(super) fn named_by(&self, words: &[u64]) -> Box<[HostUse]> {
+        let mut named: Vec<HostUse> = Vec::new();
+        for &word in words {
+            let ptr = HostPtr(std::ptr::without_provenance_mut(word as usize));
+            let block = self.containing(ptr, 1).filter(|block| block.origin == Origin::Allocated);
+            if let Some(block) = block
+                && named.iter().all(|other| other.ptr != block.ptr)
+            {
+                let host = HostUse::new(block.ptr, block.bytes, Access::Read);
+                named.push(HostUse { named: true, ..host });
+            }
+        }
+        named.into()
+    }
+
+    /// Whether the block that the address lies in was freed in flight.
+    pub(super) fn is_freed(&self, address: usize) -> bool {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address));
+        self.containing(ptr, 1).is_some_and(|block| block.origin == Origin::Quarantined)
+    }
+
+    fn watched<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = &'a Watched> {
+        let blocks = named.iter().filter_map(|host| self.blocks.get(&host.ptr.address()));
+        let watched = blocks.filter_map(|block| block.watched.as_ref());
+        watched.filter(|watched| watched.can_be_shut())
+    }
+
+    /// Those of the blocks that are watched, for a stand-in to run on.
+    pub(super) fn areas<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = Area> + 'a {
+        self.watched(named).map(Watched::area)
+    }
+
+    /// Runs `work` while all pages of these blocks are shut, and those of all others are open.
+    pub(super) fn shut<R>(&self, named: &[HostUse], work: impl FnOnce() -> R) -> R {
+        let mut result = None;
+        self.opened(|| {
+            self.watched(named).for_each(|watched| watched.set_shut(true));
+            result = Some(work());
+            self.watched(named).for_each(|watched| watched.set_shut(false));
+        });
+        result.expect("has run")
     }
 
     /// Runs `work` while all pages are open.

@@ -77,7 +77,7 @@ impl Machine {
             dropped.extend(stream.queue.drain(kept..).skip(had));
         }
         for operation in dropped {
-            for host in operation.action.host_uses() {
+            for host in operation.action.host_claims() {
                 // Whether the memory is still there does not matter: nobody will touch it.
                 let _ = self.host.end_use(host, operation.id);
             }

@@ -24,6 +24,7 @@ use super::device_memory::DeviceMemory;
 use super::execution::Execution;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
+use super::forks::Forks;
 use super::host_memory::{HostMemory, HostUse};
 use super::name::{Liberties, Names, StreamName};
 use super::operation::{Action, HostCall, Operation, Position};
@@ -118,6 +119,8 @@ pub(super) struct Device {
     /// The devices whose memory this one's kernels may access, by `cudaMemPoolSetAccess`: all
     /// memory comes from a pool.
     pub(super) peers: Vec<Ordinal>,
+    /// The same by `cudaDeviceEnablePeerAccess`, for memory of `cudaMalloc`.
+    pub(super) mapped_peers: Vec<Ordinal>,
     /// Time that busy kernels would have taken.
     pub(super) busy_nanoseconds: u64,
 }
@@ -207,6 +210,7 @@ pub(super) struct Capturing {
     pub(super) nodes: Vec<Action>,
     pub(super) invalidated: bool,
     pub(super) held: Vec<(HostUse, u64)>,
+    pub(super) forks: Forks,
 }
 
 impl Machine {
@@ -223,6 +227,7 @@ impl Machine {
             legacy: legacy(ordinal as Ordinal),
             per_thread: PerThread::default(),
             peers: Vec::new(),
+            mapped_peers: Vec::new(),
             busy_nanoseconds: 0,
         };
         let made = (0..devices).map(device).collect();

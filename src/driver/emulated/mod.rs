@@ -23,7 +23,7 @@
 //!    execute    what they do            loss      devices that are lost
 //!    stuck      waits that never end
 //!    order      what orders them: races           liberties  what CUDA leaves open
-//!    watch      what the host does to memory that is in use
+//!    watch      what the host does to memory that is in use, and stand-ins to theirs
 //! ```
 //!
 //! # Invariants
@@ -58,11 +58,13 @@ mod explore;
 mod face;
 mod fault;
 mod finding;
+mod forks;
 mod graphs;
 mod host_memory;
 mod host_thread;
 mod json;
 mod kernels;
+mod launches;
 mod liberties;
 mod loss;
 mod machine;

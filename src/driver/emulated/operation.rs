@@ -7,7 +7,9 @@ use std::sync::Arc;
 use super::host_memory::HostUse;
 use super::order::Knowledge;
 use super::slots::Key;
-use crate::driver::{Call, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Mover, RowMove};
+use crate::driver::{
+    Call, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Mover, Ordinal, RowMove,
+};
 use crate::sync::Mutex;
 
 /// A point in a stream's life: after its first `count` operations. Events and waits are made of
@@ -172,17 +174,25 @@ pub(super) struct HostCall {
 // SAFETY: `Driver::launch_host` is told that `function` may be called with `data` on any thread.
 unsafe impl Send for HostCall {}
 
-/// What a kernel does, if that is known: a function of the host. It is called under the machine's
-/// lock, and so must make no call.
+/// A kernel of the program's own.
 #[derive(Clone)]
-pub(super) struct Launch(pub(super) Option<Arc<Mutex<StandIn>>>);
+pub(super) struct Launch {
+    pub(super) name: &'static str,
+    /// What it does, if that is known: a function of the host. It is called under the machine's
+    /// lock, and so must make no call.
+    pub(super) stand_in: Option<Arc<Mutex<StandIn>>>,
+    /// The blocks of page-locked memory that it was given addresses of.
+    pub(super) named: Box<[HostUse]>,
+    /// The devices whose memory it can reach besides its own, as of the call.
+    pub(super) peers: Box<[Ordinal]>,
+}
 
 /// A function that does what a kernel does.
 pub(super) type StandIn = Box<dyn Fn() + Send>;
 
 impl fmt::Debug for Launch {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Launch").field(&self.0.is_some()).finish()
+        f.debug_tuple("Launch").field(&self.name).field(&self.stand_in.is_some()).finish()
     }
 }
 
@@ -224,10 +234,22 @@ impl Action {
         }
     }
 
+    /// The operation as a finding names it.
+    pub(super) fn name(&self) -> String {
+        match self {
+            Action::Kernel(launch) => format!("kernel {}", launch.name),
+            _ => format!("{:?}", self.call()),
+        }
+    }
+
     /// Whether only the device knows, when the operation runs, what it uses of its ranges.
     #[inline]
     pub(super) fn is_known_late(&self) -> bool {
-        matches!(self, Action::Move { known, .. } if known.is_empty())
+        match self {
+            Action::Move { known, .. } => known.is_empty(),
+            Action::Kernel(launch) => launch.stand_in.is_some(),
+            _ => false,
+        }
     }
 
     /// The ranges of host memory that the operation is known to use.
@@ -245,5 +267,15 @@ impl Action {
             _ => None,
         };
         transfers.iter().filter_map(of_transfer).chain(uses)
+    }
+
+    /// The same, and the ranges that it only has the addresses of: memory that stays there until it
+    /// has run.
+    pub(super) fn host_claims(&self) -> impl Iterator<Item = &HostUse> {
+        let named: &[HostUse] = match self {
+            Action::Kernel(launch) => &launch.named,
+            _ => &[],
+        };
+        self.host_uses().chain(named)
     }
 }

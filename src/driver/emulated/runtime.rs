@@ -9,6 +9,7 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -150,7 +151,10 @@ impl Drop for Runtime {
 
 /// A host function may make no call (rule 24). CUDA says that one may fail with this code; here
 /// every one does.
-pub(super) fn refuse_in_host_function(machine: &mut Machine, call: Call) -> DriverResult<()> {
+pub(super) fn refuse_in_host_function(
+    machine: &mut Machine,
+    call: impl fmt::Debug,
+) -> DriverResult<()> {
     if in_host_function() {
         let message = format!("{call:?} was called from inside a host function");
         let kind = FindingKind::CallInHostFunction;

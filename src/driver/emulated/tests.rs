@@ -17,6 +17,7 @@ mod order;
 mod per_thread;
 mod rig;
 mod schedule;
+mod stand_ins;
 mod stuck;
 
 use self::rig::{BYTES, Rig, at, bytes, write};

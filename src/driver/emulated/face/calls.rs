@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::Face;
-use crate::driver::emulated::watch::must_be_said;
+use crate::driver::emulated::watch::{must_be_said, used_by_call};
 
 impl Face {
     /// Whether a system call that uses the buffer is to be said by
@@ -15,6 +15,12 @@ impl Face {
     #[must_use]
     pub fn must_be_said(buffer: &Range<usize>) -> bool {
         must_be_said(buffer)
+    }
+
+    /// A stand-in for a kernel is about to make a system call that uses the buffer: that is a use by
+    /// the kernel, and no page that the call needs stays closed.
+    pub fn stand_in_calls(buffer: &Range<usize>, writes: bool) {
+        used_by_call(buffer, writes);
     }
 
     /// A system call is about to use the buffer: its pages are open until the call ends. Nothing

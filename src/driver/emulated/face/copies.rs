@@ -230,10 +230,13 @@ impl Face {
                     return Err(machine.misuse(FindingKind::NotPageLocked, message, code));
                 }
             };
-            if pageable {
+            let captures = machine.streams.get(key).is_some_and(|s| s.capture.is_some());
+            if pageable && synchronous {
                 machine.refuse_capturing(key)?;
             }
             let way = match (pageable, synchronous) {
+                // Each replay reads or writes it.
+                (true, false) if captures => Way::Late,
                 (false, true) => Way::Block,
                 (false, false) => Way::Late,
                 (true, true) if access == Access::Write => Way::Block,
@@ -297,8 +300,9 @@ impl Face {
     }
 
     /// For calls that only a host function may not make.
-    pub(super) fn refuse_in_host_function(&self, call: Call) -> DriverResult<()> {
-        self.emulator.with(|machine| refuse_in_host_function(machine, call))
+    pub(super) fn refuse_in_host_function(&self) -> DriverResult<()> {
+        let call = self.call();
+        self.emulator.with(|machine| refuse_in_host_function(machine, format_args!("{call}")))
     }
 }
 

@@ -98,6 +98,7 @@ impl Face {
     /// The code that the device was lost with. [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] while one
     /// of its streams is capturing.
     pub fn synchronize(&self, device: Ordinal) -> DriverResult<()> {
+        self.refuse_in_host_function()?;
         self.drain_device(device, true)
     }
 

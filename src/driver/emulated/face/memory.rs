@@ -122,7 +122,7 @@ impl Face {
     ///
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation, or freed already.
     pub fn free(&self, ptr: *mut c_void) -> DriverResult<()> {
-        self.refuse_in_host_function(Call::DeviceFree)?;
+        self.refuse_in_host_function()?;
         if ptr.is_null() {
             return Ok(());
         }

@@ -19,6 +19,7 @@ impl Face {
     ///
     /// * No reference into such page-locked memory is used afterwards.
     pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
+        self.refuse_in_host_function()?;
         self.drain_device(device, false)?;
         self.emulator.with(|machine| {
             // It was waited for; that CUDA does not promise it is no reason to accuse anybody.

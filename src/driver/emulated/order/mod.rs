@@ -28,7 +28,8 @@ mod site;
 mod trail;
 mod uses;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
+use std::num::NonZeroU32;
 
 use self::agents::Agents;
 use self::memory::{Memory, Origin};
@@ -71,6 +72,12 @@ pub(super) struct Order {
     running: Option<Running>,
     /// Which operations were reported with which agents.
     told: HashSet<(Epoch, Agent)>,
+    /// The calls so far that use memory.
+    calls: u64,
+    /// The calls, and where they were made, of operations of which it is known late what they use.
+    late: HashMap<Epoch, (u64, u32)>,
+    /// The names of kernels that have used memory.
+    kernels: Vec<&'static str>,
     /// Races that nobody has taken yet.
     found: Vec<Race>,
     conflicts: Vec<Conflict>,
@@ -118,6 +125,11 @@ struct User {
     at: Epoch,
     call: Option<Call>,
     value: Option<u8>,
+    /// The number of its name, if it is a kernel.
+    kernel: Option<NonZeroU32>,
+    /// Which call it is, and where that was made.
+    number: u64,
+    site: u32,
 }
 
 impl Order {
@@ -131,6 +143,9 @@ impl Order {
             events: 0,
             running: None,
             told: HashSet::new(),
+            calls: 0,
+            late: HashMap::new(),
+            kernels: Vec::new(),
             found: Vec::new(),
             conflicts: Vec::new(),
         }
@@ -222,19 +237,59 @@ impl Order {
         let host = self.host();
         let ahead = uses::is_ahead(action).then(|| self.agents.ahead(stream, host));
         let at = self.agents.enqueue(stream, host);
-        let user = User { at, call: Some(action.call()), value: uses::value_of(action) };
+        let value = uses::value_of(action);
+        let user = User { value, ..self.user(at, Some(action.call())) };
         uses::touches(action, |touch| match ahead {
             Some(at) if touch.ahead => self.touch(User { at, ..user }, touch, None),
             _ => self.touch(user, touch, None),
         });
-        let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
-        (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
+        let is_late = action.is_known_late();
+        if is_late {
+            self.late.insert(at, (user.number, user.site));
+        }
+        let is_needed = is_late || is_asked || matches!(action, Action::HostFunction(_));
+        is_needed.then(|| self.agents.knowledge(stream).clone())
     }
 
     /// What a move uses whose items were in device memory: known when it runs.
     pub(super) fn moved(&mut self, knowledge: &Knowledge, items: &[Item]) {
-        let user = User { at: knowledge.at(), call: Some(Call::MoveItems), value: None };
+        let user = self.late_user(knowledge, Call::MoveItems);
         uses::of_items(items, |touch| self.touch(user, touch, Some(knowledge)));
+    }
+
+    /// What a kernel has used, as addresses and lengths: known when its stand-in has run. Gives the
+    /// kernel's place.
+    pub(super) fn used(
+        &mut self,
+        knowledge: &Knowledge,
+        kernel: &'static str,
+        uses: impl Iterator<Item = (u64, u64, RacingAccess)>,
+    ) -> Epoch {
+        let known = self.kernels.iter().position(|&other| other == kernel);
+        let at = known.unwrap_or_else(|| {
+            self.kernels.push(kernel);
+            self.kernels.len() - 1
+        });
+        let kernel = NonZeroU32::new(at as u32 + 1);
+        let user = User { kernel, ..self.late_user(knowledge, Call::Busy) };
+        for (start, bytes, access) in uses {
+            self.touch(user, Touch::new(start, bytes, access), Some(knowledge));
+        }
+        knowledge.at()
+    }
+
+    /// Who uses memory by the call that is being made.
+    #[inline]
+    fn user(&mut self, at: Epoch, call: Option<Call>) -> User {
+        self.calls += 1;
+        User { at, call, value: None, kernel: None, number: self.calls, site: self.sites.current() }
+    }
+
+    /// The same of an operation that runs now, and was enqueued earlier.
+    fn late_user(&mut self, knowledge: &Knowledge, call: Call) -> User {
+        let user = self.user(knowledge.at(), Some(call));
+        let (number, site) = self.late.remove(&user.at).unwrap_or((user.number, 0));
+        User { number, site, ..user }
     }
 
     /// A stream will wait for the latest operation of another.
@@ -336,12 +391,13 @@ impl Order {
         let touch = Touch::new(start, bytes, access);
         if let Some(running) = self.running.as_ref().filter(|r| r.thread == this_thread()) {
             let knowledge = running.knowledge.clone();
-            let user = User { at: knowledge.at(), call: None, value: None };
+            let user = self.user(knowledge.at(), None);
             return self.touch(user, touch, Some(&knowledge));
         }
         let host = self.host();
         let at = self.agents.step_host(host);
-        self.touch(User { at, call: None, value: None }, touch, None);
+        let user = self.user(at, None);
+        self.touch(user, touch, None);
     }
 
     /// The host has written to what an operation uses before it could know that this is complete.
@@ -361,6 +417,8 @@ impl Order {
             call: Some(side.call),
             access: side.access,
             value: None,
+            kernel: None,
+            number: 0,
             site: side.site,
         };
         let second = Use { at, call: None, access: RacingAccess::Write, site: 0, ..first };
@@ -389,7 +447,8 @@ impl Order {
         let at = self.agents.step_host(host);
         let touch = Touch::new(start, bytes, RacingAccess::Free);
         let earlier = std::mem::take(&mut self.found);
-        self.touch(User { at, call: Some(call), value: None }, touch, None);
+        let user = self.user(at, Some(call));
+        self.touch(user, touch, None);
         self.memory.remove(start);
         std::mem::replace(&mut self.found, earlier)
     }
@@ -407,7 +466,9 @@ impl Order {
             call: user.call,
             access,
             value: user.value,
-            site: self.sites.current(),
+            kernel: user.kernel,
+            number: user.number,
+            site: user.site,
         };
         let is_late = knowledge.is_some();
         let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
@@ -437,7 +498,10 @@ impl Order {
                 continue;
             }
             // What a host function does is known when it runs, and what overtakes it at its call.
-            let (first, second) = match self.agents.overtakes(first.at, second.at) {
+            // What a kernel or a move has used is known when it has run.
+            let is_swapped =
+                self.agents.overtakes(first.at, second.at) || second.number < first.number;
+            let (first, second) = match is_swapped {
                 true => (second, first),
                 false => (first, second),
             };
@@ -472,7 +536,9 @@ impl Order {
     const KEPT: usize = 1000;
 
     fn racing(&self, used: &Use) -> RacingUse {
+        let kernel = used.kernel.map(|number| self.kernels[number.get() as usize - 1]);
         let operation = match (used.call, used.value) {
+            _ if kernel.is_some() => format!("kernel {}", kernel.unwrap_or_default()),
             (Some(call), Some(value)) => format!("{call:?}({value:#04x})"),
             (Some(call), None) => format!("{call:?}"),
             (None, _) => format!("host {}", used.access),

@@ -13,6 +13,7 @@
 //! Past [`MOST`] segments half of them are forgotten. So a race may be missed, and none is made up.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
 
 use super::clock::Epoch;
 use super::report::RacingAccess;
@@ -35,6 +36,10 @@ pub(super) struct Use {
     pub(super) access: RacingAccess,
     /// The byte of a fill, if its pattern has one.
     pub(super) value: Option<u8>,
+    /// The number of its name, if it is a kernel.
+    pub(super) kernel: Option<NonZeroU32>,
+    /// Which call it is.
+    pub(super) number: u64,
     pub(super) site: u32,
 }
 
@@ -232,7 +237,7 @@ mod tests {
 
     fn by(agent: u32, access: RacingAccess, start: u64, bytes: u64) -> Use {
         let at = Epoch { agent, position: 1 };
-        Use { at, start, bytes, call: None, access, value: None, site: 0 }
+        Use { at, start, bytes, call: None, access, value: None, kernel: None, number: 0, site: 0 }
     }
 
     fn touch(

@@ -1,6 +1,6 @@
 //! Which bytes an operation reads and writes, as far as that is known at the call.
 //!
-//! A move whose items lie in device memory says so only when it runs.
+//! A move whose items lie in device memory says so only when it runs, and so does a kernel.
 
 use super::super::operation::{Action, Source, Transfer};
 use super::report::RacingAccess;
@@ -53,7 +53,7 @@ pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
             each(Touch::new(ptr, 1, RacingAccess::Allocation));
         }
         &Action::Free { ptr } => each(Touch::new(ptr, 1, RacingAccess::Free)),
-        // Nobody knows what a program's own kernel uses.
+        // What a program's own kernel uses is known when its stand-in has run.
         Action::Kernel(_) => {}
         Action::Busy { .. } | Action::Mark { .. } | Action::Join | Action::HostFunction(_) => {}
     }

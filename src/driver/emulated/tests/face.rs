@@ -351,9 +351,9 @@ fn a_kernel_runs_in_the_order_of_its_stream_and_uses_device_memory_by_its_addres
             }
         };
         // SAFETY: makes no call, and touches memory that its device may use.
-        unsafe { face.launch(stream, Some(Box::new(double))) }.unwrap();
+        unsafe { face.launch(stream, "double", &[], Some(Box::new(double))) }.unwrap();
         // SAFETY: does nothing.
-        unsafe { face.launch(stream, None) }.unwrap();
+        unsafe { face.launch(stream, "nothing", &[], None) }.unwrap();
         assert_eq!(download(&face, stream, a), [2; LONG]);
     }
 }

@@ -100,7 +100,7 @@ impl Machine {
         match action {
             Action::Copy(_, transfer) => self.side_of(transfer).is_some(),
             Action::Batch(transfers) => transfers.iter().any(|t| self.side_of(t).is_some()),
-            Action::Kernel(Launch(stand_in)) => stand_in.is_some(),
+            Action::Kernel(launch) => launch.stand_in.is_some(),
             _ => false,
         }
     }
@@ -156,7 +156,7 @@ impl Machine {
         if self.sides.list.is_empty() {
             return;
         }
-        if let (Action::Kernel(Launch(Some(_))), Some(known)) = (action, known) {
+        if let (Action::Kernel(Launch { stand_in: Some(_), .. }), Some(known)) = (action, known) {
             self.look_at_known(known);
         }
         action

@@ -20,8 +20,9 @@
 //!
 //! # Invariants
 //!
-//! * The machine itself never touches a program's view, so no fault happens under its lock. While
-//!   code of the program's runs there, all views are open.
+//! * The machine itself never touches a program's view. The code of the program's that runs under
+//!   its lock is stand-ins for kernels. Meanwhile all views are open, but for those that
+//!   [`stand_in`] watches: of what faults there, the lock is not needed.
 //! * A closed page never changes what a program does: each fault ends with the access made good.
 //!   Only system calls see closed pages: they fail with `EFAULT`, unless somebody says so before
 //!   and behind them ([`calls`]).
@@ -30,6 +31,7 @@ mod calls;
 mod hashed;
 mod places;
 mod signal;
+mod stand_in;
 mod view;
 
 use std::ops::Range;
@@ -38,6 +40,7 @@ use std::sync::{Arc, Weak};
 
 pub(super) use self::calls::must_be_said;
 pub(super) use self::hashed::Sides;
+pub(super) use self::stand_in::{Area, Seen, Touched, sees_faults, used_by_call};
 use self::view::{Access, View};
 use super::machine::Machine;
 use super::operation::Action;
@@ -164,14 +167,33 @@ impl Watched {
         self.view.protect(address..address + 1, Access::All);
     }
 
+    fn all(&self) -> Range<usize> {
+        self.view.start()..self.view.start() + self.view.bytes()
+    }
+
     /// Opens all pages for a while, or ends that.
     pub(super) fn set_open(&self, open: bool) {
-        let all = self.view.start()..self.view.start() + self.view.bytes();
         if open {
-            self.view.protect(all, Access::All);
+            self.view.protect(self.all(), Access::All);
         } else {
             self.closed.iter().for_each(|closed| self.apply(closed.range.clone()));
         }
+    }
+
+    /// Whether a stand-in can run on it: no system call of another thread uses it meanwhile.
+    pub(super) fn can_be_shut(&self) -> bool {
+        self.in_calls.is_empty()
+    }
+
+    /// Closes all pages for a stand-in, or opens them.
+    pub(super) fn set_shut(&self, shut: bool) {
+        self.view.protect(self.all(), if shut { Access::None } else { Access::All });
+    }
+
+    /// The block, for a stand-in to run on.
+    pub(super) fn area(&self) -> Area {
+        let (start, bytes) = (self.view.start(), self.view.bytes());
+        Area { start, bytes, storage: self.view.storage_of(start), of_host: true }
     }
 
     /// Unmaps the block.

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 
 use super::super::runtime::Shared;
+use super::stand_in;
 use super::view::open_all;
 use super::{PAGE, Verdict, places};
 
@@ -97,16 +98,33 @@ pub(super) fn install() -> bool {
     })
 }
 
+/// Whether faults of this thread come to [`on_fault`]: the program may have taken the handler, or
+/// have blocked the signal.
+pub(super) fn is_ours() -> bool {
+    // SAFETY: the structs are of integers and pointers, for which 0 is a value; both calls fill
+    // them, and change nothing.
+    unsafe {
+        let mut action: libc::sigaction = mem::zeroed();
+        let mut blocked: libc::sigset_t = mem::zeroed();
+        let handler: unsafe extern "C" fn(_, _, _) = on_fault;
+        libc::sigaction(libc::SIGSEGV, ptr::null(), &raw mut action) == 0
+            && action.sa_sigaction == handler as *const () as usize
+            && libc::pthread_sigmask(libc::SIG_BLOCK, ptr::null(), &raw mut blocked) == 0
+            && libc::sigismember(&raw const blocked, libc::SIGSEGV) == 0
+    }
+}
+
 /// The program has touched a page that is closed, or something else is wrong.
 unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context: *mut c_void) {
     // SAFETY: the system gives the handler both.
     let (address, context) = unsafe { ((*info).si_addr().addr(), &mut *context.cast()) };
     // SAFETY: where the thread keeps its error number.
     let error = unsafe { *libc::__errno_location() };
+    let writes = processor::is_write(context);
     match find(address) {
+        _ if stand_in::fault(address, writes) => {}
         Some((start, bytes, machine)) => match machine.upgrade() {
             Some(machine) if is_watching() => {
-                let writes = processor::is_write(context);
                 let verdict = machine.with(|machine| machine.host_touched(address, writes));
                 if verdict == Verdict::Once && processor::step(context) {
                     note(address / PAGE * PAGE);
