@@ -41,8 +41,8 @@ void planes() {
     EXPECT(back[at] == expected);
   }
   EXPECT(cudaMemcpy2D(a, 4, there.data(), 8, 5, 3, cudaMemcpyHostToDevice) ==
-         cudaErrorInvalidValue);
-  EXPECT(cudaGetLastError() == cudaErrorInvalidValue);
+         cudaErrorInvalidPitchValue);
+  EXPECT(cudaGetLastError() == cudaErrorInvalidPitchValue);
   OK(cudaFree(a));
 }
 

@@ -29,8 +29,8 @@ impl Face {
     /// # Safety
     ///
     /// * The stand-in may be called on any thread, as often as a graph replays the launch, does not
-    ///   unwind, and makes no CUDA call. Its system calls on memory of devices are said
-    ///   before ([`stand_in_calls`](Self::stand_in_calls)).
+    ///   unwind, and makes no CUDA call. Its system calls on memory of devices are said before
+    ///   ([`stand_in_calls`](Self::stand_in_calls)).
     /// * What it accesses is memory that the machine's device may access at its place in the
     ///   stream.
     pub unsafe fn launch(
