@@ -250,6 +250,7 @@ fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
         ("pitch", vec![]),
         ("freed", vec!["FreedInFlight"]),
         ("unused", vec![]),
+        ("dumped", vec![]),
         ("outside", vec!["IllegalAddress"]),
     ] {
         let app = app.given(case);

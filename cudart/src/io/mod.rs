@@ -21,8 +21,8 @@
 //! * Nothing is to be dropped in the frames below the real call: a thread that is cancelled there
 //!   leaves them without running their code. Its pages then stay open.
 //!
-//! A call of a stand-in for a kernel, which runs while the machine is locked, is a use by the kernel
-//! and only has its pages opened.
+//! A call of a stand-in for a kernel, which runs while the machine is locked, is a use by the
+//! kernel, and has its pages opened.
 //!
 //! Two limits: a handler of signals that interrupts a call of CUDA, and itself uses a buffer in
 //! watched memory, waits for a lock that its own thread holds. And system calls without a function
@@ -118,7 +118,8 @@ unsafe fn around<R: Copy>(
     if boundary::is_in_kernel() {
         // SAFETY: promised by the caller.
         let ranges = unsafe { buffers.ranges() };
-        ranges.for_each(|range| Face::stand_in_calls(&range, way == Way::Writes));
+        let writes = matches!(way, Way::Writes);
+        ranges.for_each(|range| Face::stand_in_calls(&range, writes));
         return call();
     }
     // SAFETY: promised by the caller.

@@ -4,9 +4,12 @@
 #include <cstring>
 #include <string>
 
+#include <fcntl.h>
+#include <unistd.h>
+
 namespace {
 
-const Kernel store("_Z5storePci");
+const Kernel store("_Z5storePci"), dump("_Z4dumpPcS_");
 constexpr size_t bytes = 4096;
 
 char* memory() {
@@ -172,6 +175,17 @@ void unused() {
   OK(cudaStreamSynchronize(on));
 }
 
+// The stand-in itself makes system calls: nothing is wrong with that.
+void dumped() {
+  char *a = memory(), *host = pinned();
+  cudaStream_t on = stream();
+  OK(cudaMemsetAsync(a, 1, bytes, on));
+  std::memset(host, 1, bytes);
+  OK(dump.launch(on, {&a, &host}));
+  OK(cudaStreamSynchronize(on));
+  EXPECT(host[0] == 0 && host[bytes - 1] == 0);
+}
+
 // Behind the end of the memory.
 void outside() {
   char* a = memory() + 1;
@@ -182,6 +196,15 @@ void outside() {
 }
 
 }  // namespace
+
+// Gives the first bytes to the system, and takes zeros for the second ones.
+extern "C" void pinlane_kernel_dump(dim3, dim3, void** args, size_t) {
+  const int sink = open("/dev/null", O_WRONLY), source = open("/dev/zero", O_RDONLY);
+  EXPECT(write(sink, *static_cast<char**>(args[0]), bytes) == static_cast<ssize_t>(bytes));
+  EXPECT(read(source, *static_cast<char**>(args[1]), bytes) == static_cast<ssize_t>(bytes));
+  close(sink);
+  close(source);
+}
 
 // Stores the value to all bytes, unless it is 0.
 extern "C" void pinlane_kernel_store(dim3, dim3, void** args, size_t) {
@@ -195,7 +218,7 @@ int main(int, char** argv) {
     void (*run)();
   } cases[] = {{"captured", captured}, {"unjoined", unjoined}, {"functions", functions},
                {"elsewhere", elsewhere}, {"peer", peer}, {"pitch", pitch},
-               {"freed", freed}, {"unused", unused}, {"outside", outside}};
+               {"freed", freed}, {"unused", unused}, {"dumped", dumped}, {"outside", outside}};
   for (const auto& one : cases) {
     if (std::string(argv[1]) == one.name) one.run();
   }

@@ -173,8 +173,8 @@ impl Builder {
     /// [`SourceChanged`](super::FindingKind::SourceChanged) or a
     /// [`DestinationChanged`](super::FindingKind::DestinationChanged).
     ///
-    /// What stand-ins for kernels load and store is seen too ([`Face::launch`](super::Face::launch)).
-    /// Nothing is watched without [`races`](Self::races).
+    /// What stand-ins for kernels use is seen too ([`Face::launch`](super::Face::launch)). Nothing
+    /// is watched without [`races`](Self::races).
     pub fn watch_host(mut self, watch: bool) -> Self {
         self.watch_host = watch;
         self

@@ -17,8 +17,8 @@ impl Face {
         must_be_said(buffer)
     }
 
-    /// A stand-in for a kernel is about to make a system call that uses the buffer: that is a use by
-    /// the kernel, and no page that the call needs stays closed.
+    /// A stand-in for a kernel is about to make a system call that uses the buffer: that is a use
+    /// by the kernel, and no page that the call needs stays closed.
     pub fn stand_in_calls(buffer: &Range<usize>, writes: bool) {
         used_by_call(buffer, writes);
     }
