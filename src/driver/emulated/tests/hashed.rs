@@ -57,7 +57,7 @@ fn a_stand_in_behind_the_copy_may_write_to_its_source_and_the_program_may_not() 
                 std::ptr::with_exposed_provenance_mut::<u8>(address).write_bytes(7, LONG);
             };
             // SAFETY: it makes no call, and touches memory that its device may use.
-            unsafe { face.launch(stream, Some(Box::new(write))) }.unwrap();
+            unsafe { face.launch(stream, "write", &[], Some(Box::new(write))) }.unwrap();
             face.synchronize(0).unwrap();
             let expected = if early { vec![FindingKind::SourceChanged] } else { vec![] };
             assert_eq!(found(&face), expected, "{builder:?}");
