@@ -21,14 +21,15 @@ fn every_way_of_pageable_memory_is_predicted_and_measured() {
                 assert!(seconds > 0.0 && seconds < 60.0, "{way}");
             }
         }
+        let seconds = |way: &serde_json::Value| way["measured_seconds"].as_f64().unwrap();
         let fastest = ways
             .iter()
             .filter(|way| !way["way"].as_str().unwrap().starts_with("kept"))
-            .min_by(|a, b| {
-                let seconds = |way: &serde_json::Value| way["measured_seconds"].as_f64().unwrap();
-                seconds(a).total_cmp(&seconds(b))
-            });
-        assert_eq!(report["best"], fastest.unwrap()["way"]);
+            .min_by(|a, b| seconds(a).total_cmp(&seconds(b)))
+            .unwrap();
+        let batch = ways.iter().find(|way| way["way"] == "one batch").unwrap();
+        let is_worth_it = seconds(batch) >= 1.05 * seconds(fastest);
+        assert_eq!(report["best"], if is_worth_it { fastest } else { batch }["way"]);
     }
 }
 

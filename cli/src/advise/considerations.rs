@@ -5,7 +5,7 @@ use pinlane::{Device, PinnedPool, Result};
 
 use super::rates::Rates;
 use super::time;
-use super::ways::{Measured, Way};
+use super::ways::{Measured, WORTH, Way, is_worth_it};
 use super::workload::{Direction, Memory, Workload};
 use crate::figures::number;
 use crate::machine::COPY_THREADS;
@@ -28,27 +28,14 @@ pub fn answers(
     let mut answers = Vec::new();
     let mut add = |question, text| answers.push(Answer { question, text });
 
-    add(
-        "Should the data be page-locked?",
-        match seconds(Way::KeepLocked) {
-            Some(locked) => format!(
-                "If you can write it to, or read it from, buffers of a pool in the first place: \
-                 the device then copies it as it is, in {} in place of {} ({}). Otherwise leave \
-                 it where it is.",
-                time(locked),
-                time(batch),
-                times(batch, locked)
-            ),
-            None => "It is: the device copies it as it is, and no core is busy with it.".into(),
-        },
-    );
+    add("Should the data be page-locked?", page_locked(seconds(Way::KeepLocked), batch));
     if let Some(by_hand) = seconds(Way::ByHand) {
         add(
             "Is it worth copying it to page-locked memory first (pin_memory)?",
             format!(
                 "{}: by hand {}, one batch {}. The batch does the same in portions: several \
                  threads fill slots of a ring while the device copies those before.",
-                if by_hand < batch { "Here, yes" } else { "No" },
+                if is_worth_it(by_hand, batch) { "Here, yes" } else { "No" },
                 time(by_hand),
                 time(batch)
             ),
@@ -60,7 +47,7 @@ pub fn answers(
             format!(
                 "{}: {} with page-locking each time. Page-lock what is copied many times, once \
                  (Device::register); locking runs at {} GB/s here, and a call costs {}.",
-                if in_place < batch { "Here, yes" } else { "Not for one copy" },
+                if is_worth_it(in_place, batch) { "Here, yes" } else { "Not for one copy" },
                 time(in_place),
                 number(rates.locking / 1e9),
                 time(rates.lock_call)
@@ -122,6 +109,30 @@ pub fn answers(
     Ok(answers)
 }
 
+/// `locked` and `batch` are the seconds from memory of a pool, and from where the data is; `None`
+/// if it is page-locked.
+fn page_locked(locked: Option<f64>, batch: f64) -> String {
+    match locked {
+        Some(locked) if is_worth_it(locked, batch) => format!(
+            "If you can write it to, or read it from, buffers of a pool in the first place: the \
+             device then copies it as it is, in {} in place of {} ({}). Otherwise leave it where \
+             it is.",
+            time(locked),
+            time(batch),
+            times(batch, locked)
+        ),
+        Some(locked) => format!(
+            "Not to be faster: from buffers of a pool it takes {}, from where it is {}, and less \
+             than {} times counts as the same. But with page-locked memory no core is busy with \
+             the copy, and the call returns at once.",
+            time(locked),
+            time(batch),
+            number(WORTH)
+        ),
+        None => "It is: the device copies it as it is, and no core is busy with it.".into(),
+    }
+}
+
 fn non_blocking(workload: &Workload, rates: &Rates) -> String {
     match workload.memory {
         Memory::PageLocked => {
@@ -179,4 +190,18 @@ fn fit(device: &Device, workload: &Workload) -> Result<String> {
 /// The ratio of two times.
 fn times(long: f64, short: f64) -> String {
     format!("{} times", number(long / short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn page_locked_memory_is_advised_for_a_gain_of_five_percent() {
+        assert!(page_locked(Some(1.0), 2.0).starts_with("If you can"));
+        assert!(page_locked(Some(1.0), 1.06).starts_with("If you can"));
+        let same = page_locked(Some(1.0), 1.01);
+        assert!(same.starts_with("Not to be faster") && same.contains("1.05 times"), "{same}");
+        assert!(page_locked(None, 1.0).starts_with("It is"));
+    }
 }

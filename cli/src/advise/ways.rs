@@ -108,10 +108,21 @@ impl Measured {
     }
 }
 
-/// The fastest way that leaves the data where it is.
+/// How many times as fast as one batch a way must be to be worth its trouble. Runs of one way
+/// differ by a few percent.
+pub const WORTH: f64 = 1.05;
+
+/// Whether a way that takes `seconds` is to be taken in place of one that takes `usual`.
+pub fn is_worth_it(seconds: f64, usual: f64) -> bool {
+    usual >= WORTH * seconds
+}
+
+/// The fastest way that leaves the data where it is; one batch, unless another is worth it.
 pub fn best(ways: &[Measured]) -> &Measured {
     let there = ways.iter().filter(|measured| measured.way != Way::KeepLocked);
-    there.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are ways")
+    let fastest = there.min_by(|a, b| a.seconds.total_cmp(&b.seconds)).expect("there are ways");
+    let batch = ways.iter().find(|measured| measured.way == Way::Batch).expect("always measured");
+    if is_worth_it(fastest.seconds, batch.seconds) { fastest } else { batch }
 }
 
 /// The part of a workload that is measured.
@@ -260,6 +271,20 @@ fn batch(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_batch_is_best_unless_another_way_is_faster_by_five_percent() {
+        let best_of = |each, by_hand, kept| {
+            let ways = [(Way::Batch, 1.0), (Way::Each, each), (Way::ByHand, by_hand)];
+            let ways = ways.into_iter().chain([(Way::KeepLocked, kept)]);
+            let measured = |(way, seconds)| Measured { way, predicted: 1.0, seconds };
+            best(&ways.map(measured).collect::<Vec<_>>()).way
+        };
+        assert_eq!(best_of(2.0, 3.0, 0.1), Way::Batch, "the data stays where it is");
+        assert_eq!(best_of(0.99, 0.96, 0.1), Way::Batch);
+        assert_eq!(best_of(0.94, 0.96, 0.1), Way::Each);
+        assert_eq!(best_of(0.94, 0.5, 0.1), Way::ByHand);
+    }
 
     #[test]
     fn of_many_and_of_long_pieces_a_part_is_measured() {

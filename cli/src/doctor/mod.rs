@@ -68,10 +68,11 @@ fn gpu(system: &System, ordinal: i32) -> Vec<Finding> {
     }
 }
 
-/// Why there is no GPU, and that the emulated device works.
+/// Why there is no GPU, and that the emulated device works. Of a build without CUDA the finding of
+/// the toolkit says why.
 fn emulated(choice: Choice) -> Result<Vec<Finding>> {
     let mut findings = Vec::new();
-    if choice == Choice::Any {
+    if choice == Choice::Any && cuda_runtime().is_some() {
         match Device::open(0) {
             Ok(_) => unreachable!("a GPU that `Device::available` did not list"),
             Err(error) if error.kind() == ErrorKind::NoDevice => findings.push(Finding::notice(
