@@ -408,3 +408,32 @@ impl std::error::Error for Error {
         self.0.source.as_deref().map(|source| source as _)
     }
 }
+
+/// A call took a value and failed: this is the value, and the error. `?` turns it into an
+/// [`Error`].
+pub struct Refused<V> {
+    /// The value that the call was given.
+    pub value: V,
+    /// Why the call failed.
+    pub error: Error,
+}
+
+impl<V> From<Refused<V>> for Error {
+    fn from(refused: Refused<V>) -> Self {
+        refused.error
+    }
+}
+
+impl<V> fmt::Display for Refused<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.error, f)
+    }
+}
+
+impl<V> fmt::Debug for Refused<V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+    }
+}
+
+impl<V> std::error::Error for Refused<V> {}

@@ -80,7 +80,7 @@ pub use device::{Device, DeviceInfo, MemoryInfo};
 #[cfg(feature = "emulated")]
 pub use driver::emulated;
 pub use driver::reference::checksum;
-pub use error::{CudaCode, Error, ErrorKind, Result};
+pub use error::{CudaCode, Error, ErrorKind, Refused, Result};
 pub use memory::{
     DeviceBuf, DeviceSlice, DeviceSliceMut, PinnedBuf, PinnedSlice, PinnedSliceMut, Registered,
 };

@@ -134,7 +134,7 @@ impl Stream {
     ///
     /// The error of the work or of the device; [`ErrorKind::ForkedProcess`].
     pub fn synchronize(&self) -> Result<()> {
-        self.timeline.synchronize()
+        self.timeline.synchronize("Stream::synchronize")
     }
 
     /// A ticket for everything enqueued on the stream so far. Does not block.
@@ -167,7 +167,7 @@ impl Stream {
                 "use devices of one emulator, or GPUs only",
             ));
         }
-        self.timeline.wait_for(producer, position)
+        self.timeline.wait_for(producer, position, "Stream::wait_for")
     }
 
     /// Makes later work of this stream wait, on the device, for the work that `event`, a

@@ -58,7 +58,12 @@ impl Ticket {
     ///
     /// The error of the operation or of the device; [`ErrorKind::ForkedProcess`].
     pub fn wait(&self) -> Result<()> {
-        self.at().map_or(Ok(()), |(stream, position)| stream.wait(position))
+        self.wait_in("Ticket::wait")
+    }
+
+    /// As [`wait`](Self::wait), in a call of that name.
+    pub(crate) fn wait_in(&self, operation: &'static str) -> Result<()> {
+        self.at().map_or(Ok(()), |(stream, position)| stream.wait(position, operation))
     }
 
     /// As [`wait`](Self::wait), but blocks for no longer than `timeout`. It asks the device again
@@ -69,7 +74,14 @@ impl Ticket {
     /// [`TimedOut`](ErrorKind::TimedOut) if the operation is still pending; otherwise as for
     /// [`wait`](Self::wait).
     pub fn wait_timeout(&self, timeout: Duration) -> Result<()> {
-        let Some(deadline) = Instant::now().checked_add(timeout) else { return self.wait() };
+        const OPERATION: &str = "Ticket::wait_timeout";
+        let Some(deadline) = Instant::now().checked_add(timeout) else {
+            return self.wait_in(OPERATION);
+        };
+        if self.is_done()? {
+            return Ok(());
+        }
+        let _waiting = self.at().and_then(|(stream, _)| stream.shows_wait(OPERATION));
         let mut pause = Pause::default();
         while !self.is_done()? {
             let left = deadline.saturating_duration_since(Instant::now());

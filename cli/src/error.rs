@@ -8,6 +8,13 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug)]
 pub struct Error(pub String);
 
+/// What a call gave back goes.
+impl<V> From<pinlane::Refused<V>> for Error {
+    fn from(refused: pinlane::Refused<V>) -> Self {
+        refused.error.into()
+    }
+}
+
 impl From<pinlane::Error> for Error {
     fn from(error: pinlane::Error) -> Error {
         Error(error.to_string())

@@ -194,7 +194,7 @@ impl Stream {
                 let mut numbers = list.numbers(true);
                 let mut told = 0;
                 for (end, landed) in portions {
-                    landed.wait()?;
+                    landed.wait_in(door.operation)?;
                     tell(each, &list.pinned[told..end], &mut numbers);
                     told = end;
                 }

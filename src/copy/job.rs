@@ -125,7 +125,7 @@ impl<'e, 'a> Job<'e, 'a> {
         // By the host, so that the stream, if it is busy with copies, need not be emptied.
         self.used_elsewhere.iter().try_for_each(|region| {
             let access = self.direction.access(region.side);
-            region.hazards.wait_elsewhere(&region.range, access, stream)
+            region.hazards.wait_elsewhere(&region.range, access, stream, operation)
         })?;
         // Before it is asked: what another thread enqueues meanwhile is not taken for a copy.
         let before = stream.recorded();
@@ -134,7 +134,7 @@ impl<'e, 'a> Job<'e, 'a> {
         }
         let reached = stream.submit(operation, |_, _| Ok(()))?;
         reached.fenced?;
-        stream.wait(reached.fence.position)?;
+        stream.wait(reached.fence.position, operation)?;
         Ok(reached.fence.position + 1)
     }
 

@@ -70,7 +70,8 @@ impl<'s> Door<'s> {
                 continue;
             }
             for earlier in operand.hazards.conflicts(&operand.range, operand.access, self.stream) {
-                self.stream.wait_for(&earlier.stream, earlier.fence.position)?;
+                let (stream, position) = (&earlier.stream, earlier.fence.position);
+                self.stream.wait_for(stream, position, self.operation)?;
             }
         }
         Ok(driver)

@@ -13,8 +13,8 @@ use bytemuck::Pod;
 
 use super::check::{compact, count, fits, refused};
 use super::{DataType, ManagedTensor, Place, Tensor, VERSION};
-use crate::error::{ErrorKind, Result};
-use crate::memory::{DeviceBuf, PinnedBuf, Refused, TrackedMut};
+use crate::error::{ErrorKind, Refused, Result};
+use crate::memory::{DeviceBuf, PinnedBuf, TrackedMut};
 use crate::process::{call_user, on_ordinary_thread};
 use crate::stream::Stream;
 

@@ -123,8 +123,9 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
         [only] if is_home(&only.stream) => &only.stream,
         _ => frees,
     };
-    let ordered =
-        pending.iter().all(|user| home.wait_for(&user.stream, user.fence.position).is_ok());
+    let precedes =
+        |user: &Use| home.wait_for(&user.stream, user.fence.position, "DeviceBuf::drop").is_ok();
+    let ordered = pending.iter().all(precedes);
     // SAFETY: the stream is live, and not capturing since nobody else has it. The memory came from
     // `device_alloc` and its owner is gone, so this is the only free. `ordered` says that every use
     // is ordered before this call: it is retired, or earlier on `home`, or `home` waits for it.

@@ -21,7 +21,7 @@ pub(crate) use range::byte_count;
 #[cfg(feature = "capi")]
 pub(crate) use registered::Lent;
 pub(crate) use registered::with_registered;
-pub use registered::{HostMemory, Refused, Registered};
+pub use registered::{HostMemory, Registered};
 
 use crate::context::Context;
 use hazard::{Access, Hazards};

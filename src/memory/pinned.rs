@@ -72,7 +72,7 @@ impl PinnedRegion {
         access: Access,
     ) -> Result<()> {
         self.context().check_process(operation)?;
-        self.block.hazards().wait(&range, access)?;
+        self.block.hazards().wait(&range, access, operation)?;
         self.is_accessed(range, access);
         Ok(())
     }
@@ -175,7 +175,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// [`ErrorKind::ForkedProcess`], or the error of a copy that failed. The contents are then not
     /// given out, and a later call queries the copy again.
     pub fn read(&self) -> Result<&[T]> {
-        self.as_slice().read()
+        self.as_slice().read_in("PinnedBuf::read")
     }
 
     /// The elements, to write. Blocks until every pending device use of the buffer is complete.
@@ -184,7 +184,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// As for [`read`](Self::read).
     pub fn write(&mut self) -> Result<&mut [T]> {
-        self.as_slice_mut().into_write()
+        self.as_slice_mut().write_in("PinnedBuf::write")
     }
 
     /// As [`read`](Self::read), but does not block.
@@ -193,7 +193,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// [`ErrorKind::NotReady`] where `read` would wait; otherwise as for `read`.
     pub fn try_read(&self) -> Result<&[T]> {
-        self.as_slice().try_read()
+        self.as_slice().try_read_in("PinnedBuf::try_read")
     }
 
     /// As [`write`](Self::write), but does not block.
@@ -202,7 +202,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// [`ErrorKind::NotReady`] where `write` would wait; otherwise as for `read`.
     pub fn try_write(&mut self) -> Result<&mut [T]> {
-        self.as_slice_mut().try_into_write()
+        self.as_slice_mut().try_write_in("PinnedBuf::try_write")
     }
 
     /// A view of the elements in `range`. Does not block.
@@ -255,9 +255,9 @@ impl PinnedBuf<u8> {
         self.region.operand(part, access)
     }
 
-    /// Blocks until no device use of the buffer is pending.
-    pub(crate) fn wait_until_idle(&self) -> Result<()> {
-        self.region.settle("PinnedBuf::write", 0..self.len, Access::Write)
+    /// Blocks until no device use of the buffer is pending. `operation` is the call that waits.
+    pub(crate) fn wait_until_idle(&self, operation: &'static str) -> Result<()> {
+        self.region.settle(operation, 0..self.len, Access::Write)
     }
 
     /// Whether no device use of the buffer is pending. Does not block.
@@ -392,7 +392,12 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     ///
     /// As for [`PinnedBuf::read`].
     pub fn read(&self) -> Result<&'a [T]> {
-        self.region.settle("PinnedBuf::read", in_bytes::<T>(&self.range), Access::Read)?;
+        self.read_in("PinnedSlice::read")
+    }
+
+    /// As [`read`](Self::read), in a call of that name.
+    fn read_in(&self, operation: &'static str) -> Result<&'a [T]> {
+        self.region.settle(operation, in_bytes::<T>(&self.range), Access::Read)?;
         Ok(self.settled())
     }
 
@@ -402,7 +407,11 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     ///
     /// As for [`PinnedBuf::try_read`].
     pub fn try_read(&self) -> Result<&'a [T]> {
-        self.region.try_settle("PinnedBuf::try_read", in_bytes::<T>(&self.range), Access::Read)?;
+        self.try_read_in("PinnedSlice::try_read")
+    }
+
+    fn try_read_in(&self, operation: &'static str) -> Result<&'a [T]> {
+        self.region.try_settle(operation, in_bytes::<T>(&self.range), Access::Read)?;
         Ok(self.settled())
     }
 
@@ -496,7 +505,12 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// As for [`PinnedBuf::write`].
     pub fn into_write(self) -> Result<&'a mut [T]> {
-        self.region.settle("PinnedBuf::write", in_bytes::<T>(&self.range), Access::Write)?;
+        self.write_in("PinnedSliceMut::into_write")
+    }
+
+    /// As [`into_write`](Self::into_write), in a call of that name.
+    fn write_in(self, operation: &'static str) -> Result<&'a mut [T]> {
+        self.region.settle(operation, in_bytes::<T>(&self.range), Access::Write)?;
         Ok(self.settled())
     }
 
@@ -506,11 +520,11 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// As for [`PinnedBuf::try_write`].
     pub fn try_into_write(self) -> Result<&'a mut [T]> {
-        self.region.try_settle(
-            "PinnedBuf::try_write",
-            in_bytes::<T>(&self.range),
-            Access::Write,
-        )?;
+        self.try_write_in("PinnedSliceMut::try_into_write")
+    }
+
+    fn try_write_in(self, operation: &'static str) -> Result<&'a mut [T]> {
+        self.region.try_settle(operation, in_bytes::<T>(&self.range), Access::Write)?;
         Ok(self.settled())
     }
 

@@ -23,7 +23,7 @@ use super::pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 use super::registration::{Registration, page_lock};
 use super::{Operand, Tracked, TrackedMut, sealed};
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::{Refused, Result};
 
 /// An owner of memory that [`Device::register`](crate::Device::register) can page-lock. `Vec<T>`
 /// and `Box<[T]>` implement it.
@@ -104,35 +104,6 @@ unsafe impl<T: Pod + Send> HostMemory for Box<[T]> {
         self
     }
 }
-
-/// A call took a value and failed: this is the value, and the error. `?` turns it into an
-/// [`Error`].
-pub struct Refused<V> {
-    /// The value that the call was given.
-    pub value: V,
-    /// Why the call failed.
-    pub error: Error,
-}
-
-impl<V> From<Refused<V>> for Error {
-    fn from(refused: Refused<V>) -> Self {
-        refused.error
-    }
-}
-
-impl<V> fmt::Display for Refused<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&self.error, f)
-    }
-}
-
-impl<V> fmt::Debug for Refused<V> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
-impl<V> std::error::Error for Refused<V> {}
 
 /// The user's own memory, page-locked by [`Device::register`](crate::Device::register). It has the
 /// copies, views and waits of a [`PinnedBuf`].

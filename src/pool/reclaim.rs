@@ -146,12 +146,13 @@ impl Drop for Core {
     /// Neither handles nor buffers are left: waits for what is in flight, and gives everything
     /// back.
     fn drop(&mut self) {
+        const OPERATION: &str = "PinnedPool::drop";
         let mut store = std::mem::replace(&mut self.lock().store, Store::new(0));
         let context = self.context.clone();
         on_ordinary_thread(move || {
             for block in store.parked.take_all() {
                 // What cannot be waited for stays out of its slab, which is then never given back.
-                match block.hazards.wait(&(0..usize::MAX), Access::Write) {
+                match block.hazards.wait(&(0..usize::MAX), Access::Write, OPERATION) {
                     Ok(()) => store.put(block),
                     Err(_) => trace::quarantined(block.bytes()),
                 }

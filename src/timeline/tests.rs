@@ -52,7 +52,7 @@ impl Rig {
     fn barrier(&self) {
         self.emulator.stall(self.gate.raw()).expect("live");
         let stuck = self.gate.submit("test", |_, _| Ok(())).expect("no faults");
-        self.stream.wait_for(&self.gate, stuck.fence.position).expect("no faults");
+        self.stream.wait_for(&self.gate, stuck.fence.position, "a test").expect("no faults");
     }
 
     fn open_gate(&self) {
@@ -114,7 +114,7 @@ fn whoever_asks_first_fences_the_group() {
         let positions: Vec<_> = (0..4).map(|_| rig.small()).collect();
         assert!(!rig.stream.is_complete(positions[1]));
         if wait {
-            rig.stream.wait(positions[1]).unwrap();
+            rig.stream.wait(positions[1], "a test").unwrap();
         } else {
             assert_eq!(rig.stream.poll(positions[1]).unwrap(), Poll::Done);
         }
@@ -162,7 +162,7 @@ fn another_stream_can_wait_for_a_group() {
     rig.barrier();
     let position = rig.small();
     let follower = create_stream(rig.device.context(), StreamFlags::default()).unwrap();
-    follower.wait_for(&rig.stream, position).unwrap();
+    follower.wait_for(&rig.stream, position, "a test").unwrap();
     let after = follower.submit("test", |_, _| Ok(())).unwrap().fence.position;
     assert_eq!(follower.poll(after).unwrap(), Poll::NotReady);
     rig.open_gate();
@@ -180,20 +180,20 @@ fn a_stream_waits_once_for_what_it_is_after_already() {
     let follower = create_stream(rig.device.context(), StreamFlags::default()).unwrap();
     let waits = || rig.calls(Call::StreamWaitEvent);
     let before = waits();
-    follower.wait_for(&rig.stream, positions[1]).unwrap();
+    follower.wait_for(&rig.stream, positions[1], "a test").unwrap();
     assert_eq!(waits() - before, 1);
     for &earlier in &positions[..2] {
-        follower.wait_for(&rig.stream, earlier).unwrap();
+        follower.wait_for(&rig.stream, earlier, "a test").unwrap();
     }
     assert_eq!(waits() - before, 1, "it is after these");
-    follower.wait_for(&rig.stream, positions[2]).unwrap();
+    follower.wait_for(&rig.stream, positions[2], "a test").unwrap();
     assert_eq!(waits() - before, 2, "but not after this one");
 
     let refused = rig.submit(Fencing::Own);
     let fault = Fault::once(Call::StreamWaitEvent, CudaCode::UNKNOWN);
     rig.emulator.inject(fault);
-    assert!(follower.wait_for(&rig.stream, refused).is_err());
-    follower.wait_for(&rig.stream, refused).unwrap();
+    assert!(follower.wait_for(&rig.stream, refused, "a test").is_err());
+    follower.wait_for(&rig.stream, refused, "a test").unwrap();
     assert_eq!(waits() - before, 4, "a wait that was refused is none");
     rig.open_gate();
     drop(follower);
@@ -352,11 +352,11 @@ fn faults_while_submitting_lose_nothing() {
             }
             if let Some(&position) = enqueued.last() {
                 let _ = if n % 5 == 0 { rig.stream.advance() } else { Ok(()) };
-                let _ = if n % 3 == 0 { rig.stream.wait(position) } else { Ok(()) };
+                let _ = if n % 3 == 0 { rig.stream.wait(position, "a test") } else { Ok(()) };
             }
         }
         rig.emulator.clear_faults();
-        enqueued.iter().for_each(|&position| rig.stream.wait(position).unwrap());
+        enqueued.iter().for_each(|&position| rig.stream.wait(position, "a test").unwrap());
         assert!(enqueued.iter().all(|&position| rig.stream.is_complete(position)));
         rig.assert_clean();
     }
@@ -391,8 +391,8 @@ fn a_group_that_is_open_on_a_captured_stream_is_left_alone() {
     rig.stream.advance().unwrap();
     for error in [
         rig.stream.poll(position).unwrap_err(),
-        rig.stream.wait(position).unwrap_err(),
-        rig.gate.wait_for(&rig.stream, position).unwrap_err(),
+        rig.stream.wait(position, "a test").unwrap_err(),
+        rig.gate.wait_for(&rig.stream, position, "a test").unwrap_err(),
     ] {
         assert_eq!(error.kind(), ErrorKind::StreamCapturing);
     }
@@ -429,7 +429,7 @@ fn threads_that_submit_at_once_find_all_of_theirs() {
                     for round in 0..200 {
                         let position = rig.small();
                         match (round + thread) % 50 {
-                            0 => rig.stream.wait(position).unwrap(),
+                            0 => rig.stream.wait(position, "a test").unwrap(),
                             1 => rig.stream.advance().unwrap(),
                             2 => drop(rig.stream.poll(position).unwrap()),
                             _ => continue,
@@ -443,8 +443,8 @@ fn threads_that_submit_at_once_find_all_of_theirs() {
             });
             threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
-        rig.stream.wait(rig.end() - 1).unwrap();
-        rig.stream.synchronize().unwrap();
+        rig.stream.wait(rig.end() - 1, "a test").unwrap();
+        rig.stream.synchronize("a test").unwrap();
         assert!(rig.is_retired_below(800));
         rig.assert_clean();
     }

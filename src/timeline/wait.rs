@@ -87,11 +87,11 @@ impl Timeline {
         }
     }
 
-    /// Blocks until `position` is complete.
-    pub(crate) fn wait(&self, position: u64) -> Result<()> {
-        let driver = self.context.driver("Ticket::wait")?;
-        let Some(target) = self.target(position, "Ticket::wait", true)? else { return Ok(()) };
-        let _waiting = self.context.recording.begin(Kind::Wait, "Ticket::wait", 0);
+    /// Blocks until `position` is complete. `operation` is the call that waits.
+    pub(crate) fn wait(&self, position: u64, operation: &'static str) -> Result<()> {
+        let driver = self.context.driver(operation)?;
+        let Some(target) = self.target(position, operation, true)? else { return Ok(()) };
+        let _waiting = self.shows_wait(operation);
         let (call, answer) = match &target {
             Target::Event(_, event) => {
                 // SAFETY: an `Event` is live as long as it exists.
@@ -112,8 +112,8 @@ impl Timeline {
     /// device is lost, and when the driver unloads (docs/soundness.md, "A lost device").
     pub(crate) fn finish(&self, position: u64, operation: &'static str) -> Result<()> {
         const PAUSE: Duration = Duration::from_micros(100);
-        let Err(first) = self.wait(position) else { return Ok(()) };
-        if self.open(operation).and_then(|_| self.synchronize()).is_ok() {
+        let Err(first) = self.wait(position, operation) else { return Ok(()) };
+        if self.open(operation).and_then(|_| self.synchronize(operation)).is_ok() {
             return Ok(());
         }
         loop {
@@ -126,8 +126,14 @@ impl Timeline {
     }
 
     /// Makes later work of this stream wait, on the device, for `position` of `producer`. A wait
-    /// that is known to be there already is not repeated.
-    pub(crate) fn wait_for(&self, producer: &Timeline, position: u64) -> Result<()> {
+    /// that is known to be there already is not repeated. If the host must wait, that is for
+    /// `operation`.
+    pub(crate) fn wait_for(
+        &self,
+        producer: &Timeline,
+        position: u64,
+        operation: &'static str,
+    ) -> Result<()> {
         if std::ptr::eq(self, producer) || self.is_after(producer, position) {
             return Ok(());
         }
@@ -147,7 +153,7 @@ impl Timeline {
                 Ok(())
             }
             // Without an event the host waits.
-            Some(Target::Stream(_)) => producer.wait(position),
+            Some(Target::Stream(_)) => producer.wait(position, operation),
         }
     }
 
@@ -168,12 +174,17 @@ impl Timeline {
         after.push_back((producer.id, fence));
     }
 
+    /// A thread waits for the stream until the result is dropped, as recordings show it.
+    pub(crate) fn shows_wait(&self, operation: &'static str) -> Option<impl Drop + use<>> {
+        self.context.recording.begin(Kind::Wait, operation, 0)
+    }
+
     /// Blocks until everything submitted before the call is complete.
-    pub(crate) fn synchronize(&self) -> Result<()> {
-        let driver = self.context.driver("Stream::synchronize")?;
-        self.check_thread("Stream::synchronize")?;
+    pub(crate) fn synchronize(&self, operation: &'static str) -> Result<()> {
+        let driver = self.context.driver(operation)?;
+        self.check_thread(operation)?;
         let recorded = self.recorded.load(Ordering::Acquire);
-        let _waiting = self.context.recording.begin(Kind::Wait, "Stream::synchronize", 0);
+        let _waiting = self.shows_wait(operation);
         // SAFETY: the stream is live.
         unsafe { driver.stream_synchronize(self.raw) }.map_err(|code| {
             self.context.error(code, "cudaStreamSynchronize", "waiting for the stream")

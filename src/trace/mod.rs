@@ -69,7 +69,7 @@ use std::sync::Arc;
 pub(crate) use self::nvtx::range as nvtx_range;
 pub(crate) use self::recorder::{Recorder, Switch, Work};
 pub use self::span::{Kind, Span, Track};
-use crate::error::Result;
+use crate::error::{Refused, Result};
 
 /// Notes what happens on devices: on each from [`Device::record`](crate::Device::record) on, until
 /// the recording is [stopped](Self::stop) or dropped.
@@ -94,13 +94,15 @@ impl Recording {
     ///
     /// # Errors
     ///
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function, and
-    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
-    pub fn stop(self) -> Result<Trace> {
-        self.finish()
+    /// Every error gives the recording back, which goes on:
+    ///
+    /// * [`Unsupported`](crate::ErrorKind::Unsupported) inside a host function;
+    /// * [`ForkedProcess`](crate::ErrorKind::ForkedProcess).
+    pub fn stop(self) -> Result<Trace, Refused<Self>> {
+        self.finish().map_err(|error| Refused { value: self, error })
     }
 
-    /// As [`stop`](Self::stop). After an error the recording goes on.
+    /// As [`stop`](Self::stop), without taking the recording.
     pub(crate) fn finish(&self) -> Result<Trace> {
         let (spans, missing) = self.recorder.stop()?;
         Ok(Trace { spans, missing })

@@ -83,7 +83,6 @@ fn a_tool_gets_ranges_of_copies_waits_growth_and_foreign_work() {
     ] {
         assert_eq!(pushed.iter().filter(|it| **it == range).count(), 1, "{range} in {text}");
     }
-    // Copies through slots may wait by tickets, too.
     assert!(pushed.contains(&"3 Ticket::wait 0, 3 48 1 1"), "{text}");
     assert!(pushed.iter().any(|it| it.starts_with("5 PinnedPool::alloc")), "growth: {text}");
     let staged = pushed.iter().filter_map(|it| it.strip_prefix("4 Stream::upload_slice "));

@@ -6,7 +6,7 @@ use std::time::Duration;
 use pinlane::driver::{Call, RawStream};
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::trace::{Kind, Recording, Span, Trace, Track};
-use pinlane::{CudaCode, Device, ErrorKind, PinnedPool};
+use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Refused};
 use serde_json::Value;
 
 /// The device's spans of that name.
@@ -80,6 +80,81 @@ fn a_device_that_is_not_recorded_makes_no_more_calls() {
             .map(|call| emulator.calls(call))
     };
     assert_eq!(calls(false), calls(true));
+}
+
+/// What a timeline shows is what the program has called.
+#[test]
+fn each_wait_has_the_name_of_the_call_that_waits() {
+    let emulator = Emulator::builder().execution(Execution::Lazy).build();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let pool = PinnedPool::builder(&device).max_bytes(1 << 20).build().unwrap();
+    let stream = device.stream().unwrap();
+    let mut gpu = device.alloc::<u8>(4096).unwrap();
+    let mut host = pool.alloc_zeroed::<u8>(4096).unwrap();
+    let mut own = device.register(vec![0u8; 4096]).unwrap();
+    let mut large = device.alloc::<u8>(8 << 20).unwrap();
+    stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+
+    stream.upload(&host, &mut gpu).unwrap();
+    host.write().unwrap();
+    stream.download(&gpu, &mut host).unwrap();
+    host.read().unwrap();
+    stream.download(&gpu, &mut host).unwrap();
+    host.slice(..10).unwrap().read().unwrap();
+    stream.upload(&host, &mut gpu).unwrap();
+    host.slice_mut(..10).unwrap().into_write().unwrap();
+    stream.download(&gpu, &mut own).unwrap();
+    own.write().unwrap();
+    stream.download(&gpu, &mut own).unwrap();
+    own.into_inner().unwrap();
+    stream.busy(Duration::ZERO).unwrap().wait().unwrap();
+    stream.busy(Duration::ZERO).unwrap().wait_timeout(Duration::from_secs(60)).unwrap();
+    stream.busy(Duration::ZERO).unwrap();
+    stream.synchronize().unwrap();
+    stream.download_slice(&large, &mut vec![0; 8 << 20]).unwrap();
+    stream.upload_slice(&vec![0; 8 << 20], &mut large).unwrap();
+
+    let trace = recording.stop().unwrap();
+    let waits = trace.spans().iter().filter(|span| span.kind == Kind::Wait);
+    let mut names: Vec<_> = waits.map(|span| span.name).collect();
+    names.dedup();
+    let expected = [
+        "PinnedBuf::write",
+        "PinnedBuf::read",
+        "PinnedSlice::read",
+        "PinnedSliceMut::into_write",
+        "PinnedBuf::write",
+        "Registered::into_inner",
+        "Ticket::wait",
+        "Ticket::wait_timeout",
+        "Stream::synchronize",
+        "Stream::download_slice",
+    ];
+    assert_eq!(names[..expected.len()], expected);
+    assert!(
+        names[expected.len()..].iter().all(|name| *name == "Stream::upload_slice"),
+        "{names:?}"
+    );
+}
+
+/// A recording that cannot end goes on, and is not lost.
+#[test]
+fn a_recording_that_is_not_stopped_comes_back() {
+    let device = Device::emulated().unwrap();
+    let stream = device.stream().unwrap();
+    let recording = Recording::new();
+    device.record(&recording).unwrap();
+    let (send, refused) = std::sync::mpsc::channel();
+    let function = move || send.send(recording.stop().unwrap_err()).unwrap();
+    stream.launch_host(function).unwrap().wait().unwrap();
+    let Refused { value: recording, error } = refused.recv().unwrap();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.operation(), "Recording::stop");
+    stream.busy(Duration::from_millis(1)).unwrap();
+    let trace = recording.stop().unwrap();
+    assert_eq!(on_device(&trace, "Stream::busy").len(), 1);
 }
 
 #[test]

@@ -4,10 +4,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::emulated::Execution;
-use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, StreamOptions};
+use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Result, StreamOptions};
 
 use crate::common::{self, devices_of};
 use crate::support::{LEN, Rig, on_lazy_machines};
+
+/// The call that says that the device still uses the buffer.
+fn refused<T>(result: Result<T>) -> &'static str {
+    let error = result.err().expect("the device still uses the buffer");
+    assert_eq!(error.kind(), ErrorKind::NotReady);
+    error.operation()
+}
 
 #[test]
 fn rule_06_each_streams_use_is_kept() {
@@ -17,7 +24,9 @@ fn rule_06_each_streams_use_is_kept() {
         rig.stall(&rig.stream);
         rig.stream.upload(&host, &mut first).unwrap();
         other.upload(&host, &mut second).unwrap().wait().unwrap();
-        assert_eq!(host.try_write().unwrap_err().kind(), ErrorKind::NotReady);
+        assert_eq!(refused(host.try_write()), "PinnedBuf::try_write");
+        let view = host.slice_mut(..10).unwrap();
+        assert_eq!(refused(view.try_into_write()), "PinnedSliceMut::try_into_write");
         rig.release(&rig.stream);
         host.write().unwrap().fill(2);
         assert_eq!(rig.contents(&first), [1; LEN]);
@@ -60,7 +69,8 @@ fn rule_06_a_consumer_waits_for_the_producer_of_another_stream() {
         for _ in 0..20 {
             assert!(!ticket.is_done().unwrap());
         }
-        assert_eq!(back.try_read().unwrap_err().kind(), ErrorKind::NotReady);
+        assert_eq!(refused(back.try_read()), "PinnedBuf::try_read");
+        assert_eq!(refused(back.slice(..10).unwrap().try_read()), "PinnedSlice::try_read");
         rig.release(&rig.stream);
         assert_eq!(back.read().unwrap(), [1; LEN]);
         // And the next producer for the consumer.

@@ -50,7 +50,7 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
             refused(device.memory_info()),
             refused(device.record(&recording)),
             refused(device.record(&Recording::new())),
-            refused(recording.stop()),
+            refused(recording.stop().map_err(Error::from)),
             refused(stream.upload(&host, &mut gpu)),
             refused(stream.download(&gpu, &mut host)),
             refused(stream.fill(&mut gpu, 1)),

@@ -213,6 +213,7 @@ impl<'e> Transit<'e, '_> {
     fn open_up(&self, progress: &mut Progress<'e>) -> Result<Option<Taken<'e>>> {
         let Engine { options, ring, pool, .. } = self.engine;
         let bytes = self.job.survey.group.bytes;
+        let operation = self.job.door.operation;
         let left = bytes - progress.done;
         if left == 0 {
             return Ok(None);
@@ -220,10 +221,10 @@ impl<'e> Transit<'e, '_> {
         let piece = options.upload_portion((self.route, self.task), bytes, progress.done, left);
         if self.stores == Stores::Cached {
             // So that few slots are used.
-            self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait())?;
+            self.filled.oldest().map_or(Ok(()), |oldest| oldest.wait_in(operation))?;
         }
         let exposure = self.job.door.stream.exposure();
-        let slot = ring.take(pool, exposure, true)?.expect("a patient taker gets one");
+        let slot = ring.take(pool, exposure, true, operation)?.expect("a patient taker gets one");
         let taken = ring.guard(slot);
         self.lay_out(progress, &taken, piece);
         Ok(Some(taken))
@@ -242,7 +243,9 @@ impl<'e> Transit<'e, '_> {
             // Only a job that has no slot waits for one.
             let patient = progress.in_flight.is_empty();
             let exposure = self.job.door.stream.exposure();
-            let Some(slot) = ring.take(pool, exposure, patient)? else { break };
+            let Some(slot) = ring.take(pool, exposure, patient, self.job.door.operation)? else {
+                break;
+            };
             let taken = ring.guard(slot);
             self.lay_out(progress, &taken, options.download_portion(self.route, bytes, left));
             if self.route == Route::Kernel {
@@ -271,7 +274,7 @@ impl<'e> Work<'e> for Transit<'e, '_> {
             Direction::Down => match self.open_down(&mut progress)? {
                 Some((taken, ticket)) => {
                     drop(progress);
-                    ticket.wait()?;
+                    ticket.wait_in(self.job.door.operation)?;
                     taken.slot().host().is_accessed(Access::Read);
                     Some(taken)
                 }

@@ -190,12 +190,13 @@ impl Ring {
     }
 
     /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
-    /// one, or, if not `patient`, gives `None` where it would.
+    /// one, or, if not `patient`, gives `None` where it would. `operation` is the call that waits.
     pub(super) fn take(
         &self,
         pool: &PinnedPool,
         exposure: Exposure,
         patient: bool,
+        operation: &'static str,
     ) -> Result<Option<&Slot>> {
         let to = class(self.slots.len(), exposure);
         loop {
@@ -209,7 +210,7 @@ impl Ring {
                 _ if !patient => return Ok(None),
                 _ => {}
             }
-            if let Some(oldest) = self.take_oldest(to)? {
+            if let Some(oldest) = self.take_oldest(to, operation)? {
                 return Ok(Some(oldest));
             }
             self.wait(to);
@@ -242,13 +243,13 @@ impl Ring {
 
     /// Blocks until the device has done with a free slot that no more exposed stream holds, if
     /// there is one.
-    fn take_oldest(&self, to: Exposure) -> Result<Option<&Slot>> {
+    fn take_oldest(&self, to: Exposure, operation: &'static str) -> Result<Option<&Slot>> {
         let holders = EXPOSURES.into_iter().take_while(|&holder| holder <= to);
         let Some(index) = holders.into_iter().find_map(|holder| self.pop(holder, to)) else {
             return Ok(None);
         };
         let taken = self.guard(&self.slots[index]);
-        taken.slot().host().wait_until_idle()?;
+        taken.slot().host().wait_until_idle(operation)?;
         Ok(Some(taken.hand_over()))
     }
 

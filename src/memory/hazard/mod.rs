@@ -151,17 +151,23 @@ impl Hazards {
         range: &Range<usize>,
         access: Access,
         stream: &Timeline,
+        operation: &'static str,
     ) -> Result<()> {
-        wait_for_all(&self.conflicts(range, access, stream))
+        wait_for_all(&self.conflicts(range, access, stream), operation)
     }
 
     /// Blocks until the host may access `range`. Waits for every conflicting use before it reports
-    /// the first failure (soundness rule 4).
-    pub(crate) fn wait(&self, range: &Range<usize>, access: Access) -> Result<()> {
+    /// the first failure (soundness rule 4). `operation` is the call that waits.
+    pub(crate) fn wait(
+        &self,
+        range: &Range<usize>,
+        access: Access,
+        operation: &'static str,
+    ) -> Result<()> {
         if self.is_idle() {
             return Ok(());
         }
-        let result = wait_for_all(&self.pending(range, access));
+        let result = wait_for_all(&self.pending(range, access), operation);
         self.forget(Use::is_retired);
         result
     }
@@ -243,10 +249,10 @@ impl Hazards {
 }
 
 /// Blocks until every use is complete. Only then reports the first failure.
-fn wait_for_all(uses: &Few) -> Result<()> {
+fn wait_for_all(uses: &Few, operation: &'static str) -> Result<()> {
     let mut result = Ok(());
     for pending in uses.iter() {
-        let waited = pending.stream.wait(pending.fence.position);
+        let waited = pending.stream.wait(pending.fence.position, operation);
         result = result.and(waited);
     }
     result

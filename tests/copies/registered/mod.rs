@@ -12,10 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane::driver::{Call, HostFlags};
 use pinlane::emulated::{Execution, Fault};
-use pinlane::{
-    CudaCode, Device, ErrorKind,
-    memory::{HostMemory, Refused},
-};
+use pinlane::{CudaCode, Device, ErrorKind, Refused, memory::HostMemory};
 
 use crate::common::support::{LEN, Rig, eventually, watched};
 

@@ -44,7 +44,7 @@ impl Hazards {
     }
 
     /// At the end of a model nothing runs any more.
-    pub fn wait(&self, _: &Range<usize>, _: Access) -> Result<()> {
+    pub fn wait(&self, _: &Range<usize>, _: Access, _: &'static str) -> Result<()> {
         Ok(())
     }
 }

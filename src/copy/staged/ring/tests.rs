@@ -117,7 +117,7 @@ fn exposed_streams_leave_slots_to_others() {
     let (_, device) = device(Execution::Lazy);
     let stream = device.stream().expect("no faults");
     let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
-    let take = |exposure| ring.take(pool, exposure, false).expect("no faults");
+    let take = |exposure| ring.take(pool, exposure, false, "a test").expect("no faults");
     let taken = [Exposure::Bound, Exposure::Shared, Exposure::Sealed].map(|exposure| {
         let slot = take(exposure).expect("one for each");
         assert!(take(exposure).is_none(), "{exposure:?}: only one");
@@ -138,16 +138,17 @@ fn if_memory_is_short_nobody_waits_for_a_more_exposed_stream() {
     let (emulator, device) = device(Execution::Lazy);
     let stream = device.stream().expect("no faults");
     let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
-    let bound = ring.take(pool, Exposure::Bound, true).expect("no faults").expect("patient");
+    let bound =
+        ring.take(pool, Exposure::Bound, true, "a test").expect("no faults").expect("patient");
     for call in [Call::HostRegister, Call::HostAlloc] {
         emulator.inject(Fault::forever(call, CudaCode::MEMORY_ALLOCATION));
     }
     for exposure in [Exposure::Sealed, Exposure::Shared] {
-        let error = ring.take(pool, exposure, true).map(drop).expect_err("no memory");
+        let error = ring.take(pool, exposure, true, "a test").map(drop).expect_err("no memory");
         assert_eq!(error.kind(), crate::error::ErrorKind::OutOfHostMemory);
     }
     ring.give_back(bound);
-    let sealed = ring.take(pool, Exposure::Sealed, true).expect("idle").expect("patient");
+    let sealed = ring.take(pool, Exposure::Sealed, true, "a test").expect("idle").expect("patient");
     ring.give_back(sealed);
     assert_eq!(ring.at_home(), SLOTS);
 }
@@ -158,7 +159,8 @@ fn after_a_submission_that_failed_no_slot_is_queued() {
     let (_, device) = device(Execution::Eager);
     let stream = device.stream().expect("no faults");
     let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
-    let take = || ring.take(pool, Exposure::Sealed, true).expect("no faults").expect("patient");
+    let take =
+        || ring.take(pool, Exposure::Sealed, true, "a test").expect("no faults").expect("patient");
     let [first, second, third] = [(); 3].map(|()| take());
     let filled = Filled::default();
     assert!(filled.push(first) && filled.push(second));

@@ -101,8 +101,10 @@ impl<'r> Work<'r> for Counting<'r> {
             if round == ROUNDS {
                 return Ok(None);
             }
-            let slot =
-                self.ring.take(self.pool, Exposure::Sealed, true)?.expect("patience is rewarded");
+            let slot = self
+                .ring
+                .take(self.pool, Exposure::Sealed, true, "a test")?
+                .expect("patience is rewarded");
             self.held.fetch_add(1, Ordering::Relaxed);
             // SAFETY: just taken.
             let layout = unsafe { slot.layout_mut() };
