@@ -115,6 +115,7 @@ unsafe fn around<R: Copy>(
     used: impl FnOnce(R) -> usize,
     call: impl FnOnce() -> R,
 ) -> R {
+    let Some(face) = machine::built() else { return call() };
     if boundary::is_in_kernel() {
         // SAFETY: promised by the caller.
         let ranges = unsafe { buffers.ranges() };
@@ -123,11 +124,11 @@ unsafe fn around<R: Copy>(
         return call();
     }
     // SAFETY: promised by the caller.
-    match machine::built().filter(|_| unsafe { must_be_said(buffers) }) {
-        None => call(),
+    if unsafe { must_be_said(buffers) } {
         // SAFETY: as above.
-        Some(face) => unsafe { said(face, way, buffers, used, call) },
+        return unsafe { said(face, way, buffers, used, call) };
     }
+    call()
 }
 
 /// Whether a buffer lies in watched memory.
