@@ -11,7 +11,7 @@ use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::Face;
 
 use crate::driver::{self, contexts};
-use crate::{faults, machine, report};
+use crate::{faults, lines, machine, report};
 
 /// Declares functions of C, each by way of the function that is named first.
 ///
@@ -127,12 +127,14 @@ pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) ->
     }
     let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };
     let api = Api::of(name);
+    let noted = lines::Noted::new();
     let outer = face.exchange_call(name);
     let code = match api.refusal(name) {
         Some(code) => code,
         None => run(face, api, name, work),
     };
     face.exchange_call(outer);
+    drop(noted);
     if machine::is_forked() {
         report::forked();
     } else {

@@ -12,6 +12,7 @@
 //! | `run.rs` | which run this is: its mode, seed and decisions as one text |
 //! | `record.rs` | what this run decided, in a file |
 //! | `report.rs` | findings, as they come and at the end of the process |
+//! | `lines.rs` | the lines of the program that make calls |
 //! | `faults.rs` | calls that fail because the environment says so |
 //! | `stubs.rs` | names without an implementation |
 //! | `io/` | system calls on memory that is in use |
@@ -36,6 +37,7 @@ mod faults;
 mod host;
 mod io;
 mod kernels;
+mod lines;
 mod machine;
 mod managed;
 mod mangled;

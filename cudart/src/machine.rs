@@ -11,7 +11,7 @@ use std::time::Duration;
 use pinlane::CudaCode;
 use pinlane::driver::emulated::{Emulator, Face};
 
-use crate::{record, run};
+use crate::{lines, record, run};
 
 static FACE: OnceLock<Option<Face>> = OnceLock::new();
 
@@ -139,6 +139,9 @@ fn build() -> Option<Face> {
         .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)
         .build();
     let face = Face::new(emulator);
+    if let Some(face) = face.as_ref().filter(|_| lines::are_wanted()) {
+        face.look_up_lines(lines::look_up);
+    }
     if face.is_none() {
         eprintln!("pinlane-cudart: no room for the addresses of the devices");
     }

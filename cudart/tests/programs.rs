@@ -92,6 +92,38 @@ fn what_the_program_does_too_early_to_other_memory_is_found_in_one_eager_run() {
     }
 }
 
+/// The line of a program that has this text.
+fn line_of(name: &str, text: &str) -> usize {
+    let file = format!("{}/tests/programs/{name}", env!("CARGO_MANIFEST_DIR"));
+    let source = std::fs::read_to_string(file).expect("is there");
+    source.lines().position(|line| line.contains(text)).expect(text) + 1
+}
+
+#[test]
+fn findings_name_the_lines_of_the_program() {
+    let at = |name: &str, text| format!("{name}:{}", line_of(name, text));
+    let app = program("overwritten", None);
+    let finding = &app.eager().findings[0];
+    let copied = at("overwritten.cpp", "cudaMemcpyAsync(a,");
+    let noticed = at("overwritten.cpp", "cudaStreamSynchronize(stream)");
+    assert!(finding.contains(&format!("first:  CopyH2D     {copied}  stream A #1")), "{finding}");
+    assert!(finding.contains(&format!("noticed:    at {noticed}\"")), "{finding}");
+    let line = line_of("overwritten.cpp", "cudaMemcpyAsync(a,");
+    assert!(finding.contains(&format!("overwritten.cpp\",\"line\":{line}}}")), "{finding}");
+    let without = &app.with("eager", 0, &[("PINLANE_CUDART_SITES", "0")]).findings[0];
+    assert!(!without.contains("overwritten.cpp"), "{without}");
+
+    let run = program("driver_race", None).eager();
+    let [race, handle, free] = &run.findings[..] else { panic!("{run:?}") };
+    let used = |text| at("driver_race.cpp", text);
+    assert!(race.contains(&format!("second: CopyD2H     {}", used("cuMemcpyDtoHAsync"))), "{race}");
+    assert!(race.contains(&format!("first:  Fill(0x01)  {}", used("cuMemsetD8Async"))), "{race}");
+    assert!(race.contains(&format!("allocated at {}", used("cuMemAlloc"))), "{race}");
+    let called = |text| format!("called at {}\"", used(text));
+    assert!(handle.contains(&called("cuStreamSynchronize(second)")), "{handle}");
+    assert!(free.contains("called at driver_race.cpp:"), "{free}");
+}
+
 #[test]
 fn nothing_is_found_in_a_program_that_does_the_same_in_time() {
     for (name, _) in TOO_EARLY {

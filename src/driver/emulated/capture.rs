@@ -168,7 +168,7 @@ impl Machine {
     pub(super) fn refuse_in_capture(&mut self, call: Call, key: Key) -> DriverResult<()> {
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             let message = format!("{call:?} on {}, which is capturing", self.describe(key));
-            self.findings.report(FindingKind::Capture, message);
+            self.report(FindingKind::Capture, message);
         }
         self.refuse_capturing(key)
     }
@@ -225,7 +225,7 @@ impl Machine {
         let Some(&first) = captures.first() else { return Ok(()) };
         let origin = self.captures.get(first).expect("just found").origin;
         let message = format!("{call} kills the capture of {}", self.describe(origin));
-        self.findings.report(FindingKind::Capture, message);
+        self.report(FindingKind::Capture, message);
         let code = CudaCode::STREAM_CAPTURE_UNSUPPORTED;
         for capture in captures {
             self.invalidate(capture, code);

@@ -36,7 +36,7 @@ fn removed(
             {
                 let message =
                     format!("{call:?} of {ptr:p}, which {operations} pending operations name");
-                machine.findings.report(FindingKind::FreedInFlight, message);
+                machine.report(FindingKind::FreedInFlight, message);
             }
             // One finding, though several operations may still use it.
             if let Some(race) = races.into_iter().next_back() {

@@ -76,7 +76,7 @@ impl Machine {
     #[cold]
     fn fail(&mut self, key: Key, by: &Action, kind: FindingKind, violation: &str, code: CudaCode) {
         let message = format!("{} on {}: {violation}", by.name(), self.describe(key));
-        self.findings.report(kind, message);
+        self.report(kind, message);
         let device = self.streams.get(key).expect("runs an operation").device;
         self.lose(device, code);
     }
@@ -217,7 +217,7 @@ impl Machine {
             host.ptr.address(),
             if there { "written to" } else { "unmapped" }
         );
-        self.findings.report(FindingKind::DestinationChanged, message);
+        self.report(FindingKind::DestinationChanged, message);
         false
     }
 
@@ -240,7 +240,7 @@ impl Machine {
             host.bytes,
             host.ptr.address()
         );
-        self.findings.report(FindingKind::SourceChanged, message);
+        self.report(FindingKind::SourceChanged, message);
     }
 
     /// The clock of a device: real time, and what its busy kernels would have taken.

@@ -32,7 +32,7 @@ impl Machine {
             "a host function of {stream} frees page-locked memory; the free waits for the device, \
              and the device for that host function"
         );
-        self.findings.report(FindingKind::Deadlock, message);
+        self.report(FindingKind::Deadlock, message);
     }
 
     /// Whether a call on a stream takes a liberty: once in `n` times.

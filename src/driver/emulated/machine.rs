@@ -291,8 +291,15 @@ impl Machine {
         message: impl Into<String>,
         code: CudaCode,
     ) -> CudaCode {
-        self.findings.report(kind, message);
+        self.report(kind, message);
         code
+    }
+
+    /// Reports something; with the line of the call, if that is known.
+    #[cold]
+    pub(super) fn report(&mut self, kind: FindingKind, message: impl Into<String>) {
+        let message = message.into() + &self.order.called_at();
+        self.findings.report(kind, message);
     }
 
     /// All that a stream has been given so far, for the race checker.

@@ -96,7 +96,7 @@ pub use face::{
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
-pub use order::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
+pub use order::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 pub use schedule::Replay;
 
 #[cfg(test)]

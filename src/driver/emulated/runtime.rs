@@ -40,7 +40,9 @@ impl Shared {
     fn lock(&self) -> MutexGuard<'_, Machine> {
         // No code of the user runs under the lock; a panic there is a bug of this module, and the
         // thread that hit it says so.
-        self.machine.lock()
+        let mut machine = self.machine.lock();
+        machine.order.begin_turn();
+        machine
     }
 
     /// Runs `work` on the machine and wakes those who wait for what it did.
@@ -100,6 +102,7 @@ impl Shared {
                         None => self.changed.wait(machine),
                     };
                     machine.waiters -= 1;
+                    machine.order.begin_turn();
                     if time.is_some() {
                         let site = machine.sites.then(Site::capture).flatten();
                         machine.end_if_stuck(target, began, site);

@@ -57,7 +57,7 @@ impl Machine {
             calling.number,
             calling.since.elapsed().as_secs_f64()
         );
-        self.findings.report(FindingKind::Deadlock, message);
+        self.report(FindingKind::Deadlock, message);
         self.lose(device, CudaCode::LAUNCH_TIMEOUT);
     }
 

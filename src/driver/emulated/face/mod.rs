@@ -50,6 +50,7 @@ pub use pools::PoolFigure;
 pub use thread::Target;
 
 use super::emulator::Emulator;
+use super::order::LookUp;
 use crate::sync::Mutex;
 
 /// The machine as the CUDA runtime shows it to a program.
@@ -77,6 +78,13 @@ impl Face {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             books: Mutex::new(books),
         })
+    }
+
+    /// Findings name the lines of calls: those of their [`Callers`](super::Callers), which
+    /// `look_up` finds. It is called under the machine's lock, when there is a finding, and makes
+    /// no call.
+    pub fn look_up_lines(&self, look_up: LookUp) {
+        self.emulator.with(|machine| machine.order.look_up_sites(look_up));
     }
 
     /// The machine behind the face.

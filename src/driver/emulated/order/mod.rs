@@ -44,7 +44,7 @@ use crate::driver::{Call, Item, Ordinal};
 pub(super) use self::agents::Kind;
 pub(super) use self::clock::{Agent, Epoch, Knowledge};
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
-pub use self::site::Site;
+pub use self::site::{Callers, LookUp, Site};
 
 /// An event as the checker knows it.
 #[derive(Debug)]
@@ -164,6 +164,24 @@ impl Order {
             // From its first call on, a thread is told nothing by itself.
             self.host();
         }
+    }
+
+    /// The calling thread has the machine from now on.
+    #[inline]
+    pub(super) fn begin_turn(&mut self) {
+        self.sites.set_callers();
+    }
+
+    /// Calls are known by their callers; `look_up` finds their lines.
+    pub(super) fn look_up_sites(&mut self, look_up: LookUp) {
+        self.sites.look_up_by(look_up);
+    }
+
+    /// The line of a finding's text that says where the call was made, if calls are known by their
+    /// callers.
+    pub(super) fn called_at(&self) -> String {
+        let site = self.here().filter(|_| self.sites.are_looked_up());
+        site.map_or(String::new(), |site| format!("\n  called at {site}"))
     }
 
     /// The latest that an agent has been given.

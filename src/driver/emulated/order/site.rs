@@ -1,9 +1,11 @@
 //! Where a call was made: the first line outside of this crate.
 //!
-//! A backtrace costs as much as thousands of operations. So nothing is asked unless the builder
-//! says so.
+//! A backtrace with its lines costs as much as thousands of operations. So nothing is asked unless
+//! the builder says so. Who makes the calls for a program can do with less: it notes the addresses
+//! that a call returns to ([`Callers`]), whose lines are looked up when there is something to say.
 
 use std::backtrace::Backtrace;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 use std::fmt;
 
@@ -109,13 +111,51 @@ fn site_of(place: &str) -> Option<Site> {
     Some(Site { file, line })
 }
 
+/// The addresses that a call returns to, the innermost first; 0 behind the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Callers(pub [usize; Callers::MOST]);
+
+thread_local! {
+    /// Of the call that the thread is in.
+    static CALLERS: Cell<Callers> = const { Cell::new(Callers([0; Callers::MOST])) };
+}
+
+impl Callers {
+    /// How many addresses are kept: some of them may have no line.
+    pub const MOST: usize = 4;
+
+    /// The calling thread makes a call from there, from now on. Gives from where it was so far.
+    pub fn exchange(self) -> Self {
+        CALLERS.try_with(|callers| callers.replace(self)).unwrap_or_default()
+    }
+}
+
+/// Finds the line of a call: of the first address that has one.
+pub type LookUp = fn(&Callers) -> Option<Site>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Line(Site),
+    Callers(Callers),
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// Its line, once somebody has asked.
+    site: OnceCell<Option<Site>>,
+}
+
 /// The sites of a machine, by numbers that fit into the record of a use. Number 0 is no site.
 #[derive(Debug, Default)]
 pub(super) struct Sites {
-    list: Vec<Site>,
-    numbers: HashMap<Site, u32>,
+    list: Vec<Entry>,
+    numbers: HashMap<Place, u32>,
     /// That of the call which is being made.
     current: u32,
+    look_up: Option<LookUp>,
+    /// The last callers and their number: many calls come from a loop.
+    last: (Callers, u32),
 }
 
 impl Sites {
@@ -123,19 +163,46 @@ impl Sites {
     const MOST: usize = 1 << 20;
 
     pub(super) fn set(&mut self, site: Option<Site>) {
-        self.current = site.map_or(0, |site| self.number(site));
+        // Else the call has been noted by its callers.
+        if self.look_up.is_none() {
+            self.current = site.map_or(0, |site| self.number(Place::Line(site)));
+        }
     }
 
-    fn number(&mut self, site: Site) -> u32 {
-        if let Some(&number) = self.numbers.get(&site) {
+    /// From now on calls are known by their callers.
+    pub(super) fn look_up_by(&mut self, look_up: LookUp) {
+        self.look_up = Some(look_up);
+    }
+
+    pub(super) fn are_looked_up(&self) -> bool {
+        self.look_up.is_some()
+    }
+
+    /// The calling thread has the machine now.
+    #[inline]
+    pub(super) fn set_callers(&mut self) {
+        if self.look_up.is_none() {
+            return;
+        }
+        let callers = CALLERS.try_with(Cell::get).unwrap_or_default();
+        if callers != self.last.0 {
+            let is_none = callers == Callers::default();
+            let number = if is_none { 0 } else { self.number(Place::Callers(callers)) };
+            self.last = (callers, number);
+        }
+        self.current = self.last.1;
+    }
+
+    fn number(&mut self, place: Place) -> u32 {
+        if let Some(&number) = self.numbers.get(&place) {
             return number;
         }
         if self.list.len() == Self::MOST {
             return 0;
         }
-        self.list.push(site.clone());
+        self.list.push(Entry { place: place.clone(), site: OnceCell::new() });
         let number = self.list.len() as u32;
-        self.numbers.insert(site, number);
+        self.numbers.insert(place, number);
         number
     }
 
@@ -151,7 +218,12 @@ impl Sites {
     }
 
     pub(super) fn get(&self, number: u32) -> Option<Site> {
-        self.list.get((number as usize).checked_sub(1)?).cloned()
+        let Entry { place, site } = self.list.get((number as usize).checked_sub(1)?)?;
+        let find = || match place {
+            Place::Line(site) => Some(site.clone()),
+            Place::Callers(callers) => self.look_up?(callers),
+        };
+        site.get_or_init(find).clone()
     }
 }
 
@@ -217,5 +289,27 @@ mod tests {
         assert_eq!((sites.current(), sites.get(number)), (number, Some(a)));
         sites.set(None);
         assert_eq!(sites.get(sites.current()), None);
+    }
+
+    #[test]
+    fn callers_are_those_of_the_thread_and_looked_up_when_asked_for() {
+        let mut sites = Sites::default();
+        sites.look_up_by(|callers| Some(Site { file: "a".into(), line: callers.0[0] as u32 }));
+        let line = |sites: &Sites| sites.get(sites.current()).map(|site| site.line);
+        let former = Callers([41, 0, 0, 0]).exchange();
+        sites.set_callers();
+        assert_eq!(line(&sites), Some(41));
+        sites.set(Some(Site { file: "b".into(), line: 1 }));
+        assert_eq!(line(&sites), Some(41), "callers say it better");
+        let number = sites.current();
+        assert_eq!(Callers([42, 0, 0, 0]).exchange(), Callers([41, 0, 0, 0]));
+        sites.set_callers();
+        assert_eq!(line(&sites), Some(42));
+        std::thread::scope(|scope| scope.spawn(|| sites.set_callers()).join().unwrap());
+        assert_eq!(sites.current(), 0, "another thread is in no call");
+        assert_eq!(Callers([41, 0, 0, 0]).exchange(), Callers([42, 0, 0, 0]));
+        sites.set_callers();
+        assert_eq!(sites.current(), number);
+        former.exchange();
     }
 }
