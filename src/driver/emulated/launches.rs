@@ -54,7 +54,7 @@ impl Machine {
                 launch.name,
                 self.describe(key)
             );
-            self.findings.report(FindingKind::FreedInFlight, message);
+            self.report(FindingKind::FreedInFlight, message);
         }
         if let Some(knowledge) = knowledge {
             self.note_used(knowledge, launch.name, &used);
