@@ -177,7 +177,9 @@ fn a_kernel_of_much_memory_is_seen_at_its_end_too() {
     let (a, b) = (stream(&face), stream(&face));
     let bytes = 1500 * PAGE;
     let memory = face.malloc(bytes).unwrap();
-    store(&face, a, memory, 0..bytes, 1);
+    fill(&face, a, memory, 0, bytes);
+    synchronize(&face, a);
+    store(&face, a, memory, 0..bytes, 3);
     fill(&face, b, memory, bytes - 10, 10);
     assert_eq!(kinds(&face), [FindingKind::Race]);
 }
@@ -206,20 +208,26 @@ fn other_threads_use_other_bytes_of_a_page_while_a_kernel_runs() {
     let byte = move |at: usize| with_exposed_provenance_mut::<u8>(address + at);
     // SAFETY: memory of the test's own, each byte of which one thread uses.
     unsafe { host.cast::<u8>().write_bytes(0, PAGE) };
-    let is_over = Arc::new(AtomicI32::new(0));
+    let (turns, is_over) = (Arc::new(AtomicI32::new(0)), AtomicI32::new(0));
     std::thread::scope(|scope| {
-        let seen = Arc::clone(&is_over);
-        scope.spawn(move || {
-            let mut count = 0_u8;
-            while seen.load(Ordering::Relaxed) == 0 {
-                count = count.wrapping_add(1);
+        scope.spawn(|| {
+            while is_over.load(Ordering::Relaxed) == 0 {
                 // SAFETY: as above.
-                unsafe { byte(100).write_volatile(count) };
+                unsafe { byte(100).write_volatile(turns.load(Ordering::Relaxed) as u8) };
+                turns.fetch_add(1, Ordering::Relaxed);
             }
         });
         for value in 0..200 {
-            // SAFETY: as above.
-            launch(&face, on, &[address as u64], move || unsafe { byte(0).write_volatile(value) });
+            let turns = Arc::clone(&turns);
+            launch(&face, on, &[address as u64], move || {
+                // The other thread comes first, so that its store opens the page.
+                let begun = turns.load(Ordering::Relaxed);
+                // It may wait for the machine, though: not for ever.
+                let has_come = || turns.load(Ordering::Relaxed) >= begun + 2;
+                (0..1000).take_while(|_| !has_come()).for_each(|_| std::thread::yield_now());
+                // SAFETY: as above.
+                unsafe { byte(0).write_volatile(value) };
+            });
             synchronize(&face, on);
         }
         is_over.store(1, Ordering::Relaxed);
