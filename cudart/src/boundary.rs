@@ -127,7 +127,8 @@ pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) ->
     }
     let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };
     let api = Api::of(name);
-    let noted = lines::Noted::new();
+    let here = 0;
+    let noted = noted_by(&here, &work);
     let outer = face.exchange_call(name);
     let code = match api.refusal(name) {
         Some(code) => code,
@@ -145,6 +146,10 @@ pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) ->
         Api::Driver => return driver::errors::as_driver(code).0,
     }
     code.0
+}
+
+fn noted_by<F>(here: &u8, _work: &F) -> lines::Noted {
+    lines::Noted::new::<F>(here)
 }
 
 fn run(

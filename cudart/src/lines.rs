@@ -2,10 +2,19 @@
 //!
 //! A call notes the first addresses outside of this library that it returns to. Only a finding asks
 //! for their lines, which the debug information of the program and its libraries tells.
+//!
+//! To walk through the frames takes microseconds. But each function of this library keeps the
+//! address that it returns to at the same distance from its variables. So where that is need be
+//! found once, and an address that was met before need not be walked from again, unless it has no
+//! line: then those behind it count.
 
+use std::any::type_name;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
-use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use pinlane::driver::emulated::{Callers, Site};
 
@@ -20,14 +29,94 @@ pub fn are_wanted() -> bool {
 pub struct Noted(Option<Callers>);
 
 impl Noted {
-    pub fn new() -> Self {
+    /// `F` is a type that only the called function has, and `here` a variable in its frame, or in
+    /// that of a function of `F` which nobody else calls.
+    #[inline]
+    pub fn new<F>(here: &u8) -> Self {
         if !are_wanted() {
             return Noted(None);
         }
         let outer = Callers::default().exchange();
-        let callers = if outer == Callers::default() { callers() } else { outer };
+        let callers = match outer == Callers::default() {
+            true => callers_of(type_name::<F>(), std::ptr::from_ref(here)),
+            false => outer,
+        };
         callers.exchange();
         Noted(Some(outer))
+    }
+}
+
+/// How many functions, and how many callers of each, a thread remembers.
+const FUNCTIONS: usize = 64;
+const RETURNS: usize = 16;
+
+/// A function that was called.
+struct Function {
+    name: &'static str,
+    /// From a variable in its frame to where the address is that it returns to.
+    distance: usize,
+    /// Addresses that it has returned to.
+    returns: Vec<usize>,
+}
+
+thread_local! {
+    static MET: RefCell<Vec<Function>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Addresses without a line: those behind them count.
+static LINELESS: Mutex<BTreeSet<usize>> = Mutex::new(BTreeSet::new());
+/// Whether there are any.
+static ARE_LINELESS: AtomicBool = AtomicBool::new(false);
+
+fn is_lineless(at: usize) -> bool {
+    let lineless = || LINELESS.lock().unwrap_or_else(PoisonError::into_inner);
+    ARE_LINELESS.load(Ordering::Relaxed) && lineless().contains(&at)
+}
+
+fn callers_of(name: &'static str, here: *const u8) -> Callers {
+    let known = MET.try_with(|met| known_return(&met.try_borrow().ok()?, name, here));
+    if let Some(at) = known.ok().flatten().filter(|&at| !is_lineless(at)) {
+        let mut callers = Callers::default();
+        callers.0[0] = at;
+        return callers;
+    }
+    let (callers, stack) = callers();
+    let _ = MET.try_with(|met| {
+        let Ok(mut met) = met.try_borrow_mut() else { return };
+        remember(&mut met, name, here, callers.0[0], stack);
+    });
+    callers
+}
+
+/// The address that a function returns to, if it was met before.
+fn known_return(met: &[Function], name: &'static str, here: *const u8) -> Option<usize> {
+    let function = met.iter().find(|function| std::ptr::eq(function.name, name))?;
+    // SAFETY: the frame of the function lies behind `here`, and the address that it returns to at
+    // this distance, as was found when it was called before.
+    let at = unsafe { here.byte_add(function.distance).cast::<usize>().read_volatile() };
+    function.returns.contains(&at).then_some(at)
+}
+
+/// `stack` is where the caller's part of the stack begins; on x86-64 the address that the function
+/// returns to lies below that.
+fn remember(met: &mut Vec<Function>, name: &'static str, here: *const u8, at: usize, stack: usize) {
+    let slot = stack.wrapping_sub(size_of::<usize>());
+    let distance = slot.wrapping_sub(here.addr());
+    let is_known = cfg!(target_arch = "x86_64") && at != 0 && distance < 1 << 16;
+    // SAFETY: the slot lies on the stack of this thread, above its variables, and is aligned.
+    if !is_known || unsafe { here.byte_add(distance).cast::<usize>().read_volatile() } != at {
+        return;
+    }
+    let has_room = met.len() < FUNCTIONS;
+    match met.iter_mut().find(|function| std::ptr::eq(function.name, name)) {
+        Some(function) if function.distance != distance => {
+            *function = Function { name, distance, returns: vec![at] };
+        }
+        Some(function) if function.returns.contains(&at) => {}
+        Some(function) if function.returns.len() < RETURNS => function.returns.push(at),
+        Some(function) => function.returns[at / 4 % RETURNS] = at,
+        None if has_room => met.push(Function { name, distance, returns: vec![at] }),
+        None => {}
     }
 }
 
@@ -39,23 +128,25 @@ impl Drop for Noted {
     }
 }
 
+/// The callers, and the stack pointer of the first of them.
 #[inline(never)]
-fn callers() -> Callers {
+fn callers() -> (Callers, usize) {
     let own = own_code();
-    let (mut callers, mut count) = (Callers::default(), 0);
+    let (mut callers, mut count, mut stack) = (Callers::default(), 0, 0);
     // SAFETY: what must not happen at the same time is the look-up of symbols on some systems; here
     // frames are only walked through.
     unsafe {
         backtrace::trace_unsynchronized(|frame| {
             let at = frame.ip().addr();
             if !own.contains(&at) {
+                stack = if count == 0 { frame.sp().addr() } else { stack };
                 callers.0[count] = at;
                 count += 1;
             }
             count < Callers::MOST
         });
     }
-    callers
+    (callers, stack)
 }
 
 /// The addresses of this library.
@@ -95,7 +186,16 @@ unsafe extern "C" fn note_own(
 
 /// The first line that one of them has.
 pub fn look_up(callers: &Callers) -> Option<Site> {
-    callers.0.iter().filter(|&&at| at != 0).find_map(|&at| {
+    let first = line_of(callers.0[0]);
+    if first.is_none() {
+        LINELESS.lock().unwrap_or_else(PoisonError::into_inner).insert(callers.0[0]);
+        ARE_LINELESS.store(true, Ordering::Relaxed);
+    }
+    first.or_else(|| callers.0[1..].iter().find_map(|&at| line_of(at)))
+}
+
+fn line_of(at: usize) -> Option<Site> {
+    (at != 0).then(|| {
         let mut site = None;
         backtrace::resolve(std::ptr::without_provenance_mut(at), |symbol| {
             if let (None, Some(file), Some(line)) = (&site, symbol.filename(), symbol.lineno()) {
@@ -103,5 +203,5 @@ pub fn look_up(callers: &Callers) -> Option<Site> {
             }
         });
         site
-    })
+    })?
 }

@@ -125,6 +125,16 @@ fn findings_name_the_lines_of_the_program() {
 }
 
 #[test]
+fn a_call_that_is_made_again_has_its_line_again() {
+    let run = program("lines", None).eager();
+    assert_eq!((run.status, run.findings.len()), (Some(0), 6), "{run:?}");
+    let lines = ["// the first", "// the second"].map(|text| line_of("lines.cpp", text));
+    for (finding, line) in run.findings.iter().zip(lines.into_iter().cycle()) {
+        assert!(finding.contains(&format!("called at lines.cpp:{line}\"")), "{line}: {finding}");
+    }
+}
+
+#[test]
 fn nothing_is_found_in_a_program_that_does_the_same_in_time() {
     for (name, _) in TOO_EARLY {
         let app = program("unwatched", None).given(name);
