@@ -1,12 +1,12 @@
 //! Kernels, as the program's constructors register them and its code launches them. What they do
 //! here is in `stand_ins.rs`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
 use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::Face;
+use pinlane::driver::emulated::{Callers, Face};
 
 use crate::abi::{Dim3, Handle, In, Out, stream};
 use crate::stand_ins::{self, Kernel, MOST_THREADS, Shape};
@@ -24,8 +24,10 @@ struct Launch {
 }
 
 thread_local! {
-    /// `<<<...>>>` pushes, and the stub that it calls pops.
-    static PUSHED: RefCell<Vec<Launch>> = const { RefCell::new(Vec::new()) };
+    /// `<<<...>>>` pushes, and the stub that it calls pops. With each launch, where it is.
+    static PUSHED: RefCell<Vec<(Launch, Callers)>> = const { RefCell::new(Vec::new()) };
+    /// Where the launch is that was popped last: the stub has no line of the program.
+    static POPPED: Cell<Callers> = const { Cell::new(Callers::NONE) };
 }
 
 fn launch(
@@ -35,6 +37,10 @@ fn launch(
     args: *mut *mut c_void,
     per_thread: bool,
 ) -> DriverResult<()> {
+    let popped = POPPED.try_with(Cell::take).unwrap_or_default();
+    if popped != Callers::NONE {
+        popped.exchange();
+    }
     let name = symbols().kernels.get(&kernel.addr()).cloned();
     let name = name.ok_or(CudaCode::INVALID_DEVICE_FUNCTION)?;
     let stream = stream(face, how.stream, per_thread)?;
@@ -62,24 +68,22 @@ struct Attributes {
     rest: [c_int; 22],
 }
 
-#[unsafe(no_mangle)]
-extern "C" fn __cudaPushCallConfiguration(
-    grid: Dim3,
-    block: Dim3,
-    shared: usize,
-    stream: Handle,
-) -> c_uint {
-    let how = Launch { shape: Shape { grid, block, shared }, stream };
-    let pushed = PUSHED.try_with(|pushed| pushed.borrow_mut().push(how));
-    c_uint::from(pushed.is_err())
-}
-
 cuda! {
+    fn __cudaPushCallConfiguration(
+        grid: Dim3, block: Dim3, shared: usize, stream: Handle,
+    ) |_face| {
+        let launch = Launch { shape: Shape { grid, block, shared }, stream };
+        let launch = (launch, Callers::current());
+        let pushed = PUSHED.try_with(|pushed| pushed.borrow_mut().push(launch));
+        pushed.map_err(|_| CudaCode::UNKNOWN)
+    }
+
     fn __cudaPopCallConfiguration(
         grid: Out<Dim3>, block: Out<Dim3>, shared: Out<usize>, stream: Out<Handle>,
     ) |_face| {
         let how = PUSHED.try_with(|pushed| pushed.borrow_mut().pop()).ok().flatten();
-        let how = how.ok_or(MISSING_CONFIGURATION)?;
+        let (how, callers) = how.ok_or(MISSING_CONFIGURATION)?;
+        let _ = POPPED.try_with(|popped| popped.set(callers));
         grid.put(how.shape.grid)?;
         block.put(how.shape.block)?;
         shared.put(how.shape.shared)?;

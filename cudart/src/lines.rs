@@ -13,6 +13,7 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ffi::{c_int, c_void};
 use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
@@ -198,10 +199,20 @@ fn line_of(at: usize) -> Option<Site> {
     (at != 0).then(|| {
         let mut site = None;
         backtrace::resolve(std::ptr::without_provenance_mut(at), |symbol| {
-            if let (None, Some(file), Some(line)) = (&site, symbol.filename(), symbol.lineno()) {
+            if let (None, Some(file), Some(line)) = (&site, symbol.filename(), symbol.lineno())
+                && !is_of_cuda(file)
+            {
                 site = Some(Site { file: file.display().to_string(), line });
             }
         });
         site
     })?
+}
+
+/// Whether a file is one of NVIDIA's headers, whose templates make calls for the program, or what
+/// nvcc writes for each kernel, which launches it.
+fn is_of_cuda(file: &Path) -> bool {
+    const HEADERS: [&str; 3] = ["cuda_runtime.h", "device_functions.h", "host_runtime.h"];
+    let name = file.file_name().unwrap_or_default().to_string_lossy();
+    HEADERS.contains(&&*name) || name.ends_with(".cudafe1.stub.c")
 }

@@ -246,6 +246,15 @@ fn kernels_run_as_their_stand_ins_in_the_order_of_their_stream() {
     });
 }
 
+/// What nvcc writes for a kernel, and NVIDIA's headers, are not the program's own.
+#[test]
+fn a_launch_is_where_the_program_launches() {
+    let run = program("launched", None).with("eager", 0, &[]);
+    assert_eq!((run.status, run.kinds()), (Some(0), vec!["Race"]), "{run:?}");
+    let lines = ["kernel fill  launched.cpp:108", "launched.cpp:106"];
+    assert!(lines.iter().all(|line| run.findings[0].contains(line)), "{run:?}");
+}
+
 /// What a stand-in loads and stores is seen.
 #[test]
 fn kernels_that_nothing_orders_race_in_every_run() {

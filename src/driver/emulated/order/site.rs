@@ -117,12 +117,20 @@ pub struct Callers(pub [usize; Callers::MOST]);
 
 thread_local! {
     /// Of the call that the thread is in.
-    static CALLERS: Cell<Callers> = const { Cell::new(Callers([0; Callers::MOST])) };
+    static CALLERS: Cell<Callers> = const { Cell::new(Callers::NONE) };
 }
 
 impl Callers {
     /// How many addresses are kept: some of them may have no line.
     pub const MOST: usize = 4;
+
+    /// Of no call.
+    pub const NONE: Self = Callers([0; Callers::MOST]);
+
+    /// Those of the call that the calling thread is in.
+    pub fn current() -> Self {
+        CALLERS.try_with(Cell::get).unwrap_or_default()
+    }
 
     /// The calling thread makes a call from there, from now on. Gives from where it was so far.
     pub fn exchange(self) -> Self {
@@ -184,7 +192,7 @@ impl Sites {
         if self.look_up.is_none() {
             return;
         }
-        let callers = CALLERS.try_with(Cell::get).unwrap_or_default();
+        let callers = Callers::current();
         if callers != self.last.0 {
             let is_none = callers == Callers::default();
             let number = if is_none { 0 } else { self.number(Place::Callers(callers)) };
