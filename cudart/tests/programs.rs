@@ -6,6 +6,7 @@
 //! numbers.
 
 mod io;
+mod kernels;
 /// The library is for no test harness: here are the tests of what it reads.
 #[path = "../src/ptx.rs"]
 mod ptx;
@@ -237,59 +238,6 @@ fn wrong_calls_with_the_headers_of_the_toolkit_give_the_same_errors() {
 }
 
 #[test]
-fn kernels_run_as_their_stand_ins_in_the_order_of_their_stream() {
-    let app = program("kernels", None);
-    in_all_modes(&app, |run| {
-        assert_eq!((run.status, &*run.stdout), (Some(0), "added\n"), "{run:?}");
-        assert_eq!(run.stderr.matches("_Z7unknownv does nothing").count(), 1, "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
-    });
-}
-
-/// What nvcc writes for a kernel, and NVIDIA's headers, are not the program's own.
-#[test]
-fn a_launch_is_where_the_program_launches() {
-    let run = program("launched", None).with("eager", 0, &[]);
-    assert_eq!((run.status, run.kinds()), (Some(0), vec!["Race"]), "{run:?}");
-    let lines = ["kernel fill  launched.cpp:108", "launched.cpp:106"];
-    assert!(lines.iter().all(|line| run.findings[0].contains(line)), "{run:?}");
-}
-
-/// What a stand-in loads and stores is seen.
-#[test]
-fn kernels_that_nothing_orders_race_in_every_run() {
-    let app = program("racing", None);
-    for (how, first, second) in [
-        ("kernels", "kernel scale", "kernel sum"),
-        ("copy", "kernel scale", "CopyH2D"),
-        ("host", "kernel sum", "host "),
-    ] {
-        let app = app.given(how);
-        for mode in ["eager", "lazy", "random", "chunked", "pct:2"] {
-            let run = app.with(mode, 1, &[]);
-            // What a kernel uses of page-locked memory keeps the host from it once it has run.
-            if how == "host" && mode != "eager" {
-                continue;
-            }
-            assert_eq!((run.status, run.kinds()), (Some(0), vec!["Race"]), "{how}, {run:?}");
-            let named = [("first: ", first), ("second:", second)]
-                .map(|(role, name)| run.findings[0].contains(&format!("  {role} {name}")));
-            assert_eq!(named, [true; 2], "{how}: {run:?}");
-        }
-        for seed in 1..=MODES {
-            let mode = ["eager", "lazy", "random", "chunked", "pct:2"][seed as usize % 5];
-            let run = app.with(mode, seed, &[("WAITS", "1")]);
-            assert_eq!((run.status, run.kinds()), (Some(0), vec![]), "{how}, {run:?}");
-        }
-        let unwatched = app.with("eager", 0, &[("PINLANE_CUDART_WATCH", "0")]);
-        assert_eq!(unwatched.kinds(), Vec::<&str>::new(), "{how}");
-    }
-    in_all_modes(&app.given("halves"), |run| {
-        assert_eq!((run.status, run.kinds()), (Some(0), vec![]), "{run:?}");
-    });
-}
-
-#[test]
 fn what_cuda_refuses_is_refused_and_what_it_forbids_is_found() {
     let app = program("misuse", None);
     for (case, kinds) in [
@@ -397,26 +345,6 @@ fn calls_of_the_driver_fail_as_the_environment_says() {
     let fault = [("PINLANE_CUDART_FAULT", "cuMemAlloc_v2:1:CUDA_ERROR_OUT_OF_MEMORY")];
     let run = program("driver_race", None).with("eager", 0, &fault);
     assert!(run.stdout.ends_with("cuMemAlloc_v2(&memory, 4096) gives 2\n"), "{run:?}");
-}
-
-fn modules_are_loaded(headers: Option<&Path>) {
-    let app = program("modules", headers);
-    in_all_modes(&app, |run| {
-        assert_eq!((run.status, &*run.stdout), (Some(0), "scaled\n"), "{run:?}");
-        assert_eq!(run.stderr.matches("silent does nothing").count(), 1, "{run:?}");
-        assert!(run.findings.is_empty(), "{run:?}");
-    });
-}
-
-#[test]
-fn kernels_of_modules_run_as_their_stand_ins() {
-    modules_are_loaded(None);
-}
-
-#[test]
-fn kernels_of_modules_with_the_headers_of_the_toolkit_run_as_their_stand_ins_too() {
-    let Some(headers) = toolkit() else { return };
-    modules_are_loaded(Some(headers));
 }
 
 #[test]

@@ -178,13 +178,12 @@ impl Machine {
             self.draw(key, About::BatchOrder).shuffle(transfers);
         }
         self.submitted += 1;
+        let is_asked = self.hashes_sides_of(&action);
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
         stream.submitted += 1;
         let agent = stream.agent;
-        let keeps = self.hashes_sides_of(&action);
-        let knowledge = self.order.enqueued(agent, &action, keeps);
-        let stream = self.streams.get_mut(key).expect("resolved by the caller");
+        let knowledge = self.order.enqueued(agent, &action, is_asked);
         let ready = !stream.stalled && !stream.slow.is_slow() && waits.is_empty();
         let idle = ready && stream.queue.is_empty();
         let position = Position { stream: key, count: stream.enqueued };
@@ -264,7 +263,7 @@ impl Machine {
             waits,
             action,
             knowledge,
-            site: self.order.site(),
+            called: self.order.called(),
         };
         self.disturb(&operation.action);
         for host in operation.action.host_claims() {

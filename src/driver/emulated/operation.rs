@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::host_memory::HostUse;
-use super::order::Knowledge;
+use super::order::{Called, Knowledge};
 use super::slots::Key;
 use crate::driver::{
     Call, DevicePtr, HostFunction, Item, Layer, MAX_PATTERN, Mover, Ordinal, RowMove,
@@ -38,8 +38,8 @@ pub(super) struct Operation {
     pub(super) action: Action,
     /// What the race checker has to know when it runs.
     pub(super) knowledge: Option<Knowledge>,
-    /// Where its call was made, as the race checker numbers it.
-    pub(super) site: u32,
+    /// Its call, as the race checker numbers it.
+    pub(super) called: Called,
 }
 
 /// What an operation does. Ranges are never empty.

@@ -28,8 +28,8 @@ mod site;
 mod trail;
 mod uses;
 
-use std::collections::{HashMap, HashSet};
-use std::num::NonZeroU32;
+use std::collections::HashSet;
+use std::num::{NonZeroU32, NonZeroU64};
 
 use self::agents::Agents;
 use self::memory::{Memory, Origin};
@@ -74,8 +74,8 @@ pub(super) struct Order {
     told: HashSet<(Epoch, Agent)>,
     /// The calls so far that use memory.
     calls: u64,
-    /// The calls, and where they were made, of operations of which it is known late what they use.
-    late: HashMap<Epoch, (u64, u32)>,
+    /// The call whose operation runs, if that is an earlier one than the call that is being made.
+    runs: Option<NonZeroU64>,
     /// The names of kernels that have used memory.
     kernels: Vec<&'static str>,
     /// Races that nobody has taken yet.
@@ -98,6 +98,13 @@ impl View for Eyes<'_> {
     fn is_settled(&self, epoch: Epoch) -> bool {
         self.agents.is_settled(epoch)
     }
+}
+
+/// Which call it is, and where it was made, as a number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called {
+    number: u64,
+    pub(super) site: u32,
 }
 
 /// The host's side of a copy that has run.
@@ -144,7 +151,7 @@ impl Order {
             running: None,
             told: HashSet::new(),
             calls: 0,
-            late: HashMap::new(),
+            runs: None,
             kernels: Vec::new(),
             found: Vec::new(),
             conflicts: Vec::new(),
@@ -194,10 +201,11 @@ impl Order {
         self.agents.is_settled(epoch)
     }
 
-    /// Where the call is made, as a number.
+    /// The call that is being made, or that of the operation which runs.
     #[inline]
-    pub(super) fn site(&self) -> u32 {
-        self.sites.current()
+    pub(super) fn called(&self) -> Called {
+        let number = self.runs.map_or(self.calls, NonZeroU64::get);
+        Called { number, site: self.sites.current() }
     }
 
     /// Where the call is made.
@@ -205,10 +213,12 @@ impl Order {
         self.sites.get(self.sites.current())
     }
 
-    /// What is noted from now on was called there. Gives where it was so far.
+    /// An operation of that call runs from now on. Gives what ends that again.
     #[inline]
-    pub(super) fn exchange_site(&mut self, site: u32) -> u32 {
-        self.sites.exchange(site)
+    pub(super) fn exchange_called(&mut self, called: Called) -> Called {
+        let number = NonZeroU64::new(called.number);
+        let number = std::mem::replace(&mut self.runs, number).map_or(0, NonZeroU64::get);
+        Called { number, site: self.sites.exchange(called.site) }
     }
 
     /// Says where the host made the access that was just found to race.
@@ -261,12 +271,8 @@ impl Order {
             Some(at) if touch.ahead => self.touch(User { at, ..user }, touch, None),
             _ => self.touch(user, touch, None),
         });
-        let is_late = action.is_known_late();
-        if is_late {
-            self.late.insert(at, (user.number, user.site));
-        }
-        let is_needed = is_late || is_asked || matches!(action, Action::HostFunction(_));
-        is_needed.then(|| self.agents.knowledge(stream).clone())
+        let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
+        (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
     }
 
     /// What a move uses whose items were in device memory: known when it runs.
@@ -303,11 +309,10 @@ impl Order {
         User { at, call, value: None, kernel: None, number: self.calls, site: self.sites.current() }
     }
 
-    /// The same of an operation that runs now, and was enqueued earlier.
-    fn late_user(&mut self, knowledge: &Knowledge, call: Call) -> User {
-        let user = self.user(knowledge.at(), Some(call));
-        let (number, site) = self.late.remove(&user.at).unwrap_or((user.number, 0));
-        User { number, site, ..user }
+    /// The same of an operation that runs now.
+    fn late_user(&self, knowledge: &Knowledge, call: Call) -> User {
+        let Called { number, site } = self.called();
+        User { at: knowledge.at(), call: Some(call), value: None, kernel: None, number, site }
     }
 
     /// A stream will wait for the latest operation of another.

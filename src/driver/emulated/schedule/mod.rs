@@ -219,12 +219,12 @@ impl Machine {
         // It keeps its place until it is complete; what stays behind does nothing.
         let (id, action) = (operation.id, std::mem::replace(&mut operation.action, Action::Join));
         let knowledge = operation.knowledge.take();
-        // What it is found to do was called there, and not where somebody waits for it now.
-        let here = self.order.exchange_site(operation.site);
+        // What it is found to do belongs to that call, and not to the one that waits for it now.
+        let waiting = self.order.exchange_called(operation.called);
         if self.claim(key, id, &action) && self.execute(key, action, knowledge) {
             self.complete_first(key);
         }
-        self.order.exchange_site(here);
+        self.order.exchange_called(waiting);
     }
 
     /// The host thread is back from a function of this stream.

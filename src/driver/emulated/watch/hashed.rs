@@ -138,7 +138,7 @@ impl Machine {
         };
         let Some(by) = knowledge.map(Knowledge::at) else { return };
         let Some(device) = self.streams.get(key).map(|stream| stream.device) else { return };
-        let site = self.order.site();
+        let site = self.order.called().site;
         let mut sides: Vec<_> = transfers.iter().filter_map(|t| self.side_of(t)).collect();
         // Lines land in any order; the first one that changes is told of.
         sides.sort_unstable();
