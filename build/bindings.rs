@@ -18,7 +18,7 @@ const FUNCTIONS: &str = "\
     cudaDeviceGetAttribute|cudaMemGetInfo|cudaDriverGetVersion|cudaRuntimeGetVersion|\
     cudaHostAlloc|cudaFreeHost|cudaHostRegister|cudaHostUnregister|\
     cudaDeviceGetMemPool|cudaMemPoolSetAccess|cudaGetDriverEntryPoint|\
-    cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
+    cudaMalloc|cudaMallocAsync|cudaFreeAsync|cudaMemcpyAsync|cudaMemcpyPeerAsync|\
     cudaStreamCreateWithPriority|cudaStreamDestroy|cudaStreamQuery|cudaStreamSynchronize|\
     cudaStreamWaitEvent|cudaStreamIsCapturing|cudaThreadExchangeStreamCaptureMode|\
     cudaEventCreateWithFlags|cudaEventDestroy|cudaEventRecord|cudaEventQuery|\

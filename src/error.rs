@@ -106,6 +106,7 @@ cuda_codes! {
     INVALID_DEVICE_FUNCTION = 98, "cudaErrorInvalidDeviceFunction";
     NO_DEVICE = 100, "cudaErrorNoDevice";
     INVALID_DEVICE = 101, "cudaErrorInvalidDevice";
+    DEVICE_UNINITIALIZED = 201, "cudaErrorDeviceUninitialized";
     NO_KERNEL_IMAGE_FOR_DEVICE = 209, "cudaErrorNoKernelImageForDevice";
     ECC_UNCORRECTABLE = 214, "cudaErrorECCUncorrectable";
     INVALID_PTX = 218, "cudaErrorInvalidPtx";

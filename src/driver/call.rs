@@ -33,7 +33,7 @@ calls! {
     HostRegister,
     /// `cudaHostUnregister`
     HostUnregister,
-    /// `cudaMallocAsync`
+    /// `cudaMallocAsync`, `cudaMalloc`
     DeviceAlloc,
     /// `cudaFreeAsync`
     DeviceFree,

@@ -8,22 +8,19 @@
 //! The function belongs to the driver API. Unlike a runtime call, it makes no device current on a
 //! thread that has made no call yet.
 
-use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
 use std::mem::transmute;
-use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use super::convert::stream_of;
-use super::thread::{call, call_with_device};
+use super::entry::{self, Code};
+use super::thread::call_with_device;
 use crate::driver::{BatchCopy, DriverResult, RawStream};
 use crate::error::CudaCode;
 use crate::sys;
 
 /// The version of CUDA whose signature [`CopyBatch`] is.
 const VERSION: c_int = 12_080;
-
-/// `CUresult`. The codes that these calls give are the same numbers in `cudaError`.
-type Code = c_uint;
 
 /// What the call gives if no device is current on the thread: `CUDA_ERROR_INVALID_VALUE` or
 /// `CUDA_ERROR_INVALID_CONTEXT`. Nothing was enqueued then.
@@ -52,15 +49,6 @@ struct Attributes {
 
 // As `CUmemcpyAttributes` of all versions so far.
 const _: () = assert!(size_of::<Attributes>() == 24);
-
-/// `PFN_cuGetProcAddress_v12000`: name, place for the function, version, flags, place for a status.
-type GetProcAddress = unsafe extern "C" fn(
-    *const c_char,
-    *mut *mut c_void,
-    c_int,
-    u64,
-    *mut sys::cudaDriverEntryPointQueryResult,
-) -> Code;
 
 /// `PFN_cuMemcpyBatchAsync_v12080`: destinations, sources, sizes, their number; attributes, the
 /// index of the first copy of each, their number; place for the index of a copy that failed;
@@ -94,37 +82,9 @@ fn entry_point() -> DriverResult<Option<CopyBatch>> {
 }
 
 fn find() -> DriverResult<Option<CopyBatch>> {
-    let Some(lookup) = look_up_in_runtime(c"cuGetProcAddress")? else { return Ok(None) };
-    // SAFETY: all runtimes since 12.0 give the second version of this function, which this type is.
-    let lookup = unsafe { transmute::<*mut c_void, GetProcAddress>(lookup.0) };
-    let mut function = null_mut();
-    let name = c"cuMemcpyBatchAsync";
-    // SAFETY: a C string, a live place for the function, no status asked for.
-    let code = unsafe { lookup(name.as_ptr(), &mut function, VERSION, 0, null_mut()) };
-    // Not found, or a version newer than the driver: both mean that it has no such function.
-    if code != 0 || function.is_null() {
-        return Ok(None);
-    }
+    let found = entry::find(c"cuMemcpyBatchAsync", VERSION)?;
     // SAFETY: the driver's function of this name and version has this signature.
-    Ok(Some(unsafe { transmute::<*mut c_void, CopyBatch>(function) }))
-}
-
-/// A pointer to code.
-struct Function(*mut c_void);
-
-// SAFETY: code may be called on any thread.
-unsafe impl Send for Function {}
-
-fn look_up_in_runtime(name: &CStr) -> DriverResult<Option<Function>> {
-    let mut function = Function(null_mut());
-    let mut status = sys::cudaDriverEntryPointQueryResult::cudaDriverEntryPointSymbolNotFound;
-    call(|| {
-        // The whole struct is borrowed, for it may change threads.
-        let place = &mut function;
-        // SAFETY: a C string, live places for the function and the status; default flags.
-        unsafe { sys::cudaGetDriverEntryPoint(name.as_ptr(), &mut place.0, 0, &mut status) }
-    })?;
-    Ok(Some(function).filter(|function| !function.0.is_null()))
+    Ok(found.map(|at| unsafe { transmute::<*mut c_void, CopyBatch>(at.get()) }))
 }
 
 /// `cuMemcpyBatchAsync` of all copies that are not empty.

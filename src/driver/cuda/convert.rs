@@ -34,6 +34,11 @@ impl Address {
         self.0
     }
 
+    /// The address as the driver API's `CUdeviceptr`.
+    pub(super) fn number(self) -> u64 {
+        self.0.addr() as u64
+    }
+
     pub(super) fn slot(&mut self) -> *mut *mut c_void {
         &mut self.0
     }

@@ -1,6 +1,7 @@
-//! The real runtime: each method of [`Driver`] is one call of the CUDA runtime.
+//! The real runtime: each method of [`Driver`] is one call of the CUDA runtime, or of the driver API
+//! ([`batch`], [`single`]).
 //!
-//! Nothing is decided, cached or retried here, except in [`batch`]. The wrappers of [`thread`] keep
+//! Nothing is decided, cached or retried here, except in these two and in [`early`]. The wrappers of [`thread`] keep
 //! the seam's invariants:
 //!
 //! * The caller's last error is left as it was, by every method.
@@ -16,8 +17,11 @@
 
 mod batch;
 mod convert;
+mod early;
+mod entry;
 mod kernels;
 mod pool;
+mod single;
 mod thread;
 
 use std::ffi::{CStr, c_void};
@@ -26,7 +30,7 @@ use std::ptr::{NonNull, null_mut};
 use std::sync::{Arc, OnceLock};
 
 use self::convert::{Address, alloc_flags, attribute_of, event_of, register_flags, stream_of};
-use self::thread::{call, call_on, call_on_device, call_with_device, relaxed};
+use self::thread::{call, call_on, call_on_device, relaxed};
 use super::{
     Attribute, BatchCopy, BatchKind, Capture, DevicePtr, Driver, DriverResult, HostFlags,
     HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
@@ -55,26 +59,6 @@ fn poll(answer: DriverResult<()>) -> DriverResult<Poll> {
         Err(CudaCode::NOT_READY) => Ok(Poll::NotReady),
         Err(code) => Err(code),
     }
-}
-
-/// `cudaMemcpyAsync`.
-///
-/// # Safety
-///
-/// * `stream` is live.
-/// * `dst` and `src` are ranges of `bytes` bytes, of the kinds of memory that `kind` says, and
-///   valid until retired.
-unsafe fn copy(
-    stream: RawStream,
-    dst: Address,
-    src: Address,
-    bytes: usize,
-    kind: sys::cudaMemcpyKind,
-) -> DriverResult<()> {
-    call_with_device(stream, move || {
-        // SAFETY: live stream, valid ranges of that kind: promised by the caller.
-        unsafe { sys::cudaMemcpyAsync(dst.get(), src.get(), bytes, kind, stream_of(stream)) }
-    })
 }
 
 // SAFETY: each method makes the CUDA call that the trait names for it, on ranges that its arguments
@@ -180,24 +164,13 @@ unsafe impl Driver for CudaDriver {
         if bytes == 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let mut memory = Address::null();
-        call_with_device(stream, || {
-            relaxed(|| {
-                // SAFETY: the slot is a live pointer for the call to write; the stream is live:
-                // promised by the caller.
-                unsafe { sys::cudaMallocAsync(memory.slot(), bytes, stream_of(stream)) }
-            })
-        })?;
-        Ok(memory.get().addr() as DevicePtr)
+        // SAFETY: the preconditions of this method are those of `alloc`.
+        unsafe { early::alloc(self, stream, bytes) }
     }
 
     unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
-        let memory = Address::device(ptr);
-        call_with_device(stream, move || {
-            // SAFETY: live stream, memory of cudaMallocAsync that is not freed and whose uses are
-            // ordered before: promised by the caller.
-            relaxed(|| unsafe { sys::cudaFreeAsync(memory.get(), stream_of(stream)) })
-        })
+        // SAFETY: the preconditions of this method are those of `free`.
+        unsafe { early::free(self, stream, ptr) }
     }
 
     unsafe fn copy_h2d(
@@ -207,9 +180,8 @@ unsafe impl Driver for CudaDriver {
         src: *const u8,
         bytes: usize,
     ) -> DriverResult<()> {
-        let kind = sys::cudaMemcpyKind::cudaMemcpyHostToDevice;
-        // SAFETY: the preconditions of this method are those of `copy`.
-        unsafe { copy(stream, Address::device(dst), Address::host(src), bytes, kind) }
+        // SAFETY: the preconditions of this method are those of `up`.
+        unsafe { single::up(stream, Address::device(dst), Address::host(src), bytes) }
     }
 
     unsafe fn copy_d2h(
@@ -219,9 +191,8 @@ unsafe impl Driver for CudaDriver {
         src: DevicePtr,
         bytes: usize,
     ) -> DriverResult<()> {
-        let kind = sys::cudaMemcpyKind::cudaMemcpyDeviceToHost;
-        // SAFETY: the preconditions of this method are those of `copy`.
-        unsafe { copy(stream, Address::host(dst), Address::device(src), bytes, kind) }
+        // SAFETY: the preconditions of this method are those of `down`.
+        unsafe { single::down(stream, Address::host(dst), Address::device(src), bytes) }
     }
 
     fn supports_batches(&self, _device: Ordinal) -> DriverResult<bool> {
@@ -247,8 +218,10 @@ unsafe impl Driver for CudaDriver {
         bytes: usize,
     ) -> DriverResult<()> {
         let kind = sys::cudaMemcpyKind::cudaMemcpyDeviceToDevice;
-        // SAFETY: the preconditions of this method are those of `copy`.
-        unsafe { copy(stream, Address::device(dst), Address::device(src), bytes, kind) }
+        // SAFETY: live stream, valid ranges of that kind: promised by the caller.
+        unsafe {
+            single::by_runtime(stream, Address::device(dst), Address::device(src), bytes, kind)
+        }
     }
 
     unsafe fn copy_peer(

@@ -70,6 +70,17 @@ pub(super) fn call_with_device(
     if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
 }
 
+/// As [`call_with_device`], of a function of the driver API, which leaves the last error alone: with
+/// one device there is nothing to look at. `stream` is no default stream. No context need be
+/// current on the thread.
+#[inline]
+pub(super) fn call_driver(
+    stream: RawStream,
+    f: impl FnOnce() -> sys::cudaError + Send,
+) -> DriverResult<()> {
+    if there_is_one_device() { result(f()) } else { call_with_device(stream, f) }
+}
+
 /// Runs `f` with `device` current. With one device there is nothing to set, and nothing is asked;
 /// if the device is current already, that costs one comparison.
 ///
