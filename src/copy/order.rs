@@ -69,7 +69,8 @@ impl<'s> Door<'s> {
             if !operand.hazards.is_used_elsewhere(self.stream) {
                 continue;
             }
-            for earlier in operand.hazards.conflicts(&operand.range, operand.access, self.stream) {
+            let conflicts = operand.hazards.conflicts(&operand.range, operand.access, self.stream);
+            for earlier in conflicts.last() {
                 let (stream, position) = (&earlier.stream, earlier.fence.position);
                 self.stream.wait_for(stream, position, self.operation)?;
             }
