@@ -7,7 +7,7 @@
 //!   team      threads that start together   pageable  the runtime's own calls on pageable memory
 //!   c         the C interface               product   a matrix product, and work beside it
 //!   numbers   rows at random places         cublas    the library of that product
-//!   folder    a place for large files
+//!   folder    a place for large files       energy    what the GPU takes
 //! ```
 
 #![allow(dead_code)] // every benchmark uses a part
@@ -17,6 +17,7 @@ pub mod bare;
 pub mod c;
 mod cublas;
 pub mod cuda;
+pub mod energy;
 pub mod figures;
 pub mod folder;
 pub mod held;

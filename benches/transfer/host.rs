@@ -1,23 +1,32 @@
-//! What copies of pageable memory cost the host: seconds of its cores, and how late a short copy
-//! may be when other threads want all of them.
+//! What copies of pageable memory cost: seconds of the host's cores, how late a short copy may be
+//! when other threads want all of them, and the GPU's energy.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use pinlane::{DeviceBuf, Result, Stream};
 
 use super::common::cuda::Way;
+use super::common::energy::Energy;
 use super::common::figures::{Figure, Report};
 use super::common::pageable::{Call, Pageable};
 use super::common::timing::{Samples, samples_of};
 use super::{Bench, GIB, KIB, MIB};
 
 const CORES: &str = "host.core_seconds_per_gb";
+const JOULES: &str = "host.joules_per_gb";
 const SHORT: usize = 4 * KIB;
+/// For how long copies follow each other while the energy is counted, which the driver does some
+/// ten times a second.
+const COUNTED: Duration = Duration::from_millis(1500);
 
 const CORES_METHOD: &str = "seconds of all threads of the process, by getrusage, for a GB of a \
     pageable slice, from the call until the data is there; mean, in turns with the reference";
+const JOULES_METHOD: &str = "what the GPU takes, by NVML's counter, for a GB of a pageable slice of \
+    1 GiB, copied over and over for 1.5 s; with what it takes when it is idle; mean of 2, in turns \
+    with the reference";
 const LATE: &str = "the time in which 99.9% of uploads of a pageable slice of 4 KiB are done, from \
     the call until the data is there, host's clock, while as many threads compute as there are \
     cores (.idle: none), in turns with the reference";
@@ -38,6 +47,12 @@ pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
             for (name, way) in names.into_iter().zip([Way::H2D, Way::D2H]) {
                 cores(bench, report, &mut pair, name, way)?;
             }
+        }
+    }
+    if report.wants(JOULES) {
+        match Energy::of(0) {
+            Some(energy) if !bench.quick => joules(bench, report, &energy)?,
+            _ => report.skip(JOULES, "no counter of energy (nvmlDeviceGetTotalEnergyConsumption)"),
         }
     }
     if report.wants("host.p") {
@@ -77,6 +92,39 @@ fn cores(
             .by(CORES_METHOD, ours.count()),
     );
     Ok(())
+}
+
+fn joules(bench: &Bench, report: &mut Report, energy: &Energy) -> Result<()> {
+    let mut pair = Pair::new(bench, GIB)?;
+    for (name, way) in [("h2d", Way::H2D), ("d2h", Way::D2H)] {
+        let mut sums = [0.0; 2];
+        for _ in 0..2 {
+            sums[0] += joules_a_gb(energy, &mut pair, &|pair| pair.ours(way))?;
+            sums[1] += joules_a_gb(energy, &mut pair, &|pair| pair.theirs(way))?;
+        }
+        let [ours, theirs] = sums.map(|sum| sum / 2.0);
+        report.add(
+            Figure::lower(format!("{JOULES}.{name}"), ours, "J/GB")
+                .beside(pair.runtime.name(Call::Async), theirs)
+                .by(JOULES_METHOD, 2),
+        );
+    }
+    Ok(())
+}
+
+fn joules_a_gb(
+    energy: &Energy,
+    pair: &mut Pair,
+    copy: &dyn Fn(&mut Pair) -> Result<()>,
+) -> Result<f64> {
+    copy(pair)?;
+    let joules = || energy.joules().unwrap_or(f64::NAN);
+    let (start, before, mut bytes) = (Instant::now(), joules(), 0);
+    while start.elapsed() < COUNTED {
+        copy(pair)?;
+        bytes += pair.host.len();
+    }
+    Ok((joules() - before) / (bytes as f64 / 1e9))
 }
 
 impl Pair {

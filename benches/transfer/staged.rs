@@ -8,7 +8,7 @@ use pinlane::Result;
 use super::ceiling::Ceiling;
 use super::common::cuda::Way;
 use super::common::figures::{Figure, Report};
-use super::common::timing::{Samples, medians, seconds, seconds_of};
+use super::common::timing::{Samples, samples_of, seconds, seconds_of};
 use super::{Bench, GIB, KIB, MIB, SIZES, TENSOR, rate};
 
 const METHOD: &str = "one pageable slice, from the call until the data is there, host's clock; \
@@ -26,25 +26,26 @@ fn host_copy(bench: &Bench, report: &mut Report) -> Result<()> {
     let (bytes, samples) = if bench.quick { (ROOM, 3) } else { (GIB, 9) };
     let source = vec![1u8; bytes];
     let mut rooms = vec![vec![1u8; ROOM / THREADS]; THREADS];
-    let [time] = medians(
-        samples,
-        [&mut || {
-            seconds(|| {
-                thread::scope(|scope| {
-                    for (room, part) in rooms.iter_mut().zip(source.chunks(bytes / THREADS)) {
-                        scope.spawn(move || {
-                            for (number, unit) in part.chunks_exact(UNIT).enumerate() {
-                                let at = number * UNIT % room.len();
-                                black_box(&mut room[at..at + UNIT]).copy_from_slice(unit);
-                            }
-                        });
+    let copy = |rooms: &mut Vec<Vec<u8>>| {
+        thread::scope(|scope| {
+            for (room, part) in rooms.iter_mut().zip(source.chunks(bytes / THREADS)) {
+                scope.spawn(move || {
+                    for (number, unit) in part.chunks_exact(UNIT).enumerate() {
+                        let at = number * UNIT % room.len();
+                        black_box(&mut room[at..at + UNIT]).copy_from_slice(unit);
                     }
                 });
-                Ok(())
-            })
-        }],
-    )?;
-    report.add(Figure::higher(HOST, rate(bytes, time), "GB/s").by(HOST_METHOD, samples));
+            }
+        });
+        Ok(())
+    };
+    let [runs] = samples_of(&mut rooms, samples, [&copy])?;
+    report.add(Figure::rate(HOST, bytes, &runs).by(HOST_METHOD, samples));
+    let a_gb = runs.core_seconds() / (bytes as f64 / 1e9);
+    report.add(
+        Figure::lower(format!("{HOST}.core_seconds_per_gb"), a_gb, "s/GB")
+            .by("what these threads take of the host's cores, by getrusage; mean", samples),
+    );
     Ok(())
 }
 
