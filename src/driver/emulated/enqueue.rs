@@ -198,7 +198,7 @@ impl Machine {
         }
         if idle && self.schedule.is_eager() && !matches!(action, Action::HostFunction(_)) {
             // Nobody can wait for this position yet, so that no other stream becomes ready by it.
-            if self.execute(key, action, knowledge) {
+            if self.execute(key, &action, knowledge) {
                 self.streams.get_mut(key).expect("still there").completed += 1;
             }
             return Ok(());

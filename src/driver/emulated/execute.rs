@@ -7,7 +7,7 @@ use super::device_memory::Violation;
 use super::finding::FindingKind;
 use super::host_memory::HostUse;
 use super::machine::Machine;
-use super::operation::{Action, Source, Transfer};
+use super::operation::{Action, Move, Source, Transfer};
 use super::order::Knowledge;
 use super::pageable;
 use super::rng;
@@ -44,30 +44,34 @@ impl Machine {
     pub(super) fn execute(
         &mut self,
         key: Key,
-        action: Action,
+        action: &Action,
         knowledge: Option<Knowledge>,
     ) -> bool {
         let device = self.streams.get(key).expect("runs an operation").device;
-        let words = match &action {
+        let words = match action {
             Action::Checksum { out, .. } => *out,
-            Action::Move { moved, .. } => moved.words(),
+            Action::Move(it) => it.moved.words(),
             _ => 0,
         };
         if words % 8 != 0 {
             let violation = format!("the address {words:#x} is not aligned to 8");
             let code = CudaCode::MISALIGNED_ADDRESS;
-            self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);
+            self.fail(key, action, FindingKind::IllegalAddress, &violation, code);
             return false;
         }
-        self.look_before(&action, knowledge.as_ref());
-        match self.apply(key, device, &action, knowledge.as_ref()) {
+        if !self.sides.is_empty() {
+            self.look_before(action, knowledge.as_ref());
+        }
+        match self.apply(key, device, action, knowledge.as_ref()) {
             Ok(()) => {
-                self.hash_sides(key, &action, knowledge.as_ref());
+                if let Some(knowledge) = &knowledge {
+                    self.hash_sides(key, action, knowledge);
+                }
                 true
             }
             Err(violation) => {
                 let code = CudaCode::ILLEGAL_ADDRESS;
-                self.fail(key, &action, FindingKind::IllegalAddress, &violation, code);
+                self.fail(key, action, FindingKind::IllegalAddress, &violation, code);
                 false
             }
         }
@@ -116,7 +120,8 @@ impl Machine {
                 };
                 self.memory.write(out, 8)?.copy_from_slice(&sum.to_le_bytes());
             }
-            Action::Move { mover, ref moved, ref uses, .. } => {
+            Action::Move(ref it) => {
+                let Move { mover, moved, uses, .. } = &**it;
                 uses.iter().for_each(|host| self.check_source(key, Call::MoveItems, host));
                 let items = self.items(device, moved, uses)?;
                 if let Some(knowledge) = knowledge {
@@ -124,7 +129,7 @@ impl Machine {
                     self.report_races();
                 }
                 reference::move_items(&items, |dst, src, bytes| {
-                    self.move_item(device, mover, Item { src, dst, bytes }, uses)
+                    self.move_item(device, *mover, Item { src, dst, bytes }, uses)
                 })?;
             }
             Action::Busy { nanoseconds } => {

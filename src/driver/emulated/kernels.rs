@@ -3,7 +3,7 @@
 use super::device_memory::Violation;
 use super::host_memory::{Access, HostPtr, HostUse};
 use super::machine::Machine;
-use super::operation::{Action, Moved, Pattern};
+use super::operation::{Action, Move, Moved, Pattern};
 use super::runtime::Runtime;
 use crate::driver::{
     Call, DevicePtr, DriverResult, Item, Kernels, Layer, Mover, Ordinal, RawStream, RowIndex,
@@ -75,7 +75,8 @@ impl Runtime {
             // SAFETY: lists in host memory are complete, and left alone until the kernel is
             // retired.
             let (uses, known) = unsafe { machine.uses_of_move(mover, &moved) };
-            machine.submit(key, Vec::new(), Action::Move { mover, moved, uses, known })
+            let work = Move { mover, moved, uses, known };
+            machine.submit(key, Vec::new(), Action::Move(Box::new(work)))
         })
     }
 }

@@ -64,15 +64,7 @@ pub(super) enum Action {
         bytes: usize,
         out: DevicePtr,
     },
-    /// `uses` are the ranges of host memory that it is known to use: its lists, and what they name.
-    /// `known` are the items themselves, if all lists were in page-locked memory at the call;
-    /// otherwise it uses some of `uses` only.
-    Move {
-        mover: Mover,
-        moved: Moved,
-        uses: Box<[HostUse]>,
-        known: Box<[Item]>,
-    },
+    Move(Box<Move>),
     Busy {
         nanoseconds: u64,
     },
@@ -92,6 +84,18 @@ pub(super) enum Action {
     HostFunction(HostCall),
     /// A kernel of the program's own.
     Kernel(Launch),
+}
+
+/// The copies of items, by a kernel. Boxed, since every operation would be as large.
+#[derive(Clone, Debug)]
+pub(super) struct Move {
+    pub(super) mover: Mover,
+    pub(super) moved: Moved,
+    /// The ranges of host memory that it is known to use: its lists, and what they name.
+    pub(super) uses: Box<[HostUse]>,
+    /// The items themselves, if all lists were in page-locked memory at the call; otherwise it uses
+    /// some of `uses` only.
+    pub(super) known: Box<[Item]>,
 }
 
 /// Where a move reads what it is to copy.
@@ -224,7 +228,7 @@ impl Action {
             Action::Batch(_) => Call::CopyBatch,
             Action::Fill { .. } | Action::FillHost { .. } => Call::Fill,
             Action::Checksum { .. } => Call::Checksum,
-            Action::Move { .. } => Call::MoveItems,
+            Action::Move(_) => Call::MoveItems,
             Action::Busy { .. } | Action::Kernel(_) => Call::Busy,
             Action::Alloc { .. } => Call::DeviceAlloc,
             Action::Free { .. } => Call::DeviceFree,
@@ -246,7 +250,7 @@ impl Action {
     #[inline]
     pub(super) fn is_known_late(&self) -> bool {
         match self {
-            Action::Move { known, .. } => known.is_empty(),
+            Action::Move(it) => it.known.is_empty(),
             Action::Kernel(launch) => launch.stand_in.is_some(),
             _ => false,
         }
@@ -257,7 +261,7 @@ impl Action {
         let (transfers, uses): (&[Transfer], &[HostUse]) = match self {
             Action::Copy(_, transfer) => (std::slice::from_ref(transfer), &[]),
             Action::Batch(transfers) => (transfers, &[]),
-            Action::Move { uses, .. } => (&[], uses),
+            Action::Move(it) => (&[], &it.uses),
             Action::FillHost { dst, .. } => (&[], std::slice::from_ref(dst)),
             _ => (&[], &[]),
         };

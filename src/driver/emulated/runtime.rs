@@ -37,6 +37,7 @@ impl Shared {
         Shared { machine: Mutex::new(machine), changed: Condvar::new(), host_work: Condvar::new() }
     }
 
+    #[inline]
     fn lock(&self) -> MutexGuard<'_, Machine> {
         // No code of the user runs under the lock; a panic there is a bug of this module, and the
         // thread that hit it says so.
@@ -167,18 +168,15 @@ pub(super) fn refuse_in_host_function(
 }
 
 impl Runtime {
-    /// Where the call is made, if that is asked for.
-    #[inline]
-    pub(super) fn site(&self) -> Option<Site> {
-        if self.sites { Site::capture() } else { None }
-    }
-
     /// Runs a call on the machine, which names no stream and perhaps no device.
     #[inline]
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
-        let site = self.site();
+        let site = self.sites.then(Site::capture);
         self.shared.with(|machine| {
-            machine.order.begin_call(site);
+            if let Some(site) = site {
+                machine.order.called_from(site);
+            }
+            machine.order.begin_call();
             let result = work(machine);
             machine.pass();
             result

@@ -163,10 +163,15 @@ impl Order {
         self.agents.set_apart(apart);
     }
 
+    /// The call that is being made was found to be made there.
+    #[cold]
+    pub(super) fn called_from(&mut self, site: Option<Site>) {
+        self.sites.set(site);
+    }
+
     /// A call is being made.
     #[inline]
-    pub(super) fn begin_call(&mut self, site: Option<Site>) {
-        self.sites.set(site);
+    pub(super) fn begin_call(&mut self) {
         if self.agents.are_apart() {
             // From its first call on, a thread is told nothing by itself.
             self.host();

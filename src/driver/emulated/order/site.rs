@@ -189,10 +189,14 @@ impl Sites {
     /// The calling thread has the machine now.
     #[inline]
     pub(super) fn set_callers(&mut self) {
-        if self.look_up.is_none() {
-            return;
+        if self.look_up.is_some() {
+            self.note(Callers::current());
         }
-        let callers = Callers::current();
+    }
+
+    /// The call that is being made has these callers.
+    #[cold]
+    fn note(&mut self, callers: Callers) {
         if callers != self.last.0 {
             let is_none = callers == Callers::default();
             let number = if is_none { 0 } else { self.number(Place::Callers(callers)) };

@@ -45,9 +45,9 @@ pub(super) fn touches(action: &Action, mut each: impl FnMut(Touch)) {
             }
             each(write(out, 8));
         }
-        Action::Move { moved, known, .. } => {
-            moved.lists().for_each(|(at, bytes)| each(read(at, bytes)));
-            of_items(known, each);
+        Action::Move(it) => {
+            it.moved.lists().for_each(|(at, bytes)| each(read(at, bytes)));
+            of_items(&it.known, each);
         }
         &Action::Alloc { ptr } => {
             each(Touch::new(ptr, 1, RacingAccess::Allocation));

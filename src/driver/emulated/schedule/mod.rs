@@ -221,7 +221,7 @@ impl Machine {
         let knowledge = operation.knowledge.take();
         // What it is found to do belongs to that call, and not to the one that waits for it now.
         let waiting = self.order.exchange_called(operation.called);
-        if self.claim(key, id, &action) && self.execute(key, action, knowledge) {
+        if self.claim(key, id, &action) && self.execute(key, &action, knowledge) {
             self.complete_first(key);
         }
         self.order.exchange_called(waiting);

@@ -53,6 +53,11 @@ pub(in super::super) struct Sides {
 }
 
 impl Sides {
+    #[inline]
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
     fn push(&mut self, hashed: Hashed) {
         let bytes = hashed.side.bytes;
         if bytes > MOST_BYTES {
@@ -129,14 +134,14 @@ impl Machine {
         &mut self,
         key: Key,
         action: &Action,
-        knowledge: Option<&Knowledge>,
+        knowledge: &Knowledge,
     ) {
         let (call, transfers) = match action {
             Action::Copy(call, transfer) => (*call, std::slice::from_ref(transfer)),
             Action::Batch(transfers) => (Call::CopyBatch, &**transfers),
             _ => return,
         };
-        let Some(by) = knowledge.map(Knowledge::at) else { return };
+        let by = knowledge.at();
         let Some(device) = self.streams.get(key).map(|stream| stream.device) else { return };
         let site = self.order.called().site;
         let mut sides: Vec<_> = transfers.iter().filter_map(|t| self.side_of(t)).collect();
@@ -152,10 +157,8 @@ impl Machine {
     }
 
     /// An operation is about to run, which may write to sides of earlier ones.
+    #[cold]
     pub(in super::super) fn look_before(&mut self, action: &Action, known: Option<&Knowledge>) {
-        if self.sides.list.is_empty() {
-            return;
-        }
         if let (Action::Kernel(Launch { stand_in: Some(_), .. }), Some(known)) = (action, known) {
             self.look_at_known(known);
         }
@@ -167,7 +170,7 @@ impl Machine {
 
     /// The machine is about to write to a range.
     pub(in super::super) fn look_before_writing(&mut self, host: &HostUse) {
-        if !self.sides.list.is_empty() {
+        if !self.sides.is_empty() {
             self.look_at(|side| side.overlaps(host.ptr.address(), host.bytes));
         }
     }
@@ -175,7 +178,7 @@ impl Machine {
     /// Somebody learns of all this, and may write to the sides from now on.
     #[inline]
     pub(in super::super) fn look_at_known(&mut self, known: &Knowledge) {
-        if !self.sides.list.is_empty() {
+        if !self.sides.is_empty() {
             self.look_at(|side| known.knows(side.by));
         }
     }
