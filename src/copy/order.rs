@@ -69,8 +69,7 @@ impl<'s> Door<'s> {
             if !operand.hazards.is_used_elsewhere(self.stream) {
                 continue;
             }
-            let conflicts = operand.hazards.conflicts(&operand.range, operand.access, self.stream);
-            for earlier in conflicts.last() {
+            for earlier in operand.hazards.conflicts(&operand.range, operand.access, self.stream) {
                 let (stream, position) = (&earlier.stream, earlier.fence.position);
                 self.stream.wait_for(stream, position, self.operation)?;
             }

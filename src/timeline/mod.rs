@@ -23,8 +23,7 @@
 //!   recorded*, or, in a group, before its operation was enqueued. A position is pushed only when
 //!   its enqueue has returned. A stream is FIFO, so when the event, or the operation, is complete,
 //!   all those positions are. Two threads may submit at once, in any order: a position says nothing
-//!   about the one before it, unless it covers it. A wait for another stream takes a position too,
-//!   once it is enqueued. So an event that covers that position comes after the wait.
+//!   about the one before it, unless it covers it.
 //! * **Every pending position can be waited for.** By the first of these that there is: its own
 //!   event; the next event that covers it; on a private stream with nothing after the position,
 //!   the stream; a new event, which the waiter records at once, as a position without an operation;
@@ -116,8 +115,8 @@ pub(crate) struct Timeline {
     /// One more than the next position at the moment when this stream was last made to wait for
     /// another stream.
     waited: AtomicU64,
-    /// The last waits for other streams.
-    after: Mutex<VecDeque<wait::Wait>>,
+    /// Fences of other streams, by the stream's `id`, that later work here is known to wait for.
+    after: Mutex<VecDeque<(u64, Fence)>>,
 }
 
 /// How many positions may be pending before a submission looks which of them are complete.

@@ -6,22 +6,13 @@ use std::time::Duration;
 
 use super::Timeline;
 use super::event::Event;
-use super::marks::{Fence, Mark};
+use super::marks::Fence;
 use crate::driver::Poll;
 use crate::error::{CudaCode, Result};
 use crate::trace::Kind;
 
-/// How many of its waits for other streams a stream remembers. Forgetting one costs another wait.
-const REMEMBERED: usize = 16;
-
-/// A stream waits for another one: later work of the first comes after a fence of the second.
-pub(super) struct Wait {
-    /// The other stream.
-    producer: u64,
-    fence: Fence,
-    /// The position that the wait took here.
-    position: u64,
-}
+/// How many other streams a stream remembers having waited for. Forgetting one costs another wait.
+const REMEMBERED: usize = 8;
 
 /// What to wait for at a pending position.
 enum Target {
@@ -29,12 +20,6 @@ enum Target {
     Event(Fence, Arc<Event>),
     /// The stream. When it is idle, everything pushed below this position is complete.
     Stream(u64),
-}
-
-impl Wait {
-    fn is_for(&self, producer: &Timeline, position: u64) -> bool {
-        self.producer == producer.id && self.fence.implies(position)
-    }
 }
 
 impl Timeline {
@@ -163,8 +148,8 @@ impl Timeline {
                 // SAFETY: the stream and the event are live.
                 unsafe { driver.stream_wait_event(self.raw, event.raw()) }
                     .map_err(|code| self.context.error(code, CALL, "ordering two streams"))?;
-                self.remember(producer, fence);
                 self.waited.store(self.recorded() + 1, Ordering::Relaxed);
+                self.remember(producer, fence);
                 Ok(())
             }
             // Without an event the host waits.
@@ -175,29 +160,18 @@ impl Timeline {
     /// Whether later work here is known to be ordered after `position` of `producer`.
     fn is_after(&self, producer: &Timeline, position: u64) -> bool {
         let after = self.after.lock();
-        after.iter().rev().any(|wait| wait.is_for(producer, position))
+        after.iter().any(|(id, fence)| *id == producer.id && fence.implies(position))
     }
 
-    /// Whether `fence` of this stream is known to be ordered after `position` of `producer`: its
-    /// completion implies that of the position.
-    pub(crate) fn is_fence_after(&self, fence: Fence, producer: &Timeline, position: u64) -> bool {
-        if std::ptr::eq(self, producer) {
-            return fence.implies(position);
-        }
-        let after = self.after.lock();
-        let mut waits = after.iter().rev().filter(|wait| fence.implies(wait.position));
-        waits.any(|wait| wait.is_for(producer, position))
-    }
-
-    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, has just
-    /// been made to wait for it. The wait takes a position, which nobody waits for.
+    /// Later work here is ordered after `fence` of `producer`: this stream, which is FIFO, waits
+    /// for it.
     fn remember(&self, producer: &Timeline, fence: Fence) {
-        let position = self.push(Mark { covers: 0, done: true, event: None });
         let mut after = self.after.lock();
+        after.retain(|(id, _)| *id != producer.id);
         if after.len() == REMEMBERED {
             after.pop_front();
         }
-        after.push_back(Wait { producer: producer.id, fence, position });
+        after.push_back((producer.id, fence));
     }
 
     /// A thread waits for the stream until the result is dropped, as recordings show it.

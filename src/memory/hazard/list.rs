@@ -39,12 +39,6 @@ impl Use {
         std::ptr::eq(Arc::as_ptr(&self.stream), stream)
     }
 
-    /// Whether the completion of this use is known to imply that of `other`, on the same device.
-    fn implies(&self, other: &Use) -> bool {
-        self.stream.raw().device == other.stream.raw().device
-            && self.stream.is_fence_after(self.fence, &other.stream, other.fence.position)
-    }
-
     fn overlaps(&self, range: &Range<usize>) -> bool {
         self.range.start < range.end && range.start < self.range.end
     }
@@ -98,16 +92,6 @@ impl Few {
 
     pub(super) fn is_empty(&self) -> bool {
         self.places[0].is_none()
-    }
-
-    /// The uses to wait for. Who has waited for these has waited for all.
-    pub(crate) fn last(&self) -> impl Iterator<Item = &Use> {
-        let is_implied = |n: usize, old: &Use| {
-            // Of two that imply each other the first stays.
-            let others = self.iter().enumerate().filter(|&(m, _)| m != n);
-            others.take(4).any(|(m, new)| new.implies(old) && (m < n || !old.implies(new)))
-        };
-        self.iter().enumerate().filter(move |&(n, old)| !is_implied(n, old)).map(|(_, old)| old)
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Use> {

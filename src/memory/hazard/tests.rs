@@ -1,6 +1,5 @@
 use super::*;
 use crate::device::Device;
-use crate::driver::RawStream;
 use crate::driver::emulated::Emulator;
 
 fn stream() -> Arc<Timeline> {
@@ -148,45 +147,4 @@ fn streams_that_are_busy_are_all_remembered_and_then_forgotten() {
         note_work(&hazards, &stream, Access::Read);
     }
     assert!(hazards.lock().iter().all(|user| !streams.iter().any(|old| user.is_on(old))));
-}
-
-/// Whose uses a write of the buffer must wait for.
-fn to_wait_for(hazards: &Hazards, stream: &Timeline) -> Vec<(RawStream, u64)> {
-    let conflicts = hazards.conflicts(&(0..8), Access::Write, stream);
-    conflicts.last().map(|old| (old.stream.raw(), old.fence.position)).collect()
-}
-
-/// A pipeline: `up` writes, `down` waits for that and reads. Who writes next waits for `down` only,
-/// also when `down` has waited for later work meanwhile.
-#[test]
-fn a_use_stands_for_what_its_stream_waited_for_before_it() {
-    let device = Device::emulated().expect("no faults");
-    let [up, down, next] = [(); 3].map(|()| device.stream().expect("no faults").timeline);
-    let note = |hazards: &Hazards, stream: &Arc<Timeline>, access| {
-        let fence = stream.submit("test", |_, _| Ok(())).expect("no faults").fence;
-        hazards.note(stream, fence, &(0..8), access);
-        (stream.raw(), fence.position)
-    };
-    let ring: [Hazards; 4] = Default::default();
-    let mut reads = Vec::new();
-    for hazards in &ring {
-        let (_, written) = note(hazards, &up, Access::Write);
-        down.wait_for(&up, written, "test").expect("no faults");
-        reads.push(note(hazards, &down, Access::Read));
-    }
-    for (hazards, read) in ring.iter().zip(reads) {
-        assert_eq!(to_wait_for(hazards, &next), [read]);
-        assert_eq!(to_wait_for(hazards, &up), [read]);
-    }
-
-    // Here `down` reads first and waits then.
-    let hazards = Hazards::default();
-    let read = note(&hazards, &down, Access::Read);
-    let written = note(&hazards, &up, Access::Write);
-    down.wait_for(&up, written.1, "test").expect("no faults");
-    assert_eq!(to_wait_for(&hazards, &next), [written, read]);
-
-    // Another use of the same stream that came later stands for the earlier one.
-    let later = note(&hazards, &up, Access::Read);
-    assert_eq!(to_wait_for(&hazards, &next), [read, later]);
 }
