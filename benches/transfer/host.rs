@@ -24,9 +24,9 @@ const COUNTED: Duration = Duration::from_millis(1500);
 
 const CORES_METHOD: &str = "seconds of all threads of the process, by getrusage, for a GB of a \
     pageable slice, from the call until the data is there; mean, in turns with the reference";
-const JOULES_METHOD: &str = "what the GPU takes, by NVML's counter, for a GB of a pageable slice of \
-    1 GiB, copied over and over for 1.5 s; with what it takes when it is idle; mean of 2, in turns \
-    with the reference";
+const JOULES_METHOD: &str = "what the GPU takes, by NVML's counter, for a GB of a pageable slice \
+    of 1 GiB, copied over and over for 1.5 s; with what it takes when it is idle; mean of 2, in \
+    turns with the reference";
 const LATE: &str = "the time in which 99.9% of uploads of a pageable slice of 4 KiB are done, from \
     the call until the data is there, host's clock, while as many threads compute as there are \
     cores (.idle: none), in turns with the reference";

@@ -1,8 +1,8 @@
 //! Copies between two devices: direct where the machine lets them reach each other's memory.
 //!
 //! `cudaMemcpyPeerAsync` works between any two devices, by way of the host where it must. It goes
-//! directly only where peer access is enabled, and memory of `cudaMallocAsync` has an access list of
-//! its own (CUDA Programming Guide, "Device Accessibility for Multi-GPU Support").
+//! directly only where peer access is enabled, and memory of `cudaMallocAsync` has an access list
+//! of its own (CUDA Programming Guide, "Device Accessibility for Multi-GPU Support").
 //! [`Device::alloc`](crate::Device::alloc) gives that and memory of `cudaMalloc`, so both are set
 //! up, when a device first meets another one in a copy. Where they cannot be enabled the copies go
 //! by way of the host.

@@ -124,9 +124,9 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
     /// * No operation that names the range is pending on any stream.
     unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()>;
 
-    /// Allocates device memory, in stream order or at once. `cudaMallocAsync`, or `cudaMalloc` until
-    /// something is freed; `bytes` must not be 0. The address is aligned to at least 256 bytes. If
-    /// memory is short, the call may wait until frees are reached.
+    /// Allocates device memory, in stream order or at once. `cudaMallocAsync`, or `cudaMalloc`
+    /// until something is freed; `bytes` must not be 0. The address is aligned to at least 256
+    /// bytes. If memory is short, the call may wait until frees are reached.
     ///
     /// # Safety
     ///
@@ -334,13 +334,13 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
     /// Lets `device` access the memory of `peer`; one direction only. Enabled already is success
     /// here (`cudaErrorPeerAccessAlreadyEnabled` is swallowed). `cudaDeviceEnablePeerAccess`
     ///
-    /// Memory of [`device_alloc`](Driver::device_alloc) may need [`pool_access`](Driver::pool_access)
-    /// too.
+    /// Memory of [`device_alloc`](Driver::device_alloc) may need
+    /// [`pool_access`](Driver::pool_access) too.
     fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()>;
 
-    /// Lets kernels and copies of `peer`, for which peer access is enabled, read and write the memory
-    /// that [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies between
-    /// the two work without it, too, by way of the host. `cudaMemPoolSetAccess`
+    /// Lets kernels and copies of `peer`, for which peer access is enabled, read and write the
+    /// memory that [`device_alloc`](Driver::device_alloc) takes on `owner`, now and later. Copies
+    /// between the two work without it, too, by way of the host. `cudaMemPoolSetAccess`
     fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()>;
 
     /// Whether [`host_access`](Driver::host_access) does anything.

@@ -1,5 +1,5 @@
-//! The real runtime: each method of [`Driver`] is one call of the CUDA runtime, or of the driver API
-//! ([`batch`], [`single`]).
+//! The real runtime: each method of [`Driver`] is one call of the CUDA runtime, or of the driver
+//! API ([`batch`], [`single`]).
 //!
 //! Nothing is decided, cached or retried here, except in these two and in [`early`]. The wrappers of [`thread`] keep
 //! the seam's invariants:

@@ -70,9 +70,9 @@ pub(super) fn call_with_device(
     if stream.handle == RawStream::PER_THREAD { call_here(f) } else { call(f) }
 }
 
-/// As [`call_with_device`], of a function of the driver API, which leaves the last error alone: with
-/// one device there is nothing to look at. `stream` is no default stream. No context need be
-/// current on the thread.
+/// As [`call_with_device`], of a function of the driver API, which leaves the last error alone:
+/// with one device there is nothing to look at. `stream` is no default stream. Perhaps no context
+/// is current on the thread.
 #[inline]
 pub(super) fn call_driver(
     stream: RawStream,
