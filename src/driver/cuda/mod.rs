@@ -1,8 +1,8 @@
 //! The real runtime: each method of [`Driver`] is one call of the CUDA runtime, or of the driver
 //! API ([`batch`], [`single`]).
 //!
-//! Nothing is decided, cached or retried here, except in these two and in [`early`]. The wrappers of [`thread`] keep
-//! the seam's invariants:
+//! Nothing is decided, cached or retried here, except in these two and in [`early`]. The wrappers
+//! of [`thread`] keep the seam's invariants:
 //!
 //! * The caller's last error is left as it was, by every method.
 //! * The current device is compared, and set and restored where it differs, where CUDA binds a call
