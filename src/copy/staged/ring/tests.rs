@@ -60,8 +60,7 @@ fn check(execution: Execution, route: Route, fault: Fault) {
     }
 }
 
-#[test]
-fn every_slot_comes_back_whatever_fails() {
+fn every_slot_comes_back(execution: Execution) {
     let calls = [
         Call::HostRegister,
         Call::DeviceAlloc,
@@ -77,20 +76,28 @@ fn every_slot_comes_back_whatever_fails() {
         Call::EventQuery,
         Call::EventSynchronize,
     ];
-    for execution in [Execution::Eager, Execution::Lazy] {
-        for route in [Route::Copies, Route::BatchCall, Route::Kernel] {
-            for call in calls {
-                for nth in [1, 2, 3, 4, 6, 9, 14] {
-                    let code = [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS][nth % 2];
-                    for repeat in [Repeat::Once, Repeat::Forever] {
-                        let fault = Fault { call, nth: nth as u64, code, repeat, late: false };
-                        check(execution, route, fault);
-                        check(execution, route, fault.late());
-                    }
+    for route in [Route::Copies, Route::BatchCall, Route::Kernel] {
+        for call in calls {
+            for nth in [1, 2, 3, 4, 6, 9, 14] {
+                let code = [CudaCode::UNKNOWN, CudaCode::ILLEGAL_ADDRESS][nth % 2];
+                for repeat in [Repeat::Once, Repeat::Forever] {
+                    let fault = Fault { call, nth: nth as u64, code, repeat, late: false };
+                    check(execution, route, fault);
+                    check(execution, route, fault.late());
                 }
             }
         }
     }
+}
+
+#[test]
+fn every_slot_comes_back_whatever_fails_eagerly() {
+    every_slot_comes_back(Execution::Eager);
+}
+
+#[test]
+fn every_slot_comes_back_whatever_fails_lazily() {
+    every_slot_comes_back(Execution::Lazy);
 }
 
 /// A copy that is written through the caches uses few slots in turns, however many there are. By
