@@ -88,7 +88,7 @@ fn c_rule_15_programs_of_a_release_run_with_this_library() {
             ("tests/ffi/c/pools.c", ", 0 failed"),
         ] {
             let compiler = Compiler::of(Language::C).with_headers_of(&folder);
-            let output = compiler.link("c11", &project(source), library::get()).run(&[]);
+            let output = compiler.link("c11", &project(source), library::shared()).run(&[]);
             let text = String::from_utf8_lossy(&output.stdout);
             let errors = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success() && text.contains(says), "{source}: {text}{errors}");

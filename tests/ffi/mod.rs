@@ -304,7 +304,7 @@ fn cpp_programs_that_must_not_compile_do_not() {
 #[test]
 fn random_programs_agree_with_plain_vectors() {
     let source = project("tests/ffi/cpp/random_programs.cpp");
-    let program = Compiler::of(Language::Cpp).link("c++17", &source, library::get());
+    let program = Compiler::of(Language::Cpp).link("c++17", &source, library::shared());
     for mode in ["eager", "lazy"] {
         let output = program.run(&[&PROGRAMS.to_string(), "1", mode]);
         let text = String::from_utf8_lossy(&output.stdout);
@@ -317,7 +317,7 @@ fn random_programs_agree_with_plain_vectors() {
 #[test]
 fn adversarial_programs_find_nothing_wrong() {
     let source = project("tests/ffi/fuzz/fuzz.cpp");
-    let program = Compiler::of(Language::Cpp).link("c++17", &source, library::get());
+    let program = Compiler::of(Language::Cpp).link("c++17", &source, library::shared());
     let corpus = project("tests/ffi/fuzz/corpus");
     let corpus = corpus.to_str().expect("UTF-8");
     for arguments in
