@@ -23,7 +23,7 @@ use crate::sys;
 /// What a device has given out.
 #[derive(Default)]
 struct Bank {
-    /// Whether something was freed, so that there is a pool.
+    /// Whether something was freed: that makes the pool.
     has_pool: bool,
     /// The memory of `cudaMalloc` that is not freed.
     early: BTreeSet<DevicePtr>,
@@ -102,20 +102,22 @@ pub(super) unsafe fn free(
     stream: RawStream,
     ptr: DevicePtr,
 ) -> DriverResult<()> {
+    // First, because another thread may be given the address again as soon as it is free.
+    let is_early = with_bank(stream.device, |bank| {
+        bank.has_pool = true;
+        bank.early.remove(&ptr)
+    });
     let memory = Address::device(ptr);
     call_with_device(stream, move || {
         // SAFETY: live stream, memory of `cudaMalloc` or `cudaMallocAsync` that is not freed and
         // whose uses are ordered before: promised by the caller.
         relaxed(|| unsafe { sys::cudaFreeAsync(memory.get(), stream_of(stream)) })
     })?;
-    with_bank(stream.device, |bank| {
-        bank.has_pool = true;
-        if bank.early.remove(&ptr) {
-            // Without an event nobody waits for the free: an allocation that needs the memory
-            // before it is reached fails. SAFETY: the stream is live: promised by the caller.
-            let _ = unsafe { bank.mark_free(driver, stream) };
-        }
-    });
+    if is_early {
+        // Without an event nobody waits for the free: an allocation that needs the memory before it
+        // is reached fails. SAFETY: the stream is live: promised by the caller.
+        let _ = with_bank(stream.device, |bank| unsafe { bank.mark_free(driver, stream) });
+    }
     Ok(())
 }
 
