@@ -290,8 +290,9 @@ impl Device {
 
     /// Allocates `len` elements of device memory. The contents are unspecified. Does not wait for
     /// the device: the allocation is made in stream order (`cudaMallocAsync`), or, before anything
-    /// is freed on the device, by `cudaMalloc`, which is faster there. Only if memory is short, it
-    /// waits for memory that has been dropped and is still in use.
+    /// is freed on the device, by `cudaMalloc`, which is faster there. (The first buffer that is
+    /// dropped makes CUDA's pool, which takes some milliseconds.) Only if memory is short, it waits
+    /// for memory that has been dropped and is still in use.
     ///
     /// # Errors
     ///

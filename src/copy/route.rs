@@ -7,8 +7,9 @@
 //! * Few runs: a call of the copy engine costs 1.3 us for each run in a batch call and 2.5 us in a
 //!   loop of copies; a kernel costs 8 us once. From four runs on the kernel is faster.
 //! * Long blocks: a kernel moves 50 GB/s, the copy engine 55, and its calls hide behind the bytes
-//!   that move. Through slots they are equal at about 64 KiB a run. Out of page-locked memory they
-//!   are equal between 128 KiB and 1 MiB: there the copy engine pauses between two runs.
+//!   that move. Through slots they are equal at about 64 KiB a run. Out of page-locked memory the
+//!   copy engine pauses between two runs, for 0.45 us. So with 128 KiB a run the kernel makes good
+//!   what it costs at 30 runs, and with 1 MiB never.
 //!
 //! On that grid uploads by these rules take at most 1.11 times as long as by the fastest route.
 
@@ -104,6 +105,7 @@ impl Abilities {
         let run = group.bytes / group.runs.max(1);
         let short = match between {
             Between::Slots => run < 64 << 10,
+            Between::PageLocked if group.runs < MANY => run < 64 << 10,
             Between::PageLocked => run < 256 << 10,
             Between::Device => true,
         };
@@ -119,3 +121,37 @@ impl Abilities {
 
 /// From this many runs on, one kernel costs less than the calls.
 const FEW: usize = 4;
+
+/// From this many long runs on, one kernel costs less than the pauses between them.
+const MANY: usize = 32;
+
+#[cfg(all(test, feature = "emulated"))]
+mod tests {
+    use super::*;
+    use crate::device::Device;
+
+    #[test]
+    fn the_rules_choose_by_number_and_length_of_the_runs() {
+        let stream = Device::emulated().and_then(|device| device.stream()).expect("no faults");
+        let all = Abilities { batches: true, kernels: true };
+        let choose = |abilities: Abilities, between, runs, run: usize| {
+            let group = Group { entries: runs, runs, bytes: runs * run };
+            abilities.choose(&stream.timeline, between, group)
+        };
+        for (between, runs, run, route) in [
+            (Between::PageLocked, 1, 256, Route::Copies),
+            (Between::PageLocked, 3, 256, Route::BatchCall),
+            (Between::PageLocked, 4, 256, Route::Kernel),
+            (Between::PageLocked, 10, 128 << 10, Route::BatchCall),
+            (Between::PageLocked, 100, 128 << 10, Route::Kernel),
+            (Between::PageLocked, 100, 1 << 20, Route::BatchCall),
+            (Between::Slots, 10, 16 << 10, Route::Kernel),
+            (Between::Slots, 100, 128 << 10, Route::BatchCall),
+            (Between::Device, 100, 1 << 20, Route::Kernel),
+        ] {
+            assert_eq!(choose(all, between, runs, run), route, "{between:?} {runs} x {run}");
+        }
+        let few = Abilities { batches: false, kernels: false };
+        assert_eq!(choose(few, Between::Device, 100, 256), Route::Copies);
+    }
+}
