@@ -326,22 +326,24 @@ impl Machine {
         ranges.sort_unstable();
         assert!(ranges.windows(2).all(|pair| pair[0].1 <= pair[1].0), "{ranges:x?}");
 
-        let stats = self.stats_at_rest();
+        let least: usize = self.live.iter().map(|live| live.bytes).sum();
+        // The largest blocks may be an eighth larger than requested.
+        let large = self.live.iter().map(|live| live.bytes).filter(|&bytes| bytes > 32 << 20);
+        let most = least + large.map(|bytes| bytes / 7).sum::<usize>() + self.forgotten;
+        let stats = self.stats_at_rest(most);
         if self.waiting.is_empty() {
             assert_sums(&stats);
-            let least: usize = self.live.iter().map(|live| live.bytes).sum();
-            // The largest blocks may be an eighth larger than requested.
-            let large = self.live.iter().map(|live| live.bytes).filter(|&bytes| bytes > 32 << 20);
-            let most = least + large.map(|bytes| bytes / 7).sum::<usize>() + self.forgotten;
             assert!((least..=most).contains(&stats.live_bytes), "{least}..={most}: {stats:?}");
             assert_eq!((stats.quarantined_bytes, stats.waiting), (0, 0), "{stats}");
         }
         assert_eq!(self.emulator.findings(), []);
     }
 
-    /// What the pool says while nothing is on its way. Memory for a request that has been withdrawn
-    /// may be: committed, page-locked, and only then in the books.
-    fn stats_at_rest(&self) -> Stats {
+    /// What the pool says while nothing is on its way, with at most so many live bytes. Memory for
+    /// a request that has been withdrawn may be: committed, page-locked, and only then in the
+    /// books; and its block, live until the pool sees that nobody wants it.
+    fn stats_at_rest(&self, most: usize) -> Stats {
+        let may_be_withdrawn = self.has_withdrawn && self.waiting.is_empty();
         let calls = || {
             let calls = [Call::HostRegister, Call::HostAlloc];
             calls.map(|call| self.emulator.calls(call)).iter().sum::<u64>()
@@ -351,6 +353,7 @@ impl Machine {
             let before = calls();
             let (stats, usage) = (self.pool.stats(), self.emulator.usage());
             let at_rest = stats.committed_bytes == usage.host_bytes
+                && (stats.live_bytes <= most || !may_be_withdrawn)
                 && stats.growths.count == before
                 && before == calls();
             found.replace(at_rest.then_some(stats));
