@@ -26,14 +26,6 @@ impl Tables<'_, '_> {
             && !host.is_on_device()
             && self.layers.iter().all(|layer| layer.0.pinned.is_none())
     }
-
-    /// The numbers of the rows on the host, and on the device.
-    fn by_side(&self) -> (&Indices<'_>, &Indices<'_>) {
-        match self.direction {
-            Direction::Up => (&self.from, &self.to),
-            Direction::Down => (&self.to, &self.from),
-        }
-    }
 }
 
 /// Copies the rows, as a copy of slices. Tables [are dense and

@@ -1,10 +1,11 @@
 //! Rows of page-locked tables: one launch of the moving kernel, which computes the addresses.
 
 use super::indices::Indices;
+use super::near::Regions;
 use super::tables::Tables;
 use crate::copy::entry::{Direction, Side};
 use crate::copy::order::Door;
-use crate::driver::{Driver, Layer, RawStream, RowIndex, RowMove};
+use crate::driver::{Driver, Layer, Ordinal, RawStream, RowIndex, RowMove};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
@@ -14,16 +15,25 @@ use crate::ticket::Ticket;
 use crate::timeline::Fencing;
 
 /// What the kernel reads lies in one block: the layers, and the numbers of both sides that are in
-/// host memory.
+/// host memory, or that the [order of the rows](super::near) needs.
 struct Lists {
     block: PinnedBuf<u64>,
-    from: u64,
-    to: u64,
+    from: RowIndex,
+    to: RowIndex,
 }
 
 impl Lists {
-    fn write(tables: &Tables<'_, '_>, pool: &PinnedPool) -> Result<Lists> {
-        let words = |indices: &Indices<'_>| indices.bytes().len().div_ceil(size_of::<u64>());
+    fn write(tables: &Tables<'_, '_>, pool: &PinnedPool, device: Ordinal) -> Result<Lists> {
+        let scattered = tables.are_scattered();
+        let width = |indices: &Indices<'_>| match indices.count() {
+            None if scattered => size_of::<u32>(),
+            _ => indices.width() as usize,
+        };
+        let words = |indices: &Indices<'_>| {
+            let bytes =
+                if scattered { tables.count * width(indices) } else { indices.bytes().len() };
+            bytes.div_ceil(size_of::<u64>())
+        };
         let layers = 2 * tables.layers.len();
         let (from, to) = (words(&tables.from), words(&tables.to));
         let mut block = pool.alloc::<u64>(layers + from + to)?;
@@ -38,18 +48,57 @@ impl Lists {
             };
         }
         let places = rest.split_at_mut(from);
-        for (place, indices) in [(places.0, &tables.from), (places.1, &tables.to)] {
-            let bytes = indices.bytes();
-            bytemuck::cast_slice_mut::<u64, u8>(place)[..bytes.len()].copy_from_slice(bytes);
+        if scattered {
+            let (host, other) = match tables.direction {
+                Direction::Up => places,
+                Direction::Down => (places.1, places.0),
+            };
+            write_by_regions(tables, device, host, other, width);
+        } else {
+            for (place, indices) in [(places.0, &tables.from), (places.1, &tables.to)] {
+                let bytes = indices.bytes();
+                bytemuck::cast_slice_mut::<u64, u8>(place)[..bytes.len()].copy_from_slice(bytes);
+            }
         }
         let behind = start + size_of_val(layers) as u64;
         let second = behind + (from * size_of::<u64>()) as u64;
-        let at = |indices: &Indices<'_>, here| match indices.on_device() {
-            Some(numbers) => numbers.ptr(),
-            None if indices.bytes().is_empty() => 0,
-            None => here,
+        let (from_rows, to_rows) = match tables.direction {
+            Direction::Up => (tables.host_rows, tables.device_rows),
+            Direction::Down => (tables.device_rows, tables.host_rows),
         };
-        Ok(Lists { from: at(&tables.from, behind), to: at(&tables.to, second), block })
+        let index = |indices: &Indices<'_>, words, here, rows| RowIndex {
+            at: match indices.on_device() {
+                Some(numbers) => numbers.ptr(),
+                None if words == 0 => 0,
+                None => here,
+            },
+            bytes: width(indices) as u64,
+            limit: indices.limit(rows),
+        };
+        let from = index(&tables.from, from, behind, from_rows);
+        let to = index(&tables.to, to, second, to_rows);
+        Ok(Lists { block, from, to })
+    }
+}
+
+/// Writes the numbers of the rows on the host, and on the device, region by region.
+fn write_by_regions(
+    tables: &Tables<'_, '_>,
+    device: Ordinal,
+    host: &mut [u64],
+    other: &mut [u64],
+    width: impl Fn(&Indices<'_>) -> usize,
+) {
+    fn short(words: &mut [u64], count: usize) -> &mut [u32] {
+        &mut bytemuck::cast_slice_mut(words)[..count]
+    }
+    let (regions, count) = (Regions::of(tables, device), tables.count);
+    let (numbers, others) = tables.by_side();
+    match (width(numbers), width(others)) {
+        (4, 4) => regions.write(short(host, count), short(other, count)),
+        (4, _) => regions.write(short(host, count), other),
+        (_, 4) => regions.write(host, short(other, count)),
+        _ => regions.write(host, other),
     }
 }
 
@@ -60,23 +109,14 @@ pub(super) fn enqueue(
     pool: &PinnedPool,
 ) -> Result<Ticket> {
     let direction = tables.direction;
-    let lists = Lists::write(tables, pool)?;
-    let (from_rows, to_rows) = match direction {
-        Direction::Up => (tables.host_rows, tables.device_rows),
-        Direction::Down => (tables.device_rows, tables.host_rows),
-    };
-    let index = |indices: &Indices<'_>, at, rows| RowIndex {
-        at,
-        bytes: indices.width(),
-        limit: indices.limit(rows),
-    };
+    let lists = Lists::write(tables, pool, door.stream.context().ordinal())?;
     let rows = RowMove {
         layers: lists.block.as_ptr().addr() as u64,
         layer_count: tables.layers.len() as u64,
         count: tables.count as u64,
         bytes: tables.row as u64,
-        from: index(&tables.from, lists.from, from_rows),
-        to: index(&tables.to, lists.to, to_rows),
+        from: lists.from,
+        to: lists.to,
     };
     let mut operands: Vec<Operand<'_>> = Vec::with_capacity(2 * tables.layers.len() + 3);
     for (host, device) in &tables.layers {

@@ -7,14 +7,15 @@
 //!
 //! ```text
 //!   indices   which rows           tables   what is copied, and its checks
-//!   kernel    one launch for all   list     the same as a batch
-//!   dense     pageable rows, contiguous on the device
+//!   kernel    one launch for all   near     the order in which it copies them
+//!   list      rows as a batch      dense    pageable rows, contiguous on the device
 //! ```
 
 mod dense;
 mod indices;
 mod kernel;
 mod list;
+mod near;
 mod tables;
 
 use bytemuck::Pod;
