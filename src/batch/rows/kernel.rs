@@ -1,11 +1,10 @@
 //! Rows of page-locked tables: one launch of the moving kernel, which computes the addresses.
 
 use super::indices::Indices;
-use super::near::Regions;
 use super::tables::Tables;
 use crate::copy::entry::{Direction, Side};
 use crate::copy::order::Door;
-use crate::driver::{Driver, Layer, Ordinal, RawStream, RowIndex, RowMove};
+use crate::driver::{Driver, Layer, RawStream, RowIndex, RowMove};
 use crate::error::Result;
 use crate::memory::hazard::Access;
 use crate::memory::sealed::Sealed;
@@ -23,7 +22,7 @@ struct Lists {
 }
 
 impl Lists {
-    fn write(tables: &Tables<'_, '_>, pool: &PinnedPool, device: Ordinal) -> Result<Lists> {
+    fn write(tables: &Tables<'_, '_>, pool: &PinnedPool) -> Result<Lists> {
         let scattered = tables.are_scattered();
         let width = |indices: &Indices<'_>| match indices.count() {
             None if scattered => size_of::<u32>(),
@@ -53,7 +52,7 @@ impl Lists {
                 Direction::Up => places,
                 Direction::Down => (places.1, places.0),
             };
-            write_by_regions(tables, device, host, other, width);
+            tables.write_by_regions(host, other);
         } else {
             for (place, indices) in [(places.0, &tables.from), (places.1, &tables.to)] {
                 let bytes = indices.bytes();
@@ -81,27 +80,6 @@ impl Lists {
     }
 }
 
-/// Writes the numbers of the rows on the host, and on the device, region by region.
-fn write_by_regions(
-    tables: &Tables<'_, '_>,
-    device: Ordinal,
-    host: &mut [u64],
-    other: &mut [u64],
-    width: impl Fn(&Indices<'_>) -> usize,
-) {
-    fn short(words: &mut [u64], count: usize) -> &mut [u32] {
-        &mut bytemuck::cast_slice_mut(words)[..count]
-    }
-    let (regions, count) = (Regions::of(tables, device), tables.count);
-    let (numbers, others) = tables.by_side();
-    match (width(numbers), width(others)) {
-        (4, 4) => regions.write(short(host, count), short(other, count)),
-        (4, _) => regions.write(short(host, count), other),
-        (_, 4) => regions.write(host, short(other, count)),
-        _ => regions.write(host, other),
-    }
-}
-
 /// Enqueues the copy of tables that fit the kernel.
 pub(super) fn enqueue(
     door: Door<'_>,
@@ -109,7 +87,7 @@ pub(super) fn enqueue(
     pool: &PinnedPool,
 ) -> Result<Ticket> {
     let direction = tables.direction;
-    let lists = Lists::write(tables, pool, door.stream.context().ordinal())?;
+    let lists = Lists::write(tables, pool)?;
     let rows = RowMove {
         layers: lists.block.as_ptr().addr() as u64,
         layer_count: tables.layers.len() as u64,

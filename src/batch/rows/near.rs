@@ -2,9 +2,9 @@
 //!
 //! A GPU translates the address of every page of host memory that it uses, and remembers few
 //! translations. Rows at random places of a large table wait for one translation each. Rows of one
-//! region, copied at about the same time, share them: 65,536 rows of 256 bytes come up out of 4 GiB
-//! in 650 us instead of 1540 (docs/measured). It need not be the order of the addresses: regions of
-//! 32 MiB do as well, and are found by one counting sort.
+//! region, copied at about the same time, share them: 65,536 rows of 256 bytes out of 4 GiB take
+//! the kernel 650 us instead of 1540 (docs/measured). It need not be the order of the addresses:
+//! regions of 32 MiB do as well, and are found by one counting sort.
 //!
 //! ```text
 //!   numbers in host memory    7  902    3  411  905        regions of 400 rows
@@ -14,38 +14,40 @@
 //!                             0    2 |   3 |   1    4
 //! ```
 //!
-//! Several threads count and place, each its own part of the numbers.
-
-use std::ops::Range;
+//! The sort takes 3 ns a row. So it is made only where several rows share a page, and where the
+//! kernel waits for translations: short rows fill the bus only if there are many at once, and
+//! stores wait sooner than loads.
 
 use super::indices::{Indices, Numbers};
 use super::tables::Tables;
 use crate::copy::entry::Direction;
-use crate::copy::staged::team::{self, Helpers, Task};
-use crate::driver::Ordinal;
-use crate::sync::Mutex;
 
 /// How many bytes of a table are a region.
 const REGION: usize = if cfg!(test) { 4 << 10 } else { 32 << 20 };
 /// There are no more regions than this: those of huge tables are larger.
 const MOST: usize = if cfg!(test) { 50 } else { 4096 };
-/// The least number of rows that are worth it.
-const ROWS: usize = if cfg!(test) { 100 } else { 4096 };
-/// Of a table that is shorter, the GPU remembers the translations.
-const TABLE: usize = if cfg!(test) { 64 << 10 } else { 512 << 20 };
-/// How many numbers are work for one thread.
-const PART: usize = if cfg!(test) { 64 } else { 4096 };
-/// The most parts.
-const PARTS: usize = 8;
+/// How many bytes of host memory one translation is for.
+const PAGE: usize = if cfg!(test) { 1 << 10 } else { 2 << 20 };
+/// How many rows must share a page.
+const SHARING: usize = 4;
+/// The shortest table of which the GPU does not remember all translations, read and written.
+const READ: usize = if cfg!(test) { 64 << 10 } else { 2 << 30 };
+const WRITTEN: usize = READ / 2;
+/// Longer rows fill the bus in any order, when they are read.
+const LONG: usize = 2 << 10;
 
 impl Tables<'_, '_> {
     /// Whether the rows are to be copied region by region.
     pub(super) fn are_scattered(&self) -> bool {
         let (host, device) = self.by_side();
         let bytes = self.host_rows.saturating_mul(self.row);
-        self.count >= ROWS
+        let waits = match self.direction {
+            Direction::Up => bytes >= READ && self.row < LONG,
+            Direction::Down => bytes >= WRITTEN,
+        };
+        waits
+            && self.count / SHARING >= bytes / PAGE
             && u32::try_from(self.count).is_ok()
-            && bytes >= TABLE
             && !device.is_on_device()
             && match &host.numbers {
                 Numbers::Short(numbers) => !numbers.is_sorted(),
@@ -61,124 +63,79 @@ impl Tables<'_, '_> {
             Direction::Down => (&self.to, &self.from),
         }
     }
-}
 
-/// A number as a list has it.
-pub(super) trait Number: Send {
-    fn new(number: u64) -> Self;
-}
-
-impl Number for u32 {
-    fn new(number: u64) -> Self {
-        number as u32
+    /// Writes the numbers of the rows on the host, and on the device, region by region, each list
+    /// in the width of its numbers; the places of `..` as `u32`. Both lists have a place for each
+    /// row, and the rows [are scattered](Self::are_scattered).
+    pub(super) fn write_by_regions(&self, host: &mut [u64], device: &mut [u64]) {
+        let (numbers, others) = self.by_side();
+        let regions = Regions::of(self.host_rows, self.row);
+        match &numbers.numbers {
+            Numbers::Short(numbers) => regions.write(numbers, short(host), others, device),
+            Numbers::Long(numbers) => regions.write(numbers, host, others, device),
+            _ => unreachable!("they are scattered"),
+        }
     }
 }
 
-impl Number for u64 {
-    fn new(number: u64) -> Self {
-        number
-    }
+fn short(words: &mut [u64]) -> &mut [u32] {
+    bytemuck::cast_slice_mut(words)
 }
 
-/// The rows of a table in host memory, by regions.
-pub(super) struct Regions<'n> {
-    numbers: &'n Indices<'n>,
-    others: &'n Indices<'n>,
-    count: usize,
+/// How the rows of a table are divided.
+struct Regions {
     /// A row's number, shifted by as much, is that of its region.
     shift: u32,
-    regions: usize,
-    device: Ordinal,
+    count: usize,
 }
 
-impl<'n> Regions<'n> {
-    /// Of tables whose rows [are scattered](Tables::are_scattered).
-    pub(super) fn of(tables: &'n Tables<'_, '_>, device: Ordinal) -> Self {
-        let (numbers, others) = tables.by_side();
-        let mut shift = (REGION / tables.row).max(1).ilog2();
-        while (tables.host_rows - 1) >> shift >= MOST {
+impl Regions {
+    /// Of a table that has `rows` rows of `row` bytes.
+    fn of(rows: usize, row: usize) -> Self {
+        let mut shift = (REGION / row).max(1).ilog2();
+        while (rows - 1) >> shift >= MOST {
             shift += 1;
         }
-        let regions = ((tables.host_rows - 1) >> shift) + 1;
-        Regions { numbers, others, count: tables.count, shift, regions, device }
+        Regions { shift, count: ((rows - 1) >> shift) + 1 }
     }
 
-    /// Writes the numbers, and those of the other side, region by region. Both lists have as many
-    /// places as there are rows.
-    pub(super) fn write<N: Number, O: Number>(&self, numbers: &mut [N], others: &mut [O]) {
-        assert!(numbers.len() == self.count && others.len() == self.count, "a place for each");
-        let parts = self.count.div_ceil(PART).min(PARTS);
-        let part = |n: usize| n * self.count / parts..(n + 1) * self.count / parts;
-        // How many rows of each region each part has; then where the first of them goes.
-        let mut places = vec![0u32; parts * self.regions];
-        self.share(&mut places, &|n, places| self.count_rows(part(n), places));
-        let mut next = 0;
-        for region in 0..self.regions {
-            for part in 0..parts {
-                let rows = &mut places[part * self.regions + region];
-                (*rows, next) = (next, next + *rows);
-            }
-        }
-        let lists = Lists { numbers: numbers.as_mut_ptr(), others: others.as_mut_ptr() };
-        self.share(&mut places, &|n, places| {
-            // SAFETY: the places of a part are its own: it has counted the same rows before, all
-            // parts have `count` rows together, and both lists have as many places.
-            unsafe { self.place_rows(part(n), places, &lists) };
-        });
-    }
-
-    /// Calls `work` for each part, with its number and its places, on several threads.
-    fn share(&self, places: &mut [u32], work: &(dyn Fn(usize, &mut [u32]) + Sync)) {
-        let parts = Mutex::new(places.chunks_mut(self.regions).enumerate());
-        let helpers = Helpers::of(self.device, Task::Copying);
-        let take = || {
-            while let Some((number, places)) = { parts.lock().next() } {
-                work(number, places);
-            }
-        };
-        let helpers = helpers.at_most(self.count.div_ceil(PART).min(PARTS) - 1);
-        team::run(helpers, &take, &mut || take());
-    }
-
-    fn count_rows(&self, part: Range<usize>, places: &mut [u32]) {
-        part.for_each(|n| places[self.region(n)] += 1);
-    }
-
-    /// # Safety
-    ///
-    /// * `places` has, for each region, where the first row of the part goes, and that place and
-    ///   those behind it, as many as the part has rows of the region, are in both lists and the
-    ///   caller's.
-    unsafe fn place_rows<N: Number, O: Number>(
+    fn write<N: Copy + Into<u64>>(
         &self,
-        part: Range<usize>,
-        places: &mut [u32],
-        lists: &Lists<N, O>,
+        numbers: &[N],
+        sorted: &mut [N],
+        others: &Indices<'_>,
+        places: &mut [u64],
     ) {
-        for n in part {
-            let place = &mut places[self.region(n)];
-            // SAFETY: one of the places that are the caller's, by the precondition.
-            unsafe {
-                lists.numbers.add(*place as usize).write(N::new(self.numbers.get(n)));
-                lists.others.add(*place as usize).write(O::new(self.others.get(n)));
-            }
+        match &others.numbers {
+            Numbers::Long(others) => self.sort(numbers, sorted, places, |n| others[n]),
+            Numbers::Short(others) => self.sort(numbers, sorted, short(places), |n| others[n]),
+            _ => self.sort(numbers, sorted, short(places), |n| n as u32),
+        }
+    }
+
+    /// A counting sort: of `numbers` to `sorted`, and of what `other` says of each to `others`.
+    fn sort<N: Copy + Into<u64>, O>(
+        &self,
+        numbers: &[N],
+        sorted: &mut [N],
+        others: &mut [O],
+        other: impl Fn(usize) -> O,
+    ) {
+        let region = |number: N| (number.into() >> self.shift) as usize;
+        let mut places = vec![0u32; self.count];
+        numbers.iter().for_each(|&number| places[region(number)] += 1);
+        let mut next = 0;
+        for place in &mut places {
+            (*place, next) = (next, next + *place);
+        }
+        for (n, &number) in numbers.iter().enumerate() {
+            let place = &mut places[region(number)];
+            sorted[*place as usize] = number;
+            others[*place as usize] = other(n);
             *place += 1;
         }
     }
-
-    fn region(&self, n: usize) -> usize {
-        (self.numbers.get(n) >> self.shift) as usize
-    }
 }
-
-/// Where the two lists lie.
-struct Lists<N, O> {
-    numbers: *mut N,
-    others: *mut O,
-}
-
-// SAFETY: addresses; whoever writes there has the place alone (`place_rows`).
-unsafe impl<N: Send, O: Send> Sync for Lists<N, O> {}
 
 #[cfg(all(test, feature = "emulated"))]
 mod tests {
@@ -235,7 +192,7 @@ mod tests {
     #[test]
     fn scattered_rows_come_up_to_their_places() -> Result<()> {
         let setup = Setup::new()?;
-        for (rows, row, count) in [(700, 100, 500), (5000, 64, 101), (300, 9000, 299)] {
+        for (rows, row, count) in [(700, 100, 500), (2000, 64, 600), (300, 3000, 299)] {
             let table = setup.table(rows, row)?;
             let mut numbers = scattered(count, rows);
             numbers[7] = numbers[90]; // may come twice
@@ -254,7 +211,7 @@ mod tests {
     #[test]
     fn scattered_rows_go_down_to_their_places_and_nowhere_else() -> Result<()> {
         let setup = Setup::new()?;
-        for (rows, row, count) in [(700, 100, 500), (5000, 64, 101)] {
+        for (rows, row, count) in [(700, 100, 500), (2000, 64, 600), (300, 3000, 299)] {
             let mut table = setup.table(rows, row)?;
             let numbers = scattered(count, rows);
             let mut gpu = setup.rows(count, row)?;
@@ -274,7 +231,7 @@ mod tests {
     #[test]
     fn scattered_blocks_of_layers_go_from_place_to_place() -> Result<()> {
         let setup = Setup::new()?;
-        let (rows, row, count, places) = (900, 128, 400, 401);
+        let (rows, row, count, places) = (900, 100, 400, 401);
         let tables = [setup.table(rows, row)?, setup.table(rows, row)?];
         let from = scattered(count, rows);
         let to: Vec<u64> = scattered(count, places).into_iter().map(u64::from).collect();
@@ -305,24 +262,25 @@ mod tests {
     #[test]
     fn every_number_has_one_place_in_its_region() {
         let numbers = scattered(1000, 1009);
-        let mut regions = Regions {
-            numbers: &Indices::from(&numbers),
-            others: &(..).into(),
-            count: numbers.len(),
-            shift: 6,
-            regions: 16,
-            device: 0,
-        };
+        let regions = Regions { shift: 6, count: 16 };
         for count in [1000, 999, 65, 64, 1] {
-            regions.count = count;
-            let (mut sorted, mut places) = (vec![0u64; count], vec![0u32; count]);
-            regions.write(&mut sorted, &mut places);
+            let numbers = &numbers[..count];
+            let (mut sorted, mut places) = (vec![0u32; count], vec![0u32; count]);
+            regions.sort(numbers, &mut sorted, &mut places, |n| n as u32);
             assert!(sorted.is_sorted_by_key(|number| number >> 6));
             for (&number, &place) in sorted.iter().zip(&places) {
-                assert_eq!(u64::from(numbers[place as usize]), number);
+                assert_eq!(numbers[place as usize], number);
             }
             places.sort_unstable();
             assert!(places.iter().copied().eq(0..count as u32));
+        }
+    }
+
+    #[test]
+    fn huge_tables_have_larger_regions() {
+        for (rows, row) in [(1, 1), (1, 1 << 20), (1000, 64), (1 << 40, 64), (usize::MAX, 1)] {
+            let Regions { shift, count } = Regions::of(rows, row);
+            assert!((1..=MOST).contains(&count) && (rows - 1) >> shift == count - 1);
         }
     }
 }
