@@ -31,18 +31,19 @@ pub(crate) trait BlockOwner: Send + Sync {
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>>;
 }
 
-/// The descriptor of a block.
+/// The descriptor of a block: two cache lines, of which the first is rarely written.
+#[repr(C, align(64))]
 pub(crate) struct Block {
     ptr: NonNull<u8>,
     bytes: usize,
     /// Another registration begins at each multiple of this many bytes. No copy may cross one.
     seam: usize,
+    owner: NonNull<dyn BlockOwner>,
     /// The number of the owner's memory that the block is part of.
-    pub(crate) home: u32,
+    pub(crate) home: usize,
     /// The size class under which threads keep the block, if they do.
     pub(crate) class: Option<u8>,
     pub(crate) hazards: Hazards,
-    owner: NonNull<dyn BlockOwner>,
 }
 
 // SAFETY: a `Block` is a description. The memory that it names is not tied to a thread, and `owner`
@@ -57,11 +58,11 @@ impl Block {
         ptr: NonNull<u8>,
         bytes: usize,
         seam: usize,
-        home: u32,
+        home: usize,
         class: Option<u8>,
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
-        Block { ptr, bytes, seam, home, class, hazards: Hazards::default(), owner }
+        Block { ptr, bytes, seam, owner, home, class, hazards: Hazards::default() }
     }
 
     #[inline]

@@ -27,7 +27,8 @@ use crate::process::{call_user, on_ordinary_thread};
 use crate::timeline::{Exposure, Timeline};
 use crate::trace::Work;
 
-/// An untyped tracked range of device memory.
+/// An untyped tracked range of device memory: two cache lines, of which the first is rarely written.
+#[repr(C, align(64))]
 pub(crate) struct DeviceRegion {
     context: Arc<Context>,
     ptr: DevicePtr,
@@ -37,13 +38,22 @@ pub(crate) struct DeviceRegion {
     frees: Option<Arc<Timeline>>,
     /// Keeps memory that another library allocated.
     owner: Option<Box<dyn Send + Sync>>,
+    /// How many elements the buffer has that it belongs to.
+    len: usize,
     hazards: Hazards,
+}
+
+impl DeviceRegion {
+    /// Where its hazards lie in it.
+    #[cfg(all(test, feature = "emulated"))]
+    pub(super) const HAZARDS: usize = std::mem::offset_of!(DeviceRegion, hazards);
 }
 
 impl DeviceRegion {
     fn borrowed(context: &Arc<Context>, ptr: DevicePtr, bytes: usize) -> Self {
         let context = context.clone();
-        DeviceRegion { context, ptr, bytes, frees: None, owner: None, hazards: Hazards::default() }
+        let hazards = Hazards::default();
+        DeviceRegion { context, ptr, bytes, frees: None, owner: None, len: 0, hazards }
     }
 
     fn alloc(heap: &Heap, bytes: usize) -> Result<Self> {
@@ -142,7 +152,6 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
 /// in the middle of a copy, frees the memory in stream order, after the last use.
 pub struct DeviceBuf<T: Pod> {
     region: DeviceRegion,
-    len: usize,
     element: PhantomData<T>,
 }
 
@@ -158,7 +167,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// Allocates `len` elements.
     pub(crate) fn alloc(heap: &Heap, len: usize) -> Result<Self> {
         let region = DeviceRegion::alloc(heap, byte_count::<T>("Device::alloc", len)?)?;
-        Ok(DeviceBuf { region, len, element: PhantomData })
+        Ok(Self::of(region, len))
     }
 
     /// Names `len` elements of somebody else's memory. The caller has the preconditions of
@@ -166,7 +175,13 @@ impl<T: Pod> DeviceBuf<T> {
     pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, len: usize) -> Result<Self> {
         let bytes = byte_count::<T>("Device::borrow_memory", len)?;
         let region = DeviceRegion::borrowed(context, ptr, bytes);
-        Ok(DeviceBuf { region, len, element: PhantomData })
+        Ok(Self::of(region, len))
+    }
+
+    /// `region` has as many bytes as `len` elements.
+    fn of(mut region: DeviceRegion, len: usize) -> Self {
+        region.len = len;
+        DeviceBuf { region, element: PhantomData }
     }
 }
 
@@ -190,13 +205,13 @@ impl<T: Pod> DeviceBuf<T> {
     /// The number of elements.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.len
+        self.region.len
     }
 
     /// Whether there are no elements.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.len == 0
+        self.region.len == 0
     }
 
     /// The device address of the first element, for kernels and libraries; see
@@ -213,7 +228,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
-        let range = range::resolve("DeviceBuf::slice", range, self.len)?;
+        let range = range::resolve("DeviceBuf::slice", range, self.region.len)?;
         Ok(DeviceSlice { region: &self.region, range, element: PhantomData })
     }
 
@@ -224,20 +239,20 @@ impl<T: Pod> DeviceBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
-        let range = range::resolve("DeviceBuf::slice_mut", range, self.len)?;
+        let range = range::resolve("DeviceBuf::slice_mut", range, self.region.len)?;
         Ok(DeviceSliceMut { region: &self.region, range, element: PhantomData })
     }
 
     /// The whole buffer as a view.
     #[must_use]
     pub fn as_slice(&self) -> DeviceSlice<'_, T> {
-        DeviceSlice { region: &self.region, range: 0..self.len, element: PhantomData }
+        DeviceSlice { region: &self.region, range: 0..self.region.len, element: PhantomData }
     }
 
     /// The whole buffer as a view that may be written.
     #[must_use]
     pub fn as_slice_mut(&mut self) -> DeviceSliceMut<'_, T> {
-        DeviceSliceMut { region: &self.region, range: 0..self.len, element: PhantomData }
+        DeviceSliceMut { region: &self.region, range: 0..self.region.len, element: PhantomData }
     }
 }
 
@@ -246,7 +261,7 @@ impl<T: Pod> fmt::Debug for DeviceBuf<T> {
         f.debug_struct("DeviceBuf")
             .field("device", &self.region.context.ordinal())
             .field("ptr", &format_args!("{:#x}", self.region.ptr))
-            .field("len", &self.len)
+            .field("len", &self.region.len)
             .finish()
     }
 }

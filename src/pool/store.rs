@@ -53,7 +53,7 @@ impl Slab {
     fn new(
         memory: Memory,
         size: Size,
-        home: u32,
+        home: usize,
         stock: usize,
         owner: NonNull<dyn BlockOwner>,
     ) -> Self {
@@ -102,7 +102,7 @@ pub(super) struct Stock {
     loose: Vec<BlockRef>,
     /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest
     /// become empty.
-    with_free: BTreeSet<u32>,
+    with_free: BTreeSet<usize>,
     pub(super) blocks: usize,
     pub(super) free: usize,
     pub(super) parked: usize,
@@ -133,7 +133,7 @@ pub(super) struct Store {
     by_size: BTreeMap<Size, usize>,
     pub(super) parked: Parked,
     slabs: Vec<Option<Slab>>,
-    vacant: Vec<u32>,
+    vacant: Vec<usize>,
     /// Bytes of free blocks.
     pub(super) free_bytes: usize,
 }
@@ -161,7 +161,7 @@ impl Store {
 
     /// The stock that a block belongs to.
     fn stock_of(&mut self, block: &BlockRef) -> &mut Stock {
-        let slab = self.slabs[block.home as usize].as_ref();
+        let slab = self.slabs[block.home].as_ref();
         &mut self.stocks[slab.expect("a slab with blocks outside stays").stock]
     }
 
@@ -194,7 +194,7 @@ impl Store {
             Some(block) => block,
             None => {
                 let home = *stock.with_free.first()?;
-                let slab = self.slabs[home as usize].as_mut().expect("it has free blocks");
+                let slab = self.slabs[home].as_mut().expect("it has free blocks");
                 let block = slab.free.pop()?;
                 slab.empty_since = None;
                 if slab.free.is_empty() {
@@ -222,7 +222,7 @@ impl Store {
         for stock in &mut self.stocks {
             for block in stock.loose.drain(..) {
                 let home = block.home;
-                let slab = self.slabs[home as usize].as_mut().expect("it has blocks outside");
+                let slab = self.slabs[home].as_mut().expect("it has blocks outside");
                 slab.free.push(block);
                 if slab.free.len() == 1 {
                     stock.with_free.insert(home);
@@ -301,7 +301,7 @@ impl Store {
     pub(super) fn add(&mut self, memory: Memory, size: Size, owner: NonNull<dyn BlockOwner>) {
         let home = self.vacant.pop().unwrap_or_else(|| {
             self.slabs.push(None);
-            u32::try_from(self.slabs.len() - 1).expect("fewer than 2^32 slabs")
+            self.slabs.len() - 1
         });
         let number = *self.by_size.entry(size).or_insert_with(|| {
             self.stocks.push(Stock { size, ..Stock::default() });
@@ -309,7 +309,7 @@ impl Store {
         });
         let slab = Slab::new(memory, size, home, number, owner);
         let blocks = slab.blocks.len();
-        self.slabs[home as usize] = Some(slab);
+        self.slabs[home] = Some(slab);
         self.free_bytes += blocks * size.bytes;
         let stock = &mut self.stocks[number];
         stock.blocks += blocks;
@@ -323,12 +323,12 @@ impl Store {
     /// memory stays committed until it is [released](Self::release).
     pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         self.sort();
-        let mut empty: Vec<(Instant, u32)> = Vec::new();
+        let mut empty: Vec<(Instant, usize)> = Vec::new();
         for (home, slab) in self.slabs.iter().enumerate() {
             if let Some(since) = slab.as_ref().and_then(|slab| slab.empty_since)
                 && before.is_none_or(|before| since < before)
             {
-                empty.push((since, home as u32));
+                empty.push((since, home));
             }
         }
         empty.sort_unstable();
@@ -338,7 +338,7 @@ impl Store {
             if sum >= bytes {
                 break;
             }
-            let slab = self.slabs[home as usize].take().expect("it was there");
+            let slab = self.slabs[home].take().expect("it was there");
             self.vacant.push(home);
             let free = slab.blocks.len() * slab.size.bytes;
             sum += free;

@@ -260,6 +260,7 @@ fn rule_19_a_pool_opened_to_a_peer_is_reached_by_its_kernels() {
             return;
         }
         let (before, there) = (rig.memory(), Rig { device: peer, ..rig.clone() });
+        rig.driver.enable_peer_access(peer, rig.device).unwrap();
         rig.driver.pool_access(rig.device, peer).unwrap();
         let (after, stream) = (rig.memory(), there.stream(false));
         for dst in [before, after] {

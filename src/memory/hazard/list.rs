@@ -111,19 +111,43 @@ impl IntoIterator for Few {
     }
 }
 
-/// The uses that a buffer knows of. Reads and writes are in separate lists, so that one of
-/// thousands of readers checks the writes only.
+/// The uses that a buffer knows of. Mostly there is one, and it lies right here: whoever records the
+/// uses of thousands of buffers touches one cache line of each.
 #[derive(Default)]
+#[repr(C)]
 pub(super) struct List {
+    first: Option<Use>,
+    /// The others. Made when there are some, and kept.
+    more: Option<Box<More>>,
+}
+
+/// Reads and writes are in separate lists, so that one of thousands of readers checks the writes
+/// only.
+#[derive(Default)]
+struct More {
     reads: Vec<Use>,
     writes: Vec<Use>,
     /// How many uses were left after the list was last tidied.
     left: usize,
 }
 
+impl More {
+    fn of(&mut self, access: Access) -> &mut Vec<Use> {
+        match access {
+            Access::Read => &mut self.reads,
+            Access::Write => &mut self.writes,
+        }
+    }
+
+    fn both(&mut self) -> [&mut Vec<Use>; 2] {
+        [&mut self.writes, &mut self.reads]
+    }
+}
+
 impl List {
     pub(super) fn len(&self) -> usize {
-        self.reads.len() + self.writes.len()
+        let more = self.more.as_ref().map_or(0, |more| more.reads.len() + more.writes.len());
+        usize::from(self.first.is_some()) + more
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -131,24 +155,29 @@ impl List {
     }
 
     pub(super) fn iter(&self) -> impl Iterator<Item = &Use> {
-        self.writes.iter().chain(&self.reads)
+        let more = self.more.iter().flat_map(|more| more.writes.iter().chain(&more.reads));
+        self.first.iter().chain(more)
     }
 
     /// Whether the list has doubled since it was last tidied. So each new use pays for tidying
     /// about one other use, however long the list is.
     pub(super) fn is_long(&self) -> bool {
-        self.len() >= (2 * self.left).max(TIDY_ABOVE)
+        let left = self.more.as_ref().map_or(0, |more| more.left);
+        self.len() >= (2 * left).max(TIDY_ABOVE)
     }
 
     /// Notes how many uses are left after tidying, and shrinks the memory to about as many.
     pub(super) fn is_tidy(&mut self) {
-        self.left = self.len();
-        for uses in [&mut self.reads, &mut self.writes] {
+        let left = self.len();
+        let Some(more) = &mut self.more else { return };
+        more.left = left;
+        for uses in more.both() {
             uses.shrink_to((2 * uses.len()).max(4 * TIDY_ABOVE));
         }
     }
 
-    /// Makes one of the last few uses stand for the given one, if it has the same stream and bytes.
+    /// Makes the first use, or one of the last few, stand for the given one, if it has the same
+    /// stream and bytes.
     #[inline]
     pub(super) fn absorb(
         &mut self,
@@ -157,20 +186,22 @@ impl List {
         range: &Range<usize>,
         access: Access,
     ) -> bool {
-        let uses = self.of(access);
+        let mut same =
+            |old: &mut Use| old.range == *range && old.absorb(stream, fence, range, access);
+        if self.first.as_mut().is_some_and(&mut same) {
+            return true;
+        }
+        let Some(more) = &mut self.more else { return false };
+        let uses = more.of(access);
         let few = uses.len().saturating_sub(TIDY_ABOVE);
-        let mut last = uses[few..].iter_mut().filter(|old| old.range == *range);
-        last.any(|old| old.absorb(stream, fence, range, access))
+        uses[few..].iter_mut().any(same)
     }
 
     pub(super) fn push(&mut self, new: Use) {
-        self.of(new.access).push(new);
-    }
-
-    fn of(&mut self, access: Access) -> &mut Vec<Use> {
-        match access {
-            Access::Read => &mut self.reads,
-            Access::Write => &mut self.writes,
+        if self.first.is_none() {
+            self.first = Some(new);
+        } else {
+            self.more.get_or_insert_default().of(new.access).push(new);
         }
     }
 
@@ -180,23 +211,38 @@ impl List {
         range: &Range<usize>,
         access: Access,
     ) -> impl Iterator<Item = &Use> {
-        let reads = if access == Access::Write { &self.reads[..] } else { &[] };
-        let uses = self.writes.iter().chain(reads);
+        let conflicts = move |old: &&Use| access == Access::Write || old.access == Access::Write;
+        let more = self.more.iter().flat_map(move |more| {
+            let reads = if access == Access::Write { &more.reads[..] } else { &[] };
+            more.writes.iter().chain(reads)
+        });
+        let uses = self.first.iter().filter(conflicts).chain(more);
         uses.filter(move |old| old.overlaps(range) && !old.is_retired())
     }
 
     /// Takes out the uses for which `is_gone` is true.
     pub(super) fn extract(&mut self, is_gone: impl Fn(&Use) -> bool) -> Few {
         let mut gone = Few::default();
-        self.writes.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
-        self.reads.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
+        self.first.take_if(|old| is_gone(old)).into_iter().for_each(|old| gone.push(old));
+        if let Some(more) = &mut self.more {
+            for uses in more.both() {
+                uses.extract_if(.., |old| is_gone(old)).for_each(|old| gone.push(old));
+            }
+            if self.first.is_none() {
+                self.first = more.both().into_iter().find_map(Vec::pop);
+            }
+        }
         gone
     }
 
     /// Leaves one use for each stream and access, and one more for each use that was fenced at the
     /// same moment as that one.
     pub(super) fn merge(&mut self) {
-        for uses in [&mut self.reads, &mut self.writes] {
+        let Some(more) = &mut self.more else { return };
+        if let Some(first) = self.first.take() {
+            more.of(first.access).push(first);
+        }
+        for uses in more.both() {
             // The first use of each stream then covers the most.
             uses.sort_by_key(|user| Reverse(user.fence.covers));
             let mut first = HashMap::new();

@@ -47,7 +47,11 @@ use list::{Few, List, TIDY_ABOVE};
 /// Stands for more than one stream. No object has this address.
 const SEVERAL: *mut Timeline = std::ptr::dangling_mut();
 
+/// To look at thousands of buffers, and to record their uses, takes as long as their cache lines
+/// take to come from another core. So a buffer puts its hazards 8 bytes before the end of a line:
+/// `users` shares that line with what is only read, and the uses have the next one.
 #[derive(Default)]
+#[repr(C)]
 pub(crate) struct Hazards {
     /// Null while there are no uses; the stream, while all uses are on one; [`SEVERAL`] otherwise.
     /// The pointer is only compared. The uses keep the stream alive.

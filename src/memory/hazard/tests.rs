@@ -1,6 +1,8 @@
 use super::*;
 use crate::device::Device;
 use crate::driver::emulated::Emulator;
+use crate::memory::block::Block;
+use crate::memory::device::DeviceRegion;
 
 fn stream() -> Arc<Timeline> {
     Device::emulated().and_then(|device| device.stream()).expect("no faults").timeline
@@ -147,4 +149,23 @@ fn streams_that_are_busy_are_all_remembered_and_then_forgotten() {
         note_work(&hazards, &stream, Access::Read);
     }
     assert!(hazards.lock().iter().all(|user| !streams.iter().any(|old| user.is_on(old))));
+}
+
+/// The lock and the first use lie in one cache line, beside no other field that is written.
+#[test]
+#[cfg(all(target_os = "linux", target_pointer_width = "64"))]
+fn a_use_is_recorded_in_one_cache_line() {
+    use std::mem::{align_of, offset_of, size_of};
+
+    const LINE: usize = 64;
+    assert_eq!(size_of::<Mutex<List>>(), LINE);
+    let in_parents = [offset_of!(Block, hazards), DeviceRegion::HAZARDS];
+    assert_eq!((align_of::<Block>(), align_of::<DeviceRegion>()), (LINE, LINE));
+    for hazards in in_parents {
+        assert_eq!((hazards + offset_of!(Hazards, uses)) % LINE, 0);
+    }
+    let hazards = Hazards::default();
+    let (lock, list) = (&raw const hazards.uses, &raw const *hazards.lock());
+    assert_eq!(list.addr() - lock.addr(), 8, "the lock's word comes first");
+    assert!(8 + size_of::<Option<Use>>() <= LINE);
 }
