@@ -113,6 +113,7 @@ impl Engine {
         let stream = job.door.stream;
         let before = job.reach()?;
         let bytes = job.survey.group.bytes;
+        self.make_room(job.door, bytes)?;
         let helpers = self.helpers(stream, bytes, task);
         let transit = Transit {
             engine: self,

@@ -71,6 +71,7 @@ pub(crate) mod team;
 mod work;
 
 use std::sync::{Arc, OnceLock};
+use std::thread;
 use std::time::Duration;
 
 pub(crate) use self::copy::refuse_inside;
@@ -95,6 +96,15 @@ const PATIENCE: Duration = Duration::from_millis(20);
 const TRIES: usize = 10;
 /// The system page-locks no less than this at once.
 const PAGE: usize = 4096;
+/// From this many bytes on a copy will want all slots.
+const LARGE: usize = 32 << 20;
+
+/// Page-locks all slots in one piece, with several threads: one slot after the other takes four
+/// times as long.
+fn fill(ring: &Ring, pool: &PinnedPool, bytes: usize) {
+    pool.grow_by(bytes);
+    ring.fill(pool);
+}
 
 /// What all copies of a device's pageable memory share.
 pub(crate) struct Engine {
@@ -105,7 +115,7 @@ pub(crate) struct Engine {
     small: PinnedPool,
     /// For lists of items, which are as long as the caller's own.
     pub(crate) lists: PinnedPool,
-    ring: Ring,
+    ring: Arc<Ring>,
     abilities: OnceLock<Abilities>,
 }
 
@@ -115,16 +125,29 @@ impl Engine {
         let small = pool().max_bytes(options.ring_bytes / 2).build()?;
         let lists = pool().build()?;
         let pool = pool().max_bytes(options.ring_bytes + options.ring_bytes / 2).build()?;
-        let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes);
+        let ring = Ring::new(options.slot_bytes, options.ring_bytes / options.slot_bytes).into();
         Ok(Engine { options, pool, small, lists, ring, abilities: OnceLock::new() })
     }
 
     /// Page-locks the ring, and starts the threads that help with a copy.
     pub(crate) fn warm_up(&self, device: Ordinal) {
         team::start(Helpers::of(device, Task::Copying));
-        // In one piece, with several threads: one slot after the other takes four times as long.
-        self.pool.grow_by(self.options.ring_bytes);
-        self.ring.fill(&self.pool);
+        fill(&self.ring, &self.pool, self.options.ring_bytes);
+    }
+
+    /// Before the first large copy: page-locks one slot, and then the others on a thread of its
+    /// own, while the device copies out of that one.
+    fn make_room(&self, door: Door<'_>, bytes: usize) -> Result<()> {
+        if bytes < LARGE || self.ring.is_begun() {
+            return Ok(());
+        }
+        let first = self.ring.take(&self.pool, door.stream.exposure(), true, door.operation)?;
+        drop(first.map(|slot| self.ring.guard(slot)));
+        let (ring, pool, bytes) = (self.ring.clone(), self.pool.clone(), self.options.ring_bytes);
+        let work = move || fill(&ring, &pool, bytes);
+        // Without that thread copies page-lock the slots one by one.
+        let _ = thread::Builder::new().name("pinlane-warm-up".into()).spawn(work);
+        Ok(())
     }
 
     /// Page-locked memory for a copy of that many bytes, if it is a small one. `None` also if

@@ -25,7 +25,7 @@
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use self::shares::{EXPOSURES, Shares, class};
 use super::layout::Layout;
@@ -120,6 +120,8 @@ pub(super) struct Ring {
     slot_bytes: usize,
     state: Mutex<State>,
     freed: Condvar,
+    /// A thread is giving memory to all slots. Whoever has one meanwhile does not wait for another.
+    is_filling: AtomicBool,
 }
 
 struct State {
@@ -175,6 +177,7 @@ impl Ring {
             slot_bytes,
             state: Mutex::new(state),
             freed: Condvar::new(),
+            is_filling: AtomicBool::new(false),
         }
     }
 
@@ -182,11 +185,20 @@ impl Ring {
         &self.slots[index]
     }
 
+    /// Whether a slot has memory, or a thread is giving memory to all.
+    pub(super) fn is_begun(&self) -> bool {
+        self.is_filling.load(Ordering::Relaxed) || self.state.lock().unmade.len() < self.slots.len()
+    }
+
     /// Gives memory to all slots, as far as there is any.
     pub(super) fn fill(&self, pool: &PinnedPool) {
-        while let Ok(Some(slot)) = self.make(pool, Exposure::Sealed) {
+        self.is_filling.store(true, Ordering::Relaxed);
+        while let Ok(Some(slot)) = self.make(Exposure::Sealed, |bytes| pool.alloc(bytes)) {
             self.give_back(slot);
         }
+        self.is_filling.store(false, Ordering::Relaxed);
+        // Who waits for a slot may now make one.
+        self.freed.notify_all();
     }
 
     /// A slot that the device does not use, for a stream of that exposure. Blocks until there is
@@ -203,7 +215,9 @@ impl Ring {
             if let Some(idle) = self.take_idle(to)? {
                 return Ok(Some(idle));
             }
-            match self.make(pool, to) {
+            let waits = !self.is_filling.load(Ordering::Relaxed) || !self.state.lock().has_any(to);
+            let memory = |bytes| if waits { pool.alloc(bytes) } else { pool.try_alloc(bytes) };
+            match self.make(to, memory) {
                 Ok(Some(new)) => return Ok(Some(new)),
                 // If memory is short, the slots that there are do.
                 Err(error) if !self.state.lock().has_any(to) => return Err(error),
@@ -263,7 +277,11 @@ impl Ring {
     }
 
     /// A slot more, if there may be one.
-    fn make(&self, pool: &PinnedPool, to: Exposure) -> Result<Option<&Slot>> {
+    fn make(
+        &self,
+        to: Exposure,
+        memory: impl FnOnce(usize) -> Result<PinnedBuf<u8>>,
+    ) -> Result<Option<&Slot>> {
         let index = {
             let mut state = self.state.lock();
             let Some(&index) = state.unmade.last() else { return Ok(None) };
@@ -275,7 +293,7 @@ impl Ring {
             index
         };
         let slot = &self.slots[index];
-        match pool.alloc::<u8>(self.slot_bytes) {
+        match memory(self.slot_bytes) {
             Ok(memory) => {
                 slot.host.get_or_init(|| memory);
                 Ok(Some(slot))

@@ -177,3 +177,38 @@ fn after_a_submission_that_failed_no_slot_is_queued() {
     [submitted, third].into_iter().for_each(|slot| ring.give_back(slot));
     assert_eq!(ring.at_home(), SLOTS);
 }
+
+/// Whoever has a slot goes on with it.
+#[test]
+fn while_all_slots_are_being_made_only_the_first_is_waited_for() {
+    let (_, device) = device(Execution::Eager);
+    let stream = device.stream().expect("no faults");
+    let Engine { ring, pool, .. } = stream.device.engine().expect("set above");
+    let take = || ring.take(pool, Exposure::Sealed, false, "a test").expect("no faults");
+    ring.is_filling.store(true, Ordering::Relaxed);
+    let first = take().expect("made, since there is none");
+    assert!(take().is_none(), "another one is not waited for");
+    ring.is_filling.store(false, Ordering::Relaxed);
+    let second = take().expect("made");
+    [first, second].into_iter().for_each(|slot| ring.give_back(slot));
+    ring.fill(pool);
+    assert!(ring.is_begun() && ring.state.lock().unmade.is_empty());
+    assert_eq!(ring.at_home(), SLOTS);
+}
+
+#[test]
+fn a_large_copy_has_the_other_slots_made_meanwhile() {
+    let device = Device::emulated().expect("no faults");
+    let stream = device.stream().expect("no faults");
+    let mut bytes = vec![1; 40 << 20];
+    bytes.iter_mut().step_by(4099).enumerate().for_each(|(n, byte)| *byte = n as u8);
+    let mut gpu = device.alloc::<u8>(bytes.len()).expect("no faults");
+    stream.upload_slice(&bytes, &mut gpu).expect("no faults");
+    let mut back = vec![0; bytes.len()];
+    stream.download_slice(&gpu, &mut back).expect("no faults");
+    assert!(back == bytes);
+    let ring = &stream.device.engine().expect("made by the copy").ring;
+    while !ring.state.lock().unmade.is_empty() {
+        std::thread::yield_now(); // the thread is about to
+    }
+}
