@@ -27,6 +27,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 pub const FIRST_LOAD: &str = "first-load";
 /// The same, with a warm-up.
 pub const WARM_LOAD: &str = "warm-load";
+/// The same, with a warm-up, to one buffer.
+pub const ONE_LOAD: &str = "one-load";
 
 const FRESH_PROCESSES: usize = 3;
 
@@ -36,6 +38,8 @@ const METHOD: &str = "a safetensors file of tensors of 32 MiB, in the page cache
 const FIRST: &str =
     "the first such load of a process that has opened the device; median of 3 processes";
 const WARM: &str = "the same, with Device::warm_up as its first call; median of 3 processes";
+const ONE: &str = "the same, with Device::warm_up as its first call, to views of one buffer; median \
+    of 3 processes";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let full: &[_] = &[("8g6", 256, 32 * MIB), ("134m", 4, 32 * MIB)];
@@ -67,10 +71,11 @@ fn measure(
     (count, bytes): (usize, usize),
 ) -> Result<()> {
     let samples = if bench.quick { 3 } else { 7 };
-    let (mut first, mut warm) = (Vec::new(), Vec::new());
+    let (mut first, mut warm, mut one) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..FRESH_PROCESSES {
         first.push(in_fresh_process(FIRST_LOAD, path)?);
         warm.push(in_fresh_process(WARM_LOAD, path)?);
+        one.push(in_fresh_process(ONE_LOAD, path)?);
     }
     let stream = bench.device.stream()?;
     let ceiling = Ceiling::new(bench, GIB.min(count * bytes))?;
@@ -101,6 +106,7 @@ fn measure(
         (name.to_owned(), ours, METHOD, samples),
         (format!("{name}.first"), median(first), FIRST, FRESH_PROCESSES),
         (format!("{name}.first.warm_up"), median(warm), WARM, FRESH_PROCESSES),
+        (format!("{name}.first.one"), median(one), ONE, FRESH_PROCESSES),
     ] {
         report.add(
             Figure::higher(name, rate(total, time), "GB/s")
@@ -122,6 +128,21 @@ fn load(device: &Device, stream: &Stream, path: &Path) -> Result<Vec<DeviceBuf<u
     Ok(tensors)
 }
 
+/// Loads every tensor of a file into views of one buffer.
+fn load_to_one(device: &Device, stream: &Stream, path: &Path) -> Result<Vec<DeviceBuf<u8>>> {
+    let ranges = ranges(path)?;
+    let file = FileReader::open(path)?;
+    let mut memory = device.alloc::<u8>(ranges.iter().map(|&(_, bytes)| bytes).sum())?;
+    let (mut places, mut rest) = (Vec::with_capacity(ranges.len()), memory.as_slice_mut());
+    for (offset, bytes) in ranges {
+        let (place, behind) = rest.split_at_mut(bytes)?;
+        places.push((offset, place));
+        rest = behind;
+    }
+    stream.upload_file_ranges(&file, places)?.wait()?;
+    Ok(vec![memory])
+}
+
 /// Where the tensors lie: the offset in the file and the size of each, in bytes.
 fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
     let mut file = File::open(path)?;
@@ -141,13 +162,14 @@ fn ranges(path: &Path) -> Result<Vec<(u64, usize)>> {
     Ok(ranges)
 }
 
-/// The whole work of a process that was started for a first load, with a warm-up or without.
-pub fn first_load(device: &Device, path: &str, warm_up: bool) -> Result<()> {
+/// The whole work of a process that was started for a first load, by one of the options.
+pub fn first_load(device: &Device, path: &str, option: &str) -> Result<()> {
     let stream = device.stream()?;
     let start = Instant::now();
-    if warm_up {
+    if option != FIRST_LOAD {
         device.warm_up();
     }
+    let load = if option == ONE_LOAD { load_to_one } else { load };
     let tensors = load(device, &stream, Path::new(path))?;
     println!("{}", start.elapsed().as_secs_f64());
     drop(tensors); // not part of the load

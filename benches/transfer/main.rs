@@ -124,13 +124,13 @@ fn main() {
 }
 
 fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
-    let own = ["cublas", folder::OPTION, file::FIRST_LOAD, file::WARM_LOAD];
+    let own = ["cublas", folder::OPTION, file::FIRST_LOAD, file::WARM_LOAD, file::ONE_LOAD];
     let options = Options::from_args(&[&own[..], &tuning::OPTIONS].concat())?;
     let (device, bare) = bare::open()?;
     tuning::apply(&options, &device)?;
-    for (option, warm_up) in [(file::FIRST_LOAD, false), (file::WARM_LOAD, true)] {
+    for option in [file::FIRST_LOAD, file::WARM_LOAD, file::ONE_LOAD] {
         if let Some(path) = options.value(option) {
-            return file::first_load(&device, path, warm_up);
+            return file::first_load(&device, path, option);
         }
     }
     let mut report = Report::new(device.name(), &options);
