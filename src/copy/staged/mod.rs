@@ -99,11 +99,12 @@ const PAGE: usize = 4096;
 /// From this many bytes on a copy will want all slots.
 const LARGE: usize = 32 << 20;
 
-/// Page-locks all slots in one piece, with several threads: one slot after the other takes four
-/// times as long.
+/// Page-locks all slots: one, so that a copy can begin, and then the others in one piece, with
+/// several threads. One after the other they take four times as long.
 fn fill(ring: &Ring, pool: &PinnedPool, bytes: usize) {
+    ring.fill(pool, 1);
     pool.grow_by(bytes);
-    ring.fill(pool);
+    ring.fill(pool, usize::MAX);
 }
 
 /// What all copies of a device's pageable memory share.

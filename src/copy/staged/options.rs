@@ -21,8 +21,9 @@ impl Default for Staging {
 }
 
 impl Staging {
-    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed, or all
-    /// at once by [`Device::warm_up`](crate::Device::warm_up).
+    /// The default: 8 slots of 4 MiB. They are page-locked one by one, when they are needed. A copy
+    /// of 32 MiB or more has all of them page-locked, on another thread, and so has
+    /// [`Device::warm_up`](crate::Device::warm_up).
     #[must_use]
     pub fn new() -> Self {
         Staging {

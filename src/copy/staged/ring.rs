@@ -187,13 +187,19 @@ impl Ring {
 
     /// Whether a slot has memory, or a thread is giving memory to all.
     pub(super) fn is_begun(&self) -> bool {
-        self.is_filling.load(Ordering::Relaxed) || self.state.lock().unmade.len() < self.slots.len()
+        self.is_filling.load(Ordering::Relaxed) || self.made() > 0
     }
 
-    /// Gives memory to all slots, as far as there is any.
-    pub(super) fn fill(&self, pool: &PinnedPool) {
+    fn made(&self) -> usize {
+        self.slots.len() - self.state.lock().unmade.len()
+    }
+
+    /// Gives memory to slots until so many have some, as far as there is any.
+    pub(super) fn fill(&self, pool: &PinnedPool, count: usize) {
         self.is_filling.store(true, Ordering::Relaxed);
-        while let Ok(Some(slot)) = self.make(Exposure::Sealed, |bytes| pool.alloc(bytes)) {
+        while self.made() < count
+            && let Ok(Some(slot)) = self.make(Exposure::Sealed, |bytes| pool.alloc(bytes))
+        {
             self.give_back(slot);
         }
         self.is_filling.store(false, Ordering::Relaxed);

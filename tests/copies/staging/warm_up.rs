@@ -48,9 +48,9 @@ fn a_warm_up_that_fails_leaves_the_reason_to_the_first_copy() {
     stream.upload_slice(&vec![7u8; 1 << 20], &mut gpu).unwrap().wait().unwrap();
 }
 
-/// One call page-locks all slots.
+/// One call page-locks the first slot, so that a copy can begin, and one all others.
 #[test]
-fn the_ring_is_page_locked_in_one_piece() {
+fn the_ring_is_page_locked_in_two_pieces() {
     let bytes = 32 << 20; // the ring, by default
     let emulator = Emulator::new();
     let device = Device::of_emulator(&emulator, 0).unwrap();
@@ -60,7 +60,7 @@ fn the_ring_is_page_locked_in_one_piece() {
     eventually("the ring is page-locked", || emulator.usage().host_bytes >= bytes);
     stream.upload_slice(&vec![7u8; bytes], &mut gpu).unwrap().wait().unwrap();
     let page_locked = [Call::HostRegister, Call::HostAlloc].map(|call| emulator.calls(call));
-    assert_eq!((page_locked, emulator.usage().host_bytes), ([1, 0], bytes));
+    assert_eq!((page_locked, emulator.usage().host_bytes), ([2, 0], bytes));
 }
 
 /// What copies have made already is not made again: the ring is never larger than it may be.
@@ -91,7 +91,8 @@ fn a_ring_that_is_refused_in_one_piece_is_made_slot_by_slot() {
     emulator.limit_page_locked(9 << 20);
     device.warm_up();
     stream.upload_slice(&vec![7u8; bytes], &mut gpu).unwrap().wait().unwrap();
-    assert_eq!(emulator.usage().host_bytes, 8 << 20, "two slots of 4 MiB");
+    // They are made while the device copies out of the first one.
+    eventually("two slots of 4 MiB", || emulator.usage().host_bytes == 8 << 20);
     let mut back = vec![0; bytes];
     stream.download_slice(&gpu, &mut back).unwrap();
     assert!(back.iter().all(|&byte| byte == 7));

@@ -191,7 +191,7 @@ fn while_all_slots_are_being_made_only_the_first_is_waited_for() {
     ring.is_filling.store(false, Ordering::Relaxed);
     let second = take().expect("made");
     [first, second].into_iter().for_each(|slot| ring.give_back(slot));
-    ring.fill(pool);
+    ring.fill(pool, usize::MAX);
     assert!(ring.is_begun() && ring.state.lock().unmade.is_empty());
     assert_eq!(ring.at_home(), SLOTS);
 }
