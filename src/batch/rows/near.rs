@@ -99,7 +99,7 @@ impl Regions {
         Regions { shift, count: ((rows - 1) >> shift) + 1 }
     }
 
-    fn write<N: Copy + Into<u64>>(
+    fn write<N: Copy + Default + Into<u64>>(
         &self,
         numbers: &[N],
         sorted: &mut [N],
@@ -113,8 +113,10 @@ impl Regions {
         }
     }
 
-    /// A counting sort: of `numbers` to `sorted`, and of what `other` says of each to `others`.
-    fn sort<N: Copy + Into<u64>, O>(
+    /// A counting sort: of `numbers` to `sorted`, and of what `other` says of each to `others`. It
+    /// is made in memory that the caches keep. In `sorted` and `others`, which the device has read
+    /// before, each store out of turn would wait for a line.
+    fn sort<N: Copy + Default + Into<u64>, O: Copy + Default>(
         &self,
         numbers: &[N],
         sorted: &mut [N],
@@ -128,11 +130,15 @@ impl Regions {
         for place in &mut places {
             (*place, next) = (next, next + *place);
         }
+        let mut rows = vec![(N::default(), O::default()); numbers.len()];
         for (n, &number) in numbers.iter().enumerate() {
             let place = &mut places[region(number)];
-            sorted[*place as usize] = number;
-            others[*place as usize] = other(n);
+            rows[*place as usize] = (number, other(n));
             *place += 1;
+        }
+        let lists = sorted.iter_mut().zip(others);
+        for ((number, other), row) in lists.zip(rows) {
+            (*number, *other) = row;
         }
     }
 }
