@@ -38,8 +38,8 @@ const METHOD: &str = "a safetensors file of tensors of 32 MiB, in the page cache
 const FIRST: &str =
     "the first such load of a process that has opened the device; median of 3 processes";
 const WARM: &str = "the same, with Device::warm_up as its first call; median of 3 processes";
-const ONE: &str = "the same, with Device::warm_up as its first call, to views of one buffer; median \
-    of 3 processes";
+const ONE: &str = "the same, with Device::warm_up as its first call, to views of one buffer; \
+    median of 3 processes";
 
 pub fn run(bench: &Bench, report: &mut Report) -> Result<()> {
     let full: &[_] = &[("8g6", 256, 32 * MIB), ("134m", 4, 32 * MIB)];

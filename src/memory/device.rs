@@ -27,7 +27,8 @@ use crate::process::{call_user, on_ordinary_thread};
 use crate::timeline::{Exposure, Timeline};
 use crate::trace::Work;
 
-/// An untyped tracked range of device memory: two cache lines, of which the first is rarely written.
+/// An untyped tracked range of device memory: two cache lines, of which the first is rarely
+/// written.
 #[repr(C, align(64))]
 pub(crate) struct DeviceRegion {
     context: Arc<Context>,

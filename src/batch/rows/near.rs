@@ -14,9 +14,9 @@
 //!                             0    2 |   3 |   1    4
 //! ```
 //!
-//! The sort takes 3 ns a row. So it is made only where several rows share a page, and where the
-//! kernel waits for translations: short rows fill the bus only if there are many at once, and
-//! stores wait sooner than loads.
+//! The sort takes a few nanoseconds a row. So it is made only where several rows share a page, and
+//! where the kernel waits for translations: stores wait sooner than loads, and rows that are read
+//! fill the bus in any order if they are long.
 
 use super::indices::{Indices, Numbers};
 use super::tables::Tables;
@@ -33,8 +33,8 @@ const SHARING: usize = 4;
 /// The shortest table of which the GPU does not remember all translations, read and written.
 const READ: usize = if cfg!(test) { 64 << 10 } else { 2 << 30 };
 const WRITTEN: usize = READ / 2;
-/// Longer rows fill the bus in any order, when they are read.
-const LONG: usize = 2 << 10;
+/// Rows of this length are read as fast in any order.
+const LONG: usize = 1 << 10;
 
 impl Tables<'_, '_> {
     /// Whether the rows are to be copied region by region.

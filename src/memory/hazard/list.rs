@@ -111,7 +111,7 @@ impl IntoIterator for Few {
     }
 }
 
-/// The uses that a buffer knows of. Mostly there is one, and it lies right here: whoever records the
+/// The uses that a buffer knows of. Mostly there is one, and it lies right here: whoever records
 /// uses of thousands of buffers touches one cache line of each.
 #[derive(Default)]
 #[repr(C)]
