@@ -186,17 +186,19 @@ impl Machine {
         found.ok_or_else(|| format!("{bytes} bytes at {at:#x} are not in one page-locked block"))
     }
 
-    /// Kernels reach the memory of their own device and of those whose pools are open to it; copies
-    /// reach all.
+    /// Kernels reach the memory of their own device, and of those that their device has peer access
+    /// to and whose pools are open to it: the memory may come from `cudaMalloc` or from a pool.
+    /// Copies reach all.
     pub(super) fn reach(&self, device: Ordinal, address: DevicePtr) -> Result<(), Violation> {
-        match self.memory.device_of(address) {
-            Some(other)
-                if other != device && !self.devices[device as usize].peers.contains(&other) =>
-            {
-                Err(format!("{address:#x} is memory of device {other}, whose pool is closed to it"))
-            }
-            _ => Ok(()),
+        let Some(other) = self.memory.device_of(address) else { return Ok(()) };
+        let ours = &self.devices[device as usize];
+        if other == device || ours.peers.contains(&other) && ours.mapped_peers.contains(&other) {
+            return Ok(());
         }
+        Err(format!(
+            "{address:#x} is memory of device {other}, and device {device} has no peer access to it, \
+             or none to its pool"
+        ))
     }
 }
 

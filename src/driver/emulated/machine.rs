@@ -116,8 +116,7 @@ pub(super) struct Device {
     pub(super) lost: Option<CudaCode>,
     pub(super) legacy: Key,
     pub(super) per_thread: PerThread,
-    /// The devices whose memory this one's kernels may access, by `cudaMemPoolSetAccess`: all
-    /// memory comes from a pool.
+    /// The devices whose pools this one's kernels may access, by `cudaMemPoolSetAccess`.
     pub(super) peers: Vec<Ordinal>,
     /// The same by `cudaDeviceEnablePeerAccess`, for memory of `cudaMalloc`.
     pub(super) mapped_peers: Vec<Ordinal>,

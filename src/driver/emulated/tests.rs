@@ -270,6 +270,7 @@ fn copies_cross_devices_and_kernels_only_to_open_pools() {
         rig.download(stream, host, far).unwrap();
         rig.synchronize(stream).unwrap();
         assert_eq!(bytes(host), [8; BYTES]);
+        rig.driver.enable_peer_access(0, 1).unwrap();
         rig.driver.pool_access(1, 0).unwrap();
         rig.driver.pool_access(1, 0).unwrap();
         rig.fill(stream, far, 1).unwrap();
@@ -277,6 +278,23 @@ fn copies_cross_devices_and_kernels_only_to_open_pools() {
         let other = rig.stream(1);
         rig.fill(other, near, 1).unwrap();
         assert_eq!(rig.synchronize(other), Err(CudaCode::ILLEGAL_ADDRESS), "one direction only");
+    }
+}
+
+/// Memory may come from `cudaMalloc`, which needs the one, or from a pool, which needs the other.
+#[test]
+fn rule_19_kernels_need_peer_access_to_a_device_and_to_its_pool() {
+    for (device, pool) in [(false, false), (true, false), (false, true)] {
+        let rig = Rig::eager();
+        let (stream, far) = (rig.stream(0), rig.memory(1));
+        if device {
+            rig.driver.enable_peer_access(0, 1).unwrap();
+        }
+        if pool {
+            rig.driver.pool_access(1, 0).unwrap();
+        }
+        rig.fill(stream, far, 1).unwrap();
+        assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS), "{device} {pool}");
     }
 }
 

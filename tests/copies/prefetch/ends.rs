@@ -55,13 +55,14 @@ fn a_consumer_may_stop_at_any_batch() {
     }
 }
 
-/// A producer that waits for somebody to say what comes.
-struct Told(Receiver<Vec<u8>>);
+/// A producer that waits for somebody to say what comes, and counts how often it was asked.
+struct Told(Receiver<Vec<u8>>, Arc<AtomicUsize>);
 
 impl Iterator for Told {
     type Item = Vec<u8>;
 
     fn next(&mut self) -> Option<Vec<u8>> {
+        self.1.fetch_add(1, SeqCst);
         self.0.recv().ok()
     }
 }
@@ -71,12 +72,14 @@ fn dropping_does_not_wait_for_the_producer() {
     watched(|| {
         let rig = Rig::new(Execution::Lazy, 1);
         let (sender, receiver) = channel();
-        let mut prefetch = Prefetch::new(Told(receiver), &rig.pool, &rig.stream)
+        let asked = Arc::<AtomicUsize>::default();
+        let mut prefetch = Prefetch::new(Told(receiver, asked.clone()), &rig.pool, &rig.stream)
             .workers(3)
             .start()
             .expect("no faults");
         sender.send(pattern(0, 0, 3000)).expect("heard");
         let batch = prefetch.next().expect("one").expect("no faults");
+        eventually("a worker waits for the producer", || asked.load(SeqCst) == 2);
         drop(prefetch);
         assert_eq!(contents(&rig.stream, &batch, "0"), pattern(0, 0, 3000));
         drop(batch);
@@ -92,8 +95,9 @@ fn a_consumer_may_stop_waiting() {
     watched(|| {
         let rig = Rig::new(Execution::Lazy, 1);
         let (sender, receiver) = channel();
-        let mut prefetch =
-            Prefetch::new(Told(receiver), &rig.pool, &rig.stream).start().expect("no faults");
+        let mut prefetch = Prefetch::new(Told(receiver, Arc::default()), &rig.pool, &rig.stream)
+            .start()
+            .expect("no faults");
         for timeout in [Duration::ZERO, Duration::from_millis(2)] {
             let begun = Instant::now();
             let waited = prefetch.next_timeout(timeout).expect("it has not ended");

@@ -1,5 +1,7 @@
 //! Whatever fails in the middle of a copy, every slot comes back.
 
+use std::time::{Duration, Instant};
+
 use super::*;
 use crate::batch::{Download, Downloads, Route, Upload, Uploads};
 use crate::copy::staged::portions::IN_FLIGHT;
@@ -208,7 +210,9 @@ fn a_large_copy_has_the_other_slots_made_meanwhile() {
     stream.download_slice(&gpu, &mut back).expect("no faults");
     assert!(back == bytes);
     let ring = &stream.device.engine().expect("made by the copy").ring;
+    let start = Instant::now();
     while !ring.state.lock().unmade.is_empty() {
-        std::thread::yield_now(); // the thread is about to
+        assert!(start.elapsed() < Duration::from_secs(60), "a thread makes the others");
+        std::thread::yield_now();
     }
 }
