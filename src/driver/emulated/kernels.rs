@@ -196,8 +196,8 @@ impl Machine {
             return Ok(());
         }
         Err(format!(
-            "{address:#x} is memory of device {other}, and device {device} has no peer access to it, \
-             or none to its pool"
+            "{address:#x} is memory of device {other}, and device {device} has no peer access to \
+             it, or none to its pool"
         ))
     }
 }
