@@ -2,9 +2,9 @@
 //!
 //! A GPU translates the address of every page of host memory that it uses, and remembers few
 //! translations. Rows at random places of a large table wait for one translation each. Rows of one
-//! region, copied at about the same time, share them: 65,536 rows of 256 bytes out of 4 GiB take
-//! the kernel 650 us instead of 1540 (docs/measured). It need not be the order of the addresses:
-//! regions of 32 MiB do as well, and are found by one counting sort.
+//! region, copied at about the same time, share them: 65,536 rows of 256 bytes out of 4 GiB came up
+//! in 650 us instead of 1540 when the caller had ordered them (docs/measured). It need not be the
+//! order of the addresses: regions of 32 MiB do as well, and are found by one counting sort.
 //!
 //! ```text
 //!   numbers in host memory    7  902    3  411  905        regions of 400 rows
@@ -14,9 +14,9 @@
 //!                             0    2 |   3 |   1    4
 //! ```
 //!
-//! The sort takes a few nanoseconds a row. So it is made only where several rows share a page, and
-//! where the kernel waits for translations: stores wait sooner than loads, and rows that are read
-//! fill the bus in any order if they are long.
+//! The sort takes a few nanoseconds a row. So it is made only where it was seen to pay: where
+//! several rows share a page; for rows below 1 KiB, if the table is read and has 2 GiB or more; for
+//! all rows, if the table is written and has 1 GiB or more.
 
 use super::indices::{Indices, Numbers};
 use super::tables::Tables;
@@ -33,7 +33,7 @@ const SHARING: usize = 4;
 /// The shortest table of which the GPU does not remember all translations, read and written.
 const READ: usize = if cfg!(test) { 64 << 10 } else { 2 << 30 };
 const WRITTEN: usize = READ / 2;
-/// Rows of this length are read as fast in any order.
+/// From this length on, rows that are read were no faster.
 const LONG: usize = 1 << 10;
 
 impl Tables<'_, '_> {
