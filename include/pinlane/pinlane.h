@@ -425,16 +425,6 @@ extern "C" {
 #define PINLANE_STREAM_BLOCKING 1
 
 /**
- * How a call uses an object.
- */
-typedef struct Access Access;
-
-/**
- * How threads use an object, a bit for each mark that was found.
- */
-typedef struct Uses Uses;
-
-/**
  * A buffer in page-locked memory, from a pool or of the caller's own memory. It knows which device
  * work uses it. Any thread may use it, one at a time: a call that conflicts with another thread's
  * at the same moment gets `PINLANE_STATUS_BUSY`.
@@ -1646,14 +1636,6 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * The call was withdrawn before it had an outcome.
  */
 #define PINLANE_STATUS_CANCELLED 23
-
-
-
-
-
-
-
-
 
 /**
  * Allocates as `pinlane_buffer_alloc_timeout` without a limit, and gives the buffer to

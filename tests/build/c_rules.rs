@@ -1,6 +1,8 @@
 //! docs/c-abi.md: every rule of the C interface has tests by its number, and what the table names
 //! exists. And the rules that hold for the whole text of the interface.
 
+mod names;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -36,7 +36,7 @@ impl Name {
 pub struct Uses(u8);
 
 impl Uses {
-    pub const NONE: Uses = Uses(0);
+    pub(super) const NONE: Uses = Uses(0);
 
     #[inline(always)]
     fn of(place: u64, name: Name) -> Self {

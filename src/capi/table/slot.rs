@@ -32,7 +32,8 @@ const HOMELESS: u64 = 1 << 28;
 const USERS: u64 = (HOMELESS - 1) | EXCLUSIVE;
 const GENERATION: u64 = !0 << 32;
 
-/// How a call uses an object.
+/// How a call uses an object. Constants of it are not `pub`: cbindgen would put the type into the
+/// header.
 #[derive(Clone, Copy)]
 pub struct Access {
     /// The calls that must not be counted in the word meanwhile.
@@ -45,10 +46,12 @@ pub struct Access {
     pub excludes: u8,
 }
 
-pub const SHARED: Access = Access { conflicts: EXCLUSIVE, counts: 1, mark: 1, excludes: 0b1100 };
-pub const ALONE: Access = Access { conflicts: USERS, counts: EXCLUSIVE, mark: 2, excludes: 0b1110 };
+pub(super) const SHARED: Access =
+    Access { conflicts: EXCLUSIVE, counts: 1, mark: 1, excludes: 0b1100 };
+pub(super) const ALONE: Access =
+    Access { conflicts: USERS, counts: EXCLUSIVE, mark: 2, excludes: 0b1110 };
 /// Never counted in the word.
-pub const FREEING: Access = Access { mark: 3, ..ALONE };
+pub(super) const FREEING: Access = Access { mark: 3, ..ALONE };
 
 /// In place of a token: the slot is part of no thread's home.
 pub(super) const NOBODY: u64 = 0;
