@@ -33,6 +33,8 @@
 ///   whose first argument is `std::nothrow`. It returns the status and never throws. With
 ///   `-fno-exceptions` the throwing form prints its message and aborts. A destructor that fails
 ///   tells the program's log: see `set_log`.
+/// - **Flags of the compiler.** Files with and without `-fno-exceptions` or `-fno-rtti` may be
+///   linked together: each keeps its own behaviour, and has its own types. See cpp/mode.hpp.
 /// - **Callbacks** must not throw. Producers of a `prefetch` may.
 /// - **Coroutines.** With C++20, `co_await` takes tickets, `alloc_async` and `next_async`; see
 ///   cpp/request.hpp for the thread that resumes.
@@ -60,6 +62,7 @@
 #include "cpp/file.hpp"
 #include "cpp/foreign.hpp"
 #include "cpp/host_batch.hpp"
+#include "cpp/mode.hpp"
 #include "cpp/pairs.hpp"
 #include "cpp/prefetch.hpp"
 #include "cpp/recording.hpp"

@@ -73,6 +73,12 @@ impl Compiler {
         self.program.display().to_string()
     }
 
+    /// Whether it is that program.
+    pub fn is(&self, program: &str) -> bool {
+        let file = file_of(&self.program);
+        file.is_some() && file == file_of(Path::new(program))
+    }
+
     /// The nvcc of the toolkit that the library was built with.
     #[cfg(pinlane_cuda)]
     pub fn nvcc(library: &Library) -> Compiler {
@@ -105,6 +111,33 @@ impl Compiler {
     /// Compiles `source` and links it with the library.
     pub fn link(&self, standard: &str, source: &Path, library: &Library) -> Program {
         self.link_with(standard, source, &[], library)
+    }
+
+    /// Compiles `source` to an object file of that name.
+    pub fn object(
+        &self,
+        standard: &str,
+        source: &Path,
+        flags: &[&str],
+        scratch: &Scratch,
+        name: &str,
+    ) -> PathBuf {
+        let object = scratch.0.join(name);
+        let mut command = self.command(standard);
+        command.args(STRICT).args(flags).arg("-c").arg(source).arg("-o").arg(&object);
+        output(command).unwrap_or_else(|errors| panic!("{errors}"));
+        object
+    }
+
+    /// Links object files, in this order, with the library.
+    pub fn link_objects(&self, objects: &[PathBuf], library: &Library) -> Program {
+        let scratch = Scratch::new();
+        let program = scratch.0.join(Program::NAME);
+        let mut command = Command::new(&self.program);
+        command.args(&self.flags).args(objects).arg(&library.archive);
+        command.args(&library.link_arguments).arg("-o").arg(&program);
+        output(command).unwrap_or_else(|errors| panic!("{errors}"));
+        Program(scratch)
     }
 
     /// As [`link`](Self::link): the program gets these functions from `faults/machines.c`.
@@ -179,7 +212,7 @@ fn output(mut command: Command) -> Result<(), String> {
 pub struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new() -> Scratch {
+    pub fn new() -> Scratch {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("ffi-{}-{number}", std::process::id());

@@ -12,6 +12,7 @@ mod compiler;
 mod faults;
 mod headers;
 mod library;
+mod modes;
 
 use std::collections::BTreeSet;
 use std::fs;

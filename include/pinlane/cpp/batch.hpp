@@ -22,6 +22,7 @@
 #endif
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// How the bytes of a batch cross.
 enum class route : std::int32_t {
@@ -180,7 +181,7 @@ struct landing {
   static std::int32_t call(void* user, std::size_t number, const void* data, std::size_t bytes) {
     auto& self = *static_cast<landing*>(user);
     const span<const std::byte> elements(static_cast<const std::byte*>(data), bytes);
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#if defined(PINLANE_CPP_EXCEPTIONS)
     try {
 #if defined(__GLIBCXX__)
       const at_exit allow{[state = hold_cancellation()]() noexcept { let_cancellation(state); }};
@@ -281,6 +282,7 @@ private:
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_BATCH_HPP

@@ -17,6 +17,7 @@
 #endif
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// A view of `size()` elements from `data()` on. Converts to `std::span` where there is one.
 template <class T>
@@ -46,6 +47,7 @@ private:
   std::size_t m_size = 0;
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #if defined(__cpp_lib_span)
@@ -55,6 +57,7 @@ inline constexpr bool std::ranges::enable_borrowed_range<pinlane::span<T>> = tru
 #endif
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// Names a part of a buffer, for a copy. It neither owns nor accesses the elements. `slice(offset,
 /// count)` of a buffer makes one; the call that takes it checks that it lies in the buffer.
@@ -266,6 +269,7 @@ private:
   device_buffer(pinlane_device_buffer* handle, std::size_t size) noexcept : base(handle, size) {}
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_BUFFER_HPP

@@ -24,6 +24,7 @@
 #include <cuda/stream_ref>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// As `stream::from_native_handle`: your own CUDA stream, a stream of `device`. It must outlive the
 /// result and the work that is enqueued through it.
@@ -37,6 +38,7 @@ namespace pinlane {
   return ::cuda::stream_ref(static_cast<::cudaStream_t>(stream.native_handle()));
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // __has_include(<cuda/stream_ref>)

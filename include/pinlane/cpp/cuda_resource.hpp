@@ -23,6 +23,7 @@
 #endif
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// A pool as a stream-ordered memory resource (`cuda::mr::resource`), for containers and libraries
 /// that take one: libcu++, RMM.
@@ -142,6 +143,7 @@ inline void get_property(const pinned_resource&, ::cuda::mr::device_accessible) 
 inline void get_property(const pinned_mr&, ::cuda::mr::host_accessible) noexcept {}
 inline void get_property(const pinned_mr&, ::cuda::mr::device_accessible) noexcept {}
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // __has_include(<cuda/memory_resource>)

@@ -19,6 +19,7 @@
 #include <vector>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// When emulated devices execute what is enqueued.
 enum class execution : std::int32_t {
@@ -519,6 +520,7 @@ private:
   }
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_DEVICE_HPP

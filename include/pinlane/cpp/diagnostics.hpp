@@ -10,6 +10,7 @@
 #include <cstdint>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// The number of objects of a kind, one of `PINLANE_KIND_*`, that exist, whoever owns them. A
 /// program that has destroyed everything finds 0.
@@ -27,6 +28,7 @@ inline void set_log(pinlane_log_callback function, void* user = nullptr) {
   detail::check(pinlane_set_log_callback(function, user));
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_DIAGNOSTICS_HPP

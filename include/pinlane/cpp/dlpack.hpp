@@ -14,6 +14,7 @@
 #include <vector>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// What a tensor of a buffer looks like.
 struct tensor_layout {
@@ -120,6 +121,7 @@ template <class T>
   return elements;
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_DLPACK_HPP

@@ -13,6 +13,7 @@
 #include <vector>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// What is allocated and pending on an emulated machine. pinlane.h documents the members.
 using emulator_usage = pinlane_emulator_usage;
@@ -156,6 +157,7 @@ private:
   }
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_EMULATOR_HPP

@@ -5,6 +5,7 @@
 #define PINLANE_CPP_ERROR_HPP
 
 #include "../pinlane.h"
+#include "mode.hpp"
 
 #include <chrono>
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include <string>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// Why a call failed. `what()` names the call, what was found, and what to do.
 class error : public std::runtime_error {
@@ -63,7 +65,7 @@ namespace detail {
 
 template <class... Arguments>
 [[noreturn]] inline void fail(const Arguments&... arguments) {
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#if defined(PINLANE_CPP_EXCEPTIONS)
   throw error(arguments...);
 #else
   std::fprintf(stderr, "%s\n", error(arguments...).what());
@@ -158,6 +160,7 @@ private:
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_ERROR_HPP

@@ -16,6 +16,7 @@
 #include <utility>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// Which runs `explore` makes.
 struct exploration {
@@ -72,7 +73,7 @@ std::int32_t explored_program(void* user, pinlane_emulator* handle, char* messag
     emulator& lent_machine = machine;
     (*static_cast<Program*>(user))(lent_machine);
   };
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#if defined(PINLANE_CPP_EXCEPTIONS)
   const auto say = [&](const char* why) { std::strncpy(message, why, capacity - 1); };
   try {
     run();
@@ -140,6 +141,7 @@ template <class Program>
   return result;
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_EXPLORE_HPP

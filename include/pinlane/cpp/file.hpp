@@ -14,6 +14,7 @@
 #include <type_traits>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// A file that is open for reading. Elements lie in it as they do in memory.
 class file_reader : public detail::owner<pinlane_file, pinlane_file_free> {
@@ -125,6 +126,7 @@ private:
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_FILE_HPP

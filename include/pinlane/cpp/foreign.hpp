@@ -20,6 +20,7 @@
 struct CUstream_st;
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// A buffer that your own work uses, and how: made by `reading` or `writing`. It names the buffer
 /// and does not own it.
@@ -164,6 +165,7 @@ private:
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_FOREIGN_HPP

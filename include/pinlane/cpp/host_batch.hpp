@@ -21,6 +21,7 @@
 #include <vector>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// The slices of a batch, each with a name of its own.
 ///
@@ -152,7 +153,7 @@ public:
   /// Calls a function of the producer. An exception becomes a code.
   template <class Function>
   std::int32_t guard(Function function) noexcept {
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#if defined(PINLANE_CPP_EXCEPTIONS)
     try {
       return function();
     } catch (const std::exception& thrown) {
@@ -258,6 +259,7 @@ private:
   std::shared_ptr<detail::producer_failures> m_failures;
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_HOST_BATCH_HPP

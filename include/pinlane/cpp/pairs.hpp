@@ -15,6 +15,7 @@
 #include <type_traits>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// One pair of a list of `pairs`. It names buffers and does not own them.
 struct pair_item : pinlane_pair {
@@ -110,6 +111,7 @@ private:
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_PAIRS_HPP

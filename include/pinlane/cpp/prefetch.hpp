@@ -21,6 +21,7 @@
 #include <vector>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// A batch on the device. Work on the stream of its `prefetch` is ordered after the copy; work on
 /// other streams if it uses the slices. Destroying it does not wait: its memory serves a later
@@ -30,7 +31,7 @@ public:
   device_batch() noexcept = default;
   /// Takes over a batch of the C interface.
   explicit device_batch(pinlane_device_buffer* handle) noexcept : owner(handle) {
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#if defined(PINLANE_CPP_EXCEPTIONS)
     try {
       learn();
     } catch (...) { // no memory for it
@@ -375,6 +376,7 @@ private:
   std::optional<device_batch> m_current;
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_PREFETCH_HPP

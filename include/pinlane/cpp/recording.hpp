@@ -10,6 +10,7 @@
 #include <string>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// Notes what happens on devices, with the devices' own clocks, and what threads of the host do for
 /// them, until it is stopped. Destroying it forgets what it has noted. One thread at a time uses
@@ -69,6 +70,7 @@ public:
   }
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_RECORDING_HPP

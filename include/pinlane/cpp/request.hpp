@@ -18,6 +18,7 @@
 #endif
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// A call whose outcome a function object is told of. Destroying it does not change the call.
 ///
@@ -70,11 +71,13 @@ request requested(Function&& function, Start start_call) {
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #if defined(PINLANE_CPP_COROUTINES)
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 namespace detail {
 
@@ -189,6 +192,7 @@ template <class Executor, class Call>
   return awaitable<Call, Executor>(awaited.call(), std::move(executor));
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_COROUTINES

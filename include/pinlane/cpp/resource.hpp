@@ -9,14 +9,74 @@
 
 #if __has_include(<memory_resource>)
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <memory_resource>
 #include <new>
 #include <optional>
 
 namespace pinlane {
+namespace any_mode {
+
+/// A memory resource of a pool. It is one class for files of every mode, so that their resources
+/// know each other. A resource of a file without RTTI has no type information: `dynamic_cast` of
+/// it crashes. So resources are known by their virtual tables.
+class pool_resource : public std::pmr::memory_resource {
+public:
+  pool_resource(const pool_resource&) = delete;
+  pool_resource& operator=(const pool_resource&) = delete;
+
+protected:
+  pool_resource() noexcept = default;
+
+  /// For the constructor of a final class, which keeps the pool.
+  void introduce(pinlane_pool* pool) noexcept {
+    m_pool = pool;
+    const void* const own = table_of(*this);
+    for (std::atomic<const void*>& known : s_tables) {
+      const void* seen = nullptr;
+      if (known.compare_exchange_strong(seen, own) || seen == own) {
+        return;
+      }
+    }
+  }
+
+  /// Whether another resource is one of the same pool.
+  [[nodiscard]] bool has_pool_of(const std::pmr::memory_resource& other) const noexcept {
+    const void* const table = table_of(other);
+    for (const std::atomic<const void*>& known : s_tables) {
+      if (known.load() == table) {
+        std::int32_t same = 0;
+        const auto& resource = static_cast<const pool_resource&>(other);
+        return pinlane_pool_is_same(m_pool, resource.m_pool, &same) == PINLANE_STATUS_OK &&
+               same != 0;
+      }
+    }
+    return false;
+  }
+
+private:
+  /// The address of the virtual table, with which every such object begins.
+  static const void* table_of(const std::pmr::memory_resource& resource) noexcept {
+    const void* table = nullptr;
+    std::memcpy(&table, static_cast<const void*>(&resource), sizeof(table));
+    return table;
+  }
+
+  /// One for each mode, and more where libraries have their own.
+  inline static std::atomic<const void*> s_tables[16]{};
+
+  pinlane_pool* m_pool = nullptr;
+};
+
+} // namespace any_mode
+} // namespace pinlane
+
+namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// The pool has no memory to give, or not in time. Containers, and programs that use them, expect a
 /// `std::bad_alloc`, so this is one, and `cause()` is the `pinlane::error` that says why.
@@ -48,7 +108,7 @@ inline void* allocate(const pinned_pool& pool, std::size_t bytes, std::size_t al
       timeout ? pinlane_pool_allocate_timeout(pool.get(), bytes, alignment, *timeout, &memory)
               : pinlane_pool_allocate(pool.get(), bytes, alignment, &memory);
   if (status != PINLANE_STATUS_OK) {
-#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#if defined(PINLANE_CPP_EXCEPTIONS)
     throw bad_alloc(status);
 #else
     fail(status);
@@ -91,15 +151,17 @@ inline bool is_same(const pinned_pool& pool, const pinned_pool& other) noexcept 
 /// - Keeps the pool alive, and must outlive what was allocated with it. Resources of one pool are
 ///   equal, whatever their timeouts.
 /// - A forked child does not have the memory, and must not touch it; freeing it there does nothing.
-class pinned_resource final : public std::pmr::memory_resource {
+class pinned_resource final : public any_mode::pool_resource {
 public:
-  explicit pinned_resource(const pinned_pool& pool) : m_pool(pool.clone()) {}
+  explicit pinned_resource(const pinned_pool& pool) : m_pool(pool.clone()) {
+    introduce(m_pool.get());
+  }
   /// An allocation waits for room, for at most `timeout`, when the budget is spent.
   template <class Rep, class Period>
   pinned_resource(const pinned_pool& pool, std::chrono::duration<Rep, Period> timeout)
-      : m_pool(pool.clone()), m_timeout(detail::in_microseconds(timeout)) {}
-  pinned_resource(const pinned_resource&) = delete;
-  pinned_resource& operator=(const pinned_resource&) = delete;
+      : m_pool(pool.clone()), m_timeout(detail::in_microseconds(timeout)) {
+    introduce(m_pool.get());
+  }
 
   /// The pool that gives the memory.
   [[nodiscard]] const pinned_pool& pool() const noexcept { return m_pool; }
@@ -131,18 +193,14 @@ private:
   }
 
   [[nodiscard]] bool do_is_equal(const std::pmr::memory_resource& other) const noexcept override {
-#if defined(__cpp_rtti) || defined(_CPPRTTI)
-    const auto* const resource = dynamic_cast<const pinned_resource*>(&other);
-    return resource != nullptr && detail::is_same(m_pool, resource->m_pool);
-#else
-    return this == &other; // false for equal resources costs a copy, no more
-#endif
+    return has_pool_of(other);
   }
 
   pinned_pool m_pool;
   std::optional<std::uint64_t> m_timeout; // in microseconds
 };
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // __has_include(<memory_resource>)

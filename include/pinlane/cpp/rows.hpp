@@ -13,6 +13,7 @@
 #include <type_traits>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// All rows in their order, in place of their numbers.
 struct all_rows_t {
@@ -251,6 +252,7 @@ private:
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_ROWS_HPP

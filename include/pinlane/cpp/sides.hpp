@@ -18,6 +18,7 @@
 #endif
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// Whether a `T` names memory that outlives it: slices and spans do, containers and buffers do not.
 /// A batch or a list of ranges takes temporaries of such types only. Specialise it for your own
@@ -176,6 +177,7 @@ inline void check_lengths(std::size_t source, std::size_t destination) {
 
 } // namespace detail
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_SIDES_HPP

@@ -12,6 +12,7 @@
 #include <vector>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// The page-locked memory through which copies of pageable memory go. 0 stands for the default.
 struct staging_options {
@@ -85,6 +86,7 @@ inline void install_copy_team(const copy_team_options& options) {
   detail::check(pinlane_copy_team_install(&raw));
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_STAGING_HPP

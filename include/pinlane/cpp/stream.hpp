@@ -23,6 +23,7 @@
 #include <utility>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 namespace detail {
 
@@ -390,6 +391,7 @@ template <class Container>
   return sum;
 }
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_STREAM_HPP

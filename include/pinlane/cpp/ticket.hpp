@@ -13,6 +13,7 @@
 #include <utility>
 
 namespace pinlane {
+inline namespace PINLANE_CPP_MODE {
 
 /// Tells when one asynchronous operation is complete. Destroying it does not change the operation.
 /// In C++20 a coroutine can `co_await` it: see `awaitable`.
@@ -115,6 +116,7 @@ template <class Executor>
 
 #endif // PINLANE_CPP_COROUTINES
 
+} // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
 
 #endif // PINLANE_CPP_TICKET_HPP

@@ -1,0 +1,32 @@
+/// @file
+/// How a file is compiled: with or without exceptions, and with or without types at run time.
+///
+/// Files of one program may differ in that. Functions that fail, and classes with virtual
+/// functions, are then compiled to different code, of which the linker would keep one for all
+/// files. So everything that these headers declare lies in an inline namespace for each way. A
+/// `stream` of a file with `-fno-exceptions` is another type than that of a file without that flag:
+/// programs pass such objects by their handles (`get()`), or do not link. The standard (C++17,
+/// C++20) makes no difference.
+
+#ifndef PINLANE_CPP_MODE_HPP
+#define PINLANE_CPP_MODE_HPP
+
+#if defined(__cpp_exceptions) || defined(_CPPUNWIND)
+#define PINLANE_CPP_EXCEPTIONS 1
+#endif
+
+#if defined(__cpp_rtti) || defined(_CPPRTTI)
+#define PINLANE_CPP_RTTI 1
+#endif
+
+#if defined(PINLANE_CPP_EXCEPTIONS) && defined(PINLANE_CPP_RTTI)
+#define PINLANE_CPP_MODE with_exceptions_and_rtti
+#elif defined(PINLANE_CPP_EXCEPTIONS)
+#define PINLANE_CPP_MODE without_rtti
+#elif defined(PINLANE_CPP_RTTI)
+#define PINLANE_CPP_MODE without_exceptions
+#else
+#define PINLANE_CPP_MODE without_exceptions_and_rtti
+#endif
+
+#endif // PINLANE_CPP_MODE_HPP
