@@ -284,7 +284,9 @@ extern "C" {
  * The machine sees what the program itself does to page-locked memory of the machine: a load or
  * store that comes before an operation is known to be complete is a finding, with its line, as far
  * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
- * memory. A system call on memory that is in use fails with `EFAULT`.
+ * memory. A system call on memory that is in use fails with `EFAULT`. Pools of the machine
+ * allocate their memory, whatever their `page_locking` is, so that it is seen. Registered memory
+ * and blocks aligned to more than a page are not.
  */
 #define PINLANE_EMULATOR_WATCH_HOST 64
 
@@ -337,7 +339,8 @@ extern "C" {
 
 /**
  * Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
- * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it.
+ * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it, and
+ * so does an emulated machine with `PINLANE_EMULATOR_WATCH_HOST`, which sees no other memory.
  */
 #define PINLANE_PAGE_LOCKING_REGISTER 0
 

@@ -21,7 +21,8 @@ pub struct pinlane_pool {
 handle_type!(pinlane_pool: PinnedPool, "pool", table 4, shared: true);
 
 /// Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
-/// then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it.
+/// then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it, and
+/// so does an emulated machine with `PINLANE_EMULATOR_WATCH_HOST`, which sees no other memory.
 pub const PINLANE_PAGE_LOCKING_REGISTER: i32 = 0;
 /// The CUDA runtime allocates memory.
 pub const PINLANE_PAGE_LOCKING_ALLOCATE: i32 = 1;

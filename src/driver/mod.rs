@@ -348,6 +348,12 @@ pub unsafe trait Driver: Kernels + Any + Send + Sync {
         false
     }
 
+    /// Whether the driver sees by itself what the host does to memory of
+    /// [`host_alloc`](Driver::host_alloc), and to no other.
+    fn watches_allocated_memory(&self) -> bool {
+        false
+    }
+
     /// Tells the driver that the calling thread reads, or also writes, page-locked memory now: it
     /// takes all work on these bytes that conflicts to be complete. This is no CUDA call. A driver
     /// that looks for races compares it with what it was asked to do.

@@ -2,7 +2,8 @@
 //!
 //! There are two ways. [`Register`](PageLocking::Register) takes memory from the system, touches it
 //! with several threads and page-locks it in place. [`Allocate`](PageLocking::Allocate) leaves all
-//! of that to the runtime.
+//! of that to the runtime. An emulated machine that watches the host sees only memory that it has
+//! allocated, so there the pool does not register.
 //!
 //! Memory is registered in one call if the system allows it. It may refuse one large call where it
 //! grants several: drivers from R580 on refuse 512 GiB, Linux 6.11 to 6.13 more than 2 GiB. Then
@@ -21,7 +22,7 @@ use std::time::Duration;
 use super::classes::PAGE;
 use super::limits;
 use super::options::{Options, PageLocking};
-use super::pages::Pages;
+use super::pages::{Pages, keep_from_children, leave_to_children};
 use super::stats::Fallbacks;
 use crate::context::Context;
 use crate::driver::{Attribute, Driver, HostFlags, Ordinal};
@@ -87,11 +88,28 @@ impl Memory {
                 }
                 done
             }
-            // SAFETY: the memory came from `host_alloc` and is freed once, because `self` is
-            // consumed. The rest is the caller's precondition.
-            Origin::Allocated => unsafe { driver.host_free(self.ptr) }.is_ok(),
+            // SAFETY: the memory came from `host_alloc`. The rest is the caller's precondition.
+            Origin::Allocated => unsafe { free(driver, self.ptr, self.bytes) },
         }
     }
+}
+
+/// Gives memory of [`allocate`] back; false if it leaks.
+///
+/// # Safety
+///
+/// * The memory came from `driver.host_alloc`, with this length, and is not freed.
+/// * No operation that names it is pending on any stream, and nobody accesses it any more.
+/// * The calling thread is not inside a host function.
+unsafe fn free(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize) -> bool {
+    // The runtime may give the pages to others. Where it forbids the advice, it shares none.
+    let _ = leave_to_children(ptr, bytes);
+    // SAFETY: the caller's preconditions.
+    let freed = unsafe { driver.host_free(ptr) }.is_ok();
+    if !freed {
+        let _ = keep_from_children(ptr, bytes);
+    }
+    freed
 }
 
 /// Why memory was not page-locked.
@@ -126,9 +144,10 @@ pub(super) fn page_lock(
     limits::ask_for(bytes).map_err(|available| Failure::NoMemory(Some(available)))?;
     let mut fallbacks = Fallbacks::default();
     // Only registered memory can be aligned to more than a page, and only allocated memory can be
-    // write-combined.
-    let register_it =
-        options.page_locking == PageLocking::Register && !options.flags.write_combined;
+    // write-combined, or be watched.
+    let register_it = options.page_locking == PageLocking::Register
+        && !options.flags.write_combined
+        && !driver.watches_allocated_memory();
     if register_it || align > PAGE {
         let mapped = map(driver, context.ordinal(), bytes, align);
         let registered = mapped.and_then(|(pages, refused)| {
@@ -146,10 +165,26 @@ pub(super) fn page_lock(
             Err(failure) => return Err(failure),
         }
     }
-    match driver.host_alloc(context.ordinal(), bytes, options.flags) {
-        Ok(ptr) => Ok((Memory { ptr, bytes, origin: Origin::Allocated }, fallbacks)),
-        Err(code) => Err(Failure::Runtime("cudaHostAlloc", code)),
+    Ok((allocate(context, driver, bytes, options.flags)?, fallbacks))
+}
+
+/// Leaves all of it to the runtime.
+fn allocate(
+    context: &Context,
+    driver: &dyn Driver,
+    bytes: usize,
+    flags: HostFlags,
+) -> Result<Memory, Failure> {
+    let failed = |code| Failure::Runtime("cudaHostAlloc", code);
+    let ptr = driver.host_alloc(context.ordinal(), bytes, flags).map_err(failed)?;
+    if keep_from_children(ptr, bytes).is_ok() {
+        return Ok(Memory { ptr, bytes, origin: Origin::Allocated });
     }
+    // SAFETY: it was just allocated, so that nobody knows of it; the driver may be called here.
+    if !unsafe { free(driver, ptr, bytes) } {
+        context.quarantine(bytes, "that were to grow a pool");
+    }
+    Err(failed(CudaCode::NOT_SUPPORTED))
 }
 
 /// Maps memory for `device`, untouched.

@@ -12,6 +12,10 @@ pub enum PageLocking {
     /// `cudaHostRegister`: in one call, or in several where the system refuses one large call.
     /// Where that is not possible the pool falls back to `Allocate`.
     /// [`Stats::fallbacks`](crate::pool::Stats::fallbacks) counts both.
+    ///
+    /// An emulated machine that [watches the host](crate::emulated::Builder::watch_host) sees only
+    /// memory that it has allocated. Its pools therefore allocate, except for blocks aligned to
+    /// more than a page.
     #[default]
     Register,
     /// `cudaHostAlloc`, in one call.

@@ -11,7 +11,7 @@
 //!   kernel decides.
 //! * Huge pages and the NUMA node are wishes: a system that refuses one gives memory anyway,
 //!   and the [`Fallbacks`] says so.
-//! * The memory is not there in a forked child.
+//! * The memory is not there in a forked child, and neither is what `cudaHostAlloc` gives a pool.
 
 use std::io;
 use std::ops::Range;
@@ -65,7 +65,7 @@ impl Pages {
         debug_assert!(bytes.is_multiple_of(PAGE), "{bytes} bytes are no whole pages");
         let huge = bytes >= HUGE_PAGE;
         let pages = Self::reserve(bytes, align.max(if huge { HUGE_PAGE } else { PAGE }))?;
-        pages.keep_from_children()?;
+        keep_from_children(pages.ptr, pages.bytes)?;
         let fallbacks = Fallbacks {
             small_pages: huge && !pages.prefer_huge_pages(),
             other_node: numa_node.is_some_and(|node| !pages.prefer_node(node)),
@@ -98,15 +98,6 @@ impl Pages {
         // and the block lies in the mapping.
         let ptr = unsafe { mapping.add(offset) };
         Ok(Pages { mapping, mapped, ptr, bytes })
-    }
-
-    /// A forked child gets no copy. The kernel would copy every page-locked page inside `fork`, and
-    /// older kernels could give the parent another page than the one that the device reads.
-    fn keep_from_children(&self) -> io::Result<()> {
-        // SAFETY: the range is mapped and ours; the advice changes no contents.
-        let advised =
-            unsafe { libc::madvise(self.ptr.as_ptr().cast(), self.bytes, libc::MADV_DONTFORK) };
-        if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
     fn prefer_huge_pages(&self) -> bool {
@@ -200,6 +191,25 @@ impl Pages {
             unsafe { self.ptr.add(offset).write_volatile(0) };
         }
     }
+}
+
+/// A forked child does not have the memory: whole pages of the caller's. The kernel would copy
+/// every registered page inside `fork`, and older kernels could give the parent another page than
+/// the one that the device reads. What the CUDA runtime allocates would be shared with the child,
+/// which could change the parent's bytes.
+pub(super) fn keep_from_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    advise(ptr, bytes, libc::MADV_DONTFORK)
+}
+
+/// Undoes [`keep_from_children`], before somebody else gets the pages.
+pub(super) fn leave_to_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
+    advise(ptr, bytes, libc::MADV_DOFORK)
+}
+
+fn advise(ptr: NonNull<u8>, bytes: usize, advice: i32) -> io::Result<()> {
+    // SAFETY: these advices change no contents, and no mapping of this process.
+    let advised = unsafe { libc::madvise(ptr.as_ptr().cast(), bytes, advice) };
+    if advised == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 impl Drop for Pages {

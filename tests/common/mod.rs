@@ -12,9 +12,10 @@ pub mod support;
 
 use std::sync::Arc;
 
-use pinlane::Device;
-use pinlane::driver::{Driver, Ordinal, cuda_runtime};
-use pinlane::emulated::{Emulator, Execution};
+use pinlane::driver::{Call, Driver, Ordinal, cuda_runtime};
+use pinlane::emulated::{Emulator, Execution, Fault};
+use pinlane::pool::PageLocking;
+use pinlane::{CudaCode, Device, PinnedPool};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
@@ -30,10 +31,60 @@ pub fn target() -> Target {
     }
 }
 
+/// How pools get page-locked memory, and whether the emulated machine watches the host.
+/// `PINLANE_TEST_PAGES` chooses, by default the first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pages {
+    Registered,
+    /// By choice.
+    Allocated,
+    /// Because the machine refuses to register memory.
+    Refused,
+    /// The machine watches the host, so pools allocate.
+    Watched,
+}
+
+impl Pages {
+    pub const ALL: [(&str, Pages); 4] = [
+        ("registered", Pages::Registered),
+        ("allocated", Pages::Allocated),
+        ("refused", Pages::Refused),
+        ("watched", Pages::Watched),
+    ];
+}
+
+pub fn pages() -> Pages {
+    let Ok(wanted) = std::env::var("PINLANE_TEST_PAGES") else { return Pages::Registered };
+    let known = Pages::ALL.iter().find(|(name, _)| *name == wanted);
+    known.unwrap_or_else(|| panic!("PINLANE_TEST_PAGES={wanted} is unknown")).1
+}
+
+/// What begins a pool that page-locks as [`pages`] says.
+pub fn pool(device: &Device) -> pinlane::pool::Builder {
+    let how = match pages() {
+        Pages::Allocated => PageLocking::Allocate,
+        _ => PageLocking::Register,
+    };
+    PinnedPool::builder(device).page_locking(how)
+}
+
+/// What begins an emulated machine that is as [`pages`] says.
+pub fn machine() -> pinlane::emulated::Builder {
+    let builder = Emulator::builder().watch_host(pages() == Pages::Watched);
+    match pages() {
+        Pages::Refused => {
+            builder.fault(Fault::forever(Call::HostRegister, CudaCode::NOT_SUPPORTED))
+        }
+        _ => builder,
+    }
+}
+
 /// Device 0 of the target; a fresh eager machine if it is emulated.
 pub fn device() -> Device {
     match target() {
-        Target::Emulated => Device::emulated().expect("the emulated device always opens"),
+        Target::Emulated => {
+            Device::of_emulator(&machine().build(), 0).expect("the emulated device always opens")
+        }
         Target::Cuda => Device::open(0).expect("PINLANE_TEST_DEVICE=cuda needs a GPU"),
     }
 }
@@ -52,7 +103,7 @@ pub fn driver() -> (Arc<dyn Driver>, Ordinal) {
 
 /// An emulated machine with two devices. The memory is small, so that running out is cheap to test.
 pub fn emulator(execution: Execution, seed: u64) -> Emulator {
-    Emulator::builder().devices(2).memory_bytes(64 << 20).execution(execution).seed(seed).build()
+    machine().devices(2).memory_bytes(64 << 20).execution(execution).seed(seed).build()
 }
 
 /// All devices of a machine that [`emulator`] built.

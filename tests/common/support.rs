@@ -15,7 +15,7 @@ use pinlane::driver::{Call, RawStream};
 use pinlane::emulated::{Emulator, Execution, Usage};
 use pinlane::{Device, DeviceBuf, PinnedBuf, PinnedPool, Stream};
 
-use super::{devices_of, emulator};
+use super::{devices_of, emulator, pool};
 
 /// How long a test may seem to hang before it fails: a minute, or as many seconds as
 /// `PINLANE_TEST_PATIENCE` says.
@@ -160,7 +160,7 @@ impl Rig {
     /// On a machine with two devices.
     pub fn on(emulator: Emulator, blocks: usize) -> Rig {
         let device = devices_of(&emulator).swap_remove(0);
-        let pool = PinnedPool::builder(&device).max_bytes(blocks * BLOCK).build().unwrap();
+        let pool = pool(&device).max_bytes(blocks * BLOCK).build().unwrap();
         let stream = device.stream().unwrap();
         Rig { stalled: Mutex::default(), emulator, device, pool, stream }
     }
@@ -177,7 +177,7 @@ impl Rig {
 
     /// What the device holds. Fresh memory and a stream of their own, so that nothing is disturbed.
     pub fn contents(&self, gpu: &DeviceBuf<u32>) -> Vec<u32> {
-        let pool = PinnedPool::builder(&self.device).build().unwrap();
+        let pool = pool(&self.device).build().unwrap();
         let mut host = pool.alloc(gpu.len()).unwrap();
         self.device.stream().unwrap().download(gpu, &mut host).unwrap();
         host.read().unwrap().to_vec()

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 
 use pinlane::driver::Call;
 use pinlane::emulated::{Execution, Fault};
-use pinlane::{CudaCode, ErrorKind, PinnedPool};
+use pinlane::{CudaCode, ErrorKind};
 
 use crate::common;
 use crate::support::{BLOCK, LEN, Rig, assert_nothing_is_left, eventually, raw, watched};
@@ -16,7 +16,7 @@ use crate::support::{BLOCK, LEN, Rig, assert_nothing_is_left, eventually, raw, w
 fn rule_08_a_function_is_called_once_and_in_order() {
     watched(|| {
         let device = common::device();
-        let pool = PinnedPool::builder(&device).build().unwrap();
+        let pool = common::pool(&device).build().unwrap();
         let stream = device.stream().unwrap();
         let mut host = pool.alloc::<u32>(LEN).unwrap();
         let gpu = device.alloc::<u32>(LEN).unwrap();

@@ -5,8 +5,8 @@ use std::mem::forget;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
+use pinlane::ErrorKind;
 use pinlane::emulated::Execution;
-use pinlane::{ErrorKind, PinnedPool};
 
 use crate::common;
 use crate::support::{BLOCK, LEN, Rig, block_on, on_lazy_machines, watched};
@@ -44,7 +44,7 @@ fn rule_01_a_view_waits_for_its_own_bytes_only() {
 #[test]
 fn rule_01_reading_the_destination_waits_for_the_copy() {
     let device = common::device();
-    let pool = PinnedPool::builder(&device).build().unwrap();
+    let pool = common::pool(&device).build().unwrap();
     let stream = device.stream().unwrap();
     let mut host = pool.alloc::<u32>(1 << 20).unwrap();
     let mut gpu = device.alloc::<u32>(1 << 20).unwrap();
@@ -131,7 +131,7 @@ fn rule_03_a_future_dropped_mid_copy_changes_nothing() {
 fn rule_03_a_future_is_ready_when_its_copy_is() {
     watched(|| {
         let device = common::device();
-        let pool = PinnedPool::builder(&device).build().unwrap();
+        let pool = common::pool(&device).build().unwrap();
         let stream = device.stream().unwrap();
         let (mut host, mut gpu) =
             (pool.alloc::<u8>(1 << 20).unwrap(), device.alloc(1 << 20).unwrap());

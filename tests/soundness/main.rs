@@ -19,6 +19,7 @@
 //! | 15 | the caller's last error changes | `arguments`; see there |
 //! | 16 | a bad handle is followed | `src/capi` |
 //! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
+//! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //!
 //! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse)
 //! always runs on it; the rest runs on the device that `PINLANE_TEST_DEVICE` names.
@@ -36,5 +37,6 @@ mod lifetimes;
 mod order;
 mod process;
 mod threads;
+mod ways;
 
 use common::support;

@@ -4,7 +4,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use pinlane::emulated::Execution;
-use pinlane::{CudaCode, Device, ErrorKind, PinnedPool, Result, StreamOptions};
+use pinlane::{CudaCode, Device, ErrorKind, Result, StreamOptions};
 
 use crate::common::{self, devices_of};
 use crate::support::{LEN, Rig, on_lazy_machines};
@@ -90,7 +90,7 @@ fn rule_06_a_consumer_waits_for_the_producer_of_another_stream() {
 #[test]
 fn rule_06_streams_agree_on_the_chosen_device() {
     let device = common::device();
-    let pool = PinnedPool::builder(&device).build().unwrap();
+    let pool = common::pool(&device).build().unwrap();
     let (first, second) = (device.stream().unwrap(), device.stream().unwrap());
     let mut host = pool.alloc::<u32>(1 << 18).unwrap();
     let mut gpu = device.alloc::<u32>(1 << 18).unwrap();
@@ -151,7 +151,7 @@ fn rule_12_handles_carry_their_device() {
     for seed in 0..12 {
         let emulator = common::emulator(Execution::Lazy, seed);
         let devices = devices_of(&emulator);
-        let pool = PinnedPool::builder(&devices[0]).build().unwrap();
+        let pool = common::pool(&devices[0]).build().unwrap();
         let streams: Vec<_> = devices.iter().map(|device| device.stream().unwrap()).collect();
         let mut host = pool.alloc::<u32>(LEN).unwrap();
         host.write().unwrap().fill(5);
@@ -226,7 +226,7 @@ fn rule_13_default_streams_are_chosen_by_argument() {
     for stream in [device.legacy_stream(), device.per_thread_stream()] {
         let mut gpu = device.alloc::<u32>(LEN).unwrap();
         stream.fill(&mut gpu, 4).unwrap();
-        let pool = PinnedPool::builder(&device).build().unwrap();
+        let pool = common::pool(&device).build().unwrap();
         let mut host = pool.alloc::<u32>(LEN).unwrap();
         stream.download(&gpu, &mut host).unwrap();
         assert_eq!(host.read().unwrap(), [4; LEN]);
@@ -236,7 +236,7 @@ fn rule_13_default_streams_are_chosen_by_argument() {
 #[test]
 fn rule_13_a_per_thread_stream_refuses_other_threads() {
     fn check(device: &Device) {
-        let pool = PinnedPool::builder(device).build().unwrap();
+        let pool = common::pool(device).build().unwrap();
         let stream = device.per_thread_stream();
         let (mut host, mut gpu) = (pool.alloc::<u32>(LEN).unwrap(), device.alloc(LEN).unwrap());
         host.write().unwrap().fill(8);

@@ -10,8 +10,9 @@ use std::thread;
 use pinlane::driver::{Call, cuda_runtime};
 use pinlane::emulated::{Execution, Fault};
 use pinlane::trace::Recording;
-use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, pool::Stats};
+use pinlane::{CudaCode, Device, Error, ErrorKind, pool::Stats};
 
+use crate::common;
 use crate::common::process::{in_a_forked_child, is_alone};
 use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
 
@@ -43,7 +44,7 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
             refused(pool.alloc::<u8>(1)),
             refused(pool.alloc_zeroed::<u8>(1)),
             refused(pool.try_alloc::<u8>(1)),
-            refused(PinnedPool::builder(device).build()),
+            refused(common::pool(device).build()),
             refused(device.alloc::<u8>(1)),
             refused(device.alloc::<u8>(0)),
             refused(device.stream()),
@@ -84,6 +85,52 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
     });
 }
 
+/// Whether this process has the page of an address.
+fn is_mapped(address: *const u8) -> bool {
+    let page = address.map_addr(|address| address & !(BLOCK - 1));
+    let mut resident = 0;
+    // SAFETY: the call takes an address, of any page, and writes one byte.
+    unsafe { libc::mincore(page.cast_mut().cast(), 1, &raw mut resident) == 0 }
+}
+
+/// Neither a copy of it, which would take long, nor the memory itself, which would let the child
+/// change the parent's bytes.
+#[test]
+fn rule_14_memory_of_a_pool_is_not_in_a_forked_child() {
+    if !is_alone(module_path!(), "rule_14_memory_of_a_pool_is_not_in_a_forked_child") {
+        return;
+    }
+    let rig = Rig::new(Execution::Eager, 0, 600);
+    let one = rig.host(1);
+    let large = rig.pool.alloc::<u32>(500 * LEN).unwrap();
+    let starts = [one.as_ptr(), large.as_ptr(), large.as_ptr().wrapping_add(499 * LEN)];
+    assert!(starts.iter().all(|start| is_mapped(start.cast())));
+    in_a_forked_child(|| starts.iter().filter(|start| is_mapped(start.cast())).count() as i32);
+    assert!(one.read().unwrap().iter().all(|&value| value == 1));
+}
+
+/// Whoever gets the pages next may need them in a child.
+#[test]
+fn rule_14_memory_that_a_pool_has_given_back_is_in_a_forked_child() {
+    if !is_alone(module_path!(), "rule_14_memory_that_a_pool_has_given_back_is_in_a_forked_child") {
+        return;
+    }
+    let mut starts = Vec::new();
+    // Keep the system's allocator from giving all of it back.
+    let mut between = Vec::new();
+    for _ in 0..16 {
+        let rig = Rig::new(Execution::Eager, 0, 8);
+        let host = [(); 8].map(|()| rig.host(1));
+        between.push(vec![1_u8; 1000]);
+        starts.extend(host.iter().map(|host| host.as_ptr()));
+        drop(host);
+        rig.pool.trim().unwrap();
+        assert_eq!(rig.pool.stats().committed_bytes, 0);
+    }
+    starts.retain(|start| is_mapped(start.cast()));
+    in_a_forked_child(|| starts.iter().filter(|start| !is_mapped(start.cast())).count() as i32);
+}
+
 /// A recording of the parent's may be locked for ever in a child, which may have a device of its
 /// own.
 #[test]
@@ -97,7 +144,7 @@ fn rule_14_a_recording_of_the_parent_notes_nothing_in_a_forked_child() {
     let (recording, rig) = (Recording::new(), Rig::new(Execution::Eager, 0, 1));
     rig.device.record(&recording).unwrap();
     in_a_forked_child(|| {
-        let own = Device::emulated().unwrap();
+        let own = common::device();
         let refused = own.record(&recording).is_err_and(|e| e.kind() == ErrorKind::ForkedProcess);
         let recorded = own.record(&Recording::new()).is_ok();
         i32::from(!(refused && recorded))

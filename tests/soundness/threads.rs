@@ -7,8 +7,8 @@ use std::sync::{Arc, Barrier, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
+use pinlane::Ticket;
 use pinlane::emulated::Execution;
-use pinlane::{PinnedPool, Ticket};
 
 use crate::common;
 use crate::support::{LEN, Rig, block_on, eventually, watched};
@@ -70,7 +70,7 @@ impl Future for All {
 fn a_thousand_tickets_are_awaited() {
     watched(|| {
         let device = common::device();
-        let pool = PinnedPool::builder(&device).build().unwrap();
+        let pool = common::pool(&device).build().unwrap();
         let streams = [(); 4].map(|()| device.stream().unwrap());
         let host = pool.alloc::<u32>(LEN).unwrap();
         let mut gpus = [(); 4].map(|()| device.alloc::<u32>(LEN).unwrap());

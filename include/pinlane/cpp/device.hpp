@@ -54,7 +54,7 @@ struct emulator_options {
   /// Whether each thread knows only of work that it has waited for itself, in that search.
   bool threads_apart = false;
   /// Findings tell also of what the program itself does too early to page-locked memory of the
-  /// machine, as `PINLANE_EMULATOR_WATCH_HOST` says.
+  /// machine, which includes that of its pools, as `PINLANE_EMULATOR_WATCH_HOST` says.
   bool watch_host = false;
   /// The most that one CUDA call page-locks; 0: no limit.
   std::size_t page_lock_limit_bytes = 0;
@@ -278,6 +278,7 @@ static_assert(sizeof(class_stats) == sizeof(pinlane_class_stats),
 /// How memory is page-locked.
 enum class page_locking : std::int32_t {
   /// Taken from the system in huge pages, touched by several threads, and registered with CUDA.
+  /// An emulated machine with `watch_host` allocates instead: it sees no other memory.
   registered = PINLANE_PAGE_LOCKING_REGISTER,
   /// Allocated by the CUDA runtime.
   allocated = PINLANE_PAGE_LOCKING_ALLOCATE,

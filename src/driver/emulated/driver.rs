@@ -445,6 +445,10 @@ unsafe impl Driver for Runtime {
         true
     }
 
+    fn watches_allocated_memory(&self) -> bool {
+        self.shared.with(|machine| machine.host.watcher.is_some())
+    }
+
     fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
         let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
         self.with(|machine| {

@@ -167,6 +167,10 @@ impl Builder {
     /// on what is not of such pages. A debugger stops at those faults. A system call on a page that
     /// is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it.
     ///
+    /// Pools of such a machine allocate their memory, so that it is watched, whatever their
+    /// [`PageLocking`](crate::pool::PageLocking) is. Blocks aligned to more than a page are
+    /// registered.
+    ///
     /// Pages of pageable and registered memory are the program's own, and are not closed. The
     /// host's side of an asynchronous copy is hashed instead, when the copy has run and when
     /// somebody learns of that (docs/drop-in.md says more). What differs then is a

@@ -185,6 +185,33 @@ fn buffers_of_the_pool_work_as_ever() {
     }
 }
 
+/// Pools register their memory elsewhere, which no machine could watch.
+#[test]
+fn a_race_on_a_buffer_of_a_default_pool_is_found() {
+    for waits in [false, true] {
+        let emulator = watched().build();
+        let device = Device::of_emulator(&emulator, 0).unwrap();
+        let pool = PinnedPool::builder(&device).build().unwrap();
+        let stream = device.stream().unwrap();
+        let mut gpu = device.alloc::<u8>(BYTES).unwrap();
+        let host = pool.alloc_zeroed::<u8>(BYTES).unwrap();
+        let address = NonNull::new(host.as_ptr().cast_mut()).unwrap();
+        stream.upload(&host, &mut gpu).unwrap();
+        if waits {
+            stream.synchronize().unwrap();
+        }
+        store(address, BYTES - 1, 3);
+        assert_eq!(load(address, BYTES - 1), 3);
+        match waits {
+            true => assert_eq!(emulator.findings(), []),
+            false => {
+                let race = in_short(&only_race(&emulator));
+                assert_eq!(race, "host write on host after CopyH2D on stream C");
+            }
+        }
+    }
+}
+
 /// A system call does not fault: it fails. Who says that the host writes opens the page.
 #[test]
 fn a_system_call_on_a_closed_page_fails_until_the_machine_is_told() {

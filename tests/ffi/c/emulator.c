@@ -450,13 +450,12 @@ static void every_mode_shows_both_orders_and_runs_are_repeated(void) {
   REFUSED(INVALID_VALUE, pinlane_emulator_create(&options, &device, 1));
 }
 
-/* A store through the buffer's address, while a copy may still read it. */
-static void stores_in_flight_are_found(uint32_t flags, int synchronizes, size_t expected) {
+/* A store through the buffer's address, while a copy may still read it. NULL: the default pool. */
+static void stores_in_flight_are_found(uint32_t flags, const pinlane_pool_options *of_pool,
+                                       int synchronizes, size_t expected) {
   enum { EACH = 5000 };
   pinlane_emulator_options options = PINLANE_EMULATOR_OPTIONS_INIT;
   options.flags = flags;
-  pinlane_pool_options of_pool = PINLANE_POOL_OPTIONS_INIT;
-  of_pool.page_locking = PINLANE_PAGE_LOCKING_ALLOCATE;
   pinlane_device *device = NULL;
   OK(pinlane_emulator_create(&options, &device, 1));
   pinlane_emulator *machine = machine_of(device);
@@ -465,7 +464,7 @@ static void stores_in_flight_are_found(uint32_t flags, int synchronizes, size_t 
   pinlane_device_buffer *gpu = NULL;
   pinlane_stream *stream = NULL;
   void *address = NULL;
-  OK(pinlane_pool_create(device, &of_pool, &pool));
+  OK(pinlane_pool_create(device, of_pool, &pool));
   OK(pinlane_buffer_alloc_zeroed(pool, EACH, &buffer));
   OK(pinlane_device_buffer_alloc(device, EACH, &gpu));
   OK(pinlane_stream_create(device, NULL, &stream));
@@ -559,9 +558,13 @@ int main(void) {
   races_are_found(PINLANE_EMULATOR_SITES | PINLANE_EMULATOR_THREADS_APART, 1);
   races_are_found(PINLANE_EMULATOR_NO_RACES, 0);
   every_mode_shows_both_orders_and_runs_are_repeated();
-  stores_in_flight_are_found(0, 0, 0);
-  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, 0, 1);
-  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, 1, 0);
+  pinlane_pool_options allocating = PINLANE_POOL_OPTIONS_INIT;
+  allocating.page_locking = PINLANE_PAGE_LOCKING_ALLOCATE;
+  stores_in_flight_are_found(0, &allocating, 0, 0);
+  stores_in_flight_are_found(0, NULL, 0, 0);
+  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, &allocating, 0, 1);
+  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, NULL, 0, 1);
+  stores_in_flight_are_found(PINLANE_EMULATOR_WATCH_HOST, NULL, 1, 0);
   devices_are_lost();
   machines_have_options();
   return verdict("emulated machines in C");

@@ -121,6 +121,27 @@ void races() {
   }
 }
 
+// A store to a buffer of a default pool, through its address, while a copy may still read it.
+void stores_in_flight(bool waits) {
+  pinlane::emulator_options options;
+  options.watch_host = true;
+  auto devices = pinlane::device::emulated(1, options);
+  const pinlane::emulator machine(devices[0]);
+  const pinlane::pinned_pool pool(devices[0]);
+  const pinlane::stream stream(devices[0]);
+  auto memory = devices[0].alloc<char>(5000);
+  auto host = pool.alloc_zeroed<char>(5000);
+  stream.upload(host, memory);
+  if (waits) {
+    stream.synchronize();
+  }
+  *static_cast<volatile char*>(host.address() + 4999) = 'x';
+  const std::vector<std::string> findings = machine.findings();
+  EXPECT(findings.size() == (waits ? 0u : 1u));
+  EXPECT(waits || findings[0].rfind("Race: write after read, page-locked memory, ", 0) == 0);
+  stream.synchronize();
+}
+
 // A host function that waits for what the waiting thread does afterwards.
 void deadlocks() {
   pinlane::emulator_options options;
@@ -221,6 +242,8 @@ int main() {
   EXPECT(pinlane::emulator(rig.device).findings().empty());
   lost_devices_and_findings();
   races();
+  stores_in_flight(false);
+  stores_in_flight(true);
   deadlocks();
   modes_and_replay();
   usage();
