@@ -12,14 +12,14 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Weak};
 use std::task::{self, Waker};
 use std::time::{Duration, Instant};
 
 use crate::driver::Poll;
 use crate::error::{Context, Error, ErrorKind, Remedy, Result};
-use crate::process::PerProcess;
+use crate::process::{PerProcess, call_user};
 use crate::sync::Mutex;
 use crate::timeline::Timeline;
 use crate::wakers;
@@ -31,20 +31,51 @@ use crate::wakers;
 /// of them, enqueued right after it on the same stream, are complete too, and those that other
 /// threads enqueue there at the same moment. A [`wait`](Self::wait) for a stream's last operation
 /// may also wait for what other threads enqueue there at that moment. Nothing else delays a ticket.
-#[derive(Clone)]
 pub struct Ticket {
     /// `None` for an operation that had nothing to do.
     at: Option<(Arc<Timeline>, u64)>,
+    /// Where the last poll has left its waker.
+    slot: Option<Arc<Slot>>,
+}
+
+/// The clone is a future of its own, which nothing has polled.
+impl Clone for Ticket {
+    fn clone(&self) -> Self {
+        Ticket { at: self.at.clone(), slot: None }
+    }
+}
+
+/// The waker of the last poll of one future. `None` when it has been woken: the next poll needs a
+/// new slot.
+struct Slot(Mutex<Option<Waker>>);
+
+impl Slot {
+    /// Puts a waker in the place of the last one; gives it back if that has been woken.
+    fn replace(&self, waker: Waker) -> Result<(), Waker> {
+        let mut place = self.0.lock();
+        let Some(last) = &mut *place else { return Err(waker) };
+        let last = std::mem::replace(last, waker);
+        drop(place);
+        call_user(|| drop(last));
+        Ok(())
+    }
+}
+
+impl Drop for Slot {
+    fn drop(&mut self) {
+        let last = self.0.lock().take();
+        call_user(|| drop(last));
+    }
 }
 
 impl Ticket {
     pub(crate) fn new(stream: Arc<Timeline>, position: u64) -> Self {
-        Ticket { at: Some((stream, position)) }
+        Ticket { at: Some((stream, position)), slot: None }
     }
 
     /// The ticket of an operation that had nothing to do.
     pub(crate) fn done() -> Self {
-        Ticket { at: None }
+        Ticket { at: None, slot: None }
     }
 
     pub(crate) fn at(&self) -> Option<(&Timeline, u64)> {
@@ -121,15 +152,32 @@ impl fmt::Debug for Ticket {
 impl Future for Ticket {
     type Output = Result<()>;
 
-    fn poll(self: Pin<&mut Self>, task: &mut task::Context<'_>) -> task::Poll<Result<()>> {
+    fn poll(mut self: Pin<&mut Self>, task: &mut task::Context<'_>) -> task::Poll<Result<()>> {
         match self.is_done() {
             Ok(true) => task::Poll::Ready(Ok(())),
-            Ok(false) => match watch(Ticket::clone(&self), task.waker().clone()) {
+            Ok(false) => match self.watch(task.waker().clone()) {
                 Ok(()) => task::Poll::Pending,
                 Err(error) => task::Poll::Ready(Err(error)),
             },
             Err(error) => task::Poll::Ready(Err(error)),
         }
+    }
+}
+
+impl Ticket {
+    /// Wakes `waker`, in place of that of the last call, once the operation is no longer pending.
+    fn watch(&mut self, waker: Waker) -> Result<()> {
+        let waker = match &self.slot {
+            Some(slot) => match slot.replace(waker) {
+                Ok(()) => return Ok(()),
+                Err(waker) => waker,
+            },
+            None => waker,
+        };
+        let slot = Arc::new(Slot(Mutex::new(Some(waker))));
+        watch(self.clone(), Arc::downgrade(&slot))?;
+        self.slot = Some(slot);
+        Ok(())
     }
 }
 
@@ -157,18 +205,17 @@ impl Pause {
     }
 }
 
-type Watched = (Ticket, Waker);
+type Watched = (Ticket, Weak<Slot>);
 
 /// The channel to the thread that watches awaited tickets. `None` until it is first needed, and as
 /// long as no thread can be started.
 type Watcher = Mutex<Option<Sender<Watched>>>;
 
-/// Wakes `waker` once `ticket` is no longer pending.
-fn watch(ticket: Ticket, waker: Waker) -> Result<()> {
+/// Wakes the waker in `slot` once `ticket` is no longer pending.
+fn watch(ticket: Ticket, slot: Weak<Slot>) -> Result<()> {
     static WATCHER: PerProcess<Watcher> = PerProcess::new();
-    // Outside the lock, because a failed send drops the waker here.
     let watcher = watcher(WATCHER.get()).map_err(|error| no_watcher(&error))?;
-    watcher.send((ticket, waker)).map_err(|_| no_watcher(&"it has ended"))
+    watcher.send((ticket, slot)).map_err(|_| no_watcher(&"it has ended"))
 }
 
 fn watcher(known: &Watcher) -> io::Result<Sender<Watched>> {
@@ -217,31 +264,40 @@ fn watch_all(incoming: &Receiver<Watched>) {
     }
 }
 
-/// The awaited tickets, by stream and position. Each is queried once a round and wakes a task once,
-/// however often the task has polled it.
+/// The awaited tickets, by stream and position. Each is queried once a round.
+///
+/// A future has one slot, however often it is polled and by whichever wakers; a dropped future has
+/// none. So the list is as long as the futures that are pending, and a slot costs a constant time.
 #[derive(Default)]
-struct Watchlist(HashMap<(usize, u64), (Ticket, Vec<Waker>)>);
+struct Watchlist(HashMap<(usize, u64), Awaited>);
+
+/// A ticket, and the slots of its futures.
+type Awaited = (Ticket, Vec<Weak<Slot>>);
 
 impl Watchlist {
-    fn add(&mut self, (ticket, waker): Watched) {
+    fn add(&mut self, (ticket, slot): Watched) {
         let Some((stream, position)) = ticket.at() else { return };
         let key = (std::ptr::from_ref(stream).addr(), position);
         // The ticket keeps its stream alive, so no other stream has this address.
-        let (_, known) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
-        if known.iter().any(|known| known.will_wake(&waker)) {
-            wakers::discard(waker);
-        } else {
-            known.push(waker);
+        let (_, slots) = self.0.entry(key).or_insert_with(|| (ticket, Vec::new()));
+        if slots.len() == slots.capacity() {
+            slots.retain(|slot| slot.strong_count() > 0);
+            // As many can come as have stayed before the next search.
+            slots.reserve(slots.len().max(4));
         }
+        slots.push(slot);
     }
 
-    /// Wakes the tasks of tickets that are no longer pending. False if there were none.
+    /// Wakes the tasks of tickets that are no longer pending, and forgets tickets whose futures
+    /// were all dropped. False if no ticket left the list.
     fn wake_those_done(&mut self) -> bool {
         let before = self.0.len();
-        self.0.retain(|_, (ticket, known)| {
-            let pending = matches!(ticket.is_done(), Ok(false));
+        self.0.retain(|_, (ticket, slots)| {
+            while slots.pop_if(|slot| slot.strong_count() == 0).is_some() {}
+            let pending = !slots.is_empty() && matches!(ticket.is_done(), Ok(false));
             if !pending {
-                known.drain(..).for_each(wakers::wake);
+                let slots = slots.drain(..).filter_map(|slot| slot.upgrade());
+                slots.filter_map(|slot| slot.0.lock().take()).for_each(wakers::wake);
             }
             pending
         });

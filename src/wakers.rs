@@ -36,34 +36,15 @@ const LINGER: Duration = Duration::from_secs(2);
 
 /// Calls the waker, on another thread.
 pub(crate) fn wake(waker: Waker) {
-    HELPERS.get().hand_over(Job::Wake(waker));
-}
-
-/// Drops the waker, on another thread.
-pub(crate) fn discard(waker: Waker) {
-    HELPERS.get().hand_over(Job::Drop(waker));
+    HELPERS.get().hand_over(waker);
 }
 
 static HELPERS: PerProcess<Helpers> = PerProcess::new();
 
-/// What to do with a waker. It is called and dropped separately, so that a drop that panics does
-/// not do so during another panic.
-enum Job {
-    Wake(Waker),
-    Drop(Waker),
-}
-
-impl Job {
-    fn run(self) {
-        let waker = match self {
-            Job::Wake(waker) => {
-                call_user(|| waker.wake_by_ref());
-                waker
-            }
-            Job::Drop(waker) => waker,
-        };
-        call_user(|| drop(waker));
-    }
+/// Called and dropped separately, so that a drop that panics does not do so during another panic.
+fn call(waker: Waker) {
+    call_user(|| waker.wake_by_ref());
+    call_user(|| drop(waker));
 }
 
 #[derive(Default)]
@@ -74,7 +55,7 @@ struct Helpers {
 
 #[derive(Default)]
 struct State {
-    jobs: VecDeque<Job>,
+    wakers: VecDeque<Waker>,
     /// How many helpers are not inside a waker, including those that are about to start.
     idle: usize,
     /// How many of those wait to take over.
@@ -86,17 +67,17 @@ struct State {
 }
 
 impl Helpers {
-    fn hand_over(&'static self, job: Job) {
+    fn hand_over(&'static self, waker: Waker) {
         let mut state = self.state.lock();
-        state.jobs.push_back(job);
+        state.wakers.push_back(waker);
         if self.has_idle(&mut state) {
             drop(state);
             self.changed.notify_one();
             return;
         }
-        while let Some(job) = state.jobs.pop_front() {
+        while let Some(waker) = state.wakers.pop_front() {
             drop(state);
-            job.run();
+            call(waker);
             state = self.state.lock();
         }
     }
@@ -114,7 +95,7 @@ impl Helpers {
     fn help(&'static self) {
         let mut state = self.state.lock();
         loop {
-            if state.jobs.is_empty() {
+            if state.wakers.is_empty() {
                 let Some(woken) = self.linger(state) else { return };
                 state = woken;
                 continue;
@@ -139,28 +120,28 @@ impl Helpers {
         if state.idle <= ENOUGH {
             state = self.changed.wait_timeout(state, LINGER);
         }
-        if state.jobs.is_empty() && (state.idle > ENOUGH || start.elapsed() >= LINGER) {
+        if state.wakers.is_empty() && (state.idle > ENOUGH || start.elapsed() >= LINGER) {
             state.idle -= 1;
             return None;
         }
         Some(state)
     }
 
-    /// Does the first job, as the runner until another helper takes over.
+    /// Calls the first waker, as the runner until another helper takes over.
     fn run_first(
         &'static self,
         mut state: MutexGuard<'static, State>,
     ) -> MutexGuard<'static, State> {
-        let Some(job) = state.jobs.pop_front() else { return state };
+        let Some(waker) = state.wakers.pop_front() else { return state };
         state.idle -= 1;
-        if !state.jobs.is_empty() && state.watching == 0 && self.has_idle(&mut state) {
+        if !state.wakers.is_empty() && state.watching == 0 && self.has_idle(&mut state) {
             self.changed.notify_one();
         }
         state.begun += 1;
         let number = state.begun;
         state.running = Some((number, Instant::now()));
         drop(state);
-        job.run();
+        call(waker);
         let mut state = self.state.lock();
         state.running.take_if(|running| running.0 == number);
         state.idle += 1;

@@ -62,14 +62,19 @@ struct Growth {
     bytes: usize,
     size: Size,
     operation: &'static str,
-    reply: Arc<Reply>,
+    /// The request's, in the queue.
+    number: u64,
 }
 
 impl Growth {
     /// `None` if the budget does not allow it.
-    fn reserve(store: &mut Store, request: &Request, bytes: usize) -> Option<Growth> {
-        let &Request { operation, size, ref reply, .. } = request;
-        store.reserve(bytes).then(|| Growth { bytes, size, operation, reply: reply.clone() })
+    fn reserve(
+        store: &mut Store,
+        (number, request): (u64, &Request),
+        bytes: usize,
+    ) -> Option<Growth> {
+        let &Request { operation, size, .. } = request;
+        store.reserve(bytes).then_some(Growth { bytes, size, operation, number })
     }
 }
 
@@ -157,11 +162,11 @@ impl Core {
         (step, books.queue.call_first())
     }
 
-    fn plan_for(&self, index: usize, books: &mut Books) -> Step {
-        let first = &mut books.queue.requests[index];
+    fn plan_for(&self, number: u64, books: &mut Books) -> Step {
+        let first = books.queue.requests.get_mut(&number).expect("the first one");
         let (size, waiting_since) = (first.size, first.since);
         let bytes = books.store.growth(size, books.frugal);
-        if let Some(growth) = Growth::reserve(&mut books.store, first, bytes) {
+        if let Some(growth) = Growth::reserve(&mut books.store, (number, first), bytes) {
             return Step::Grow(growth);
         }
         first.waited = true;
@@ -191,10 +196,10 @@ impl Core {
         }
         if books.under_way == 0 && books.store.outside() == 0 {
             // There is no buffer left that could be dropped: what is missing is lost.
-            end_hopeless(index, books);
+            end_hopeless(number, books);
             return Step::Sleep(None);
         }
-        if let Some(time) = books.queue.requests[index].alone_for() {
+        if let Some(time) = books.queue.requests[&number].alone_for() {
             return Step::Sleep(Some(time));
         }
         if books.under_way == 0 {
@@ -282,7 +287,7 @@ impl Core {
                 }
                 books.frugal = false;
                 let error = errors::not_page_locked(&self.context, failure, operation, bytes);
-                if let Some(request) = books.queue.remove(&growth.reply) {
+                if let Some(request) = books.queue.requests.remove(&growth.number) {
                     books.ready.push(request.end(Err(error)));
                 }
                 self.serve(books);
@@ -310,14 +315,14 @@ fn growth_for_others(books: &mut Books) -> Option<Growth> {
         return None;
     }
     let store = &mut books.store;
-    let mut others = books.queue.present().skip(1).map(|(_, request)| request);
-    others.find_map(|request| Growth::reserve(store, request, store.smallest_growth(request.size)))
+    let mut others = books.queue.present().skip(1);
+    others.find_map(|other| Growth::reserve(store, other, store.smallest_growth(other.1.size)))
 }
 
 /// Ends a request that no memory can come back for.
-fn end_hopeless(index: usize, books: &mut Books) {
+fn end_hopeless(number: u64, books: &mut Books) {
     let stats = books.stats();
-    if let Some(request) = books.queue.requests.remove(index) {
+    if let Some(request) = books.queue.requests.remove(&number) {
         let error = errors::hopeless(request.operation, request.size, &stats);
         books.ready.push(request.end(Err(error)));
     }
@@ -326,13 +331,11 @@ fn end_hopeless(index: usize, books: &mut Books) {
 /// Ends the requests that do not wait for buffers to be dropped.
 fn give_up(books: &mut Books) {
     let stats = books.stats();
-    let requests = std::mem::take(&mut books.queue.requests);
-    for request in requests {
-        if request.gives_up {
-            let error = errors::exhausted(request.operation, request.size, &stats);
-            books.ready.push(request.end(Err(error)));
-        } else {
-            books.queue.requests.push_back(request);
-        }
+    let requests = &mut books.queue.requests;
+    let giving_up = requests.iter().filter(|(_, request)| request.gives_up);
+    let numbers: Vec<_> = giving_up.map(|(&number, _)| number).collect();
+    for request in numbers.iter().filter_map(|number| requests.remove(number)) {
+        let error = errors::exhausted(request.operation, request.size, &stats);
+        books.ready.push(request.end(Err(error)));
     }
 }

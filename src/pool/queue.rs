@@ -14,8 +14,13 @@
 //! *called* (woken) when the first turn of its request comes, and has turns only while it answers
 //! by polling. If [`ABSENT_AFTER`] other requests are served before it answers, its request is
 //! *absent*: it is passed over until the task polls.
+//!
+//! # Cost
+//!
+//! Callers can make the queue as long as they like, and it is used under the pool's lock. So a
+//! request has a number, by which it is found and removed from any place at a logarithmic cost.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -118,21 +123,31 @@ impl Request {
 /// The requests that wait.
 #[derive(Default)]
 pub(super) struct Queue {
-    pub(super) requests: VecDeque<Request>,
+    /// By their numbers, which ascend in the order in which they came.
+    pub(super) requests: BTreeMap<u64, Request>,
+    next: u64,
     /// How many requests the books have served.
     pub(super) served: u64,
 }
 
 impl Queue {
-    /// The requests that are not absent, with their places in the queue.
-    pub(super) fn present(&self) -> impl Iterator<Item = (usize, &Request)> {
-        let requests = self.requests.iter().enumerate();
+    /// Enters a request; gives its number.
+    pub(super) fn push(&mut self, request: Request) -> u64 {
+        let number = self.next;
+        self.next += 1;
+        self.requests.insert(number, request);
+        number
+    }
+
+    /// The requests that are not absent, with their numbers.
+    pub(super) fn present(&self) -> impl Iterator<Item = (u64, &Request)> {
+        let requests = self.requests.iter().map(|(&number, request)| (number, request));
         requests.filter(|(_, request)| !request.is_absent(self.served))
     }
 
-    /// The place of the first request that is not absent.
-    pub(super) fn first(&self) -> Option<usize> {
-        self.present().map(|(index, _)| index).next()
+    /// The number of the first request that is not absent.
+    pub(super) fn first(&self) -> Option<u64> {
+        self.present().map(|(number, _)| number).next()
     }
 
     /// Whether free blocks are for the first request only.
@@ -143,8 +158,8 @@ impl Queue {
     /// If the turn of the first request has begun and its task has not answered in it: the task,
     /// to be called. It is called once.
     pub(super) fn call_first(&mut self) -> Option<Arc<Reply>> {
-        let index = self.first()?;
-        let first = &mut self.requests[index];
+        let number = self.first()?;
+        let first = self.requests.get_mut(&number)?;
         let began = first.turn()?.began;
         match &mut first.waiter {
             Waiter::Task { answered, called: called @ None } if *answered < began => {
@@ -160,29 +175,21 @@ impl Queue {
         &mut self,
         mut take: impl FnMut(Size) -> Option<BlockRef>,
     ) -> Vec<Delivery> {
-        let (mut served, mut index) = (Vec::new(), 0);
+        let (mut served, mut from) = (Vec::new(), 0);
         while let Some(first) = self.first() {
-            index = index.max(first);
-            let Some(request) = self.requests.get(index) else { break };
-            if index > first && self.requests[first].alone_for().is_some() {
+            from = from.max(first);
+            let Some((&number, request)) = self.requests.range(from..).next() else { break };
+            if number > first && self.requests[&first].alone_for().is_some() {
                 break;
             }
+            from = number + 1;
             let absent = request.is_absent(self.served);
-            let Some(block) = (!absent).then(|| take(request.size)).flatten() else {
-                index += 1;
-                continue;
-            };
-            let request = self.requests.remove(index).expect("the index is in range");
+            let Some(block) = (!absent).then(|| take(request.size)).flatten() else { continue };
+            let request = self.requests.remove(&number).expect("it was just found");
             self.served += 1;
             served.push(request.end(Ok(block)));
         }
         served
-    }
-
-    /// Takes a request out of the queue, if it is there.
-    pub(super) fn remove(&mut self, reply: &Arc<Reply>) -> Option<Request> {
-        let index = self.requests.iter().position(|other| Arc::ptr_eq(&other.reply, reply))?;
-        self.requests.remove(index)
     }
 }
 

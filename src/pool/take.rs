@@ -160,7 +160,7 @@ impl Core {
         books.counts.misses += 1;
         books.last_request = since;
         self.call_keeper(operation, &mut books)?;
-        books.queue.requests.push_back(Request {
+        let number = books.queue.push(Request {
             operation,
             size,
             gives_up,
@@ -169,13 +169,15 @@ impl Core {
             waited: false,
             reply: reply.clone(),
         });
-        Ok(Waiting { core: self.clone(), reply })
+        Ok(Waiting { core: self.clone(), number, reply })
     }
 }
 
 /// A request whose outcome somebody waits for; withdrawn when dropped.
 pub(super) struct Waiting {
     core: Arc<Core>,
+    /// The request's, in the queue.
+    number: u64,
     reply: Arc<Reply>,
 }
 
@@ -190,7 +192,7 @@ impl Waiting {
 
     /// Takes the request out of the queue; false if it has been served.
     fn withdraw(&self) -> bool {
-        let request = self.core.lock().queue.remove(&self.reply);
+        let request = self.core.lock().queue.requests.remove(&self.number);
         // The next request may be first now; and when the queue is empty the keeper opens the gate.
         self.core.wake.notify_all();
         request.is_some()
@@ -199,9 +201,7 @@ impl Waiting {
     /// The task was called and has polled: it may have its turn.
     fn answer(&self) -> Result<()> {
         let mut books = self.core.lock();
-        let mut requests = books.queue.requests.iter_mut();
-        let waits = requests.find(|request| Arc::ptr_eq(&request.reply, &self.reply));
-        let Some(request) = waits else { return Ok(()) };
+        let Some(request) = books.queue.requests.get_mut(&self.number) else { return Ok(()) };
         request.waiter = Waiter::task();
         let operation = request.operation;
         self.core.call_keeper(operation, &mut books)?;

@@ -465,6 +465,30 @@ fn a_future_that_is_dropped_withdraws_its_request() {
     });
 }
 
+/// Requests leave the queue from any place, and the others keep their order.
+#[test]
+fn requests_are_withdrawn_from_the_front_the_middle_and_the_back() {
+    on_machines(1, |rig| {
+        let held = rig.host(1);
+        let mut waits: Vec<Option<Waits>> = Vec::new();
+        for _ in 0..60 {
+            let mut request: Waits = Box::pin(rig.pool.alloc_async::<u32>(LEN));
+            assert!(poll_once(&mut request).is_none());
+            waits.push(Some(request));
+        }
+        for gone in [59, 0, 30, 58, 1, 31] {
+            waits[gone] = None;
+        }
+        assert_eq!(rig.pool.stats().waiting, 54);
+        drop(held);
+        for request in waits.into_iter().flatten() {
+            // Whoever is served gives the block to the next one.
+            drop(block_on(request).unwrap());
+        }
+        rig.assert_nothing_is_left();
+    });
+}
+
 /// Blocks on their way from a thread's outbox to the books are nowhere. A thread that looks at that
 /// moment must not be told that the budget is spent on live buffers.
 #[test]

@@ -114,11 +114,43 @@ fn polling_often_wakes_once() {
             let polled = Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
         }
-        // The count, the waker, and one clone of it with the watcher, who has seen all thousand.
+        // The count, the waker, and one clone of it for the watcher.
         eventually("it is known once", || Arc::strong_count(&count) == 3);
         rig.release(&rig.stream);
         eventually("woken", || count.0.load(Ordering::Relaxed) > 0);
         assert_eq!(count.0.load(Ordering::Relaxed), 1);
+    });
+}
+
+/// An executor that makes a waker for each poll: only the last one of a future can be needed.
+#[test]
+fn of_many_wakers_the_last_is_kept_and_woken() {
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 1);
+        rig.stall(&rig.stream);
+        let mut ticket = rig.stream.record().unwrap();
+        let counts: Vec<_> = (0..1000).map(|_| Arc::new(Count(AtomicUsize::new(0)))).collect();
+        for count in &counts {
+            let waker = Waker::from(count.clone());
+            assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        let (last, others) = counts.split_last().unwrap();
+        let kept = others.iter().filter(|count| Arc::strong_count(count) > 1).count();
+        assert_eq!((kept, Arc::strong_count(last)), (0, 2));
+        // A future that is dropped keeps none; the clone of one is another one.
+        let mut dropped = ticket.clone();
+        let waker = Waker::from(others[0].clone());
+        assert!(Pin::new(&mut dropped).poll(&mut Context::from_waker(&waker)).is_pending());
+        drop((dropped, waker));
+        assert_eq!(Arc::strong_count(&others[0]), 1);
+        rig.release(&rig.stream);
+        eventually("woken", || last.0.load(Ordering::Relaxed) > 0);
+        assert!(others.iter().all(|count| count.0.load(Ordering::Relaxed) == 0));
+        // Woken once, it is polled again like a new one.
+        rig.stall(&rig.stream);
+        let waker = Waker::from(last.clone());
+        assert!(Pin::new(&mut ticket).poll(&mut Context::from_waker(&waker)).is_ready());
+        rig.release(&rig.stream);
     });
 }
 

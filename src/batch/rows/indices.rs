@@ -150,21 +150,44 @@ fn first_twice(numbers: impl ExactSizeIterator<Item = u64> + Clone) -> Option<(u
     if numbers.clone().is_sorted_by(|before, next| before < next) {
         return None;
     }
+    twice_by_table(numbers.clone()).unwrap_or_else(|Crowded| twice_by_sorting(numbers))
+}
+
+/// Too many numbers want the same places of a table.
+#[derive(Debug, PartialEq, Eq)]
+struct Crowded;
+
+/// As [`first_twice`], in a time that the number of rows bounds: whoever chooses the numbers can
+/// choose them so that all want one place.
+fn twice_by_table(
+    numbers: impl ExactSizeIterator<Item = u64>,
+) -> Result<Option<(usize, u64)>, Crowded> {
     // An open table of twice as many places. A place holds a number plus 1.
     let bits = (2 * numbers.len()).next_power_of_two().trailing_zeros();
     let mut places = vec![0u64; 1 << bits];
+    // Numbers without a pattern need half a step each.
+    let mut steps = 4 * numbers.len();
     for (at, number) in numbers.enumerate() {
         let mark = number.wrapping_add(1); // no table has 2^64 rows
         let mut place = (number.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - bits)) as usize;
         while places[place] != 0 {
             if places[place] == mark {
-                return Some((at, number));
+                return Ok(Some((at, number)));
             }
             place = (place + 1) % places.len();
+            steps = steps.checked_sub(1).ok_or(Crowded)?;
         }
         places[place] = mark;
     }
-    None
+    Ok(None)
+}
+
+/// As [`first_twice`], in about five times the time, whatever the numbers are.
+fn twice_by_sorting(numbers: impl ExactSizeIterator<Item = u64>) -> Option<(usize, u64)> {
+    let mut sorted: Vec<_> = numbers.enumerate().map(|(at, number)| (number, at)).collect();
+    sorted.sort_unstable();
+    let again = sorted.windows(2).filter(|pair| pair[0].0 == pair[1].0);
+    again.map(|pair| (pair[1].1, pair[1].0)).min()
 }
 
 impl From<RangeFull> for Indices<'_> {
@@ -242,6 +265,35 @@ mod tests {
         assert_eq!(twice(&many), None);
         let again: Vec<_> = many.iter().chain(&many[500..501]).copied().collect();
         assert_eq!(twice(&again), Some((1000, many[500])));
+    }
+
+    /// The multiples of the factor's inverse all want the first place of a table.
+    #[test]
+    fn numbers_that_are_chosen_to_collide_are_sorted() {
+        const INVERSE: u64 = 0xf1de_83e1_9937_733d;
+        let chosen: Vec<u64> = (1..=131_072u64).rev().map(|n| n.wrapping_mul(INVERSE)).collect();
+        let numbers = || chosen.iter().copied();
+        assert_eq!(twice_by_table(numbers()), Err(Crowded));
+        assert_eq!(first_twice(numbers()), None);
+        let mut again = chosen.clone();
+        again[100_000] = again[7];
+        again[90_000] = again[80_000];
+        let expected = Some((90_000, again[80_000]));
+        assert_eq!(first_twice(again.iter().copied()), expected);
+    }
+
+    #[test]
+    fn sorting_finds_what_the_table_finds() {
+        for modulus in 1..40u64 {
+            let numbers: Vec<u64> = (0..60).map(|n| n * n * 31 % modulus % 17).collect();
+            for count in 0..numbers.len() {
+                let of = || numbers[..count].iter().copied();
+                if count > 0 {
+                    assert_eq!(twice_by_table(of()), Ok(twice_by_sorting(of())));
+                }
+                assert_eq!(first_twice(of()), twice_by_sorting(of()));
+            }
+        }
     }
 
     #[test]
