@@ -717,7 +717,8 @@ typedef struct pinlane_layer {
  * order.
  *
  * Numbers in host memory are read and checked at the call. Numbers in a `device_buffer` are read
- * when the copy runs, in stream order: a row whose number is not in the table is not copied.
+ * when the copy runs, in stream order: a row whose number is not in the table is not copied. So
+ * such numbers, -1 for example, may pad a list, whatever memory the tables are in.
  *
  * A row that is read may come twice. A row that is written may not.
  */

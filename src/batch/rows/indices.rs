@@ -11,11 +11,14 @@ use crate::memory::{DeviceBuf, DeviceSlice};
 /// `u64`, `i64` or `usize`, in host or in device memory; or `..`, the rows in their order.
 ///
 /// Numbers in host memory are read and checked at the call. Numbers in device memory are read when
-/// the copy runs, in stream order: a row whose number is not in the table is not copied.
+/// the copy runs, in stream order: a row whose number is not in the table is not copied. So such
+/// numbers, -1 for example, may pad a list, as often as they like, whatever memory the tables are
+/// in.
 ///
 /// A row that is read may come twice. A row that is written may not: numbers in host memory are
-/// checked, unless [`distinct`](Self::distinct) says that they need not be. If a row is written
-/// twice all the same, each of its bytes is one of those that come there.
+/// checked, unless [`distinct`](Self::distinct) says that they need not be, and those of rows that
+/// threads write, in pageable memory, always. If a row is written twice all the same, each of its
+/// bytes is one of those that come there.
 #[derive(Clone)]
 pub struct Indices<'a> {
     pub(super) numbers: Numbers<'a>,
@@ -96,13 +99,17 @@ impl<'a> Indices<'a> {
             Numbers::Long(numbers) => first_twice(numbers.iter().copied()),
             _ => None,
         };
-        let Some((at, number)) = twice else { return Ok(()) };
-        Err(Error::new(
-            ErrorKind::InvalidValue,
-            operation,
-            format!("index {at} names row {number}, which an earlier one names: both write it"),
-            "name each row once that is written",
-        ))
+        twice.map_or(Ok(()), |(at, number)| Err(written_twice(operation, at, number)))
+    }
+
+    /// Refuses numbers at these places that come twice.
+    pub(super) fn check_distinct_at(
+        &self,
+        operation: &'static str,
+        places: &[usize],
+    ) -> Result<()> {
+        let twice = first_twice(places.iter().map(|&place| self.get(place)));
+        twice.map_or(Ok(()), |(at, number)| Err(written_twice(operation, places[at], number)))
     }
 
     /// Number `n`; those on the device are not known.
@@ -131,6 +138,15 @@ impl<'a> Indices<'a> {
             _ => 8,
         }
     }
+}
+
+fn written_twice(operation: &'static str, at: usize, number: u64) -> Error {
+    Error::new(
+        ErrorKind::InvalidValue,
+        operation,
+        format!("index {at} names row {number}, which an earlier one names: both write it"),
+        "name each row once that is written",
+    )
 }
 
 /// The first number that is not below `limit`, and its place. Checks all numbers first, many at a

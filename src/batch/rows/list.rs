@@ -23,18 +23,18 @@ pub(super) fn copy(stream: &Stream, door: Door<'_>, tables: Tables<'_, '_>) -> R
         Direction::Up => (tables.host_rows, tables.device_rows),
         Direction::Down => (tables.device_rows, tables.host_rows),
     };
+    // Only numbers that were on the device can be outside: those rows are not copied.
+    let limits = (from.limit(from_rows), to.limit(to_rows));
+    let is_inside = |&n: &usize| from.get(n) < limits.0 && to.get(n) < limits.1;
+    let copied: Vec<usize> = (0..tables.count).filter(is_inside).collect();
     if tables.to.is_on_device() || tables.to.distinct {
         // Two threads must not write one row of pageable memory, whatever was promised.
-        to.check_distinct(door.operation)?;
+        to.check_distinct_at(door.operation, &copied)?;
     }
-    let limits = (from.limit(from_rows), to.limit(to_rows));
     let mut list = List::default();
     for (host, device) in &tables.layers {
-        for n in 0..tables.count {
+        for &n in &copied {
             let (from, to) = (from.get(n), to.get(n));
-            if from >= limits.0 || to >= limits.1 {
-                continue; // only numbers that were on the device
-            }
             let (at_host, at_device) = match tables.direction {
                 Direction::Up => (from, to),
                 Direction::Down => (to, from),

@@ -3,6 +3,7 @@
 mod dense;
 mod errors;
 mod order;
+mod padding;
 
 use pinlane::batch::Indices;
 use pinlane::driver::Call;
