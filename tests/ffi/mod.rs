@@ -152,6 +152,7 @@ fn the_cpp_types_keep_their_promises() {
         "types",
         "memory",
         "foreign",
+        "lives",
         "transfers",
         "rows",
         "pairs",

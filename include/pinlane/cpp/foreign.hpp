@@ -27,6 +27,40 @@ inline namespace PINLANE_CPP_MODE {
 struct use : pinlane_use {};
 static_assert(sizeof(use) == sizeof(pinlane_use), "an array of one is an array of the other");
 
+namespace detail {
+
+/// Ends work of the program's own without a ticket.
+inline pinlane_status end_foreign(pinlane_foreign* work) noexcept {
+  return pinlane_foreign_end(work, nullptr);
+}
+
+} // namespace detail
+
+/// Work of your own between its begin and its end, from `stream::begin_foreign`. Everything that is
+/// on the stream when it ends counts as a use of the buffers. Destroying it ends it, on any thread.
+class foreign_work : detail::owner<pinlane_foreign, detail::end_foreign> {
+  using base = detail::owner<pinlane_foreign, detail::end_foreign>;
+
+public:
+  foreign_work() noexcept = default;
+  foreign_work(pinlane_foreign* handle, CUstream_st* stream) noexcept
+      : base(handle), m_stream(stream) {}
+  using base::operator bool;
+
+  /// The stream's `cudaStream_t`, on which the work is enqueued.
+  [[nodiscard]] CUstream_st* native_handle() const noexcept { return m_stream; }
+
+  /// Ends the work: its ticket. Then this object is empty, also if this throws.
+  ticket finish() {
+    pinlane_ticket* done = nullptr;
+    detail::check(pinlane_foreign_end(base::release(), &done));
+    return ticket(done);
+  }
+
+private:
+  CUstream_st* m_stream = nullptr;
+};
+
 /// Some uses, from `reading` or `writing`. One of them converts to a `use`.
 template <std::size_t Count>
 class use_list {
@@ -123,7 +157,8 @@ public:
   /// or destroy the buffers.
   ///
   /// If `launch` throws, or its thread ends in it (`pthread_exit`, cancellation), what it enqueued
-  /// so far counts as a use. Then the exception continues, or the thread ends.
+  /// so far counts as a use. Then the exception continues, or the thread ends. With
+  /// `-fno-exceptions` a thread must not end in it: nothing gives the buffers back then.
   template <class Reads, class Writes, class Launch>
   ticket foreign(const Reads& reads, const Writes& writes, Launch&& launch) const {
     check_uses<Reads>();
@@ -141,19 +176,37 @@ public:
   /// @endcode
   template <class Uses, class Launch>
   ticket foreign(const Uses& uses, Launch&& launch) const {
+    foreign_work work = begin_foreign(uses);
+    std::forward<Launch>(launch)(work.native_handle());
+    return work.finish();
+  }
+
+  /// The same without a function object: the buffers are borrowed until the result is destroyed, or
+  /// its `finish` has given the ticket. So a coroutine may wait between the parts of its work.
+  ///
+  /// @code
+  ///   pinlane::foreign_work work = stream.begin_foreign(pinlane::reading(x), pinlane::writing(y));
+  ///   first_part<<<grid, block, 0, work.native_handle()>>>(x.address(), y.address());
+  ///   co_await something;
+  ///   second_part<<<grid, block, 0, work.native_handle()>>>(x.address(), y.address());
+  ///   co_await work.finish();
+  /// @endcode
+  ///
+  /// That of a per-thread default stream ends on that thread only.
+  template <class Reads, class Writes>
+  [[nodiscard]] foreign_work begin_foreign(const Reads& reads, const Writes& writes) const {
+    check_uses<Reads>();
+    check_uses<Writes>();
+    return begin_foreign(joined(reads, writes));
+  }
+  template <class Uses>
+  [[nodiscard]] foreign_work begin_foreign(const Uses& uses) const {
     check_uses<Uses>();
     auto& self = static_cast<const Self&>(*this);
     auto* const native = static_cast<CUstream_st*>(self.native_handle());
     pinlane_foreign* work = nullptr;
     check(pinlane_foreign_begin(self.get(), std::data(uses), std::size(uses), &work));
-    pinlane_ticket* done = nullptr;
-    pinlane_status status = PINLANE_STATUS_OK;
-    {
-      const at_exit end{[&]() noexcept { status = pinlane_foreign_end(work, &done); }};
-      std::forward<Launch>(launch)(native);
-    }
-    check(status);
-    return ticket(done);
+    return foreign_work(work, native);
   }
 
 private:

@@ -20,13 +20,13 @@
 #endif
 
 #if defined(PINLANE_CPP_EXCEPTIONS) && defined(PINLANE_CPP_RTTI)
-#define PINLANE_CPP_MODE with_exceptions_and_rtti
+#define PINLANE_CPP_MODE full
 #elif defined(PINLANE_CPP_EXCEPTIONS)
-#define PINLANE_CPP_MODE without_rtti
+#define PINLANE_CPP_MODE no_rtti
 #elif defined(PINLANE_CPP_RTTI)
-#define PINLANE_CPP_MODE without_exceptions
+#define PINLANE_CPP_MODE no_exceptions
 #else
-#define PINLANE_CPP_MODE without_exceptions_and_rtti
+#define PINLANE_CPP_MODE bare
 #endif
 
 #endif // PINLANE_CPP_MODE_HPP

@@ -211,10 +211,46 @@ void a_destroyed_coroutine_is_not_resumed(rig& rig) {
   EXPECT(pool.alloc_timeout<char>(4096, std::chrono::seconds(20)).size() == 4096); // none is lost
 }
 
+/// The buffers stay borrowed while the coroutine waits in the middle of its work. Whichever thread
+/// ends it gives them back.
+task<int> works_in_two_parts(rig& rig, pinlane::device_buffer<std::uint32_t>& gpu, bool& was_busy) {
+  auto other = rig.device.alloc<std::uint32_t>(8);
+  auto work = rig.stream.begin_foreign(pinlane::reading(other), pinlane::writing(gpu));
+  const std::thread::id here = std::this_thread::get_id();
+  const pinlane::stream second(rig.device);
+  co_await second.busy(std::chrono::microseconds(10));
+  was_busy =
+      thrown_by([&] { rig.stream.fill(gpu, 7u); }) == PINLANE_STATUS_BUSY && work.native_handle();
+  co_await work.finish();
+  co_return here != std::this_thread::get_id();
+}
+
+void foreign_work_survives_waiting(rig& rig) {
+  auto gpu = rig.device.alloc<std::uint32_t>(8);
+  bool was_busy = false;
+  EXPECT(works_in_two_parts(rig, gpu, was_busy).result.get() == 1 && was_busy);
+  rig.stream.fill(gpu, 7u);
+
+  const pinlane::stream stalled(rig.other);
+  pinlane::emulator::stall(stalled);
+  auto waits = [](pinlane::stream_ref stream, pinlane::ticket never,
+                  pinlane::device_buffer<std::uint32_t>& buffer) -> task<int> {
+    const auto work = stream.begin_foreign(pinlane::writing(buffer));
+    co_await never;
+    co_return 0;
+  };
+  auto task = waits(rig.stream, stalled.record(), gpu);
+  EXPECT(thrown_by([&] { rig.stream.fill(gpu, 7u); }) == PINLANE_STATUS_BUSY);
+  task.coroutine.destroy();
+  rig.stream.fill(gpu, 7u).wait();
+  pinlane::emulator::release(stalled);
+}
+
 } // namespace
 
 int main() {
   rig rig;
+  foreign_work_survives_waiting(rig);
   a_helper_resumes(rig);
   an_executor_resumes(rig);
   errors_are_thrown_in_the_coroutine(rig);
