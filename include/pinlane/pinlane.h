@@ -773,7 +773,8 @@ typedef struct pinlane_dlpack_options {
    */
   size_t size;
   /**
-   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer.
+   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer:
+   * as many elements as fit, packed if they are no whole number of bytes.
    */
   const int64_t *shape;
   /**
@@ -798,7 +799,7 @@ typedef struct pinlane_dlpack_options {
    */
   uint16_t lanes;
   /**
-   * Where the first element begins: a multiple of its size.
+   * Where the first element begins: a multiple of its size, if that is a whole number of bytes.
    */
   size_t offset_bytes;
   /**
@@ -2439,9 +2440,10 @@ pinlane_status pinlane_set_log_callback(pinlane_log_callback function,
 
 /**
  * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
- * 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
- * to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
- * every pending device use of the buffer is complete. `options` may be NULL.
+ * 1, for NumPy, PyTorch, JAX, CuPy. Elements of less than a byte are packed. The buffer's handle
+ * is freed: from now on the memory belongs to the tensor. The tensor's deleter, on any thread,
+ * gives it back to the pool. Blocks until every pending device use of the buffer is complete.
+ * `options` may be NULL.
  *
  * If device work of the consumer uses the memory, name its stream: the memory is reused only when
  * everything is complete that the stream had been given when the deleter was called. A borrowed
@@ -2488,13 +2490,14 @@ pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *b
  * `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
  * the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
  * (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
- * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. If nobody can
- * know whether the device is done, the deleter is never called.
+ * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. Its elements are
+ * packed, unless its flags say that they are padded. If nobody can know whether the device is
+ * done, the deleter is never called.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
- * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps, is of
- * another version than 1 or in other memory, and for memory that is or cannot be page-locked. The
- * tensor is then still the caller's.
+ * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
+ * unknown flags, is of another version than 1, in other memory or in no address space, and for
+ * memory that is or cannot be page-locked. The tensor is then still the caller's.
  *
  * # Safety
  *
@@ -2517,7 +2520,8 @@ pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
  *
  * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
- * has gaps or is of another version than 1. The tensor is then still the caller's.
+ * has gaps or unknown flags, is of another version than 1 or in no address space. The tensor is
+ * then still the caller's.
  *
  * # Safety
  *
@@ -2533,8 +2537,8 @@ pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *st
  * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
  * owns `tensor`: its deleter calls that of `tensor`. Does not block.
  *
- * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
- * read-only, which the older form cannot say. The tensor is then still the caller's.
+ * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version, or is
+ * read-only or padded, which the older form cannot say. The tensor is then still the caller's.
  *
  * # Safety
  *
@@ -2545,8 +2549,8 @@ pinlane_status pinlane_dlpack_to_legacy(struct DLManagedTensorVersioned *tensor,
                                         struct DLManagedTensor **legacy);
 
 /**
- * Writes the same tensor in the form of DLPack 1.0 to `tensor`. It owns `legacy`: its deleter
- * calls that of `legacy`. Does not block.
+ * Writes the same tensor in the form of DLPack 1 to `tensor`. It owns `legacy`: its deleter calls
+ * that of `legacy`. Elements of less than a byte count as packed. Does not block.
  *
  * Statuses: `INVALID_VALUE` if a pointer is NULL.
  *

@@ -7,7 +7,9 @@ use super::buffer::{HostBuffer, pinlane_buffer};
 use super::device::pinlane_device;
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle;
-use super::pointer::{self, Growing, Out, check_flags, growing, layout, null, unknown};
+use super::pointer::{
+    self, Growing, Out, check_aligned, check_flags, growing, layout, null, unknown,
+};
 use super::status::{pinlane_status, refused};
 use super::stream::pinlane_stream;
 use crate::dlpack::{
@@ -32,7 +34,8 @@ pub const PINLANE_DLPACK_CUDA_HOST: i32 = 3;
 pub struct pinlane_dlpack_options {
     /// `sizeof(pinlane_dlpack_options)`.
     pub size: usize,
-    /// The length of each dimension, in elements; NULL for one dimension, as long as the buffer.
+    /// The length of each dimension, in elements; NULL for one dimension, as long as the buffer:
+    /// as many elements as fit, packed if they are no whole number of bytes.
     pub shape: *const i64,
     /// The distance between neighbours in each dimension, in elements; NULL for none but elements
     /// without gaps, of which the last dimension is the innermost.
@@ -45,7 +48,7 @@ pub struct pinlane_dlpack_options {
     pub bits: u8,
     /// See `code`.
     pub lanes: u16,
-    /// Where the first element begins: a multiple of its size.
+    /// Where the first element begins: a multiple of its size, if that is a whole number of bytes.
     pub offset_bytes: usize,
     /// How page-locked memory is called: `PINLANE_DLPACK_CPU` or `PINLANE_DLPACK_CUDA_HOST`. Of no
     /// effect for device memory.
@@ -79,7 +82,7 @@ impl pinlane_dlpack_options {
         };
         let dtype = DataType { code: self.code, bits: self.bits, lanes: self.lanes };
         let rest = bytes.saturating_sub(self.offset_bytes);
-        whole[0] = rest.checked_div(dtype.bytes()).unwrap_or(0) as i64;
+        whole[0] = dtype.count_in(rest).try_into().unwrap_or(i64::MAX);
         // SAFETY: the same precondition.
         let given = |name, array| unsafe { pointer::inputs(name, array, ndim) };
         let shape = if self.shape.is_null() { &whole[..] } else { given("shape", self.shape)? };
@@ -116,13 +119,15 @@ unsafe fn given_or_default(
 
 /// A tensor that a caller gives up.
 fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
+    check_aligned("tensor", tensor)?;
     NonNull::new(tensor).ok_or_else(|| null("tensor"))
 }
 
 /// Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
-/// 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
-/// to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
-/// every pending device use of the buffer is complete. `options` may be NULL.
+/// 1, for NumPy, PyTorch, JAX, CuPy. Elements of less than a byte are packed. The buffer's handle
+/// is freed: from now on the memory belongs to the tensor. The tensor's deleter, on any thread,
+/// gives it back to the pool. Blocks until every pending device use of the buffer is complete.
+/// `options` may be NULL.
 ///
 /// If device work of the consumer uses the memory, name its stream: the memory is reused only when
 /// everything is complete that the stream had been given when the deleter was called. A borrowed
@@ -210,13 +215,14 @@ pub unsafe extern "C" fn pinlane_device_buffer_into_dlpack(
 /// `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
 /// the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
 /// (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
-/// `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. If nobody can
-/// know whether the device is done, the deleter is never called.
+/// `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. Its elements are
+/// packed, unless its flags say that they are padded. If nobody can know whether the device is
+/// done, the deleter is never called.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
-/// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps, is of
-/// another version than 1 or in other memory, and for memory that is or cannot be page-locked. The
-/// tensor is then still the caller's.
+/// function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
+/// unknown flags, is of another version than 1, in other memory or in no address space, and for
+/// memory that is or cannot be page-locked. The tensor is then still the caller's.
 ///
 /// # Safety
 ///
@@ -258,7 +264,8 @@ pub unsafe extern "C" fn pinlane_buffer_from_dlpack(
 ///
 /// Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
-/// has gaps or is of another version than 1. The tensor is then still the caller's.
+/// has gaps or unknown flags, is of another version than 1 or in no address space. The tensor is
+/// then still the caller's.
 ///
 /// # Safety
 ///
@@ -283,8 +290,8 @@ pub unsafe extern "C" fn pinlane_device_buffer_from_dlpack(
 /// Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
 /// owns `tensor`: its deleter calls that of `tensor`. Does not block.
 ///
-/// Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
-/// read-only, which the older form cannot say. The tensor is then still the caller's.
+/// Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version, or is
+/// read-only or padded, which the older form cannot say. The tensor is then still the caller's.
 ///
 /// # Safety
 ///
@@ -302,8 +309,8 @@ pub unsafe extern "C" fn pinlane_dlpack_to_legacy(
     })
 }
 
-/// Writes the same tensor in the form of DLPack 1.0 to `tensor`. It owns `legacy`: its deleter
-/// calls that of `legacy`. Does not block.
+/// Writes the same tensor in the form of DLPack 1 to `tensor`. It owns `legacy`: its deleter calls
+/// that of `legacy`. Elements of less than a byte count as packed. Does not block.
 ///
 /// Statuses: `INVALID_VALUE` if a pointer is NULL.
 ///

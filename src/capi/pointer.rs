@@ -225,7 +225,7 @@ pub(super) unsafe fn give_text(
 }
 
 #[inline]
-fn check_aligned<T>(name: &str, pointer: *const T) -> Result<()> {
+pub(super) fn check_aligned<T>(name: &str, pointer: *const T) -> Result<()> {
     if pointer.is_aligned() { Ok(()) } else { Err(misaligned(name, pointer)) }
 }
 

@@ -7,6 +7,32 @@ pub(super) fn refused(operation: &'static str, what: String, remedy: &'static st
     Error::new(ErrorKind::InvalidValue, operation, what, remedy)
 }
 
+impl DataType {
+    /// Whether it is one that the specification knows the size of.
+    pub(super) fn is_known(self) -> bool {
+        // FP6 and FP4 of other sizes are unspecified, and must not be imported.
+        let expected = match self.code {
+            15 | 16 => 6,
+            17 => 4,
+            _ => self.bits,
+        };
+        self.element_bits() > 0 && self.bits == expected
+    }
+
+    /// Whether elements that follow one another share bytes.
+    pub(super) fn shares_bytes(self) -> bool {
+        !self.element_bits().is_multiple_of(8)
+    }
+
+    /// The bytes of a whole tensor without gaps; `None` if memory cannot hold it.
+    pub(super) fn tensor_bytes(self, elements: usize, padded: bool) -> Option<usize> {
+        // Below 2^64 elements of less than 2^24 bits each.
+        let bits = if padded { 8 * self.bytes() } else { self.element_bits() };
+        let bytes = (elements as u128 * bits as u128).div_ceil(8);
+        isize::try_from(bytes).ok().map(isize::cast_unsigned)
+    }
+}
+
 /// The strides of a tensor without gaps whose last dimension is the innermost. `None` if they
 /// overflow.
 pub(super) fn compact(shape: &[i64]) -> Option<Vec<i64>> {
@@ -27,7 +53,7 @@ pub(super) fn count(shape: &[i64]) -> Option<usize> {
     shape.iter().try_fold(1usize, |product, &length| product.checked_mul(length.try_into().ok()?))
 }
 
-/// Checks that every element lies within `bytes`, the first at `offset`.
+/// Checks that every element lies within `bytes`, the first at `offset`. Elements are packed.
 pub(super) fn fits(
     operation: &'static str,
     dtype: DataType,
@@ -36,7 +62,7 @@ pub(super) fn fits(
     offset: usize,
     bytes: usize,
 ) -> Result<()> {
-    let element = dtype.bytes() as i128;
+    let element = dtype.element_bits() as i128;
     let (mut low, mut high) = (0i128, 0i128);
     for (&length, &stride) in shape.iter().zip(strides) {
         let last = i128::from(length - 1) * i128::from(stride);
@@ -44,11 +70,12 @@ pub(super) fn fits(
         high = high.saturating_add(last.max(0));
     }
     // Far outside of any buffer, these need not be exact.
-    let first = low.saturating_mul(element).saturating_add(offset as i128);
-    let end = high.saturating_add(1).saturating_mul(element).saturating_add(offset as i128);
-    if first >= 0 && end <= bytes as i128 {
+    let bits = |elements: i128| elements.saturating_mul(element).saturating_add(8 * offset as i128);
+    let (first, end) = (bits(low), bits(high.saturating_add(1)));
+    if first >= 0 && end <= 8 * bytes as i128 {
         return Ok(());
     }
+    let (first, end) = (first.div_euclid(8), end.div_euclid(8) + i128::from(end.rem_euclid(8) > 0));
     Err(Error::new(
         ErrorKind::OutOfRange,
         operation,
@@ -75,9 +102,19 @@ pub(super) unsafe fn bytes_of(
     if managed.flags & ManagedTensor::READ_ONLY != 0 {
         return refused("the tensor is read-only".to_owned(), "copy it to a buffer");
     }
+    let known = ManagedTensor::COPIED | ManagedTensor::PADDED;
+    if managed.flags & !known != 0 {
+        let what = format!("a tensor with the flags {:#x}", managed.flags);
+        return refused(what, "pass a tensor without flags that DLPack 1.1 does not know");
+    }
     let Tensor { data, ndim, dtype, shape, strides, byte_offset, .. } = managed.tensor;
-    if ndim < 0 || dtype.bytes() == 0 || (ndim > 0 && shape.is_null()) {
-        return refused(format!("a tensor of {ndim} dimensions, {dtype:?}"), "pass a tensor");
+    let is_array = |array: *mut i64| ndim == 0 || array.is_aligned();
+    if ndim < 0 || (ndim > 0 && shape.is_null()) || !is_array(shape) || !is_array(strides) {
+        let what = format!("{ndim} dimensions, the shape at {shape:p}, strides at {strides:p}");
+        return refused(what, "pass a tensor whose arrays have an element for each dimension");
+    }
+    if !dtype.is_known() {
+        return refused(format!("{dtype:?}"), "pass a type whose size DLPack knows");
     }
     let dimensions = |pointer: *mut i64| {
         if ndim == 0 || pointer.is_null() {
@@ -87,21 +124,18 @@ pub(super) unsafe fn bytes_of(
         unsafe { std::slice::from_raw_parts(pointer.cast_const(), ndim as usize) }
     };
     let shape = dimensions(shape);
-    let bytes = count(shape).and_then(|count| count.checked_mul(dtype.bytes()));
-    let bytes = bytes.filter(|&bytes| isize::try_from(bytes).is_ok());
-    let Some(bytes) = bytes else {
-        return refused(
-            format!("a tensor of shape {shape:?}"),
-            "pass a tensor that memory can hold",
-        );
-    };
-    if bytes == 0 {
+    let padded = managed.flags & ManagedTensor::PADDED != 0;
+    let bytes = count(shape).and_then(|count| dtype.tensor_bytes(count, padded));
+    if bytes == Some(0) {
         return Ok((std::ptr::null_mut(), 0));
     }
+    let (Some(bytes), Some(tight)) = (bytes, compact(shape)) else {
+        let what = format!("a tensor of shape {shape:?}, {dtype:?}");
+        return refused(what, "pass a tensor that memory can hold");
+    };
     // The stride of a dimension of length 1 means nothing.
     let has_gaps = |strides: &[i64]| {
-        let expected = compact(shape).unwrap_or_default();
-        let dimensions = shape.iter().zip(strides.iter().zip(&expected));
+        let dimensions = shape.iter().zip(strides.iter().zip(&tight));
         dimensions.into_iter().any(|(&length, (stride, tight))| length > 1 && stride != tight)
     };
     if !strides.is_null() && has_gaps(dimensions(strides)) {
@@ -111,7 +145,13 @@ pub(super) unsafe fn bytes_of(
     if data.is_null() {
         return refused(format!("{bytes} bytes at NULL"), "pass the address of the memory");
     }
-    Ok((data.cast::<u8>().wrapping_add(byte_offset as usize), bytes))
+    let offset = usize::try_from(byte_offset).ok();
+    let end = offset.and_then(|offset| data.addr().checked_add(offset)?.checked_add(bytes));
+    let (Some(offset), Some(_)) = (offset, end) else {
+        let what = format!("{bytes} bytes, {byte_offset} bytes behind {data:p}");
+        return refused(what, "pass a tensor that lies in the address space");
+    };
+    Ok((data.cast::<u8>().wrapping_add(offset), bytes))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::ptr::NonNull;
 use bytemuck::Pod;
 
 use super::check::{compact, count, fits, refused};
-use super::{DataType, ManagedTensor, Place, Tensor, VERSION};
+use super::{DataType, ManagedTensor, Place, Tensor, VERSION, Version};
 use crate::error::{ErrorKind, Refused, Result};
 use crate::memory::{DeviceBuf, PinnedBuf, TrackedMut};
 use crate::process::{call_user, on_ordinary_thread};
@@ -21,14 +21,15 @@ use crate::stream::Stream;
 /// What a tensor of a buffer looks like.
 #[derive(Clone, Copy, Debug)]
 pub struct Layout<'a> {
-    /// The type of the elements, whatever that of the buffer is.
+    /// The type of the elements, whatever that of the buffer is. They are
+    /// [packed](crate::dlpack#elements-of-less-than-a-byte).
     pub dtype: DataType,
     /// The length of each dimension; none for a tensor of one element.
     pub shape: &'a [i64],
     /// The distance, in elements, between neighbours in each dimension. `None`: no gaps, and the
     /// last dimension is the innermost.
     pub strides: Option<&'a [i64]>,
-    /// Where the first element begins: a multiple of its size.
+    /// Where the first element begins: a multiple of its size, if that is a whole number of bytes.
     pub offset_bytes: usize,
     /// Whether consumers must not write.
     pub read_only: bool,
@@ -55,8 +56,9 @@ impl Layout<'static> {
 impl Layout<'_> {
     /// The shape, then the strides, of a tensor that lies within `bytes`.
     fn dimensions(&self, operation: &'static str, bytes: usize) -> Result<Box<[i64]>> {
-        let element = self.dtype.bytes();
-        if element == 0 || !self.offset_bytes.is_multiple_of(element) {
+        let dtype = self.dtype;
+        let aligned = dtype.shares_bytes() || self.offset_bytes.is_multiple_of(dtype.bytes());
+        if !dtype.is_known() || !aligned {
             let what = format!("{:?} at byte {}", self.dtype, self.offset_bytes);
             let remedy = "pass a type that DLPack knows, at a multiple of its size";
             return Err(refused(operation, what, remedy));
@@ -108,7 +110,7 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
         };
         let exported = Box::into_raw(Box::new(Exported {
             tensor: ManagedTensor {
-                version: VERSION,
+                version: Version { minor: layout.dtype.shares_bytes().into(), ..VERSION },
                 manager_ctx: std::ptr::null_mut(),
                 deleter: Some(Self::delete),
                 flags: if layout.read_only { ManagedTensor::READ_ONLY } else { 0 },

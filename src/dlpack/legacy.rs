@@ -32,14 +32,14 @@ const _: () = assert!(size_of::<LegacyTensor>() == 64);
 ///
 /// # Errors
 ///
-/// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a read-only tensor: the older
-/// form cannot say so.
+/// [`ErrorKind::InvalidValue`](crate::ErrorKind::InvalidValue) for a tensor that is read-only or
+/// padded: the older form cannot say so.
 pub unsafe fn to_legacy(tensor: NonNull<ManagedTensor>) -> Result<NonNull<LegacyTensor>> {
     // SAFETY: live, by the precondition.
     let managed = unsafe { tensor.as_ref() };
-    if managed.version.major != VERSION.major || managed.flags & ManagedTensor::READ_ONLY != 0 {
+    if managed.version.major != VERSION.major || managed.flags & !ManagedTensor::COPIED != 0 {
         let what = format!("version {}, flags {:#x}", managed.version.major, managed.flags);
-        let remedy = "pass a writable tensor of DLPack 1 to libraries that know DLPack 0 only";
+        let remedy = "pass a writable and packed tensor of DLPack 1 to libraries of DLPack 0";
         return Err(refused("to_legacy", what, remedy));
     }
     let legacy = LegacyTensor {
@@ -50,7 +50,8 @@ pub unsafe fn to_legacy(tensor: NonNull<ManagedTensor>) -> Result<NonNull<Legacy
     Ok(NonNull::from(Box::leak(Box::new(legacy))))
 }
 
-/// The same tensor in the newer form. Its deleter calls that of `legacy`.
+/// The same tensor in the newer form. Its deleter calls that of `legacy`. Its elements count as
+/// [packed](crate::dlpack#elements-of-less-than-a-byte).
 ///
 /// # Safety
 ///

@@ -27,6 +27,14 @@
 //!   buffer has been dropped and no use of it is pending. If nobody can know whether one is, it is
 //!   never called.
 //!
+//! # Elements of less than a byte
+//!
+//! Elements whose bits are no whole number of bytes (4-bit integers, FP6, FP4) lie one behind the
+//! other, and a tensor of `n` of them takes `n * bits * lanes / 8` bytes, rounded up once. That is
+//! what DLPack 1.1 says of tensors without [`ManagedTensor::PADDED`]. A tensor of 1.0, or a
+//! [`LegacyTensor`], has no such flag, and is read in the same way: if its producer did pad the
+//! elements, it has more memory than is used, never less. Tensors that are exported are packed.
+//!
 //! # Layouts
 //!
 //! The structs are those of the specification of DLPack 1.0, an ABI that minor versions keep
@@ -56,8 +64,9 @@ pub struct Version {
     pub minor: u32,
 }
 
-/// What this crate exports.
-pub const VERSION: Version = Version { major: 1, minor: 0 };
+/// The newest that this crate knows. What it exports has minor version 0, which all consumers know,
+/// unless elements are packed: what that means, 1.1 says first.
+pub const VERSION: Version = Version { major: 1, minor: 1 };
 
 /// Where memory is (`DLDevice`).
 #[repr(C)]
@@ -111,10 +120,24 @@ impl DataType {
         DataType { code, bits, lanes: 1 }
     }
 
-    /// Bytes of an element.
+    /// Bytes of an element that lies alone, or is padded. Many take fewer bytes each if they are
+    /// [packed](crate::dlpack#elements-of-less-than-a-byte).
     #[must_use]
     pub fn bytes(self) -> usize {
-        (usize::from(self.bits) * usize::from(self.lanes)).div_ceil(8)
+        self.element_bits().div_ceil(8)
+    }
+
+    /// Bits of all lanes.
+    fn element_bits(self) -> usize {
+        usize::from(self.bits) * usize::from(self.lanes)
+    }
+
+    /// How many elements fit in as many bytes, if they are packed. 0 for a type that is none.
+    #[cfg_attr(not(feature = "capi"), allow(dead_code))]
+    pub(crate) fn count_in(self, bytes: usize) -> usize {
+        let bits = bytes as u128 * 8;
+        let count = bits.checked_div(self.element_bits() as u128).unwrap_or(0);
+        count.try_into().unwrap_or(usize::MAX)
     }
 }
 
@@ -158,6 +181,11 @@ pub struct ManagedTensor {
 impl ManagedTensor {
     /// Nobody may write to the elements (`DLPACK_FLAG_BITMASK_READ_ONLY`).
     pub const READ_ONLY: u64 = 1;
+    /// The producer has made a copy for the consumer (`DLPACK_FLAG_BITMASK_IS_COPIED`).
+    pub const COPIED: u64 = 2;
+    /// Each element begins at a byte of its own
+    /// (`DLPACK_FLAG_BITMASK_IS_SUBBYTE_TYPE_PADDED`).
+    pub const PADDED: u64 = 4;
 }
 
 /// Calls the deleter of a tensor.

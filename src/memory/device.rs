@@ -174,7 +174,13 @@ impl<T: Pod> DeviceBuf<T> {
     /// Names `len` elements of somebody else's memory. The caller has the preconditions of
     /// [`Device::borrow_memory`](crate::Device::borrow_memory).
     pub(crate) fn borrowed(context: &Arc<Context>, ptr: DevicePtr, len: usize) -> Result<Self> {
-        let bytes = byte_count::<T>("Device::borrow_memory", len)?;
+        const OPERATION: &str = "Device::borrow_memory";
+        let bytes = byte_count::<T>(OPERATION, len)?;
+        if ptr.checked_add(bytes as DevicePtr).is_none() {
+            let what = format!("{bytes} bytes at {ptr:#x} do not fit in an address space");
+            let remedy = "pass the address and the size of device memory";
+            return Err(Error::new(ErrorKind::InvalidValue, OPERATION, what, remedy));
+        }
         let region = DeviceRegion::borrowed(context, ptr, bytes);
         Ok(Self::of(region, len))
     }

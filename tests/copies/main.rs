@@ -9,6 +9,7 @@
 //! | `registered` | memory of the user's own comes back only when the device is done with it |
 //! | `prefetch` | the pipeline of batches |
 //! | `dlpack` | memory of tensors whose last use cannot be known |
+//! | `tensors` | the bytes of tensors whose members take all values |
 //! | `events` | events of the caller order streams |
 //! | `foreign` | work that is not this crate's, default streams and two devices, while calls fail |
 //! | `rows` | rows of tables by their numbers |
@@ -38,4 +39,5 @@ mod registered;
 mod rows;
 mod slow;
 mod staging;
+mod tensors;
 mod trace;

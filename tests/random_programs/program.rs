@@ -8,7 +8,7 @@
 //!
 //! ```text
 //!  op        what programs are made of          model     the vectors
-//!  device_work, ordinary, lists, lent, tasks: what operations do, to both
+//!  device_work, ordinary, lists, lent, tensors, tasks: what operations do, to both
 //!  trouble   stalls, lost devices, unloading    behind    what these may delay or spoil
 //!  watch     nothing may hang                   last_resort  a borrow that cannot end
 //! ```
@@ -23,12 +23,14 @@ mod model;
 mod op;
 mod ordinary;
 mod tasks;
+mod tensors;
 mod trouble;
 mod watch;
 
 use std::ops::{Deref, Range};
 use std::time::Duration;
 
+use pinlane::dlpack::Imported;
 use pinlane::emulated::Emulator;
 use pinlane::{
     Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Registered, Result, Stream, StreamOptions,
@@ -48,6 +50,8 @@ pub use watch::Watch;
 enum Memory {
     Pool(PinnedBuf<u8>),
     Registered(Registered<Vec<u8>>),
+    /// A tensor of DLPack.
+    Tensor(Registered<Imported>),
 }
 
 impl Deref for Memory {
@@ -57,6 +61,7 @@ impl Deref for Memory {
         match self {
             Memory::Pool(buffer) => buffer,
             Memory::Registered(buffer) => buffer,
+            Memory::Tensor(buffer) => buffer,
         }
     }
 }
@@ -66,6 +71,7 @@ impl Memory {
         match self {
             Memory::Pool(buffer) => buffer.slice_mut(range),
             Memory::Registered(buffer) => buffer.slice_mut(range),
+            Memory::Tensor(buffer) => buffer.slice_mut(range),
         }
     }
 }
@@ -265,6 +271,12 @@ impl Machine {
         match op {
             Op::AllocHost { len, byte } => self.alloc_host(*len, *byte),
             Op::Register { device, len, byte } => self.register(*device, *len, *byte),
+            Op::ImportTensor { device, elements, len, byte } => {
+                self.import_tensor(*device, *elements, *len, *byte);
+            }
+            Op::ExportTensor { host, device, elements } => {
+                self.export_tensor(*host, *device, *elements);
+            }
             Op::AllocDevice { device, len, byte } => self.alloc_device(*device, *len, *byte, step),
             Op::Write { host, part, byte } => self.write(*host, *part, *byte),
             Op::Read { host, part } => {

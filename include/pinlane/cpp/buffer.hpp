@@ -7,6 +7,7 @@
 #include "error.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <new>
 #include <optional>
 #include <string>
@@ -142,11 +143,15 @@ public:
 protected:
   buffer(Handle* handle, std::size_t size) noexcept : owner<Handle, Free>(handle), m_size(size) {}
 
-  static std::size_t whole_elements(std::size_t bytes) {
+  static std::size_t whole_elements(std::size_t bytes, const void* first) {
     if (bytes % sizeof(T) != 0) {
       fail(PINLANE_STATUS_LENGTH_MISMATCH, "adopt: a buffer of " + std::to_string(bytes) +
                                                " bytes holds no whole number of elements of " +
                                                std::to_string(sizeof(T)));
+    }
+    if (bytes > 0 && reinterpret_cast<std::uintptr_t>(first) % alignof(T) != 0) {
+      fail(PINLANE_STATUS_INVALID_VALUE,
+           "adopt: the buffer's memory is not aligned to " + std::to_string(alignof(T)) + " bytes");
     }
     return bytes / sizeof(T);
   }
@@ -167,12 +172,14 @@ class pinned_buffer : public detail::buffer<T, pinlane_buffer, pinlane_buffer_fr
 public:
   pinned_buffer() noexcept = default;
 
-  /// Takes over a handle of the C interface. Its bytes must be a whole number of elements, and, if
-  /// they are your own memory, aligned for them.
+  /// Takes over a handle of the C interface. Its bytes must be a whole number of elements, and
+  /// aligned for them. If it throws, the handle is still yours.
   [[nodiscard]] static pinned_buffer adopt(pinlane_buffer* handle) {
     std::size_t bytes = 0;
+    void* first = nullptr;
     detail::check(pinlane_buffer_size(handle, &bytes));
-    return pinned_buffer(handle, base::whole_elements(bytes));
+    detail::check(pinlane_buffer_address(handle, &first));
+    return pinned_buffer(handle, base::whole_elements(bytes, first));
   }
 
   /// The elements, for reading. Blocks until every pending device write to the buffer is complete.
@@ -249,11 +256,14 @@ class device_buffer : public detail::buffer<T, pinlane_device_buffer, pinlane_de
 public:
   device_buffer() noexcept = default;
 
-  /// Takes over a handle of the C interface. Its bytes must be a whole number of elements.
+  /// Takes over a handle of the C interface. Its bytes must be a whole number of elements, and
+  /// aligned for them. If it throws, the handle is still yours.
   [[nodiscard]] static device_buffer adopt(pinlane_device_buffer* handle) {
     std::size_t bytes = 0;
+    void* first = nullptr;
     detail::check(pinlane_device_buffer_size(handle, &bytes));
-    return device_buffer(handle, base::whole_elements(bytes));
+    detail::check(pinlane_device_buffer_address(handle, &first));
+    return device_buffer(handle, base::whole_elements(bytes, first));
   }
 
   /// The device address of the first element, for your own kernels in `stream::foreign`. NULL if

@@ -10,6 +10,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <string>
 #include <type_traits>
 #include <vector>
 
@@ -33,6 +35,15 @@ struct tensor_layout {
 
 namespace detail {
 
+/// The code of T's elements, if DLPack has one.
+template <class T>
+constexpr std::uint8_t type_code() noexcept {
+  return std::is_same_v<T, bool>       ? 6
+         : std::is_floating_point_v<T> ? 2
+         : std::is_unsigned_v<T>       ? 1
+                                       : 0;
+}
+
 template <class T>
 pinlane_dlpack_options raw(const tensor_layout& layout, pinlane_stream* consumer) {
   static_assert(std::is_arithmetic_v<T>, "DLPack has names for numbers");
@@ -40,10 +51,7 @@ pinlane_dlpack_options raw(const tensor_layout& layout, pinlane_stream* consumer
     fail(set_error(PINLANE_STATUS_INVALID_VALUE, "into_dlpack: pass one stride for each length"));
   }
   pinlane_dlpack_options raw = PINLANE_DLPACK_OPTIONS_INIT;
-  raw.code = std::is_same_v<T, bool>       ? 6
-             : std::is_floating_point_v<T> ? 2
-             : std::is_unsigned_v<T>       ? 1
-                                           : 0;
+  raw.code = type_code<T>();
   raw.bits = 8 * sizeof(T);
   raw.shape = layout.shape.empty() ? nullptr : layout.shape.data();
   raw.strides = layout.strides.empty() ? nullptr : layout.strides.data();
@@ -53,6 +61,46 @@ pinlane_dlpack_options raw(const tensor_layout& layout, pinlane_stream* consumer
   raw.flags = layout.read_only ? PINLANE_DLPACK_READ_ONLY : 0u;
   raw.stream = consumer;
   return raw;
+}
+
+/// A member of a tensor's struct, as the ABI of DLPack 1 has it.
+template <class Member>
+Member member_at(const DLManagedTensorVersioned* tensor, std::size_t offset) noexcept {
+  Member member;
+  std::memcpy(&member, reinterpret_cast<const unsigned char*>(tensor) + offset, sizeof member);
+  return member;
+}
+
+/// Refuses a tensor whose elements are not of type T, or not aligned for it.
+template <class T>
+void check_elements(const DLManagedTensorVersioned* tensor) {
+  // The C interface refuses these itself; of another version nothing else is known.
+  if (tensor == nullptr || member_at<std::uint32_t>(tensor, 0) != 1) {
+    return;
+  }
+  const int code = member_at<std::uint8_t>(tensor, 52);
+  const int bits = member_at<std::uint8_t>(tensor, 53);
+  const int lanes = member_at<std::uint16_t>(tensor, 54);
+  const auto data = member_at<std::uintptr_t>(tensor, 32);
+  bool is_same = std::is_same_v<T, std::byte>;
+  if constexpr (std::is_arithmetic_v<T>) {
+    is_same = code == type_code<T>() && bits == 8 * int{sizeof(T)} && lanes == 1;
+  } else if constexpr (!std::is_same_v<T, std::byte>) {
+    is_same = static_cast<std::size_t>(bits) * static_cast<std::size_t>(lanes) == 8 * sizeof(T);
+  }
+  if (!is_same) {
+    fail(PINLANE_STATUS_INVALID_VALUE,
+         "from_dlpack: the tensor's elements, of code " + std::to_string(code) + ", " +
+             std::to_string(bits) + " bits and " + std::to_string(lanes) +
+             " lanes, are not of the type that was asked for; std::byte takes all types");
+  }
+  // Only the low bits count, so that the sum may wrap.
+  const std::uint64_t first = data + member_at<std::uint64_t>(tensor, 72);
+  if (data != 0 && first % alignof(T) != 0) {
+    fail(PINLANE_STATUS_INVALID_VALUE, "from_dlpack: the tensor's elements are not aligned to " +
+                                           std::to_string(alignof(T)) +
+                                           " bytes; import them as std::byte, or copy them");
+  }
 }
 
 template <class Export, class Buffer>
@@ -97,10 +145,14 @@ template <class T>
 
 /// Makes a buffer of a tensor in host memory, which it owns. Memory that is not page-locked is
 /// page-locked in place. Destroying the buffer blocks until the device is done with the memory,
-/// then the tensor's deleter is called. If it throws, the tensor is still yours, unless the bytes
-/// are no whole number of elements, or not aligned for them: then it has been deleted.
+/// then the tensor's deleter is called.
+///
+/// The tensor's type must be that of T, and its elements aligned for T: code, bits and one lane if
+/// T is a number; as many bits if it is another type, such as a complex number or a vector. A
+/// buffer of `std::byte` takes tensors of all types. If it throws, the tensor is still yours.
 template <class T>
 [[nodiscard]] pinned_buffer<T> from_dlpack(const device& device, DLManagedTensorVersioned* tensor) {
+  detail::check_elements<T>(tensor);
   pinlane_buffer* handle = nullptr;
   detail::check(pinlane_buffer_from_dlpack(device.get(), tensor, &handle));
   pinned_buffer<unsigned char> bytes = pinned_buffer<unsigned char>::adopt(handle);
@@ -113,6 +165,7 @@ template <class T>
 /// everything that `producer` has been given: name the stream that the producer was told.
 template <class T>
 [[nodiscard]] device_buffer<T> from_dlpack(stream_ref producer, DLManagedTensorVersioned* tensor) {
+  detail::check_elements<T>(tensor);
   pinlane_device_buffer* handle = nullptr;
   detail::check(pinlane_device_buffer_from_dlpack(producer.get(), tensor, &handle));
   device_buffer<unsigned char> bytes = device_buffer<unsigned char>::adopt(handle);

@@ -96,6 +96,39 @@ static void a_tensor_has_the_layout_that_was_asked_for(void) {
   tensor->deleter(tensor);
 }
 
+/* Elements of less than a byte are packed: twice as many of 4 bits as there are bytes. */
+static void small_elements_are_packed(void) {
+  const struct {
+    uint8_t code, bits;
+    uint16_t lanes;
+    int64_t count;
+  } types[] = {{1, 4, 1, 2 * BYTES},       {0, 1, 1, 8 * BYTES},  {17, 4, 1, 2 * BYTES},
+               {15, 6, 1, 8 * BYTES / 6},  {1, 4, 3, 8 * BYTES / 12},
+               {1, 12, 1, 8 * BYTES / 12}, {1, 4, 2, BYTES}};
+  for (size_t n = 0; n < sizeof types / sizeof *types; n++) {
+    pinlane_dlpack_options options = PINLANE_DLPACK_OPTIONS_INIT;
+    options.code = types[n].code;
+    options.bits = types[n].bits;
+    options.lanes = types[n].lanes;
+    managed *tensor = NULL;
+    OK(pinlane_buffer_into_dlpack(buffer_of(rig.pool), &options, &tensor));
+    EXPECT(tensor->tensor.ndim == 1 && tensor->tensor.shape[0] == types[n].count);
+    EXPECT(tensor->flags == 0 && tensor->version.major == 1);
+    EXPECT(tensor->version.minor == 1 || types[n].bits * types[n].lanes % 8 == 0);
+    tensor->deleter(tensor);
+
+    /* As many as fit, and one more. */
+    pinlane_buffer *buffer = buffer_of(rig.pool);
+    int64_t shape[2] = {1, types[n].count + 1};
+    options.shape = shape;
+    options.ndim = 2;
+    REFUSED(OUT_OF_RANGE, pinlane_buffer_into_dlpack(buffer, &options, &tensor));
+    shape[1]--;
+    OK(pinlane_buffer_into_dlpack(buffer, &options, &tensor));
+    tensor->deleter(tensor);
+  }
+}
+
 static void what_does_not_fit_is_refused_and_the_buffer_stays(void) {
   pinlane_buffer *buffer = buffer_of(rig.pool);
   managed *tensor = (managed *)&rig;
@@ -114,6 +147,7 @@ static void what_does_not_fit_is_refused_and_the_buffer_stays(void) {
   BAD(INVALID_VALUE, bad.device_type = 2);
   BAD(INVALID_VALUE, bad.bits = 0);
   BAD(INVALID_VALUE, bad.lanes = 0);
+  BAD(INVALID_VALUE, (bad.code = 17, bad.bits = 8)); /* no FP4 */
   BAD(INVALID_VALUE, bad.ndim = -1);
   BAD(INVALID_VALUE, (bad.shape = negative, bad.ndim = 1));
   BAD(INVALID_VALUE, (bad.shape = huge, bad.ndim = 2));
@@ -251,8 +285,11 @@ static void tensors_have_an_older_form(void) {
   options.flags = PINLANE_DLPACK_READ_ONLY;
   OK(pinlane_buffer_into_dlpack(buffer_of(pool), &options, &tensor));
   REFUSED(INVALID_VALUE, pinlane_dlpack_to_legacy(tensor, &old));
+  tensor->flags = PADDED;
+  REFUSED(INVALID_VALUE, pinlane_dlpack_to_legacy(tensor, &old));
   tensor->deleter(tensor);
   REFUSED(INVALID_VALUE, pinlane_dlpack_to_legacy(NULL, &old));
+  REFUSED(INVALID_VALUE, pinlane_dlpack_to_legacy((managed *)((char *)&options + 1), &old));
   REFUSED(INVALID_VALUE, pinlane_dlpack_from_legacy(NULL, &tensor));
   OK(pinlane_pool_free(pool));
 }
@@ -261,6 +298,7 @@ int main(void) {
   set_up(BYTES, BYTES);
   a_buffer_becomes_a_tensor();
   a_tensor_has_the_layout_that_was_asked_for();
+  small_elements_are_packed();
   what_does_not_fit_is_refused_and_the_buffer_stays();
   pending_uses_are_waited_for();
   memory_is_reused_when_the_consumers_stream_is_past_it();

@@ -60,6 +60,52 @@ static void a_tensor_becomes_a_buffer(void) {
   free(producer);
 }
 
+/* The size is that of all elements together, whoever is the producer. */
+static void small_elements_take_as_many_bytes_as_they_share(void) {
+  const struct {
+    uint8_t bits;
+    uint16_t lanes;
+    uint64_t flags;
+    int64_t count;
+    size_t bytes;
+  } cases[] = {{4, 1, 0, 7, 4},      {4, 1, PADDED, 7, 7},  {1, 1, 0, 17, 3},
+               {1, 1, PADDED, 17, 17}, {6, 1, COPIED, 4, 3}, {4, 3, 0, 5, 8},
+               {4, 3, PADDED, 5, 10},  {12, 1, 0, 5, 8},     {8, 1, PADDED, 5, 5}};
+  for (size_t n = 0; n < sizeof cases / sizeof *cases; n++) {
+    for (uint32_t form = 0; form < 3; form++) { /* of 1.0, of 1.1, and before */
+      struct producer *producer = produce();
+      memset(producer->memory, 3, BYTES);
+      managed *tensor = &producer->managed;
+      tensor->version.minor = form % 2;
+      tensor->flags = cases[n].flags;
+      tensor->tensor.dtype = (data_type){1, cases[n].bits, cases[n].lanes};
+      producer->shape[0] = 1;
+      producer->shape[1] = producer->strides[0] = cases[n].count;
+      legacy older = {tensor->tensor, NULL, NULL};
+      if (form == 2) {
+        if (cases[n].flags == PADDED) {
+          free(producer);
+          continue;
+        }
+        OK(pinlane_dlpack_from_legacy(&older, &tensor));
+      }
+      pinlane_buffer *buffer = NULL;
+      OK(pinlane_buffer_from_dlpack(rig.device, tensor, &buffer));
+      size_t bytes = 0;
+      OK(pinlane_buffer_size(buffer, &bytes));
+      EXPECT(bytes == cases[n].bytes);
+      OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, bytes, "\x09", 1, NULL));
+      OK(pinlane_device_buffer_download(rig.stream, rig.gpu, 0, buffer, 0, bytes, NULL));
+      OK(pinlane_buffer_free(buffer));
+      for (size_t at = 0; at < BYTES; at++) {
+        const int is_inside = at >= 256 && at - 256 < cases[n].bytes;
+        EXPECT(producer->memory[at] == (is_inside ? 9 : 3));
+      }
+      free(producer);
+    }
+  }
+}
+
 /* Also one that is page-locked already. */
 static void an_exported_tensor_becomes_a_buffer_again(void) {
   pinlane_pool *pool = small_pool();
@@ -137,6 +183,12 @@ static void what_cannot_be_imported_stays_the_callers(void) {
   BAD(INVALID_VALUE, tensor->tensor.shape = NULL);
   BAD(INVALID_VALUE, tensor->tensor.dtype.bits = 0);
   BAD(INVALID_VALUE, tensor->tensor.data = NULL);
+  BAD(INVALID_VALUE, tensor->tensor.byte_offset = UINT64_MAX);
+  BAD(INVALID_VALUE, tensor->tensor.byte_offset = UINT64_MAX - (uintptr_t)producer->memory);
+  BAD(INVALID_VALUE, tensor->flags = 8);
+  BAD(INVALID_VALUE, (tensor->tensor.dtype = (data_type){15, 8, 1})); /* no FP6 */
+  BAD(INVALID_VALUE, tensor->tensor.shape = (int64_t *)((char *)producer->shape + 4));
+  BAD(INVALID_VALUE, tensor->tensor.strides = (int64_t *)((char *)producer->strides + 4));
   BAD(INVALID_VALUE, producer->strides[0] = 101); /* a gap */
   producer->strides[0] = 100;
   BAD(INVALID_VALUE, producer->shape[1] = -1);
@@ -147,6 +199,7 @@ static void what_cannot_be_imported_stays_the_callers(void) {
   REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack(rig.device, NULL, &buffer));
   REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack(rig.device, tensor, NULL));
   REFUSED(INVALID_HANDLE, pinlane_buffer_from_dlpack(NULL, tensor, &buffer));
+  REFUSED(INVALID_VALUE, pinlane_buffer_from_dlpack(rig.device, (managed *)1, &buffer));
   EXPECT(buffer == (pinlane_buffer *)&rig);
 
   /* Already registered. */
@@ -178,6 +231,7 @@ static void what_cannot_be_imported_stays_the_callers(void) {
 int main(void) {
   set_up(BYTES, BYTES);
   a_tensor_becomes_a_buffer();
+  small_elements_take_as_many_bytes_as_they_share();
   an_exported_tensor_becomes_a_buffer_again();
   an_imported_device_buffer_is_ordered_behind_its_stream();
   what_cannot_be_imported_stays_the_callers();

@@ -1,4 +1,4 @@
-/* The structs of DLPack, written down as the specification of DLPack 1.0 has them, not as pinlane
+/* The structs of DLPack, written down as the specification of DLPack 1.1 has them, not as pinlane
  * does; and what the tests of tensors share. */
 
 #ifndef PINLANE_TESTS_DLPACK_RIG_H
@@ -39,7 +39,7 @@ typedef struct DLManagedTensorVersioned {
   dl_tensor tensor;
 } managed;
 
-enum { CPU = 1, CUDA_HOST = 3, EXTENSION = 12, READ_ONLY = 1 };
+enum { CPU = 1, CUDA_HOST = 3, EXTENSION = 12, READ_ONLY = 1, COPIED = 2, PADDED = 4 };
 
 static inline size_t live(pinlane_pool *pool) {
   pinlane_pool_stats stats = PINLANE_POOL_STATS_INIT;

@@ -2,12 +2,13 @@
 
 #include "check.hpp"
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 
 namespace {
 
-/// The beginning of the struct, as the specification of DLPack 1.0 has it.
+/// The beginning of the struct, as the specification of DLPack has it.
 struct tensor {
   std::uint32_t version[2];
   void* context;
@@ -87,11 +88,71 @@ void what_is_refused_stays(rig& rig) {
          PINLANE_STATUS_INVALID_VALUE);
   seen(managed).deleter(managed);
 
-  layout.read_only = false; // 3 floats are no whole number of doubles
-  managed = pinlane::into_dlpack(rig.pool.alloc<float>(3), layout);
-  EXPECT(thrown_by([&] { (void)pinlane::from_dlpack<double>(rig.device, managed); }) ==
-         PINLANE_STATUS_LENGTH_MISMATCH);
+}
+
+/// Whether a tensor is refused as elements of T; it is then still the caller's.
+template <class T>
+bool refuses(rig& rig, DLManagedTensorVersioned* managed) {
+  return thrown_by([&] { (void)pinlane::from_dlpack<T>(rig.device, managed); }) ==
+         PINLANE_STATUS_INVALID_VALUE;
+}
+
+struct alignas(8) pair_of_floats {
+  float first, second;
+};
+
+void tensors_have_the_type_that_is_asked_for(rig& rig) {
+  pinlane::tensor_layout layout;
+  layout.page_locked = true;
+  auto* managed = pinlane::into_dlpack(rig.pool.alloc<float>(6), layout);
+  EXPECT(refuses<double>(rig, managed) && refuses<std::int32_t>(rig, managed));
+  EXPECT(refuses<std::uint8_t>(rig, managed) && refuses<pair_of_floats>(rig, managed));
+  seen(managed).lanes = 2;
+  seen(managed).shape[0] = 3;
+  EXPECT(refuses<float>(rig, managed) && refuses<double>(rig, managed));
+  EXPECT(pinlane::from_dlpack<pair_of_floats>(rig.device, managed).size() == 3);
+
+  managed = pinlane::into_dlpack(rig.pool.alloc<float>(6), layout);
+  EXPECT(pinlane::from_dlpack<std::byte>(rig.device, managed).size() == 24);
+  managed = pinlane::into_dlpack(rig.pool.alloc<bool>(6), layout);
+  EXPECT(refuses<std::uint8_t>(rig, managed));
+  EXPECT(pinlane::from_dlpack<bool>(rig.device, managed).size() == 6);
+
+  // 7 elements of 4 bits are 4 bytes, and no elements of a type that C++ has.
+  managed = pinlane::into_dlpack(rig.pool.alloc<std::uint8_t>(8), layout);
+  seen(managed).bits = 4;
+  seen(managed).shape[0] = 7;
+  EXPECT(refuses<std::uint8_t>(rig, managed));
+  EXPECT(pinlane::from_dlpack<std::byte>(rig.device, managed).size() == 4);
   EXPECT(rig.pool.stats().live_bytes == 0);
+}
+
+void tensors_are_aligned_for_their_type(rig& rig) {
+  pinlane::tensor_layout layout;
+  layout.page_locked = true;
+  layout.shape = {2};
+  auto* managed = pinlane::into_dlpack(rig.pool.alloc<float>(6), layout);
+  seen(managed).byte_offset = 2;
+  EXPECT(refuses<float>(rig, managed));
+  EXPECT(pinlane::from_dlpack<std::byte>(rig.device, managed).size() == 8);
+
+  auto gpu = rig.device.alloc<std::uint32_t>(8);
+  managed = pinlane::into_dlpack(std::move(gpu), rig.stream, layout);
+  seen(managed).byte_offset = 2;
+  EXPECT(thrown_by([&] { (void)pinlane::from_dlpack<std::uint32_t>(rig.stream, managed); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(thrown_by([&] { (void)pinlane::from_dlpack<float>(rig.stream, managed); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+  seen(managed).byte_offset = 4;
+  EXPECT(pinlane::from_dlpack<std::uint32_t>(rig.stream, managed).size() == 2);
+
+  // Nor is a handle adopted whose memory is not aligned.
+  alignas(8) unsigned char own[64];
+  pinlane_buffer* handle = nullptr;
+  EXPECT(pinlane_buffer_register(rig.device.get(), own + 4, 32, &handle) == PINLANE_STATUS_OK);
+  EXPECT(thrown_by([&] { (void)pinlane::pinned_buffer<double>::adopt(handle); }) ==
+         PINLANE_STATUS_INVALID_VALUE);
+  EXPECT(pinlane::pinned_buffer<float>::adopt(handle).size() == 8);
 }
 
 } // namespace
@@ -102,5 +163,7 @@ int main() {
   host_memory_goes_and_comes_back(rig);
   device_memory_goes_and_comes_back(rig);
   what_is_refused_stays(rig);
+  tensors_have_the_type_that_is_asked_for(rig);
+  tensors_are_aligned_for_their_type(rig);
   return verdict("tensors in C++");
 }

@@ -1,5 +1,5 @@
 // Buffers as tensors, and tensors as buffers. The structs are written down as the specification of
-// DLPack 1.0 has them, not as pinlane does.
+// DLPack 1.1 has them, not as pinlane does.
 
 #pragma once
 
@@ -48,7 +48,8 @@ struct own_tensor {
   std::vector<std::int64_t> shape, strides;
   /// Its memory, if that is on the host.
   std::unique_ptr<std::uint8_t[]> memory;
-  std::size_t bytes = 0;
+  /// Where the elements begin there, and the bytes of all together.
+  std::size_t at = 0, bytes = 0;
   /// The library has it: it calls the deleter once.
   std::atomic<bool> is_given{false};
   std::atomic<int> deleted{0};
@@ -104,14 +105,34 @@ struct some_layout {
   bool has_gaps = false, is_read_only = false;
 };
 
-inline std::size_t element_bytes(dl_type type) {
-  return (std::size_t{type.bits} * type.lanes + 7) / 8;
+constexpr std::uint64_t dl_read_only = 1, dl_copied = 2, dl_padded = 4;
+
+inline std::size_t element_bits(dl_type type) { return std::size_t{type.bits} * type.lanes; }
+
+/// The bytes of elements without gaps.
+inline std::size_t bytes_of(dl_type type, std::size_t count, bool is_padded) {
+  const std::size_t bits = element_bits(type);
+  return is_padded ? (bits + 7) / 8 * count : (bits * count + 7) / 8;
+}
+
+/// Whether the specification knows its size.
+inline bool is_type(dl_type type) {
+  const int expected = type.code == 17 ? 4 : type.code == 15 || type.code == 16 ? 6 : type.bits;
+  return element_bits(type) > 0 && type.bits == expected;
+}
+
+/// One of all widths.
+inline dl_type some_type(frame& f) {
+  const dl_type types[] = {{1, 8, 1},  {2, 32, 1}, {0, 64, 1}, {1, 4, 1},  {0, 1, 1},
+                           {15, 6, 1}, {17, 4, 1}, {1, 4, 3},  {1, 12, 1}, {1, 3, 2}};
+  return types[f.in.below(f.in.byte() % 2 == 0 ? 3 : 10)];
 }
 
 /// Whether the elements lie within `size` bytes. `count` gets their number.
 inline bool is_layout(const std::vector<std::int64_t>& shape,
-                      const std::vector<std::int64_t>& strides, std::size_t element, std::size_t at,
+                      const std::vector<std::int64_t>& strides, dl_type type, std::size_t at,
                       std::size_t size, std::size_t& count) {
+  const std::size_t element = element_bits(type);
   // What is far too large need not be exact.
   long double product = 1, low = 0, high = 0;
   bool is_empty = false, is_negative = false;
@@ -124,14 +145,14 @@ inline bool is_layout(const std::vector<std::int64_t>& shape,
     low += std::min(last, 0.0L);
     high += std::max(last, 0.0L);
   }
-  if (is_negative || element == 0 || at % element != 0 ||
+  if (is_negative || !is_type(type) || (element % 8 == 0 && at % (element / 8) != 0) ||
       product > static_cast<long double>(INT64_MAX)) {
     return false;
   }
   count = is_empty ? 0 : static_cast<std::size_t>(product);
-  const auto bytes = static_cast<long double>(element), first = static_cast<long double>(at);
-  return is_empty || (first + low * bytes >= 0 &&
-                      first + (high + 1) * bytes <= static_cast<long double>(size));
+  const auto bits = static_cast<long double>(element), first = 8 * static_cast<long double>(at);
+  return is_empty || (first + low * bits >= 0 &&
+                      first + (high + 1) * bits <= 8 * static_cast<long double>(size));
 }
 
 /// The strides of elements without gaps.
@@ -147,13 +168,12 @@ inline std::vector<std::int64_t> compact(const std::vector<std::int64_t>& shape)
 
 inline some_layout choose_layout(frame& f, std::size_t size, const pinlane_stream* stream) {
   pinlane_dlpack_options options = PINLANE_DLPACK_OPTIONS_INIT;
-  const dl_type types[] = {{1, 8, 1},  {2, 32, 1}, {0, 64, 1}, {1, 4, 1},
-                           {1, 8, 32}, {0, 0, 1},  {1, 8, 0},  {255, 255, 65535}};
-  const dl_type type = types[f.in.below(f.in.rarely(32) ? 8 : 3)];
+  const dl_type odd[] = {{1, 8, 32}, {0, 0, 1}, {1, 8, 0}, {17, 8, 1}, {255, 255, 65535}};
+  const dl_type type = f.in.rarely(32) ? odd[f.in.below(5)] : some_type(f);
   options.code = type.code;
   options.bits = type.bits;
   options.lanes = type.lanes;
-  const std::size_t element = element_bytes(type);
+  const std::size_t element = element_bits(type);
   const std::size_t offsets[] = {0, 0, 256, 512, 4, SIZE_MAX};
   options.offset_bytes = offsets[f.in.below(f.in.rarely(32) ? 6 : 3)];
   options.device_type = f.in.rarely(8) ? dl_cuda : f.in.byte() % 2 == 0 ? dl_cpu : dl_cuda_host;
@@ -161,7 +181,7 @@ inline some_layout choose_layout(frame& f, std::size_t size, const pinlane_strea
   options.stream = stream;
 
   const std::size_t behind = size - std::min(size, options.offset_bytes);
-  const auto whole = static_cast<std::int64_t>(element == 0 ? 0 : behind / element);
+  const auto whole = static_cast<std::int64_t>(element == 0 ? 0 : 8 * behind / element);
   std::vector<std::int64_t> shape{whole}, strides;
   const std::uint8_t choice = f.in.byte();
   if (choice < 128) { // the whole buffer
@@ -200,10 +220,10 @@ inline some_layout choose_layout(frame& f, std::size_t size, const pinlane_strea
     chosen.bytes = size;
     return chosen;
   }
-  const bool fits = is_layout(shape, strides, element, options.offset_bytes, size, count);
+  const bool fits = is_layout(shape, strides, type, options.offset_bytes, size, count);
   f.must_fail |= !fits || options.ndim < 0 || options.flags > 1 || options.device_type == dl_cuda;
   chosen.at = count == 0 ? 0 : options.offset_bytes;
-  chosen.bytes = fits ? count * element : 0;
+  chosen.bytes = fits ? bytes_of(type, count, false) : 0;
   for (std::size_t number = 0; number < shape.size(); ++number) {
     chosen.has_gaps |= count > 0 && shape[number] > 1 && strides[number] != tight[number];
   }
@@ -230,6 +250,9 @@ inline void exported(frame& f, kind which, argument buffer, const some_layout& l
   const dl_tensor& view = made->tensor;
   require(made->version.major == 1 && (made->flags & 1) == (layout.is_read_only ? 1 : 0),
           "a tensor of another kind");
+  const bool is_packed = element_bits(view.type) % 8 != 0;
+  require((made->flags & dl_padded) == 0 && (!is_packed || made->version.minor > 0),
+          "a tensor does not say that its elements are packed");
   require(layout.bytes == 0 || view.byte_offset == layout.at, "a tensor begins somewhere else");
   if (!layout.has_gaps) {
     result->bytes.assign(layout.bytes, unknown);
@@ -360,13 +383,22 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
   // Device memory stays aligned, as checksums want it.
   const std::size_t step = place.type == dl_cpu ? 1 : 256;
   const std::size_t ahead = std::min(bytes, step * f.in.below(9)) / step * step;
-  own->bytes = bytes - ahead;
   dl_tensor& view = made.tensor;
   view.data = memory;
-  view.byte_offset = ahead;
+  view.byte_offset = own->at = ahead;
   view.place = place;
-  view.type = {1, 8, 1};
-  const auto length = static_cast<std::int64_t>(own->bytes);
+  view.type = some_type(f);
+  const bool is_padded = f.in.byte() % 4 == 3;
+  if (is_padded) {
+    made.flags = dl_padded;
+  } else if (f.in.byte() % 8 == 7) {
+    made.flags = dl_copied;
+  }
+  const std::size_t room = bytes - ahead;
+  const std::size_t count =
+      is_padded ? room / bytes_of(view.type, 1, true) : 8 * room / element_bits(view.type);
+  own->bytes = bytes_of(view.type, count, is_padded);
+  const auto length = static_cast<std::int64_t>(count);
   own->shape = {length};
   if (length % 6 == 0 && f.in.byte() % 2 == 0) {
     own->shape = {2, length / 6, 3};
@@ -377,12 +409,12 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
   view.strides = f.in.byte() % 2 == 0 ? own->strides.data() : nullptr;
   if (f.in.rarely(64)) {
     f.must_fail = true;
-    switch (f.in.below(9)) {
+    switch (f.in.below(12)) {
     case 0:
       made.version.major = f.in.byte() % 2 == 0 ? 0 : 2;
       break;
     case 1:
-      made.flags = 1; // read-only
+      made.flags |= dl_read_only;
       break;
     case 2:
       view.ndim = -1;
@@ -398,12 +430,22 @@ inline std::shared_ptr<own_tensor> make_tensor(frame& f, void* memory, std::size
       break;
     case 6:
       own->shape[0] = INT64_MAX;
-      view.type.lanes = 4;
+      view.type = {1, 8, 4};
       f.must_fail = own->bytes > 0 || own->shape.size() == 1; // a length of 0 makes it empty
       break;
     case 7:
       view.data = nullptr;
       f.must_fail = own->bytes > 0;
+      break;
+    case 8: // it wraps, or lies behind all memory
+      view.byte_offset = UINT64_MAX - f.in.below(16);
+      f.must_fail = own->bytes > 0;
+      break;
+    case 9:
+      made.flags |= UINT64_C(1) << (3 + f.in.below(61));
+      break;
+    case 10: // no FP4, no FP6
+      view.type = {static_cast<std::uint8_t>(15 + f.in.below(3)), 8, 1};
       break;
     default:
       own->strides.back() = 7;
@@ -482,7 +524,7 @@ inline pinlane_status buffer_from_dlpack(frame& f) {
   const std::shared_ptr<own_tensor> own = make_host_tensor(f);
   about.made_of = own;
   about.device = number;
-  const std::uint8_t* const first = own->memory.get() + own->versioned.tensor.byte_offset;
+  const std::uint8_t* const first = own->memory.get() + own->at;
   about.bytes.assign(first, first + own->bytes);
   auto** const out = f.made<pinlane_buffer>(kind::buffer);
   f.made_as(std::move(about));
@@ -569,7 +611,8 @@ inline pinlane_status dlpack_to_legacy(frame& f) {
   const bool failed = f.must_fail;
   const std::shared_ptr<own_tensor> own = make_host_tensor(f);
   // It looks at nothing but the version and the flags.
-  f.must_fail = failed || own->versioned.version.major != 1 || own->versioned.flags != 0;
+  const std::uint64_t flags = own->versioned.flags;
+  f.must_fail = failed || own->versioned.version.major != 1 || (flags & ~dl_copied) != 0;
   const pinlane_status status = give_own(own, [&](own_tensor* given) {
     return pinlane_dlpack_to_legacy(&given->versioned, out);
   });

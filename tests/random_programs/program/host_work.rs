@@ -90,7 +90,7 @@ impl Machine {
         let uses = self.hosts[index].uses.for_writing();
         match &self.hosts[index].buffer {
             Memory::Pool(_) => self.pool_uses |= uses,
-            Memory::Registered(_) => self.may_wait_for(uses),
+            Memory::Registered(_) | Memory::Tensor(_) => self.may_wait_for(uses),
         }
         self.hosts.swap_remove(index);
     }

@@ -4,6 +4,7 @@ use pinlane::driver::Call;
 use proptest::prelude::*;
 
 use super::model::Part;
+use super::tensors::Elements;
 
 #[derive(Clone, Debug)]
 pub enum Op {
@@ -15,6 +16,19 @@ pub enum Op {
         device: usize,
         len: usize,
         byte: u8,
+    },
+    /// Up to `len` bytes of the program's own, as a tensor.
+    ImportTensor {
+        device: usize,
+        elements: Elements,
+        len: usize,
+        byte: u8,
+    },
+    /// As many elements as a host buffer holds, which then is a buffer again.
+    ExportTensor {
+        host: usize,
+        device: usize,
+        elements: Elements,
     },
     AllocDevice {
         device: usize,
@@ -278,6 +292,11 @@ fn memory(scale: usize) -> BoxedStrategy<Op> {
         4 => (len(), any::<u8>()).prop_map(|(len, byte)| Op::AllocHost { len, byte }),
         2 => (index(), len(), any::<u8>())
             .prop_map(|(device, len, byte)| Op::Register { device, len, byte }),
+        1 => (index(), elements(), len(), any::<u8>()).prop_map(
+            |(device, elements, len, byte)| Op::ImportTensor { device, elements, len, byte }
+        ),
+        1 => (index(), index(), elements())
+            .prop_map(|(host, device, elements)| Op::ExportTensor { host, device, elements }),
         3 => alloc_device(scale),
         4 => (index(), part(), any::<u8>())
             .prop_map(|(host, part, byte)| Op::Write { host, part, byte }),
@@ -288,6 +307,13 @@ fn memory(scale: usize) -> BoxedStrategy<Op> {
         2 => index().prop_map(|device| Op::DropDevice { device }),
     ]
     .boxed()
+}
+
+/// Of every width.
+fn elements() -> impl Strategy<Value = Elements> {
+    let bits = prop_oneof![3 => 1u8..8, 1 => prop::sample::select(vec![8, 16, 32, 64]), 1 => 1u8..];
+    let elements = (bits, prop_oneof![3 => Just(1u16), 1 => 1u16..5], any::<bool>());
+    elements.prop_map(|(bits, lanes, padded)| Elements { bits, lanes, padded })
 }
 
 fn alloc_device(scale: usize) -> impl Strategy<Value = Op> {
