@@ -113,6 +113,12 @@ impl Device {
 }
 
 impl Stream {
+    /// The device that the stream belongs to.
+    #[must_use]
+    pub fn device(&self) -> Device {
+        Device { inner: Arc::clone(&self.device) }
+    }
+
     /// The number of the device that the stream belongs to.
     #[must_use]
     pub fn device_ordinal(&self) -> i32 {

@@ -1974,6 +1974,20 @@ pinlane_status pinlane_buffer_alloc(const struct pinlane_pool *pool,
                                     struct pinlane_buffer **buffer);
 
 /**
+ * Writes the pool that the buffer came from to `pool`. The caller frees it with
+ * `pinlane_pool_free`.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `BUSY`; `INVALID_VALUE` if `pool` is NULL, the
+ * memory is the caller's own, or all handles of the pool were freed.
+ *
+ * # Safety
+ *
+ * - `pool` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_pool(const struct pinlane_buffer *buffer,
+                                   struct pinlane_pool **pool);
+
+/**
  * As `pinlane_buffer_alloc`, with all bytes zero.
  *
  * # Safety
@@ -3304,10 +3318,10 @@ pinlane_status pinlane_pool_get_class_stats(const struct pinlane_pool *pool,
  * `capacity` is 0. The next text may need more bytes. Takes a short lock.
  *
  * Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
- * The other formats do not look at it. One response may describe a metric only once, so give each
- * pool an endpoint of its own. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
- * `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
- * second label, `block_bytes`.
+ * The other formats do not look at it. One response may describe a metric only once: for several
+ * pools use `pinlane_pools_prometheus`. The metrics are gauges and counters:
+ * `pinlane_pool_live_bytes`, `pinlane_pool_wait_seconds_total` and others, and
+ * `pinlane_pool_class_blocks` and others with a second label, `block_bytes`.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
  * `capacity` is not 0.
@@ -3324,6 +3338,30 @@ pinlane_status pinlane_pool_stats_text(const struct pinlane_pool *pool,
                                        char *buffer,
                                        size_t capacity,
                                        size_t *needed);
+
+/**
+ * Writes the statistics of the `count` pools of `pools` to `buffer`, as one response in
+ * Prometheus' text format: the metrics of `PINLANE_STATS_PROMETHEUS`, each described once. Those
+ * of `pools[i]` have the label `pool` with the value `names[i]`; no two names are equal. `buffer`,
+ * `capacity` and `needed` are as for `pinlane_pool_stats_text`. The arrays may be NULL if `count`
+ * is 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if a name or an array is NULL, two names are equal,
+ * or `buffer` is NULL while `capacity` is not 0.
+ *
+ * # Safety
+ *
+ * - `pools` is NULL or points to an array of `count` elements.
+ * - `names` is NULL or points to an array of `count` elements, each NULL or a string.
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pools_prometheus(const struct pinlane_pool *const *pools,
+                                        const char *const *names,
+                                        size_t count,
+                                        char *buffer,
+                                        size_t capacity,
+                                        size_t *needed);
 
 /**
  * Starts threads that pull batches from `producer` and copy them to the device of `stream`, for
@@ -3922,6 +3960,19 @@ pinlane_status pinlane_stream_native(const struct pinlane_stream *stream, void *
  */
 pinlane_status pinlane_stream_device_ordinal(const struct pinlane_stream *stream,
                                              int32_t *ordinal);
+
+/**
+ * Writes the device that the stream belongs to to `device`. The caller frees it with
+ * `pinlane_device_free`.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `device` is NULL.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_device(const struct pinlane_stream *stream,
+                                     struct pinlane_device **device);
 
 /**
  * Blocks until everything that was enqueued on the stream before the call is complete.

@@ -29,10 +29,10 @@
 ///   over.
 /// - **Empty objects.** A default-constructed or moved-from object is empty: `get()` is NULL, and
 ///   calls on it fail with `PINLANE_STATUS_INVALID_HANDLE`.
-/// - **Errors.** A call that fails throws `pinlane::error`. Calls for hot paths have a second form,
-///   whose first argument is `std::nothrow`. It returns the status and never throws. With
-///   `-fno-exceptions` the throwing form prints its message and aborts. A destructor that fails
-///   tells the program's log: see `set_log`.
+/// - **Errors.** A call that fails throws `pinlane::error`, a `std::system_error` with an `errc`.
+///   Calls for hot paths have a second form, whose first argument is `std::nothrow`. It returns the
+///   status and never throws. With `-fno-exceptions` the throwing form prints its message and
+///   aborts. A destructor that fails tells the program's log: see `set_log`.
 /// - **Flags of the compiler.** Files with and without `-fno-exceptions` or `-fno-rtti` may be
 ///   linked together: each keeps its own behaviour, and has its own types. See cpp/mode.hpp.
 /// - **Callbacks** must not throw. Producers of a `prefetch` may.
@@ -64,6 +64,7 @@
 #include "cpp/host_batch.hpp"
 #include "cpp/mode.hpp"
 #include "cpp/pairs.hpp"
+#include "cpp/pool.hpp"
 #include "cpp/prefetch.hpp"
 #include "cpp/recording.hpp"
 #include "cpp/request.hpp"

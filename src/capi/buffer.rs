@@ -9,9 +9,9 @@ use super::handle::{self, handle_type};
 use super::memory::check_memory;
 use super::pointer::Out;
 use super::pool::pinlane_pool;
-use super::status::{boundary, freeing, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status, refused};
 use super::stream::pinlane_stream;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::memory::{Lent, PinnedBuf};
 use crate::pool::PinnedPool;
 
@@ -85,6 +85,34 @@ pub unsafe extern "C" fn pinlane_buffer_alloc(
 ) -> pinlane_status {
     // SAFETY: the caller's precondition on `buffer`.
     unsafe { allocate("pinlane_buffer_alloc", pool, buffer, |pool| pool.alloc(bytes)) }
+}
+
+/// Writes the pool that the buffer came from to `pool`. The caller frees it with
+/// `pinlane_pool_free`.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `BUSY`; `INVALID_VALUE` if `pool` is NULL, the
+/// memory is the caller's own, or all handles of the pool were freed.
+///
+/// # Safety
+///
+/// - `pool` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_buffer_pool(
+    buffer: *const pinlane_buffer,
+    pool: *mut *mut pinlane_pool,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `pool`.
+    unsafe { Out::new("pool", pool) }.create("pinlane_buffer_pool", || {
+        let buffer = handle::get(buffer)?;
+        buffer.buffer.pool().ok_or_else(|| {
+            let what = match buffer.lent {
+                Some(_) => "the buffer has memory of the program's own",
+                None => "every handle of the buffer's pool was freed",
+            };
+            let remedy = "ask a buffer of pinlane_buffer_alloc, and keep a handle of its pool";
+            refused(ErrorKind::InvalidValue, what, remedy)
+        })
+    })
 }
 
 /// As `pinlane_buffer_alloc`, with all bytes zero.

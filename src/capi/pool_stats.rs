@@ -1,12 +1,14 @@
 //! Statistics of pools.
 
+use std::collections::BTreeSet;
 use std::ffi::c_char;
 use std::time::Duration;
 
 use super::handle;
 use super::pointer::{self, Out, growing, layout, unknown};
 use super::pool::pinlane_pool;
-use super::status::{boundary, pinlane_status};
+use super::status::{boundary, pinlane_status, refused};
+use crate::error::{ErrorKind, Result};
 use crate::pool::{ClassStats, Stats};
 
 /// Statistics of a pool. Sizes are in bytes of blocks, times in nanoseconds. Initialise with
@@ -209,10 +211,10 @@ pub const PINLANE_STATS_PROMETHEUS: i32 = 2;
 /// `capacity` is 0. The next text may need more bytes. Takes a short lock.
 ///
 /// Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
-/// The other formats do not look at it. One response may describe a metric only once, so give each
-/// pool an endpoint of its own. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
-/// `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
-/// second label, `block_bytes`.
+/// The other formats do not look at it. One response may describe a metric only once: for several
+/// pools use `pinlane_pools_prometheus`. The metrics are gauges and counters:
+/// `pinlane_pool_live_bytes`, `pinlane_pool_wait_seconds_total` and others, and
+/// `pinlane_pool_class_blocks` and others with a second label, `block_bytes`.
 ///
 /// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
 /// `capacity` is not 0.
@@ -247,4 +249,52 @@ pub unsafe extern "C" fn pinlane_pool_stats_text(
     };
     // SAFETY: the caller's preconditions on `buffer` and `needed`.
     unsafe { pointer::give_text("pinlane_pool_stats_text", buffer, capacity, needed, write) }
+}
+
+/// Writes the statistics of the `count` pools of `pools` to `buffer`, as one response in
+/// Prometheus' text format: the metrics of `PINLANE_STATS_PROMETHEUS`, each described once. Those
+/// of `pools[i]` have the label `pool` with the value `names[i]`; no two names are equal. `buffer`,
+/// `capacity` and `needed` are as for `pinlane_pool_stats_text`. The arrays may be NULL if `count`
+/// is 0.
+///
+/// Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if a name or an array is NULL, two names are equal,
+/// or `buffer` is NULL while `capacity` is not 0.
+///
+/// # Safety
+///
+/// - `pools` is NULL or points to an array of `count` elements.
+/// - `names` is NULL or points to an array of `count` elements, each NULL or a string.
+/// - `buffer` is NULL or points to `capacity` bytes.
+/// - `needed` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_pools_prometheus(
+    pools: *const *const pinlane_pool,
+    names: *const *const c_char,
+    count: usize,
+    buffer: *mut c_char,
+    capacity: usize,
+    needed: *mut usize,
+) -> pinlane_status {
+    const FUNCTION: &str = "pinlane_pools_prometheus";
+    let write = || {
+        // SAFETY: the caller's precondition on `pools`.
+        let pools = unsafe { pointer::inputs("pools", pools, count) }?;
+        // SAFETY: the caller's precondition on `names`.
+        let names = unsafe { pointer::inputs("names", names, count) }?;
+        // SAFETY: NULL or strings, by the caller's precondition on `names`.
+        let names = names.iter().map(|&name| unsafe { pointer::string("names", name) });
+        let names = names.collect::<Result<Vec<_>>>()?;
+        let mut seen = BTreeSet::new();
+        if let Some(number) = names.iter().position(|name| !seen.insert(name)) {
+            let what =
+                format!("pool {number} has the name \"{}\" of an earlier one", names[number]);
+            return Err(refused(ErrorKind::InvalidValue, what, "give each pool a name of its own"));
+        }
+        let stats = pools.iter().map(|&pool| Ok(handle::get(pool)?.stats()));
+        let stats = stats.collect::<Result<Vec<_>>>()?;
+        let all: Vec<_> = names.iter().zip(&stats).map(|(name, stats)| (&**name, stats)).collect();
+        Ok(Stats::all_to_prometheus(&all))
+    };
+    // SAFETY: the caller's preconditions on `buffer` and `needed`.
+    unsafe { pointer::give_text(FUNCTION, buffer, capacity, needed, write) }
 }

@@ -126,6 +126,24 @@ pub unsafe extern "C" fn pinlane_stream_device_ordinal(
         .give("pinlane_stream_device_ordinal", || Ok(handle::get(stream)?.device_ordinal()))
 }
 
+/// Writes the device that the stream belongs to to `device`. The caller frees it with
+/// `pinlane_device_free`.
+///
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `device` is NULL.
+///
+/// # Safety
+///
+/// - `device` is NULL or points to a variable.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn pinlane_stream_device(
+    stream: *const pinlane_stream,
+    device: *mut *mut pinlane_device,
+) -> pinlane_status {
+    // SAFETY: the caller's precondition on `device`.
+    unsafe { Out::new("device", device) }
+        .create("pinlane_stream_device", || Ok(handle::get(stream)?.device()))
+}
+
 /// Blocks until everything that was enqueued on the stream before the call is complete.
 ///
 /// Statuses: `INVALID_HANDLE`, `STREAM_CAPTURING`, `FORKED_PROCESS`, `WRONG_THREAD`, or the error

@@ -12,6 +12,7 @@
 //!   [`parts`](Block::parts).
 //! * The owner keeps the descriptor, the memory and itself alive while a `BlockRef` to it exists.
 
+use std::any::Any;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::ptr::NonNull;
@@ -23,6 +24,11 @@ use crate::context::Context;
 /// Where a block goes when its buffer drops.
 pub(crate) trait BlockOwner: Send + Sync {
     fn context(&self) -> &Context;
+
+    /// What programs hold of the owner, if they still hold it, and if it makes blocks for them.
+    fn held(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
 
     /// Takes the block back; it may be reused once all its hazards are complete. If that ends the
     /// owner, the last reference to it is returned, to be dropped when nobody is inside it any

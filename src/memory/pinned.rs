@@ -26,7 +26,7 @@ use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
-use super::block::{Block, BlockRef};
+use super::block::{Block, BlockOwner, BlockRef};
 use super::hazard::{Access, Hazards};
 use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
@@ -138,6 +138,11 @@ unsafe impl<T: Pod + Send> Send for PinnedBuf<T> {}
 unsafe impl<T: Pod + Sync> Sync for PinnedBuf<T> {}
 
 impl<T: Pod> PinnedBuf<T> {
+    /// Where its block came from.
+    pub(crate) fn owner(&self) -> &dyn BlockOwner {
+        self.region.block.owner()
+    }
+
     /// The region's block must hold `len` elements, and be aligned for `T`.
     #[inline]
     pub(crate) fn new(region: PinnedRegion, len: usize) -> Self {

@@ -14,9 +14,10 @@
 //! Each of those files adds its methods to [`Core`], and so do `reclaim.rs` (how blocks come back)
 //! and `retire.rs` (which blocks in flight are done).
 
+use std::any::Any;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use super::books::Books;
 use super::cache::Cache;
@@ -40,6 +41,8 @@ pub(super) struct Core {
     /// The block of all buffers without bytes.
     empty: Block,
     pub(super) me: Weak<Core>,
+    /// What the handles of the pool share.
+    pub(super) handle: OnceLock<Weak<dyn Any + Send + Sync>>,
     /// Apart, since the slow ways write here and hits read the rest.
     books: Apart<Mutex<Books>>,
     /// Notified when there is something for the keeper to look at.
@@ -58,6 +61,7 @@ impl Core {
                 context,
                 empty: Block::new(nowhere, 0, usize::MAX, 0, None, owner(me)),
                 me: me.clone(),
+                handle: OnceLock::new(),
                 books: Apart(Mutex::new(Books::new(options.max_bytes))),
                 wake: Apart(Condvar::new()),
                 options,

@@ -79,8 +79,8 @@ impl Stats {
     }
 
     /// The snapshot in Prometheus' text format, version 0.0.4, for an endpoint that is scraped. The
-    /// label `pool` tells the pools of a process apart. A response may describe a metric only once,
-    /// so give each pool an endpoint of its own.
+    /// label `pool` tells the pools of a process apart. A response may describe a metric only once:
+    /// [`all_to_prometheus`](Self::all_to_prometheus) has several pools in one.
     ///
     /// A metric is called `pinlane_pool_` and its key of [`to_json`](Self::to_json); times are in
     /// `_seconds`, and counters end in `_total`: `pinlane_pool_live_bytes`,
@@ -88,17 +88,25 @@ impl Stats {
     /// `pinlane_pool_class_` and have a second label, `block_bytes`.
     #[must_use]
     pub fn to_prometheus(&self, pool: &str) -> String {
-        let pool = format!("pool=\"{}\"", escape(pool));
+        Self::all_to_prometheus(&[(pool, self)])
+    }
+
+    /// The snapshots of several pools as one response, as [`to_prometheus`](Self::to_prometheus)
+    /// has one. Each has a name of its own, the value of its label `pool`.
+    #[must_use]
+    pub fn all_to_prometheus(pools: &[(&str, &Stats)]) -> String {
+        let label = |name: &str| format!("pool=\"{}\"", escape(name));
+        let pools: Vec<_> = pools.iter().map(|&(name, stats)| (label(name), stats)).collect();
         let mut text = String::new();
         for metric in &POOL {
-            family(&mut text, "pinlane_pool_", metric, [(pool.clone(), self)].into_iter());
+            family(&mut text, "pinlane_pool_", metric, pools.iter().cloned());
         }
+        let classes = pools.iter().flat_map(|(pool, stats)| {
+            let label = move |of: &ClassStats| format!("{pool},block_bytes=\"{}\"", of.block_bytes);
+            stats.classes.iter().map(move |class| (label(class), class))
+        });
         for metric in &CLASS {
-            let classes = self
-                .classes
-                .iter()
-                .map(|class| (format!("{pool},block_bytes=\"{}\"", class.block_bytes), class));
-            family(&mut text, "pinlane_pool_class_", metric, classes);
+            family(&mut text, "pinlane_pool_class_", metric, classes.clone());
         }
         text
     }

@@ -5,6 +5,7 @@
 //! thread. Everything else is slower: `take.rs` when no block is kept, `reclaim.rs` when the block
 //! cannot be kept.
 
+use std::any::Any;
 use std::sync::Arc;
 
 use super::cache::Cache;
@@ -76,6 +77,10 @@ impl Core {
 impl BlockOwner for Core {
     fn context(&self) -> &Context {
         &self.context
+    }
+
+    fn held(&self) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.handle.get()?.upgrade()
     }
 
     fn reclaim(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {

@@ -99,7 +99,7 @@ mod trace;
 use std::fmt;
 use std::future::Future;
 use std::mem::ManuallyDrop;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytemuck::Pod;
@@ -172,9 +172,22 @@ impl Drop for Handle {
     }
 }
 
+impl<T: Pod> PinnedBuf<T> {
+    /// The pool that the buffer came from. `None` if no handle of it exists any more, and for
+    /// memory that was registered or came from another library.
+    #[must_use]
+    pub fn pool(&self) -> Option<PinnedPool> {
+        let handle = self.owner().held()?.downcast().ok()?;
+        Some(PinnedPool { handle })
+    }
+}
+
 impl PinnedPool {
     fn of(core: Arc<Core>) -> Self {
-        PinnedPool { handle: Arc::new(Handle { core, table: AddressTable::default() }) }
+        let handle = Arc::new(Handle { core, table: AddressTable::default() });
+        let held: Weak<Handle> = Arc::downgrade(&handle);
+        handle.core.handle.set(held).expect("a core has one handle");
+        PinnedPool { handle }
     }
 
     /// Allocates `len` elements, with unspecified contents. Blocks while it page-locks new memory

@@ -115,6 +115,7 @@ fn the_c_interface_keeps_its_promises() {
         "pools",
         "prefetch",
         "recordings",
+        "reports",
         "rows",
         "rules",
         "slices",
@@ -162,6 +163,7 @@ fn the_cpp_types_keep_their_promises() {
         "prefetch",
         "callbacks",
         "dlpack",
+        "expected",
     ] {
         let text = run(Language::Cpp, "c++20", &format!("tests/ffi/cpp/{program}.cpp"), &[]);
         assert!(text.contains(", 0 failed"), "{text}");
@@ -198,6 +200,8 @@ fn cpp_programs_that_must_not_compile_do_not() {
                stream.upload(pinlane::pinned_span(constants), gpu);\
                stream.download(gpu, pinlane::pinned_span(values));\
                stream.foreign(pinlane::reading(read_only), pinlane::writing(gpu), [](void*) {{}});\
+               pinlane::span<const float> all(constants); all = values;\
+               (void)host.read(); (void)host.write(); (void)gpu.address();\
                (void)device; (void)read_only; (void)doubles; }}\n"
         )
     };
@@ -291,6 +295,20 @@ fn cpp_programs_that_must_not_compile_do_not() {
         "host.read()[0] = 1.0f",
         "pinlane::pinned_resource resource = device",
         "host.read()",
+        "(void)pinlane::pinned_buffer<float>().read()",
+        "(void)pinlane::pinned_buffer<float>().write()",
+        "(void)pinlane::pinned_buffer<float>().try_read()",
+        "(void)pinlane::pinned_buffer<float>().try_write()",
+        "(void)std::move(host).write()",
+        "(void)static_cast<const pinlane::pinned_buffer<float>&&>(host).read()",
+        "pinlane::span<float> s; (void)pinlane::pinned_buffer<float>().write(std::nothrow, s)",
+        "(void)pinlane::pinned_buffer<float>().address()",
+        "(void)pinlane::device_buffer<float>().address()",
+        "(void)pinlane::device_batch().address<float>()",
+        "pinlane::span<float> s(std::vector<float>(3))",
+        "pinlane::span<float> s(constants)",
+        "pinlane::span<double> s(values)",
+        "std::error_code code = PINLANE_STATUS_BUSY",
     ];
     // All at once, each in a function on a line of its own: the first is the source's second line.
     // A compiler may report an error of a template once only: what it does not name is asked alone.

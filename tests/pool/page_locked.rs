@@ -67,3 +67,18 @@ fn memory_of_others_is_registered_and_given_back() {
     }
     assert_eq!((borrowed[0], &borrowed[1..]), (0, &numbers(LEN)[..]));
 }
+
+#[test]
+fn a_buffer_names_its_pool_as_long_as_somebody_has_a_handle() {
+    let device = common::device();
+    let pool = PinnedPool::builder(&device).max_bytes(4096).build().unwrap();
+    let buffer = pool.alloc::<u8>(4096).unwrap();
+    let found = buffer.pool().expect("there is a handle");
+    drop(pool);
+    // It is a handle like any other, of the same pool.
+    assert!(found.try_alloc::<u8>(1).is_err(), "the budget is spent");
+    drop(found);
+    assert!(buffer.pool().is_none());
+    let memory = device.register(vec![0u8; 64]).map_err(|refused| refused.error).unwrap();
+    assert!(memory.pool().is_none());
+}

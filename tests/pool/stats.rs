@@ -219,6 +219,20 @@ fn prometheus_gets_every_number_of_the_snapshot_once() {
 }
 
 #[test]
+fn prometheus_gets_several_pools_in_one_response() {
+    let (busy, idle) = (busy_pool(), Stats::default());
+    let families = parse(&Stats::all_to_prometheus(&[("busy", &busy), ("idle", &idle)]));
+    let alone = parse(&busy.to_prometheus("busy"));
+    for (name, family) in parse(&idle.to_prometheus("idle")).iter().chain(&alone) {
+        for (labels, value) in &family.samples {
+            assert_eq!(families[name].samples.get(labels), Some(value), "{name}");
+        }
+    }
+    let samples: usize = families.values().map(|family| family.samples.len()).sum();
+    assert_eq!(samples, 2 * expected(&idle).len() + 6 * busy.classes.len());
+}
+
+#[test]
 fn prometheus_names_carry_their_units() {
     let families = parse(&busy_pool().to_prometheus("pool"));
     for (name, kind) in [

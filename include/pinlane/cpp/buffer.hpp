@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <new>
 #include <optional>
 #include <string>
@@ -19,6 +20,42 @@
 
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
+
+template <class T>
+class span;
+
+namespace detail {
+
+template <class Container>
+inline constexpr bool is_span = false;
+template <class T>
+inline constexpr bool is_span<span<T>> = true;
+template <class Container>
+inline constexpr bool is_std_span = false;
+#if defined(__cpp_lib_span)
+template <class T, std::size_t Size>
+inline constexpr bool is_std_span<std::span<T, Size>> = true;
+#endif
+
+/// Whether a span of `T` may name the elements of `Container`, as passed: contiguous, of that type,
+/// and not about to go unless `T` is const, as `std::span` has it.
+template <class Container, class T, class = void>
+inline constexpr bool has_elements = false;
+template <class Container, class T>
+inline constexpr bool
+    has_elements<Container, T,
+                 std::void_t<decltype(std::data(std::declval<Container&>())),
+                             decltype(std::size(std::declval<Container&>()))>> =
+        std::is_convertible_v<
+            std::remove_pointer_t<decltype(std::data(std::declval<Container&>()))> (*)[],
+            T (*)[]> &&
+        !is_span<std::remove_cv_t<std::remove_reference_t<Container>>> &&
+        (std::is_lvalue_reference_v<Container> || std::is_const_v<T> ||
+         is_std_span<std::remove_cv_t<Container>>);
+template <class Container, class T>
+using if_elements_of = std::enable_if_t<has_elements<Container, T>, int>;
+
+} // namespace detail
 
 /// A view of `size()` elements from `data()` on. Converts to `std::span` where there is one.
 template <class T>
@@ -33,6 +70,11 @@ public:
   template <class Element, class = std::enable_if_t<std::is_same_v<const Element, T>>>
   constexpr span(span<Element> elements) noexcept
       : m_data(elements.data()), m_size(elements.size()) {}
+  /// From a contiguous container that outlives the span, such as a vector, an array, or a
+  /// `std::span`. A container that goes may become a span of const elements, for an argument.
+  template <class Container, detail::if_elements_of<Container, T> = 0>
+  constexpr span(Container&& container) noexcept
+      : m_data(std::data(container)), m_size(std::size(container)) {}
 
   [[nodiscard]] constexpr T* data() const noexcept { return m_data; }
   [[nodiscard]] constexpr std::size_t size() const noexcept { return m_size; }
@@ -47,6 +89,10 @@ private:
   T* m_data = nullptr;
   std::size_t m_size = 0;
 };
+
+template <class Container>
+span(Container&&)
+    -> span<std::remove_pointer_t<decltype(std::data(std::declval<Container&>()))>>;
 
 } // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane
@@ -162,6 +208,8 @@ private:
 
 } // namespace detail
 
+class pinned_pool;
+
 /// `size()` elements in page-locked host memory, from a `pinned_pool`, or your own memory, from
 /// `device::register_memory`. The buffer knows which asynchronous work uses it. It may be destroyed
 /// in the middle of a copy.
@@ -184,52 +232,66 @@ public:
 
   /// The elements, for reading. Blocks until every pending device write to the buffer is complete.
   /// They may be read until the next call that lets the device write to the buffer.
-  [[nodiscard]] span<const T> read() const {
+  [[nodiscard]] span<const T> read() const& {
     span<const T> elements;
     detail::check(read(std::nothrow, elements));
     return elements;
   }
-  [[nodiscard]] pinlane_status read(std::nothrow_t, span<const T>& elements) const noexcept {
+  [[nodiscard]] pinlane_status read(std::nothrow_t, span<const T>& elements) const& noexcept {
     return access(pinlane_buffer_read, elements);
   }
+  /// Not of a temporary: the elements would be gone. As for all that follow.
+  span<const T> read() const&& = delete;
+  pinlane_status read(std::nothrow_t, span<const T>& elements) const&& noexcept = delete;
 
   /// The elements, for writing. Blocks until every pending device use of the buffer is complete.
   /// They may be written until the next call that lets the device use the buffer.
-  [[nodiscard]] span<T> write() {
+  [[nodiscard]] span<T> write() & {
     span<T> elements;
     detail::check(write(std::nothrow, elements));
     return elements;
   }
-  [[nodiscard]] pinlane_status write(std::nothrow_t, span<T>& elements) noexcept {
+  [[nodiscard]] pinlane_status write(std::nothrow_t, span<T>& elements) & noexcept {
     return access(pinlane_buffer_write, elements);
   }
+  span<T> write() && = delete;
+  pinlane_status write(std::nothrow_t, span<T>& elements) && noexcept = delete;
 
   /// As `read`, but does not block: no value if it would have to wait.
-  [[nodiscard]] std::optional<span<const T>> try_read() const {
+  [[nodiscard]] std::optional<span<const T>> try_read() const& {
     span<const T> elements;
     return detail::ready(try_read(std::nothrow, elements)) ? std::optional(elements) : std::nullopt;
   }
-  [[nodiscard]] pinlane_status try_read(std::nothrow_t, span<const T>& elements) const noexcept {
+  [[nodiscard]] pinlane_status try_read(std::nothrow_t, span<const T>& elements) const& noexcept {
     return access(pinlane_buffer_try_read, elements);
   }
+  std::optional<span<const T>> try_read() const&& = delete;
+  pinlane_status try_read(std::nothrow_t, span<const T>& elements) const&& noexcept = delete;
 
   /// As `write`, but does not block: no value if it would have to wait.
-  [[nodiscard]] std::optional<span<T>> try_write() {
+  [[nodiscard]] std::optional<span<T>> try_write() & {
     span<T> elements;
     return detail::ready(try_write(std::nothrow, elements)) ? std::optional(elements)
                                                             : std::nullopt;
   }
-  [[nodiscard]] pinlane_status try_write(std::nothrow_t, span<T>& elements) noexcept {
+  [[nodiscard]] pinlane_status try_write(std::nothrow_t, span<T>& elements) & noexcept {
     return access(pinlane_buffer_try_write, elements);
   }
+  std::optional<span<T>> try_write() && = delete;
+  pinlane_status try_write(std::nothrow_t, span<T>& elements) && noexcept = delete;
 
   /// The address of the first element, for your own CUDA calls in `stream::foreign`. The host must
   /// not access the elements through it, but through `read` and `write`.
-  [[nodiscard]] T* address() const {
+  [[nodiscard]] T* address() const& {
     void* data = nullptr;
     detail::check(pinlane_buffer_address(this->get(), &data));
     return static_cast<T*>(data);
   }
+  T* address() const&& = delete;
+
+  /// The pool that the buffer came from: another owner of it. Throws
+  /// `PINLANE_STATUS_INVALID_VALUE` for your own memory, and if every owner of the pool is gone.
+  [[nodiscard]] pinned_pool pool() const;
 
 private:
   friend class device;
@@ -268,11 +330,13 @@ public:
 
   /// The device address of the first element, for your own kernels in `stream::foreign`. NULL if
   /// the buffer is empty.
-  [[nodiscard]] T* address() const {
+  [[nodiscard]] T* address() const& {
     void* pointer = nullptr;
     detail::check(pinlane_device_buffer_address(this->get(), &pointer));
     return static_cast<T*>(pointer);
   }
+  /// Not of a temporary: the memory would be gone.
+  T* address() const&& = delete;
 
 private:
   friend class device;

@@ -15,24 +15,128 @@
 #include <memory>
 #include <stdexcept>
 #include <string>
+#include <system_error>
+#include <type_traits>
+
+namespace pinlane {
+
+/// The statuses of pinlane.h as a `std::error_code`: one type in files of every mode. Where
+/// `std::errc` says the same, they compare equal: `code == std::errc::timed_out`.
+///
+/// @code
+///   std::error_code code = pinlane::code_of(stream.synchronize(std::nothrow));
+///   try { ... } catch (const std::system_error& error) {
+///     if (error.code() == pinlane::errc::budget_exhausted) ...
+///   }
+/// @endcode
+enum class errc : pinlane_status {
+  invalid_value = PINLANE_STATUS_INVALID_VALUE,
+  length_mismatch = PINLANE_STATUS_LENGTH_MISMATCH,
+  out_of_range = PINLANE_STATUS_OUT_OF_RANGE,
+  not_ready = PINLANE_STATUS_NOT_READY,
+  budget_exhausted = PINLANE_STATUS_BUDGET_EXHAUSTED,
+  out_of_host_memory = PINLANE_STATUS_OUT_OF_HOST_MEMORY,
+  out_of_device_memory = PINLANE_STATUS_OUT_OF_DEVICE_MEMORY,
+  no_device = PINLANE_STATUS_NO_DEVICE,
+  unsupported = PINLANE_STATUS_UNSUPPORTED,
+  wrong_device = PINLANE_STATUS_WRONG_DEVICE,
+  wrong_thread = PINLANE_STATUS_WRONG_THREAD,
+  stream_capturing = PINLANE_STATUS_STREAM_CAPTURING,
+  forked_process = PINLANE_STATUS_FORKED_PROCESS,
+  device_lost = PINLANE_STATUS_DEVICE_LOST,
+  busy = PINLANE_STATUS_BUSY,
+  invalid_handle = PINLANE_STATUS_INVALID_HANDLE,
+  panic = PINLANE_STATUS_PANIC,
+  cuda = PINLANE_STATUS_CUDA,
+  timed_out = PINLANE_STATUS_TIMED_OUT,
+  io = PINLANE_STATUS_IO,
+  end = PINLANE_STATUS_END,
+  producer = PINLANE_STATUS_PRODUCER,
+  cancelled = PINLANE_STATUS_CANCELLED,
+};
+
+namespace any_mode {
+
+class status_category final : public std::error_category {
+public:
+  [[nodiscard]] const char* name() const noexcept override { return "pinlane"; }
+  [[nodiscard]] std::string message(int status) const override {
+    return pinlane_status_name(static_cast<pinlane_status>(status));
+  }
+  [[nodiscard]] std::error_condition default_error_condition(int status) const noexcept override {
+    switch (status) {
+    case PINLANE_STATUS_INVALID_VALUE:
+      return std::errc::invalid_argument;
+    case PINLANE_STATUS_NOT_READY:
+      return std::errc::resource_unavailable_try_again;
+    case PINLANE_STATUS_BUDGET_EXHAUSTED:
+    case PINLANE_STATUS_OUT_OF_HOST_MEMORY:
+    case PINLANE_STATUS_OUT_OF_DEVICE_MEMORY:
+      return std::errc::not_enough_memory;
+    case PINLANE_STATUS_NO_DEVICE:
+      return std::errc::no_such_device;
+    case PINLANE_STATUS_UNSUPPORTED:
+      return std::errc::not_supported;
+    case PINLANE_STATUS_BUSY:
+      return std::errc::device_or_resource_busy;
+    case PINLANE_STATUS_TIMED_OUT:
+      return std::errc::timed_out;
+    case PINLANE_STATUS_IO:
+      return std::errc::io_error;
+    case PINLANE_STATUS_CANCELLED:
+      return std::errc::operation_canceled;
+    default:
+      return {status, *this};
+    }
+  }
+};
+
+} // namespace any_mode
+
+/// The category of `errc`. Lives as long as the process.
+[[nodiscard]] inline const std::error_category& status_category() noexcept {
+  static const auto* const category = new any_mode::status_category();
+  return *category;
+}
+
+/// For `std::error_code`.
+[[nodiscard]] inline std::error_code make_error_code(errc status) noexcept {
+  return {static_cast<int>(status), status_category()};
+}
+
+/// What a call returned whose first argument was `std::nothrow`. False, as a condition, for
+/// `PINLANE_STATUS_OK`.
+[[nodiscard]] inline std::error_code code_of(pinlane_status status) noexcept {
+  return {static_cast<int>(status), status_category()};
+}
+
+} // namespace pinlane
+
+/// An `errc` converts to a `std::error_code`.
+template <>
+struct std::is_error_code_enum<pinlane::errc> : std::true_type {};
 
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// Why a call failed. `what()` names the call, what was found, and what to do.
-class error : public std::runtime_error {
+/// Why a call failed. `what()` names the call, what was found, and what to do; `code()` is an
+/// `errc`.
+class error : public std::system_error {
 public:
   /// The error of this thread's last pinlane call, which returned `status`.
   explicit error(pinlane_status status)
-      : std::runtime_error(pinlane_last_error()), m_status(status),
+      : std::system_error(code_of(status)), m_message(pinlane_last_error()),
         m_cuda_error(pinlane_last_cuda_error()), m_producer_error(pinlane_last_producer_error()) {}
 
   /// The error of a check in these headers.
   error(pinlane_status status, const std::string& message)
-      : std::runtime_error(message), m_status(status) {}
+      : std::system_error(code_of(status)), m_message(message) {}
+
+  /// The message.
+  [[nodiscard]] const char* what() const noexcept override { return m_message.what(); }
 
   /// One of `PINLANE_STATUS_*`.
-  [[nodiscard]] pinlane_status status() const noexcept { return m_status; }
+  [[nodiscard]] pinlane_status status() const noexcept { return code().value(); }
 
   /// The `cudaError_t` behind it; 0 if the CUDA runtime was not the cause.
   [[nodiscard]] int cuda_error() const noexcept { return m_cuda_error; }
@@ -41,7 +145,7 @@ public:
   [[nodiscard]] int producer_error() const noexcept { return m_producer_error; }
 
 private:
-  pinlane_status m_status;
+  std::runtime_error m_message; // as a string whose copies do not throw
   int m_cuda_error = 0;
   int m_producer_error = 0;
 };
@@ -123,6 +227,20 @@ std::uint64_t in_microseconds(std::chrono::duration<Rep, Period> time) noexcept 
   }
   const auto whole = static_cast<std::uint64_t>(count);
   return whole + (static_cast<double>(whole) < count);
+}
+
+/// Calls `wait` with the microseconds that are left until `deadline`, again if the clock was set
+/// back meanwhile.
+template <class Clock, class Duration, class Wait>
+pinlane_status wait_until(const std::chrono::time_point<Clock, Duration>& deadline, Wait wait) {
+  while (true) {
+    const auto now = Clock::now();
+    const bool over = deadline <= now; // also keeps the difference from overflowing
+    const pinlane_status status = wait(over ? 0 : in_microseconds(deadline - now));
+    if (over || status != PINLANE_STATUS_TIMED_OUT || deadline <= Clock::now()) {
+      return status;
+    }
+  }
 }
 
 /// Calls `function` when the scope ends, however it ends.

@@ -77,11 +77,14 @@ public:
 
   /// The device address of the first element of a slice, for your own kernels in `stream::foreign`.
   template <class T>
-  [[nodiscard]] T* address(const std::string& name = "0") const {
+  [[nodiscard]] T* address(const std::string& name = "0") const& {
     void* first = nullptr;
     detail::check(pinlane_device_buffer_address(get(), &first));
     return reinterpret_cast<T*>(static_cast<char*>(first) + find<T>(name).offset_bytes());
   }
+  /// Not of a temporary: the memory would be gone.
+  template <class T>
+  T* address(const std::string& name = "0") const&& = delete;
 
 private:
   struct part {
@@ -230,6 +233,18 @@ public:
                                             device_batch& batch) noexcept {
     return without_exception(
         next_by(batch, pinlane_prefetch_next_timeout, detail::in_microseconds(timeout)));
+  }
+
+  /// As `next_timeout`, until a point in time of any clock.
+  template <class Clock, class Duration>
+  [[nodiscard]] std::optional<device_batch>
+  next_until(std::chrono::time_point<Clock, Duration> deadline) {
+    device_batch batch;
+    const pinlane_status status =
+        detail::wait_until(deadline, [&](std::uint64_t microseconds) {
+          return next_by(batch, pinlane_prefetch_next_timeout, microseconds);
+        });
+    return given(detail::failure_of(status), std::move(batch), m_failures);
   }
 
   /// As `next`, but does not block: calls `prefetched` with a status and a `device_batch`, which is

@@ -7,6 +7,7 @@
 #include "buffer.hpp"
 
 #include <cstddef>
+#include <cstdint>
 #include <cstdio>
 #include <initializer_list>
 #include <iterator>
@@ -176,6 +177,17 @@ inline void check_lengths(std::size_t source, std::size_t destination) {
 }
 
 } // namespace detail
+
+/// The 64-bit checksum of the bytes of a contiguous container, equal to what `stream::checksum`
+/// computes on a device. Runs on the calling thread.
+template <class Container>
+[[nodiscard]] std::uint64_t checksum(const Container& elements) {
+  static_assert(std::is_trivially_copyable_v<std::remove_reference_t<decltype(*elements.data())>>);
+  std::uint64_t sum = 0;
+  const std::size_t bytes = elements.size() * sizeof(*elements.data());
+  detail::check(pinlane_checksum(elements.data(), bytes, &sum));
+  return sum;
+}
 
 } // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane

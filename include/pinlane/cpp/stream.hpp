@@ -9,6 +9,7 @@
 #include "file.hpp"
 #include "foreign.hpp"
 #include "pairs.hpp"
+#include "pool.hpp"
 #include "rows.hpp"
 #include "sides.hpp"
 #include "ticket.hpp"
@@ -232,6 +233,13 @@ public:
     return pinlane_stream_synchronize(self());
   }
 
+  /// The device that the stream belongs to.
+  [[nodiscard]] pinlane::device device() const {
+    pinlane_device* handle = nullptr;
+    check(pinlane_stream_device(self(), &handle));
+    return pinlane::device(handle);
+  }
+
   /// The number of the device that the stream belongs to.
   [[nodiscard]] int device_ordinal() const {
     std::int32_t ordinal = 0;
@@ -334,7 +342,7 @@ public:
   using owner::owner;
 
   /// A new stream.
-  explicit stream(const device& device, stream_options options = {}) {
+  explicit stream(const pinlane::device& device, stream_options options = {}) {
     pinlane_stream_options raw = PINLANE_STREAM_OPTIONS_INIT;
     raw.priority = options.priority;
     raw.flags = options.blocking ? PINLANE_STREAM_BLOCKING : 0;
@@ -345,21 +353,21 @@ public:
 
   /// Your own `cudaStream_t`, a stream of `device`. It must outlive this object and the work that
   /// is enqueued through it, and is not destroyed with it. For the default streams see below.
-  [[nodiscard]] static stream from_native_handle(const device& device, void* cuda_stream) {
+  [[nodiscard]] static stream from_native_handle(const pinlane::device& device, void* cuda_stream) {
     pinlane_stream* handle = nullptr;
     detail::check(pinlane_stream_borrow(device.get(), cuda_stream, &handle));
     return stream(handle);
   }
-  static stream from_native_handle(const device&, int) = delete;
-  static stream from_native_handle(const device&, std::nullptr_t) = delete;
+  static stream from_native_handle(const pinlane::device&, int) = delete;
+  static stream from_native_handle(const pinlane::device&, std::nullptr_t) = delete;
 
   /// The legacy default stream of `device`: `cudaStreamLegacy`.
-  [[nodiscard]] static stream legacy_default(const device& device) {
+  [[nodiscard]] static stream legacy_default(const pinlane::device& device) {
     return from_native_handle(device, reinterpret_cast<void*>(std::uintptr_t{1}));
   }
 
   /// The calling thread's default stream, `cudaStreamPerThread`. Other threads cannot use it.
-  [[nodiscard]] static stream per_thread_default(const device& device) {
+  [[nodiscard]] static stream per_thread_default(const pinlane::device& device) {
     return from_native_handle(device, reinterpret_cast<void*>(std::uintptr_t{2}));
   }
 };
@@ -379,17 +387,6 @@ public:
 private:
   pinlane_stream* m_handle;
 };
-
-/// The 64-bit checksum of the bytes of a contiguous container, equal to what `stream::checksum`
-/// computes on a device. Runs on the calling thread.
-template <class Container>
-[[nodiscard]] std::uint64_t checksum(const Container& elements) {
-  static_assert(std::is_trivially_copyable_v<std::remove_reference_t<decltype(*elements.data())>>);
-  std::uint64_t sum = 0;
-  const std::size_t bytes = elements.size() * sizeof(*elements.data());
-  detail::check(pinlane_checksum(elements.data(), bytes, &sum));
-  return sum;
-}
 
 } // inline namespace PINLANE_CPP_MODE
 } // namespace pinlane

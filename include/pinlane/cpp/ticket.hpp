@@ -31,16 +31,25 @@ public:
   /// As `wait`, but blocks for at most `timeout`. Whether the operation is complete then.
   template <class Rep, class Period>
   [[nodiscard]] bool wait_timeout(std::chrono::duration<Rep, Period> timeout) const {
-    const pinlane_status status = wait_timeout(std::nothrow, timeout);
-    if (status != PINLANE_STATUS_TIMED_OUT) {
-      detail::check(status);
-    }
-    return status == PINLANE_STATUS_OK;
+    return in_time(wait_timeout(std::nothrow, timeout));
   }
   template <class Rep, class Period>
   [[nodiscard]] pinlane_status
   wait_timeout(std::nothrow_t, std::chrono::duration<Rep, Period> timeout) const noexcept {
     return pinlane_ticket_wait_timeout(get(), detail::in_microseconds(timeout));
+  }
+
+  /// As `wait_timeout`, until a point in time of any clock.
+  template <class Clock, class Duration>
+  [[nodiscard]] bool wait_until(std::chrono::time_point<Clock, Duration> deadline) const {
+    return in_time(wait_until(std::nothrow, deadline));
+  }
+  template <class Clock, class Duration>
+  [[nodiscard]] pinlane_status
+  wait_until(std::nothrow_t, std::chrono::time_point<Clock, Duration> deadline) const {
+    return detail::wait_until(deadline, [this](std::uint64_t microseconds) {
+      return pinlane_ticket_wait_timeout(get(), microseconds);
+    });
   }
 
   /// Calls `completed` with a status once the operation is complete or has failed. Does not block;
@@ -59,7 +68,47 @@ public:
     detail::check(pinlane_ticket_is_done(get(), &done));
     return done != 0;
   }
+
+private:
+  static bool in_time(pinlane_status status) {
+    if (status != PINLANE_STATUS_TIMED_OUT) {
+      detail::check(status);
+    }
+    return status == PINLANE_STATUS_OK;
+  }
 };
+
+namespace detail {
+
+/// Waits for each ticket, which `ticket_of` finds, and then fails as the first that failed.
+template <class Tickets, class TicketOf>
+void wait_for_each(const Tickets& tickets, TicketOf ticket_of) {
+  std::optional<error> failure;
+  for (const auto& each : tickets) {
+    const pinlane_status status = ticket_of(each).wait(std::nothrow);
+    if (status != PINLANE_STATUS_OK && !failure) {
+      failure.emplace(status);
+    }
+  }
+  if (failure) {
+    fail(*failure);
+  }
+}
+
+} // namespace detail
+
+/// Blocks until the operations of all tickets of a container are complete, also if some of them
+/// fail. Then throws the error of the first that failed.
+template <class Tickets>
+void wait_all(const Tickets& tickets) {
+  detail::wait_for_each(tickets, [](const ticket& each) -> const ticket& { return each; });
+}
+/// The same for single tickets.
+template <class... More>
+void wait_all(const ticket& first, const More&... more) {
+  const ticket* const all[] = {&first, &more...};
+  detail::wait_for_each(all, [](const ticket* each) -> const ticket& { return *each; });
+}
 
 namespace detail {
 

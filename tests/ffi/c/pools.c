@@ -314,45 +314,6 @@ static void uses_of_memory(void) {
   OK(pinlane_pool_free(pool));
 }
 
-/* The statistics as a text: whole, cut off, and asked for their length alone. */
-static void reports(void) {
-  pinlane_pool *pool = pool_with_budget(16 * PAGE);
-  pinlane_buffer *buffer = NULL;
-  OK(pinlane_buffer_alloc(pool, PAGE, &buffer));
-  char text[16384], cut[8] = "", small[5] = "";
-  size_t needed = 0;
-  OK(pinlane_pool_stats_text(pool, PINLANE_STATS_TEXT, NULL, text, sizeof text, &needed));
-  EXPECT(needed == strlen(text) + 1 && strstr(text, "4 KiB live") != NULL);
-  OK(pinlane_pool_stats_text(pool, PINLANE_STATS_TEXT, NULL, cut, sizeof cut, &needed));
-  EXPECT(strlen(cut) == 7 && strncmp(cut, text, 7) == 0 && needed == strlen(text) + 1);
-
-  OK(pinlane_pool_stats_text(pool, PINLANE_STATS_JSON, "no matter", text, sizeof text, NULL));
-  EXPECT(text[0] == '{' && strstr(text, "\"live_bytes\":4096,") != NULL);
-  EXPECT(strstr(text, "\"classes\":[{\"block_bytes\":4096,") != NULL);
-
-  const char *const live = "\npinlane_pool_live_bytes{pool=\"a\\\\b\"} 4096\n";
-  const int32_t prometheus = PINLANE_STATS_PROMETHEUS;
-  OK(pinlane_pool_stats_text(pool, prometheus, "a\\b", NULL, 0, &needed));
-  EXPECT(needed < sizeof text);
-  OK(pinlane_pool_stats_text(pool, prometheus, "a\\b", text, needed, NULL));
-  EXPECT(strlen(text) == needed - 1 && strstr(text, live) != NULL);
-  EXPECT(strstr(text, "# TYPE pinlane_pool_hits_total counter\n") != NULL);
-  OK(pinlane_pool_stats_text(pool, prometheus, NULL, text, sizeof text, NULL));
-  EXPECT(strstr(text, "\npinlane_pool_live_bytes{pool=\"\"} 4096\n") != NULL);
-
-  strcpy(small, "as");
-  needed = 77;
-  size_t *const off = (void *)((char *)&needed + 1);
-  REFUSED(INVALID_VALUE, pinlane_pool_stats_text(pool, 3, NULL, small, 5, &needed));
-  REFUSED(INVALID_VALUE, pinlane_pool_stats_text(pool, -1, NULL, small, 5, &needed));
-  REFUSED(INVALID_VALUE, pinlane_pool_stats_text(pool, 0, NULL, NULL, 5, &needed));
-  REFUSED(INVALID_VALUE, pinlane_pool_stats_text(pool, 0, NULL, small, 5, off));
-  REFUSED(INVALID_HANDLE, pinlane_pool_stats_text(NULL, 0, NULL, small, 5, &needed));
-  EXPECT(needed == 77 && strcmp(small, "as") == 0);
-  OK(pinlane_buffer_free(buffer));
-  OK(pinlane_pool_free(pool));
-}
-
 int main(void) {
   pinlane_emulator_options machine = PINLANE_EMULATOR_OPTIONS_INIT;
   machine.execution = PINLANE_EXECUTION_LAZY;
@@ -364,7 +325,6 @@ int main(void) {
   alignments();
   memory_by_address();
   uses_of_memory();
-  reports();
   OK(pinlane_device_free(device));
   return verdict("pools in C");
 }

@@ -103,6 +103,42 @@ inline pinlane_status pool_stats_text(frame& f) {
   return status;
 }
 
+inline pinlane_status pools_prometheus(frame& f) {
+  const std::size_t count = f.in.below(4);
+  const char* const texts[] = {"uploads", "downloads", "", "\"\\\n", nullptr};
+  std::vector<const pinlane_pool*> pools;
+  std::vector<const char*> names;
+  for (std::size_t number = 0; number < count; ++number) {
+    pools.push_back(f.any(kind::pool));
+    names.push_back(texts[f.in.rarely(8) ? f.in.below(5) : number]);
+    const auto end = names.end() - 1;
+    f.must_fail |= names.back() == nullptr || std::find(names.begin(), end, names.back()) != end;
+  }
+  const bool arrays = !f.in.rarely(16);
+  f.must_fail |= !arrays && count > 0;
+  std::size_t capacity = 0;
+  char* const text = f.text_out(capacity);
+  auto* const needed = f.optional_out<std::size_t>();
+  return pinlane_pools_prometheus(arrays ? pools.data() : nullptr, names.data(), count, text,
+                                  capacity, needed);
+}
+
+/// Of a buffer: its pool is there unless every handle of it was freed, or the memory is lent.
+inline pinlane_status buffer_pool(frame& f) {
+  const argument buffer = f.any(kind::buffer);
+  f.may_refuse = true;
+  object about;
+  about.device = f.w.device_of(kind::buffer, buffer);
+  return pinlane_buffer_pool(buffer, f.made<pinlane_pool>(kind::pool, std::move(about)));
+}
+
+inline pinlane_status stream_device(frame& f) {
+  const argument stream = f.any(kind::stream);
+  object about;
+  about.device = f.w.device_of(kind::stream, stream);
+  return pinlane_stream_device(stream, f.made<pinlane_device>(kind::device, std::move(about)));
+}
+
 /// Of memory that a pool is to give.
 inline std::size_t some_alignment(frame& f) {
   const std::size_t right[] = {1, 256, 4096, 65536, 2 << 20}, wrong[] = {0, 3, 4 << 20, SIZE_MAX};

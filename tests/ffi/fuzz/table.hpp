@@ -238,6 +238,9 @@ inline const call calls[] = {
     {"pinlane_recording_write", nothing, recording_write},
     {"pinlane_recording_free", nothing,
      [](frame& f) { return free_one(f, kind::recording, pinlane_recording_free); }},
+    {"pinlane_stream_device", nothing, stream_device},
+    {"pinlane_buffer_pool", nothing, buffer_pool},
+    {"pinlane_pools_prometheus", nothing, pools_prometheus},
 };
 
 /// What other numbers stand for: what programs do most.

@@ -284,7 +284,9 @@ extern "C" {
  * The machine sees what the program itself does to page-locked memory of the machine: a load or
  * store that comes before an operation is known to be complete is a finding, with its line, as far
  * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
- * memory. A system call on memory that is in use fails with `EFAULT`.
+ * memory. A system call on memory that is in use fails with `EFAULT`. Pools of the machine
+ * allocate their memory, whatever their `page_locking` is, so that it is seen. Registered memory
+ * and blocks aligned to more than a page are not.
  */
 #define PINLANE_EMULATOR_WATCH_HOST 64
 
@@ -337,7 +339,8 @@ extern "C" {
 
 /**
  * Memory comes from the system, in huge pages on the device's NUMA node. Several threads touch it,
- * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it.
+ * then it is registered with CUDA. Where that is not possible the CUDA runtime allocates it, and
+ * so does an emulated machine with `PINLANE_EMULATOR_WATCH_HOST`, which sees no other memory.
  */
 #define PINLANE_PAGE_LOCKING_REGISTER 0
 
@@ -714,7 +717,8 @@ typedef struct pinlane_layer {
  * order.
  *
  * Numbers in host memory are read and checked at the call. Numbers in a `device_buffer` are read
- * when the copy runs, in stream order: a row whose number is not in the table is not copied.
+ * when the copy runs, in stream order: a row whose number is not in the table is not copied. So
+ * such numbers, -1 for example, may pad a list, whatever memory the tables are in.
  *
  * A row that is read may come twice. A row that is written may not.
  */
@@ -769,7 +773,8 @@ typedef struct pinlane_dlpack_options {
    */
   size_t size;
   /**
-   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer.
+   * The length of each dimension, in elements; NULL for one dimension, as long as the buffer:
+   * as many elements as fit, packed if they are no whole number of bytes.
    */
   const int64_t *shape;
   /**
@@ -794,7 +799,7 @@ typedef struct pinlane_dlpack_options {
    */
   uint16_t lanes;
   /**
-   * Where the first element begins: a multiple of its size.
+   * Where the first element begins: a multiple of its size, if that is a whole number of bytes.
    */
   size_t offset_bytes;
   /**
@@ -1969,6 +1974,20 @@ pinlane_status pinlane_buffer_alloc(const struct pinlane_pool *pool,
                                     struct pinlane_buffer **buffer);
 
 /**
+ * Writes the pool that the buffer came from to `pool`. The caller frees it with
+ * `pinlane_pool_free`.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`, `BUSY`; `INVALID_VALUE` if `pool` is NULL, the
+ * memory is the caller's own, or all handles of the pool were freed.
+ *
+ * # Safety
+ *
+ * - `pool` is NULL or points to a variable.
+ */
+pinlane_status pinlane_buffer_pool(const struct pinlane_buffer *buffer,
+                                   struct pinlane_pool **pool);
+
+/**
  * As `pinlane_buffer_alloc`, with all bytes zero.
  *
  * # Safety
@@ -2435,9 +2454,10 @@ pinlane_status pinlane_set_log_callback(pinlane_log_callback function,
 
 /**
  * Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack
- * 1.0, for NumPy, PyTorch, JAX, CuPy. The buffer's handle is freed: from now on the memory belongs
- * to the tensor. The tensor's deleter, on any thread, gives it back to the pool. Blocks until
- * every pending device use of the buffer is complete. `options` may be NULL.
+ * 1, for NumPy, PyTorch, JAX, CuPy. Elements of less than a byte are packed. The buffer's handle
+ * is freed: from now on the memory belongs to the tensor. The tensor's deleter, on any thread,
+ * gives it back to the pool. Blocks until every pending device use of the buffer is complete.
+ * `options` may be NULL.
  *
  * If device work of the consumer uses the memory, name its stream: the memory is reused only when
  * everything is complete that the stream had been given when the deleter was called. A borrowed
@@ -2484,13 +2504,14 @@ pinlane_status pinlane_device_buffer_into_dlpack(struct pinlane_device_buffer *b
  * `buffer`. The buffer owns the tensor: `pinlane_buffer_free` blocks until the device is done with
  * the memory, then the tensor's deleter is called, on any thread. Memory that is not page-locked
  * (`kDLCPU`) is page-locked in place until then, as by `pinlane_buffer_register`; memory of type
- * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. If nobody can
- * know whether the device is done, the deleter is never called.
+ * `kDLCUDAHost` is taken as it is. The tensor must be writable and have no gaps. Its elements are
+ * packed, unless its flags say that they are padded. If nobody can know whether the device is
+ * done, the deleter is never called.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_HOST_MEMORY`, `FORKED_PROCESS`, `UNSUPPORTED` inside a host
- * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps, is of
- * another version than 1 or in other memory, and for memory that is or cannot be page-locked. The
- * tensor is then still the caller's.
+ * function; `INVALID_VALUE` if a pointer is NULL, for a tensor that is read-only, has gaps or
+ * unknown flags, is of another version than 1, in other memory or in no address space, and for
+ * memory that is or cannot be page-locked. The tensor is then still the caller's.
  *
  * # Safety
  *
@@ -2513,7 +2534,8 @@ pinlane_status pinlane_buffer_from_dlpack(const struct pinlane_device *device,
  *
  * Statuses: `INVALID_HANDLE`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`, `CUDA`; `INVALID_VALUE` if a pointer is NULL, or for a tensor that is read-only,
- * has gaps or is of another version than 1. The tensor is then still the caller's.
+ * has gaps or unknown flags, is of another version than 1 or in no address space. The tensor is
+ * then still the caller's.
  *
  * # Safety
  *
@@ -2529,8 +2551,8 @@ pinlane_status pinlane_device_buffer_from_dlpack(const struct pinlane_stream *st
  * Writes the same tensor in the form of DLPack before 1.0, a `DLManagedTensor`, to `legacy`. It
  * owns `tensor`: its deleter calls that of `tensor`. Does not block.
  *
- * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version or is
- * read-only, which the older form cannot say. The tensor is then still the caller's.
+ * Statuses: `INVALID_VALUE` if a pointer is NULL, or if the tensor is of another version, or is
+ * read-only or padded, which the older form cannot say. The tensor is then still the caller's.
  *
  * # Safety
  *
@@ -2541,8 +2563,8 @@ pinlane_status pinlane_dlpack_to_legacy(struct DLManagedTensorVersioned *tensor,
                                         struct DLManagedTensor **legacy);
 
 /**
- * Writes the same tensor in the form of DLPack 1.0 to `tensor`. It owns `legacy`: its deleter
- * calls that of `legacy`. Does not block.
+ * Writes the same tensor in the form of DLPack 1 to `tensor`. It owns `legacy`: its deleter calls
+ * that of `legacy`. Elements of less than a byte count as packed. Does not block.
  *
  * Statuses: `INVALID_VALUE` if a pointer is NULL.
  *
@@ -3296,10 +3318,10 @@ pinlane_status pinlane_pool_get_class_stats(const struct pinlane_pool *pool,
  * `capacity` is 0. The next text may need more bytes. Takes a short lock.
  *
  * Metrics for Prometheus have the label `pool` with the value `name`, which may be NULL: empty.
- * The other formats do not look at it. One response may describe a metric only once, so give each
- * pool an endpoint of its own. The metrics are gauges and counters: `pinlane_pool_live_bytes`,
- * `pinlane_pool_wait_seconds_total` and others, and `pinlane_pool_class_blocks` and others with a
- * second label, `block_bytes`.
+ * The other formats do not look at it. One response may describe a metric only once: for several
+ * pools use `pinlane_pools_prometheus`. The metrics are gauges and counters:
+ * `pinlane_pool_live_bytes`, `pinlane_pool_wait_seconds_total` and others, and
+ * `pinlane_pool_class_blocks` and others with a second label, `block_bytes`.
  *
  * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` for an unknown format, or if `buffer` is NULL while
  * `capacity` is not 0.
@@ -3316,6 +3338,30 @@ pinlane_status pinlane_pool_stats_text(const struct pinlane_pool *pool,
                                        char *buffer,
                                        size_t capacity,
                                        size_t *needed);
+
+/**
+ * Writes the statistics of the `count` pools of `pools` to `buffer`, as one response in
+ * Prometheus' text format: the metrics of `PINLANE_STATS_PROMETHEUS`, each described once. Those
+ * of `pools[i]` have the label `pool` with the value `names[i]`; no two names are equal. `buffer`,
+ * `capacity` and `needed` are as for `pinlane_pool_stats_text`. The arrays may be NULL if `count`
+ * is 0.
+ *
+ * Statuses: `INVALID_HANDLE`; `INVALID_VALUE` if a name or an array is NULL, two names are equal,
+ * or `buffer` is NULL while `capacity` is not 0.
+ *
+ * # Safety
+ *
+ * - `pools` is NULL or points to an array of `count` elements.
+ * - `names` is NULL or points to an array of `count` elements, each NULL or a string.
+ * - `buffer` is NULL or points to `capacity` bytes.
+ * - `needed` is NULL or points to a variable.
+ */
+pinlane_status pinlane_pools_prometheus(const struct pinlane_pool *const *pools,
+                                        const char *const *names,
+                                        size_t count,
+                                        char *buffer,
+                                        size_t capacity,
+                                        size_t *needed);
 
 /**
  * Starts threads that pull batches from `producer` and copy them to the device of `stream`, for
@@ -3914,6 +3960,19 @@ pinlane_status pinlane_stream_native(const struct pinlane_stream *stream, void *
  */
 pinlane_status pinlane_stream_device_ordinal(const struct pinlane_stream *stream,
                                              int32_t *ordinal);
+
+/**
+ * Writes the device that the stream belongs to to `device`. The caller frees it with
+ * `pinlane_device_free`.
+ *
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `device` is NULL.
+ *
+ * # Safety
+ *
+ * - `device` is NULL or points to a variable.
+ */
+pinlane_status pinlane_stream_device(const struct pinlane_stream *stream,
+                                     struct pinlane_device **device);
 
 /**
  * Blocks until everything that was enqueued on the stream before the call is complete.
