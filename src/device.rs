@@ -13,6 +13,7 @@ use crate::memory::{DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, wit
 use crate::pool::{Builder, PinnedPool};
 use crate::process::Process;
 use crate::sync::asymmetric::fences;
+use crate::sync::sanitizer::ours;
 use crate::timeline::{Origin, Timeline};
 use crate::trace::Recording;
 
@@ -220,7 +221,7 @@ impl Device {
                 engine.warm_up(inner.context.ordinal());
             }
         };
-        let _ = std::thread::Builder::new().name("pinlane-warm-up".into()).spawn(work);
+        let _ = std::thread::Builder::new().name("pinlane-warm-up".into()).spawn(|| ours(work));
     }
 
     /// Records in `recording` what happens on this device from now on: on all its streams, in its

@@ -16,6 +16,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::error::Error;
+use crate::sync::sanitizer::ours;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 
@@ -210,7 +211,7 @@ pub(crate) fn as_host_function<R>(f: impl FnOnce() -> R) -> R {
 pub(crate) fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
     if in_host_function() {
         // If no thread can be had the resources leak, which is always sound.
-        let _ = std::thread::Builder::new().name("pinlane-release".into()).spawn(release);
+        let _ = std::thread::Builder::new().name("pinlane-release".into()).spawn(|| ours(release));
     } else {
         release();
     }

@@ -10,7 +10,7 @@ use crate::device::{Device, DeviceInner, adopt_stream, create_stream};
 use crate::driver::{Driver, DriverResult, RawEvent, RawStream, StreamFlags};
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{as_host_function, discard_panic};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, sanitizer};
 use crate::ticket::Ticket;
 use crate::timeline::Timeline;
 use crate::trace::Work;
@@ -244,6 +244,7 @@ impl Stream {
     {
         let slot = Arc::new(Slot::new(Some(function)));
         let submission = self.timeline.submit("Stream::launch_host", |driver, raw| {
+            sanitizer::release(sanitizer::of(&*slot));
             let data = Arc::into_raw(Arc::clone(&slot)).cast_mut().cast::<c_void>();
             self.timeline.shown(Work { name: "Stream::launch_host", bytes: 0 }, || {
                 // SAFETY: the stream is live (`submit`). `call_once` accepts `data` once, on any
@@ -314,6 +315,7 @@ unsafe extern "C" fn call_once<F: FnOnce() + Send>(data: *mut c_void) {
     let Some(function) = take(&slot) else { return };
     // A panic ends here: unwinding into the C frames of the runtime is undefined. Its payload may
     // own buffers and streams too.
+    sanitizer::acquire(sanitizer::of(&*slot));
     as_host_function(|| {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(function)) {
             discard_panic(payload);

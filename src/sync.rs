@@ -4,6 +4,7 @@
 //! section leaves consistent data behind even if it panics.
 
 pub(crate) mod asymmetric;
+pub(crate) mod sanitizer;
 
 pub(crate) use std::sync::atomic;
 

@@ -21,6 +21,7 @@ use crate::driver::Poll;
 use crate::error::{Context, Error, ErrorKind, Remedy, Result};
 use crate::process::{PerProcess, call_user};
 use crate::sync::Mutex;
+use crate::sync::sanitizer::ours;
 use crate::timeline::Timeline;
 use crate::wakers;
 
@@ -226,7 +227,7 @@ fn watcher(known: &Watcher) -> io::Result<Sender<Watched>> {
     let (sender, receiver) = channel();
     std::thread::Builder::new()
         .name("pinlane-watcher".into())
-        .spawn(move || watch_all(&receiver))?;
+        .spawn(move || ours(|| watch_all(&receiver)))?;
     Ok(known.insert(sender).clone())
 }
 

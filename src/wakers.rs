@@ -27,6 +27,7 @@ use std::task::Waker;
 use std::time::{Duration, Instant};
 
 use crate::process::{PerProcess, call_user};
+use crate::sync::sanitizer::ours;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a waker may take before another helper takes over.
@@ -86,7 +87,7 @@ impl Helpers {
     fn has_idle(&'static self, state: &mut State) -> bool {
         if state.idle == 0 {
             let builder = std::thread::Builder::new().name("pinlane-wakers".into());
-            let started = builder.spawn(move || self.help()).is_ok();
+            let started = builder.spawn(move || ours(|| self.help())).is_ok();
             state.idle += usize::from(started);
         }
         state.idle > 0

@@ -125,22 +125,21 @@ pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) ->
     if is_in_kernel() {
         return CudaCode::NOT_PERMITTED.0;
     }
-    let Some(face) = machine::face() else { return CudaCode::INITIALIZATION.0 };
+    let Some(face) = Face::unseen(machine::face) else { return CudaCode::INITIALIZATION.0 };
     let api = Api::of(name);
     let here = 0;
     let noted = noted_by(&here, &work);
     let outer = face.exchange_call(name);
-    let code = match api.refusal(name) {
+    let code = Face::unseen(|| match api.refusal(name) {
         Some(code) => code,
         None => run(face, api, name, work),
-    };
+    });
     face.exchange_call(outer);
     drop(noted);
-    if machine::is_forked() {
-        report::forked();
-    } else {
-        report::flush(face);
-    }
+    Face::unseen(|| match machine::is_forked() {
+        true => report::forked(),
+        false => report::flush(face),
+    });
     match api {
         Api::Runtime => face.note_error(code),
         Api::Driver => return driver::errors::as_driver(code).0,

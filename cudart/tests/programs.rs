@@ -11,6 +11,7 @@ mod kernels;
 #[path = "../src/ptx.rs"]
 mod ptx;
 mod rules;
+mod sanitized;
 mod support;
 
 use std::path::Path;

@@ -9,6 +9,7 @@ use super::pointer::{self, Out};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
 use super::status::{pinlane_status, told};
+use crate::sync::sanitizer::theirs;
 
 /// Gets the buffer of `pinlane_buffer_alloc_async`, with `user` as it was given. The buffer is the
 /// function's, which frees it with `pinlane_buffer_free`. If `status` is not `OK` the buffer is
@@ -57,7 +58,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
                 HostBuffer::into_handle(ManuallyDrop::new(buffer), None)
             });
             // SAFETY: the caller's precondition on `allocated`.
-            unsafe { allocated(user.get(), status, buffer) };
+            theirs(|| unsafe { allocated(user.get(), status, buffer) });
         };
         Ok((future, Box::new(tell) as _))
     })

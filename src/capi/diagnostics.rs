@@ -20,6 +20,7 @@ use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
 use crate::error::Result;
 use crate::notice::{self, Event};
+use crate::sync::sanitizer::theirs;
 
 /// Handles of `pinlane_device`.
 pub const PINLANE_KIND_DEVICE: i32 = 1;
@@ -139,7 +140,7 @@ pub unsafe extern "C" fn pinlane_set_log_callback(
             };
             let text = CString::new(text.replace('\0', "?")).unwrap_or_default();
             // SAFETY: the caller's precondition.
-            unsafe { function(user.get(), event, text.as_ptr()) };
+            theirs(|| unsafe { function(user.get(), event, text.as_ptr()) });
         };
         notice::listen(Some(Box::new(tell)));
         Ok(())

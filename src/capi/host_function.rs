@@ -8,6 +8,7 @@ use super::request::User;
 use super::status::pinlane_status;
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
+use crate::sync::sanitizer::theirs;
 
 /// A function that a stream calls, with `user` as it was given. It must not unwind (by a C++
 /// exception or otherwise).
@@ -43,6 +44,6 @@ pub unsafe extern "C" fn pinlane_stream_launch_host(
         let function = function.ok_or_else(|| pointer::null("function"))?;
         let user = User(user);
         // SAFETY: the caller's precondition on `function`; `launch_host` calls this once at most.
-        stream.launch_host(move || unsafe { function(user.get()) })
+        stream.launch_host(move || theirs(|| unsafe { function(user.get()) }))
     })
 }

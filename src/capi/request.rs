@@ -25,7 +25,7 @@ use super::handle::{self, handle_type};
 use super::pointer::Out;
 use super::status::{boundary, freeing, panicked, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
-use crate::sync::Mutex;
+use crate::sync::{Mutex, sanitizer};
 use crate::wakers;
 
 /// A call whose outcome a callback is told of. Any thread may use it. Freeing it does not change
@@ -98,8 +98,13 @@ impl<T: Send + 'static> Pending<T> {
 }
 
 impl<T: Send + 'static> Request<T> {
+    fn address(&self) -> usize {
+        sanitizer::of(self)
+    }
+
     /// Polls for the first time, so that requests are queued in the order of the calls.
     fn start(self: Arc<Self>, mut pending: Pending<T>) {
+        sanitizer::release(self.address());
         let polled = pending.poll(&Waker::from(self.clone()));
         match self.settle(pending, polled) {
             None => {}
@@ -178,6 +183,7 @@ impl<T: Send + 'static> Wake for Request<T> {
                 Some((same, None)) => pending = same,
                 Some((Pending { future, tell }, Some(outcome))) => {
                     drop(future);
+                    sanitizer::acquire(self.address());
                     return tell(outcome);
                 }
             }

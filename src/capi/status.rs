@@ -16,6 +16,7 @@ use super::prefetch::Failure;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::notice::{self, Event};
 use crate::process::discard_panic;
+use crate::sync::sanitizer::{ours, theirs};
 
 /// What a function returns: `PINLANE_STATUS_OK`, or why it failed. Values are never renumbered; new
 /// ones may be added.
@@ -195,11 +196,11 @@ pub(super) fn boundary(
     function: &'static str,
     body: impl FnOnce() -> Result<()>,
 ) -> pinlane_status {
-    match catch_unwind(AssertUnwindSafe(body)) {
+    ours(|| match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => PINLANE_STATUS_OK,
         Ok(Err(error)) => report(function, error),
         Err(payload) => report(function, panicked(payload)),
-    }
+    })
 }
 
 /// As [`boundary`], for a function that frees something. Destructors ignore its status, so a
@@ -251,7 +252,7 @@ fn keep(last: Last) {
 /// it.
 pub(super) fn call_and_listen(function: impl FnOnce() -> i32) -> (i32, Option<String>) {
     keep(Last::Nothing);
-    let returned = function();
+    let returned = theirs(function);
     (returned, last_message().filter(|text| !text.is_empty()))
 }
 

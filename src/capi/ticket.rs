@@ -8,6 +8,7 @@ use super::pointer::{self, Out};
 use super::request::{User, pinlane_request};
 use super::status::{boundary, freeing, pinlane_status, told};
 use crate::error::Result;
+use crate::sync::sanitizer::theirs;
 use crate::ticket::Ticket;
 
 /// Tells when one asynchronous operation is complete. Any thread may use it. Freeing it does not
@@ -112,7 +113,7 @@ pub unsafe extern "C" fn pinlane_ticket_on_complete(
         let tell = move |outcome| {
             let (status, _) = told(FUNCTION, outcome);
             // SAFETY: the caller's precondition on `completed`.
-            unsafe { completed(user.get(), status) };
+            theirs(|| unsafe { completed(user.get(), status) });
         };
         Ok((ticket, Box::new(tell) as _))
     })

@@ -15,6 +15,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::memory::{DeviceBuf, HostMemory};
 use crate::process::call_user;
 use crate::stream::Stream;
+use crate::sync::sanitizer::theirs;
 
 /// The tensor of a producer, until it is no longer needed.
 struct Owned(NonNull<ManagedTensor>);
@@ -27,7 +28,7 @@ unsafe impl Sync for Owned {}
 impl Drop for Owned {
     fn drop(&mut self) {
         // SAFETY: live until here, by the precondition of whoever imports the tensor.
-        call_user(|| unsafe { delete(self.0) });
+        call_user(|| theirs(|| unsafe { delete(self.0) }));
     }
 }
 

@@ -33,6 +33,7 @@ use super::{Operand, Tracked, TrackedMut, range, sealed};
 use crate::context::Context;
 use crate::driver::Poll;
 use crate::error::{Context as Found, Error, ErrorKind, Result};
+use crate::sync::sanitizer;
 
 /// An untyped tracked block.
 pub(crate) struct PinnedRegion {
@@ -44,6 +45,7 @@ impl PinnedRegion {
     /// The memory of `block` must be initialised, and its hazards complete.
     #[inline]
     pub(crate) fn new(block: BlockRef) -> Self {
+        sanitizer::acquire(block.ptr().addr().get());
         PinnedRegion { block: ManuallyDrop::new(block) }
     }
 
@@ -114,6 +116,7 @@ impl Drop for PinnedRegion {
     fn drop(&mut self) {
         // SAFETY: `block` is taken once, here, and not used afterwards.
         let block = unsafe { ManuallyDrop::take(&mut self.block) };
+        sanitizer::release(block.ptr().addr().get());
         drop(block.give_back());
     }
 }

@@ -26,6 +26,7 @@ use super::queue::{Delivery, Reply, Request};
 use super::store::{Slab, Store};
 use super::{errors, trace};
 use crate::error::Result;
+use crate::sync::sanitizer::ours;
 use crate::trace::Kind;
 
 /// How long the keeper waits for more to do before it ends.
@@ -91,8 +92,10 @@ impl Core {
         let last = books.keeper.take();
         let work = move || {
             WORKS_FOR.set(own.id);
-            own.keep();
-            drop(own);
+            ours(|| {
+                own.keep();
+                drop(own);
+            });
             last.map(JoinHandle::join);
         };
         let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(work);

@@ -6,6 +6,7 @@ use std::ptr;
 use std::sync::{Arc, Weak};
 
 use super::cache::Cache;
+use crate::sync::sanitizer::ours;
 
 const _: () = assert!(std::mem::offset_of!(Cache, shelves) <= 64, "a hit touches two lines");
 
@@ -70,10 +71,12 @@ impl Drop for Caches {
     /// The thread ends, and gives its caches back.
     fn drop(&mut self) {
         LAST.set(ptr::null());
-        for (cache, home) in std::mem::take(&mut self.by_pool).into_values() {
-            if let Some(home) = home.upgrade() {
-                home.take_back(&cache);
+        ours(|| {
+            for (cache, home) in std::mem::take(&mut self.by_pool).into_values() {
+                if let Some(home) = home.upgrade() {
+                    home.take_back(&cache);
+                }
             }
-        }
+        });
     }
 }

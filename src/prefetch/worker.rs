@@ -13,6 +13,7 @@ use super::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
 use crate::process::call_user;
+use crate::sync::sanitizer::ours;
 use crate::sync::{Condvar, Mutex};
 
 /// What the workers of a pipeline share.
@@ -62,7 +63,7 @@ where
             let copier = Copier::new(shelf, pool, &pipeline.progress)?;
             let pipeline = pipeline.clone();
             let thread = thread::Builder::new().name(format!("pinlane-prefetch-{number}"));
-            if let Err(error) = thread.spawn(move || pipeline.work(copier)) {
+            if let Err(error) = thread.spawn(move || ours(|| pipeline.work(copier))) {
                 if number > 0 {
                     break;
                 }

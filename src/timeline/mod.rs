@@ -62,7 +62,7 @@ use crate::context::Context;
 use crate::driver::{Capture, Driver, RawStream};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::process::on_ordinary_thread;
-use crate::sync::{Mutex, MutexGuard};
+use crate::sync::{Mutex, MutexGuard, sanitizer};
 use crate::trace::{Kind, Recorder, Work, nvtx_range};
 use event::Event;
 pub(crate) use marks::Fence;
@@ -295,6 +295,7 @@ impl Timeline {
 
     /// Notes that `position` is complete, and with it all that its mark covers.
     fn complete(&self, position: u64) {
+        sanitizer::release(sanitizer::of(self));
         let mut marks = self.lock();
         marks.complete(position);
         self.publish(&marks);
@@ -302,6 +303,7 @@ impl Timeline {
 
     /// Notes that all positions below `below` are complete.
     fn retire(&self, below: u64) {
+        sanitizer::release(sanitizer::of(self));
         let mut marks = self.lock();
         marks.retire(below);
         self.publish(&marks);
@@ -310,7 +312,11 @@ impl Timeline {
     /// Whether `position` and all below it are known to be complete. Asks nobody.
     #[inline]
     pub(crate) fn is_retired(&self, position: u64) -> bool {
-        position < self.retired.load(Ordering::Acquire)
+        let is_retired = position < self.retired.load(Ordering::Acquire);
+        if is_retired {
+            sanitizer::acquire(sanitizer::of(self));
+        }
+        is_retired
     }
 
     /// Whether `position` is known to be complete. Takes a short lock if not all below it are;

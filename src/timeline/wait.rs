@@ -9,6 +9,7 @@ use super::event::Event;
 use super::marks::Fence;
 use crate::driver::Poll;
 use crate::error::{CudaCode, Result};
+use crate::sync::sanitizer;
 use crate::trace::Kind;
 
 /// How many other streams a stream remembers having waited for. Forgetting one costs another wait.
@@ -32,6 +33,7 @@ impl Timeline {
         {
             let marks = self.lock();
             if marks.is_done(position) {
+                sanitizer::acquire(sanitizer::of(self));
                 return Ok(None);
             }
             if let Some((fence, event)) = marks.event_for(position) {

@@ -62,6 +62,25 @@ impl Compiler {
         std::iter::once(own).chain(others).collect()
     }
 
+    /// With these first arguments, too.
+    pub fn with_flags(mut self, flags: &[&str]) -> Compiler {
+        self.flags.extend(flags.iter().map(|&flag| flag.to_owned()));
+        self
+    }
+
+    /// Whether it makes a program of `source`.
+    pub fn can_link(&self, source: &str) -> bool {
+        let scratch = Scratch::new();
+        let file = scratch.0.join("source.cpp");
+        std::fs::write(&file, source).expect("the tests' folder can be written");
+        let mut command = self.command("c++17");
+        output({
+            command.arg(&file).arg("-o").arg(scratch.0.join(Program::NAME));
+            command
+        })
+        .is_ok()
+    }
+
     /// Looks for headers there before it looks into the project's own folder.
     pub fn with_headers_of(mut self, folder: &Path) -> Compiler {
         self.flags.push(format!("-I{}", folder.display()));

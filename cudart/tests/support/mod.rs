@@ -120,6 +120,23 @@ pub fn program(name: &str, headers: Option<&Path>) -> App {
     compiled(name, &[source(name)], headers, 13)
 }
 
+/// The same for a thread sanitizer. `None` if the compiler has none.
+pub fn watched(name: &str) -> Option<App> {
+    static IS_THERE: OnceLock<bool> = OnceLock::new();
+    let is_there = IS_THERE.get_or_init(|| {
+        let file = work().join("sanitizer");
+        fs::write(file.with_extension("cpp"), "int main() {}").expect("can be written");
+        let mut command = compiler();
+        command.arg("-fsanitize=thread").arg(file.with_extension("cpp")).arg("-o").arg(&file);
+        command.output().is_ok_and(|output| output.status.success())
+    });
+    if !is_there {
+        eprintln!("skipped: the compiler has no thread sanitizer");
+        return None;
+    }
+    Some(compiled_with(&["-fsanitize=thread"], &format!("{name}-tsan"), &[source(name)], None, 13))
+}
+
 /// The same with our libraries of CUDA 12.
 pub fn program_of_12(name: &str) -> App {
     compiled(name, &[source(name)], None, 12)
@@ -138,6 +155,16 @@ pub fn sources(folder: &str) -> Vec<PathBuf> {
 }
 
 fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>, major: u32) -> App {
+    compiled_with(&[], name, sources, headers, major)
+}
+
+fn compiled_with(
+    flags: &[&str],
+    name: &str,
+    sources: &[PathBuf],
+    headers: Option<&Path>,
+    major: u32,
+) -> App {
     static DONE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
     let mut done = DONE.lock().unwrap_or_else(PoisonError::into_inner);
     let app = if headers.is_some() { format!("{name}-toolkit") } else { format!("{name}-{major}") };
@@ -151,7 +178,7 @@ fn compiled(name: &str, sources: &[PathBuf], headers: Option<&Path>, major: u32)
         command.arg("-DWITH_TOOLKIT").arg("-isystem").arg(headers);
     }
     let library = &library().0;
-    command.args(sources).arg("-o").arg(&file).arg("-Wl,--as-needed");
+    command.args(flags).args(sources).arg("-o").arg(&file).arg("-Wl,--as-needed");
     command.arg(library.join("libcuda.so.1")).arg(library.join(format!("libcudart.so.{major}")));
     // Stand-ins for kernels are found by their names.
     command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(library);

@@ -31,6 +31,7 @@ use super::pointer::{self, Out, check_spare};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
+use crate::sync::sanitizer::theirs;
 
 /// Makes all `count` copies of `copies`, from host memory, pageable or page-locked, to the stream's
 /// device. Returns when pageable memory may be reused; the ticket tells when everything has
@@ -167,8 +168,8 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
         let mut wanted = true;
         let tell = |number: usize, data: &[u8]| {
             // SAFETY: the caller's precondition on `landed`; the data may be read until it returns.
-            wanted =
-                wanted && unsafe { landed(user, number, data.as_ptr().cast(), data.len()) } == 0;
+            let tell = || unsafe { landed(user, number, data.as_ptr().cast(), data.len()) };
+            wanted = wanted && theirs(tell) == 0;
         };
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe { downloads(&stream, copies, |mut list| stream.download_list_each(&mut list, tell)) }

@@ -12,6 +12,7 @@ use crate::driver::emulated::{
     Emulator, Execution, Exploration, Explored, FailedRun, asked_for, explore, explore_orders,
 };
 use crate::error::{ErrorKind, Result};
+use crate::sync::sanitizer::theirs;
 
 /// What `pinlane_explore` finds is not printed on stderr.
 pub const PINLANE_EXPLORE_QUIET: u32 = 1;
@@ -226,7 +227,8 @@ unsafe fn explored_by(
         let machine = handle::create(machine.clone());
         let mut message = [0u8; MESSAGE];
         // SAFETY: the precondition on `program`; the message is there during the call.
-        let status = unsafe { program(user, machine, message.as_mut_ptr().cast(), MESSAGE - 1) };
+        let status =
+            theirs(|| unsafe { program(user, machine, message.as_mut_ptr().cast(), MESSAGE - 1) });
         let freed = handle::free(machine);
         let said = message.split(|&byte| byte == 0).next().unwrap_or_default();
         match (status, freed) {

@@ -39,6 +39,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::{Batches, DeviceBatch, Prefetch, Progress, StopSwitch};
 use crate::process::in_host_function;
 use crate::sync::Mutex;
+use crate::sync::sanitizer::{self, theirs};
 
 /// A pipeline: threads of pinlane pull batches from a producer and copy them to a device, ahead of
 /// their use. Any thread may use it; one at a time asks for batches.
@@ -118,6 +119,7 @@ impl<O: Deref<Target = Pipeline>> Taken<O> {
 
     /// What the pipeline gave, as a call of the consumer says it.
     fn answer(&self, next: Option<Result<DeviceBatch>>) -> Result<DeviceBuffer> {
+        sanitizer::acquire(sanitizer::of(&*self.from.calls));
         match next {
             Some(batch) => batch.map(DeviceBuffer::Batch),
             None if self.from.switch.is_stopped() => Err(freed()),
@@ -294,7 +296,7 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
             let (status, batch) = told(FUNCTION, outcome);
             let batch = batch.map_or(std::ptr::null_mut(), DeviceBuffer::into_handle);
             // SAFETY: the caller's precondition on `prefetched`.
-            unsafe { prefetched(user.get(), status, batch) };
+            theirs(|| unsafe { prefetched(user.get(), status, batch) });
         };
         Ok((future, Box::new(tell) as _))
     })

@@ -25,6 +25,7 @@ use crate::capi::pointer::{self, growing, layout};
 use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen, refused};
 use crate::error::{ErrorKind, Result};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
+use crate::sync::sanitizer::{self, Tag};
 use crate::sync::{Condvar, Mutex};
 
 /// One slice of a batch in host memory. Set all members that you do not use to 0.
@@ -111,6 +112,7 @@ impl Calls {
         while !*over {
             over = self.changed.wait(over);
         }
+        sanitizer::acquire(sanitizer::of(self));
     }
 
     /// Whether the calling thread is inside one of them.
@@ -122,6 +124,7 @@ impl Calls {
 struct Producer {
     functions: pinlane_producer,
     calls: Arc<Calls>,
+    tag: Tag,
 }
 
 // SAFETY: the functions may be called with `user` on any thread, by the precondition of `Source`.
@@ -137,11 +140,20 @@ impl Drop for Producer {
 }
 
 impl Producer {
-    /// Calls one of the functions, by its name.
-    fn call(&self, function: &'static str, call: impl FnOnce() -> i32) -> Result<(), Failure> {
+    /// Calls one of the functions, by its name. It is ordered after the call before it that was
+    /// about the same thing.
+    fn call(
+        &self,
+        function: &'static str,
+        about: Tag,
+        call: impl FnOnce() -> i32,
+    ) -> Result<(), Failure> {
+        sanitizer::acquire(about.part(0));
         let before = INSIDE.replace(Arc::as_ptr(&self.calls));
         let (code, said) = call_and_listen(call);
         INSIDE.set(before);
+        sanitizer::release(about.part(0));
+        sanitizer::release(sanitizer::of(&*self.calls));
         match code {
             PINLANE_STATUS_OK => Ok(()),
             code => Err(Failure { function, code, said }),
@@ -161,7 +173,7 @@ impl Source {
         if functions.next.is_none() || functions.describe.is_none() {
             return Err(pointer::null("the producer's next or describe"));
         }
-        Ok(Source(Arc::new(Producer { functions, calls })))
+        Ok(Source(Arc::new(Producer { functions, calls, tag: Tag::new() })))
     }
 }
 
@@ -172,8 +184,12 @@ impl Iterator for Source {
         let pinlane_producer { user, next, .. } = self.0.functions;
         let (next, mut item) = (next?, ptr::null_mut());
         // SAFETY: the precondition of `Source::new`; a worker has this iterator alone.
-        match self.0.call("next", || unsafe { next(user, &raw mut item) }) {
-            Ok(()) => Some(Pulled(Ok(Item { producer: self.0.clone(), item }))),
+        match self.0.call("next", self.0.tag, || unsafe { next(user, &raw mut item) }) {
+            Ok(()) => {
+                let tag = Tag::new();
+                sanitizer::release(tag.part(0));
+                Some(Pulled(Ok(Item { producer: self.0.clone(), item, tag })))
+            }
             Err(Failure { code: PINLANE_STATUS_END, .. }) => None,
             Err(failure) => Some(Pulled(Err(failure))),
         }
@@ -184,6 +200,7 @@ impl Iterator for Source {
 struct Item {
     producer: Arc<Producer>,
     item: *mut c_void,
+    tag: Tag,
 }
 
 // SAFETY: the item is only handed to the producer's functions, which take it on any thread, by the
@@ -199,7 +216,7 @@ impl Drop for Item {
                 unsafe { release(user, self.item) };
                 PINLANE_STATUS_OK
             };
-            let _ = self.producer.call("release", call);
+            let _ = self.producer.call("release", self.tag, call);
         }
     }
 }
@@ -217,7 +234,7 @@ impl IntoHostBatch for Pulled {
         if let Some(describe) = describe {
             // SAFETY: the precondition of `Source::new`; the item is live, and described once.
             let call = || unsafe { describe(user, item.item, &raw mut slices, &raw mut count) };
-            item.producer.call("describe", call)?;
+            item.producer.call("describe", item.tag, call)?;
         }
         // SAFETY: `describe` wrote an array of so many slices, which stays until `release`.
         let described = unsafe { pointer::inputs("slices", slices, count) }?;
@@ -305,6 +322,6 @@ impl HostBatch for Described {
         // SAFETY: the precondition of `Source::new`. The rooms are disjoint parts of `block`, which
         // nobody else accesses until this returns.
         let call = || unsafe { fill(user, self.item.item, rooms.as_ptr()) };
-        Ok(self.item.producer.call("fill", call)?)
+        Ok(self.item.producer.call("fill", self.item.tag, call)?)
     }
 }

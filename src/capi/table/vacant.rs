@@ -19,6 +19,7 @@ use super::records::{Record, Records};
 use super::slot::NOBODY;
 use crate::process::Process;
 use crate::sync::Mutex;
+use crate::sync::sanitizer::ours;
 
 /// How many tables there may be. Tests have their own.
 pub(super) const TABLES: usize = if cfg!(test) { 27 } else { 14 };
@@ -131,12 +132,14 @@ impl Drop for Owner {
         if !self.0.process.is_current() {
             return;
         }
-        for stack in self.0.kept.get_mut() {
-            if let Some(owner) = stack.owner {
-                owner.0.lock().given_back.extend(&stack.indexes[..stack.len]);
+        ours(|| {
+            for stack in self.0.kept.get_mut() {
+                if let Some(owner) = stack.owner {
+                    owner.0.lock().given_back.extend(&stack.indexes[..stack.len]);
+                }
             }
-        }
-        self.0.record.give_back();
+            self.0.record.give_back();
+        });
     }
 }
 

@@ -85,6 +85,7 @@ use crate::driver::Ordinal;
 use crate::error::{ErrorKind, Result};
 use crate::memory::PinnedBuf;
 use crate::pool::{Builder, PinnedPool};
+use crate::sync::sanitizer::ours;
 use crate::timeline::Timeline;
 
 /// The errors of a pool that has no free block.
@@ -147,7 +148,7 @@ impl Engine {
         let (ring, pool, bytes) = (self.ring.clone(), self.pool.clone(), self.options.ring_bytes);
         let work = move || fill(&ring, &pool, bytes);
         // Without that thread copies page-lock the slots one by one.
-        let _ = thread::Builder::new().name("pinlane-warm-up".into()).spawn(work);
+        let _ = thread::Builder::new().name("pinlane-warm-up".into()).spawn(|| ours(work));
         Ok(())
     }
 

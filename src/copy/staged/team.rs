@@ -45,6 +45,7 @@ use std::time::{Duration, Instant};
 use crate::driver::Ordinal;
 use crate::error::{Error, ErrorKind, Result};
 use crate::process::{Process, discard_panic};
+use crate::sync::sanitizer::ours;
 use crate::sync::{Condvar, Mutex};
 
 /// The most threads that are of use for copying memory, the caller's included: eight saturate a
@@ -349,7 +350,7 @@ impl Team {
             // With fewer threads, or none, callers do more themselves.
             let _ = helper.spawn(move || {
                 core.inspect(|&core| pin_to(core));
-                self.help(group);
+                ours(|| self.help(group));
             });
         }
     }

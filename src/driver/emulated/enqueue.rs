@@ -190,6 +190,7 @@ impl Machine {
         if let Action::Mark { event } = action {
             self.snapshot(event, position, agent);
         }
+        self.tell_enqueued(agent, &action);
         if self.host.watcher.is_some() {
             self.close_to_host(agent, &action);
         }

@@ -18,6 +18,7 @@ use super::stuck::Calling;
 use super::thread::as_host_function;
 use crate::driver::DriverResult;
 use crate::error::CudaCode;
+use crate::sync::sanitizer::{ours, theirs};
 
 /// `cudaErrorOperatingSystem`
 const OPERATING_SYSTEM: CudaCode = CudaCode(304);
@@ -28,7 +29,7 @@ pub(super) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResul
         let shared = Arc::clone(shared);
         std::thread::Builder::new()
             .name("pinlane-emulated-host-functions".into())
-            .spawn(move || serve(&shared))
+            .spawn(move || ours(|| serve(&shared)))
             .map_err(|_| OPERATING_SYSTEM)?;
         machine.host_thread = true;
     }
@@ -41,7 +42,7 @@ fn serve(shared: &Shared) {
         // SAFETY: `Driver::launch_host` is told that the function may be called once with this
         // pointer on any thread; the operation was taken off its queue for this call. It is called
         // with nothing locked.
-        as_host_function(|| unsafe { (call.function)(call.data) });
+        as_host_function(|| theirs(|| unsafe { (call.function)(call.data) }));
         returned = Some(stream);
     }
 }
@@ -58,6 +59,7 @@ impl Machine {
                     if let Some(knowledge) = &knowledge {
                         self.look_at_known(knowledge);
                     }
+                    self.tell_called(key);
                     self.order.function_begins(knowledge);
                     self.host_calling =
                         Some(Calling { stream: key, number, since: Instant::now() });

@@ -30,6 +30,7 @@ use super::name::{Liberties, Names, StreamName};
 use super::operation::{Action, HostCall, Operation, Position};
 use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
+use super::sanitized::Told;
 use super::schedule::{Schedule, Slow, Standing};
 use super::slots::{Key, Slots};
 use super::stuck::Calling;
@@ -109,6 +110,8 @@ pub(super) struct Machine {
     pub(super) submitted: u64,
     /// The last number of an operation in a queue or a capture.
     pub(super) operations: u64,
+    /// What a thread sanitizer of the program knows it by.
+    pub(super) told: Told,
 }
 
 #[derive(Debug)]
@@ -263,6 +266,7 @@ impl Machine {
             host_addresses: true,
             submitted: 0,
             operations: 0,
+            told: Told::new(),
         }
     }
 
@@ -318,6 +322,7 @@ impl Machine {
     pub(super) fn host_learns(&mut self, knowledge: &Knowledge) {
         self.look_at_known(knowledge);
         self.order.synchronized(knowledge);
+        self.tell_known(knowledge);
     }
 
     /// Reports what the race checker has found.

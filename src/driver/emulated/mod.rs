@@ -76,6 +76,7 @@ mod per_thread;
 mod pieces;
 mod rng;
 mod runtime;
+mod sanitized;
 mod schedule;
 mod slots;
 mod storage;

@@ -5,8 +5,16 @@ use std::ops::Range;
 
 use super::Face;
 use crate::driver::emulated::watch::{must_be_said, used_by_call};
+use crate::sync::sanitizer::ours;
 
 impl Face {
+    /// Runs code of a library that shows this machine to a program. A thread sanitizer of the
+    /// program does not look at its loads and stores: it does not see the locks of such code. What
+    /// the machine orders for the program, it is told.
+    pub fn unseen<R>(work: impl FnOnce() -> R) -> R {
+        ours(work)
+    }
+
     /// Whether a system call that uses the buffer is to be said by
     /// [`call_begins`](Self::call_begins) and [`call_ends`](Self::call_ends). Takes no lock and
     /// allocates nothing.

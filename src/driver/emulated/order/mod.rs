@@ -395,8 +395,9 @@ impl Order {
         }
     }
 
-    pub(super) fn function_ends(&mut self) {
-        self.running = None;
+    /// It has returned. Gives what it knew.
+    pub(super) fn function_ends(&mut self) -> Option<Knowledge> {
+        self.running.take().map(|running| running.knowledge)
     }
 
     /// What the calling thread knows, as a token for another thread.

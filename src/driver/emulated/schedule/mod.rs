@@ -231,7 +231,9 @@ impl Machine {
     pub(super) fn host_function_returned(&mut self, key: Key) {
         self.host_functions -= 1;
         self.host_calling = None;
-        self.order.function_ends();
+        if let Some(known) = self.order.function_ends() {
+            self.tell_returned(&known);
+        }
         if self.streams.get_mut(key).is_some_and(|s| std::mem::take(&mut s.dispatched)) {
             self.complete_first(key);
             self.settle();

@@ -18,10 +18,12 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError, Weak};
 
+use super::super::machine::Machine;
 use super::super::runtime::Shared;
 use super::stand_in;
 use super::view::open_all;
 use super::{PAGE, Verdict, places};
+use crate::sync::sanitizer::ours;
 
 /// The watched blocks of the process, by their first addresses.
 static BLOCKS: Mutex<BTreeMap<usize, (usize, Weak<Shared>)>> = Mutex::new(BTreeMap::new());
@@ -125,7 +127,8 @@ unsafe extern "C" fn on_fault(signal: c_int, info: *mut libc::siginfo_t, context
         _ if stand_in::fault(address, writes) => {}
         Some((start, bytes, machine)) => match machine.upgrade() {
             Some(machine) if is_watching() => {
-                let verdict = machine.with(|machine| machine.host_touched(address, writes));
+                let touch = |machine: &mut Machine| machine.host_touched(address, writes);
+                let verdict = ours(|| machine.with(touch));
                 if verdict == Verdict::Once && processor::step(context) {
                     note(address / PAGE * PAGE);
                 }
