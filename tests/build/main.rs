@@ -9,6 +9,7 @@
 //! | `ui` | what must not compile does not, and the compiler says why |
 //! | `ffi` | the C and C++ interfaces, from outside |
 //! | `architecture` | the layers of the crate |
+//! | `safe_functions` | no safe public function ends what an address or a raw handle names |
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
@@ -36,6 +37,7 @@ mod ladder;
 mod parity;
 mod readme;
 mod reference;
+mod safe_functions;
 mod script;
 mod search;
 mod sources;

@@ -19,6 +19,7 @@
 //! | 15 | the caller's last error changes | `arguments`; see there |
 //! | 16 | a bad handle is followed | `src/capi` |
 //! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
+//! | 18 | a safe call ends what an address or a raw handle names | `owners`, `tests/build` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //!
 //! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse)
@@ -35,6 +36,7 @@ mod failures;
 mod host_functions;
 mod lifetimes;
 mod order;
+mod owners;
 mod process;
 mod threads;
 mod ways;

@@ -79,16 +79,29 @@ impl Face {
         self.books.lock().streams.get(&stream.handle).copied().unwrap_or((0, 0))
     }
 
-    /// Destroys a stream; what is enqueued drains.
+    /// Destroys a stream that this face has created; what is enqueued drains.
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] for a default stream.
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] for any other; with a finding, unless it is a default
+    /// stream.
     pub fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
-        // SAFETY: the machine checks the handle; a stale one is a finding.
-        unsafe { self.emulator.driver().stream_destroy(stream) }?;
-        self.books.lock().streams.remove(&stream.handle);
-        Ok(())
+        if stream.is_default() {
+            return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+        }
+        let Some(noted) = self.books.lock().streams.remove(&stream.handle) else {
+            let no_such = |machine: &mut Machine| {
+                no_such(machine, self.call(), "stream of this program", stream.handle)
+            };
+            return Err(self.emulator.with(no_such));
+        };
+        // SAFETY: the stream came from `stream_create`, and was in the books until now; who uses it
+        // afterwards is refused by the machine, which knows stale handles.
+        let destroyed = unsafe { self.emulator.driver().stream_destroy(stream) };
+        if destroyed.is_err() {
+            self.books.lock().streams.insert(stream.handle, noted);
+        }
+        destroyed
     }
 
     /// Waits for all work of a device. `cudaDeviceSynchronize`

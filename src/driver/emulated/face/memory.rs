@@ -1,4 +1,10 @@
 //! Allocating and freeing; what a pointer is.
+//!
+//! The calls that free are safe, because they free only what the face's own books contain: what it
+//! has handed out as a raw pointer, or was given by [`register`](Face::register). Memory that
+//! somebody else has on the same machine, such as a buffer of a pool, is refused. An entry leaves
+//! the books before its memory is free, so that two threads cannot free one address, of which the
+//! second belongs to somebody else by then.
 
 use std::ffi::c_void;
 use std::ptr::NonNull;
@@ -120,7 +126,8 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation, or freed already.
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation of this face, or freed
+    /// already.
     pub fn free(&self, ptr: *mut c_void) -> DriverResult<()> {
         self.refuse_in_host_function()?;
         if ptr.is_null() {
@@ -136,30 +143,34 @@ impl Face {
             self.synchronize(held.device)?;
         }
         let address = ptr.addr() as u64;
-        self.emulator.with(|machine| {
-            if let Err(violation) = machine.memory.retire(address) {
-                let message = format!("{}: {violation}", self.call());
-                return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
-            }
-            machine.memory.release(address);
-            // One finding, though several operations may still use it.
-            if let Some(race) = machine.order.host_freed(Call::DeviceFree, address).pop() {
-                machine.findings.report_race(FindingKind::FreedInFlight, race);
-            }
-            Ok(())
-        })?;
-        self.forget(address);
-        Ok(())
+        self.take_out(address, || {
+            self.emulator.with(|machine| {
+                let call = self.call();
+                machine.retire(call, address)?;
+                machine.memory.release(address);
+                // One finding, though several operations may still use it.
+                if let Some(race) = machine.order.host_freed(Call::DeviceFree, address).pop() {
+                    machine.findings.report_race(FindingKind::FreedInFlight, race);
+                }
+                Ok(())
+            })
+        })
     }
 
-    /// Takes an allocation out of the books, and out of its pool.
-    pub(super) fn forget(&self, address: u64) {
+    /// Frees an allocation, which leaves the books, and its pool, unless that fails.
+    fn take_out(&self, address: u64, free: impl FnOnce() -> DriverResult<()>) -> DriverResult<()> {
+        let Some(note) = self.books.lock().device.remove(&address) else {
+            let call = self.call();
+            return Err(self.emulator.with(|machine| machine.not_ours(call, address)));
+        };
+        let freed = free();
         let mut books = self.books.lock();
-        if let Some(note) = books.device.remove(&address)
-            && let Some(pool) = note.pool
-        {
-            books.pools.give_back(pool, note.bytes);
+        match (freed, note.pool) {
+            (Err(_), _) => drop(books.device.insert(address, note)),
+            (Ok(()), Some(pool)) => books.pools.give_back(pool, note.bytes),
+            (Ok(()), None) => {}
         }
+        freed
     }
 
     fn synchronize_all(&self) -> DriverResult<()> {
@@ -192,7 +203,8 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory, or freed already.
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory of this face, or freed
+    /// already.
     pub fn free_host(&self, ptr: *mut c_void, managed: bool) -> DriverResult<()> {
         self.refuse_unsafe()?;
         let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
@@ -200,21 +212,26 @@ impl Face {
         let wanted = if managed { HostKind::Managed } else { HostKind::Allocated };
         // Before the memory is free: another thread may get this address at once.
         let note = self.books.lock().host.remove(&ptr.addr());
-        let keep = || note.map(|note| self.books.lock().host.insert(ptr.addr(), note));
-        if note.is_some_and(|note| note.kind != wanted) {
-            keep();
-            let message = format!("{} of {ptr:p}, which {note:?} has made", self.call());
+        let keep = |note| self.books.lock().host.insert(ptr.addr(), note);
+        let Some(note) = note.filter(|note| note.kind == wanted) else {
+            let made = note.map_or("nothing".to_owned(), |note| format!("{:?}", note.kind));
+            note.map(keep);
+            let message = format!("{} of {ptr:p}, where this program has {made}", self.call());
             let code = CudaCode::INVALID_VALUE;
             let report =
                 |machine: &mut Machine| machine.misuse(FindingKind::BadFree, message, code);
             return Err(self.emulator.with(report));
+        };
+        // SAFETY:
+        // * the block came from `host_alloc` of this driver, and was not freed: it was in the
+        //   books until now;
+        // * operations that are pending keep it (the machine quarantines it), and are a finding;
+        // * a reference into it is made by unsafe code of the program, which gives it up here;
+        // * the machine refuses the call inside a host function.
+        if let Err(code) = unsafe { self.emulator.driver().host_free(start) } {
+            keep(note);
+            return Err(code);
         }
-        // SAFETY: the machine checks that such a block begins there; the program gives it up.
-        let freed = unsafe { self.emulator.driver().host_free(start) };
-        if freed.is_err() {
-            keep();
-        }
-        freed?;
         self.may_synchronize(2);
         Ok(())
     }
@@ -244,22 +261,43 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// As of rule 21.
+    /// As of rule 21; [`CudaCode::HOST_MEMORY_NOT_REGISTERED`] for what this face has not
+    /// registered.
     pub fn unregister(&self, ptr: *mut c_void) -> DriverResult<()> {
         self.refuse_unsafe()?;
         let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
-        // SAFETY: what is pending is found by the machine, which tells the program.
-        unsafe { self.emulator.driver().host_unregister(start) }?;
-        self.books.lock().host.remove(&ptr.addr());
+        let note = self.books.lock().host.remove(&ptr.addr());
+        let keep = |note| self.books.lock().host.insert(ptr.addr(), note);
+        let Some(note) = note.filter(|note| note.kind == HostKind::Registered) else {
+            note.map(keep);
+            return Err(self.not_registered(ptr));
+        };
+        // SAFETY: operations that are pending do not touch it any more (`HostMemory::end_use`), and
+        // are a finding.
+        if let Err(code) = unsafe { self.emulator.driver().host_unregister(start) } {
+            keep(note);
+            return Err(code);
+        }
         self.may_synchronize(2);
         Ok(())
+    }
+
+    /// The answer of a call that unregisters what is not registered there.
+    fn not_registered(&self, ptr: *mut c_void) -> CudaCode {
+        if self.held(ptr).side == Side::Pageable {
+            return CudaCode::HOST_MEMORY_NOT_REGISTERED;
+        }
+        let message = format!("{} of {ptr:p}, where no registration begins", self.call());
+        let code = CudaCode::INVALID_VALUE;
+        self.emulator.with(|machine| machine.misuse(FindingKind::BadFree, message, code))
     }
 
     /// Frees memory in stream order. `cudaFreeAsync`
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation, or freed already.
+    /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation of this face, or freed
+    /// already.
     pub fn free_async(&self, stream: RawStream, ptr: *mut c_void) -> DriverResult<()> {
         if ptr.is_null() {
             return Ok(());
@@ -270,9 +308,26 @@ impl Face {
             return self.free_host(ptr, true);
         }
         let address = ptr.addr() as u64;
-        // SAFETY: the machine checks that it is a live allocation, and finds what still uses it.
-        unsafe { self.emulator.driver().device_free(stream, address) }?;
-        self.forget(address);
-        Ok(())
+        // SAFETY: it is a live allocation of this face; the machine checks the stream, and finds
+        // what still uses the memory.
+        self.take_out(address, || unsafe { self.emulator.driver().device_free(stream, address) })
+    }
+}
+
+impl Machine {
+    /// Marks an allocation as freed.
+    fn retire(&mut self, call: &str, address: u64) -> DriverResult<()> {
+        self.memory.retire(address).map_err(|violation| {
+            let message = format!("{call}: {violation}");
+            self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE)
+        })
+    }
+
+    /// The answer of a call that frees what its face has not allocated.
+    fn not_ours(&mut self, call: &str, address: u64) -> CudaCode {
+        let live = self.memory.allocation_of(address).is_some_and(|(start, _)| start == address);
+        let what = if live { "which somebody else has allocated" } else { "no live allocation" };
+        let message = format!("{call} of {address:#x}, {what}");
+        self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE)
     }
 }

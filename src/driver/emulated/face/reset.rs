@@ -18,6 +18,8 @@ impl Face {
     /// # Safety
     ///
     /// * No reference into such page-locked memory is used afterwards.
+    /// * Nobody uses streams, events and memory of the device afterwards, whoever made them: those
+    ///   of other users of the machine are destroyed, too.
     pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
         self.refuse_in_host_function()?;
         self.drain_device(device, false)?;

@@ -1,0 +1,173 @@
+//! Soundness rule 18: a safe public function ends or changes nothing that an address or a raw
+//! handle names.
+//!
+//! The walk finds every safe public function that takes one. What such a function does has its
+//! reason below; what has none must be `unsafe`.
+
+use std::collections::BTreeSet;
+
+use crate::sources::{Source, identifier, sources};
+
+/// Types that name something without a hold on it.
+const RAW: [&str; 10] = [
+    "*mut ",
+    "*const ",
+    "NonNull<",
+    "RawStream",
+    "RawEvent",
+    "DevicePtr",
+    "Range<usize>",
+    "Target",
+    "Plane",
+    "PoolId",
+];
+
+/// The names of numbers that are addresses or handles.
+const NUMBERS: [&str; 7] = ["handle", "address", "ptr", "graph", "exec", "event", "stream"];
+
+/// Who may: `what` is the end of its file and its name.
+struct Allowed {
+    why: &'static str,
+    what: &'static [&'static str],
+}
+
+const ALLOWED: [Allowed; 4] = [
+    Allowed {
+        why: "honours only what the books of its own face contain",
+        what: &[
+            "face/memory.rs free",
+            "face/memory.rs free_async",
+            "face/memory.rs free_host",
+            "face/memory.rs unregister",
+            "face/handles.rs stream_destroy",
+            "face/graphs.rs graph_destroy",
+            "face/graphs.rs graph_instantiate",
+            "face/pools.rs malloc_async",
+            "face/pools.rs pool_destroy",
+            "face/pools.rs pool_figure",
+            "face/pools.rs pool_switch",
+            "face/pools.rs pool_trim",
+            "face/pools.rs set_device_pool",
+        ],
+    },
+    Allowed {
+        why: "only says what is there",
+        what: &[
+            "face/calls.rs must_be_said",
+            "face/copies.rs line",
+            "face/graphs.rs is_captured",
+            "face/handles.rs event",
+            "face/handles.rs stream",
+            "face/handles.rs stream_flags",
+            "face/memory.rs held",
+            "face/pools.rs pool_device",
+        ],
+    },
+    Allowed {
+        why: "tells the race checker, or the watch, of accesses; the memory stays as it is",
+        what: &[
+            "emulated/emulator.rs host_reads",
+            "emulated/emulator.rs host_writes",
+            "driver/mod.rs host_access",
+            "face/calls.rs call_begins",
+            "face/calls.rs call_ends",
+            "face/calls.rs stand_in_calls",
+        ],
+    },
+    Allowed {
+        why: "what a stream does later is no promise of its owner's: rule 11 holds for captures \
+              that anybody begins at any time, and rules 2 and 4 for work that never runs",
+        what: &[
+            "emulated/emulator.rs begin_capture",
+            "emulated/emulator.rs end_capture",
+            "emulated/emulator.rs release",
+            "emulated/emulator.rs slow",
+            "emulated/emulator.rs stall",
+            "face/graphs.rs begin_capture",
+            "face/graphs.rs end_capture",
+        ],
+    },
+];
+
+/// The safe public functions of a text, each with its arguments: `pub fn`, and those of public
+/// traits.
+fn safe_functions(source: &Source) -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let mut in_trait = false;
+    let code = source.code();
+    for (at, line) in code.match_indices('\n').map(|(at, _)| (at + 1, rest(code, at + 1))) {
+        if line.starts_with('}') {
+            in_trait = false;
+        } else if line.starts_with("pub trait ") || line.starts_with("pub unsafe trait ") {
+            in_trait = true;
+        }
+        let text = line.trim_start();
+        let indented = text.len() < line.len();
+        let text = text.strip_prefix("pub ").or((in_trait && indented).then_some(text));
+        let Some(text) = text else { continue };
+        let text = text.strip_prefix("const ").unwrap_or(text);
+        let Some(name) = text.strip_prefix("fn ").map(identifier) else { continue };
+        let signature = &code[at..];
+        let end = signature.find(['{', ';']).unwrap_or(signature.len());
+        let arguments = signature[..end].split("->").next().unwrap_or_default();
+        let arguments = arguments.split_once('(').map_or("", |(_, arguments)| arguments);
+        found.push((name.to_owned(), arguments.to_owned()));
+    }
+    found
+}
+
+fn rest(code: &str, at: usize) -> &str {
+    code[at..].lines().next().unwrap_or_default()
+}
+
+/// Whether one of the arguments names something without a hold on it.
+fn takes_raw(arguments: &str) -> bool {
+    let number = |name: &&str| {
+        ["usize", "u64"].iter().any(|ty| {
+            let argument = format!("{name}: {ty}");
+            arguments.match_indices(&argument).any(|(at, _)| {
+                !arguments[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_')
+            })
+        })
+    };
+    RAW.iter().any(|ty| arguments.contains(ty)) || NUMBERS.iter().any(number)
+}
+
+/// Unit tests and the C interface are no safe Rust that others call; `sys` is private.
+fn is_public(source: &Source) -> bool {
+    !source.is_a_test() && !["capi", "sys"].contains(&&*source.module())
+}
+
+#[test]
+fn a_safe_public_function_ends_nothing_that_others_own() {
+    let mut found = BTreeSet::new();
+    for source in sources().iter().filter(|source| is_public(source)) {
+        for (name, arguments) in safe_functions(source) {
+            let parts: Vec<_> = source.path.iter().map(|part| part.to_string_lossy()).collect();
+            let file = parts[parts.len().saturating_sub(2)..].join("/");
+            if takes_raw(&arguments) {
+                found.insert(format!("{file} {name}"));
+            }
+        }
+    }
+    let allowed: Vec<&str> = ALLOWED.iter().flat_map(|allowed| allowed.what).copied().collect();
+    let wrong: Vec<&String> = found.iter().filter(|name| !allowed.contains(&&***name)).collect();
+    assert!(wrong.is_empty(), "make them unsafe, or say why not in tests/build: {wrong:#?}");
+    let gone: Vec<_> = allowed.iter().filter(|&&name| !found.contains(name)).collect();
+    assert!(gone.is_empty(), "the walk does not find {gone:?}");
+    assert!(ALLOWED.iter().all(|allowed| !allowed.why.is_empty()));
+}
+
+#[test]
+fn the_walk_finds_functions_by_what_they_take() {
+    let text = "\nimpl A {\n    pub fn end(&self, at: *mut u8) {}\n    pub fn close(\n        \
+                &self,\n        stream: RawStream,\n    ) {}\n    \
+                pub unsafe fn gone(at: *mut u8) {}\n\
+                \x20   pub(super) fn own(at: *mut u8) {}\n    pub fn of(handle: usize) {}\n    \
+                pub fn give(&self) -> *mut u8 {}\n    pub fn count(&self, my_handle: usize) {}\n\
+                }\npub trait T {\n    fn tell(&self, at: *const u8);\n    \
+                unsafe fn u(at: *mut u8);\n}\nfn private(at: *mut u8) {}\n";
+    let source = Source { path: "a.rs".into(), text: text.into() };
+    let raw = safe_functions(&source).into_iter().filter(|(_, arguments)| takes_raw(arguments));
+    assert_eq!(raw.map(|(name, _)| name).collect::<Vec<_>>(), ["end", "close", "of", "tell"]);
+}

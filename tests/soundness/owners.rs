@@ -1,0 +1,66 @@
+//! Rule 18: what an address or a raw handle names stays its owner's.
+
+use pinlane::driver::StreamFlags;
+use pinlane::emulated::{Emulator, Face, FindingKind};
+use pinlane::pool::PageLocking;
+use pinlane::{CudaCode, Device, PinnedPool};
+
+const LEN: usize = 1 << 12;
+
+/// A program for CUDA and a pool share a machine. The program's calls get the addresses and the
+/// handles of what is not its own.
+#[test]
+fn rule_18_a_face_ends_nothing_that_others_have() {
+    for how in [PageLocking::Register, PageLocking::Allocate] {
+        a_face_ends_nothing(how);
+    }
+}
+
+fn a_face_ends_nothing(how: PageLocking) {
+    let face = Face::new(Emulator::builder().build()).expect("room for addresses");
+    let device = Device::of_emulator(face.emulator(), 0).unwrap();
+    let pool = PinnedPool::builder(&device).page_locking(how).build().unwrap();
+    let stream = device.stream().unwrap();
+    let mut host = pool.alloc::<u8>(LEN).unwrap();
+    let mut large = pool.alloc::<u8>(64 << 20).unwrap();
+    let mut gpu = device.alloc::<u8>(LEN).unwrap();
+    host.write().unwrap().fill(7);
+    large.write().unwrap().fill(8);
+    stream.upload(&host, &mut gpu).unwrap().wait().unwrap();
+
+    let foreign = face.emulator().driver().stream_create(0, StreamFlags::default()).unwrap();
+    let usage = face.emulator().usage();
+    for bytes in [host.read().unwrap(), large.read().unwrap()] {
+        let at = bytes.as_ptr().cast_mut().cast();
+        for managed in [false, true] {
+            assert_eq!(face.free_host(at, managed), Err(CudaCode::INVALID_VALUE));
+        }
+        assert_ne!(face.unregister(at), Ok(()));
+        assert_eq!(face.free(at), Err(CudaCode::INVALID_VALUE));
+        assert_eq!(face.free_async(face.default_stream(false), at), Err(CudaCode::INVALID_VALUE));
+    }
+    let on_device = gpu.as_device_ptr() as usize;
+    let at = std::ptr::without_provenance_mut(on_device);
+    assert_eq!(face.free(at), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(face.free_async(face.default_stream(false), at), Err(CudaCode::INVALID_VALUE));
+    assert_eq!(face.stream_destroy(foreign), Err(CudaCode::INVALID_RESOURCE_HANDLE));
+
+    assert_eq!(face.emulator().usage(), usage, "all is there");
+    let kinds: Vec<FindingKind> = face.emulator().findings().iter().map(|f| f.kind).collect();
+    assert!(kinds.contains(&FindingKind::BadFree) && kinds.contains(&FindingKind::BadHandle));
+    stream.download(&gpu, large.slice_mut(..LEN).unwrap()).unwrap().wait().unwrap();
+    assert_eq!((large.read().unwrap()[LEN - 1], host.read().unwrap()[LEN - 1]), (7, 7));
+}
+
+/// Its own it frees, once.
+#[test]
+fn rule_18_a_face_frees_its_own_once() {
+    let face = Face::new(Emulator::builder().build()).expect("room for addresses");
+    let stream = face.stream_create(1, 0).unwrap();
+    let (host, on_device) = (face.host_alloc(LEN, 0, false).unwrap(), face.malloc(LEN).unwrap());
+    assert_eq!((face.free_host(host, false), face.free(on_device)), (Ok(()), Ok(())));
+    let again = Err(CudaCode::INVALID_VALUE);
+    assert_eq!((face.free_host(host, false), face.free(on_device)), (again, again));
+    assert_eq!(face.stream_destroy(stream), Ok(()));
+    assert_eq!(face.stream_destroy(stream), Err(CudaCode::INVALID_RESOURCE_HANDLE));
+}
