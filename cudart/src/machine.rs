@@ -142,9 +142,7 @@ fn build() -> Option<Face> {
     if let Some(face) = face.as_ref().filter(|_| lines::are_wanted()) {
         face.look_up_lines(lines::look_up);
     }
-    if face.is_none() {
-        eprintln!("pinlane-cudart: no room for the addresses of the devices");
-    }
+    tell_of_room(face.as_ref(), memory);
     // SAFETY: both functions touch nothing but flags and, where it is safe, the machine.
     unsafe {
         libc::pthread_atfork(None, None, Some(fork_child));
@@ -154,6 +152,45 @@ fn build() -> Option<Face> {
         }
     }
     face
+}
+
+/// Says that the devices have less memory than they should have, or none, and what to do.
+fn tell_of_room(face: Option<&Face>, wanted: usize) {
+    let limits = format!(
+        "address space ({}) and files ({}): raise them, as by `ulimit -v unlimited; ulimit -f \
+         unlimited`",
+        limit(libc::RLIMIT_AS),
+        limit(libc::RLIMIT_FSIZE)
+    );
+    let Some(face) = face else {
+        eprintln!(
+            "pinlane-cudart: the devices need 768 MiB of addresses, and the process has not so \
+             many: every call fails. It is limited in {limits}"
+        );
+        return;
+    };
+    let info = face.emulator().driver().memory_info(0);
+    let bytes = info.map_or(wanted, |(_, total)| total);
+    if bytes < wanted && !is_quiet() {
+        eprintln!(
+            "pinlane-cudart: a device has {} MiB of memory, not {}, because the process has room \
+             for few addresses. It is limited in {limits}, or ask for less by \
+             PINLANE_CUDART_MEMORY_GIB",
+            bytes >> 20,
+            wanted >> 20
+        );
+    }
+}
+
+/// A limit of the process in words.
+fn limit(resource: libc::__rlimit_resource_t) -> String {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it fills the struct, or leaves it as it is.
+    unsafe { libc::getrlimit(resource, &raw mut limit) };
+    match limit.rlim_cur {
+        libc::RLIM_INFINITY => "not by ulimit".to_owned(),
+        bytes => format!("ulimit: {} KiB", bytes >> 10),
+    }
 }
 
 /// Whether the library keeps its remarks to itself.

@@ -269,6 +269,24 @@ fn the_host_cannot_touch_memory_of_a_device() {
 }
 
 #[test]
+fn devices_have_less_memory_where_the_process_has_room_for_few_addresses() {
+    let app = program("limited", None);
+    for limit in ["2048", "40000", "files:512"] {
+        let run = app.given(limit).with("lazy", 1, &[]);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+        let said = run.stderr.contains("MiB of memory, not 4096") && run.stderr.contains("-v");
+        assert_eq!(said, limit != "40000", "{run:?}");
+    }
+    for limit in ["700", "files:100"] {
+        let run = app.given(limit).eager();
+        assert_eq!((run.status, &*run.stdout), (Some(0), "no device: 3\n"), "{run:?}");
+        let told = "raise them, as by `ulimit -v unlimited; ulimit -f unlimited`";
+        assert!(run.stderr.contains(told), "{run:?}");
+    }
+}
+
+#[test]
 fn the_structs_are_those_of_the_toolkit() {
     let Some(headers) = toolkit() else { return };
     let run = program("layout", Some(headers)).eager();

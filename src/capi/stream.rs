@@ -1,6 +1,8 @@
 //! Streams: created ones, the caller's own, and the default ones.
 
 use std::ffi::c_void;
+#[cfg(feature = "emulated")]
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::device::pinlane_device;
@@ -214,5 +216,17 @@ pub unsafe extern "C" fn pinlane_stream_busy(
 /// Statuses: `INVALID_HANDLE` if it was freed already or never was a stream.
 #[unsafe(no_mangle)]
 pub extern "C" fn pinlane_stream_free(stream: *mut pinlane_stream) -> pinlane_status {
-    freeing("pinlane_stream_free", || handle::free(stream))
+    freeing("pinlane_stream_free", || {
+        #[cfg(feature = "emulated")]
+        let timeline = handle::get(stream).ok().map(|stream| Arc::clone(&stream.timeline));
+        handle::free(stream)?;
+        #[cfg(feature = "emulated")]
+        if let Some(timeline) = timeline.filter(|timeline| timeline.is_owned())
+            && let Some(emulator) = timeline.context().emulator()
+        {
+            // No handle is left to release it by.
+            emulator.abandon(timeline.raw());
+        }
+        Ok(())
+    })
 }

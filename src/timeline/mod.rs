@@ -153,6 +153,11 @@ impl Timeline {
         self.raw
     }
 
+    /// Whether this crate has created the stream, and destroys it.
+    pub(crate) fn is_owned(&self) -> bool {
+        matches!(self.origin, Origin::Owned { .. })
+    }
+
     /// Remembers that the handle is known outside this crate, before the caller gives it out.
     pub(crate) fn expose(&self) {
         if !self.is_private() || self.exposed.swap(true, Ordering::AcqRel) {
@@ -329,7 +334,7 @@ impl Timeline {
 impl Drop for Timeline {
     fn drop(&mut self) {
         let (context, raw) = (self.context.clone(), self.raw);
-        let owned = matches!(self.origin, Origin::Owned { .. });
+        let owned = self.is_owned();
         let marks = std::mem::take(self.marks.get_mut());
         on_ordinary_thread(move || {
             // Inside, so that one thread, if a thread is needed, destroys all events.

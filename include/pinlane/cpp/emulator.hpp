@@ -106,7 +106,7 @@ public:
     return usage;
   }
 
-  /// Holds a stream up until it is released. Who waits for its work waits as long.
+  /// Holds a stream up until it is released or freed. Who waits for its work waits as long.
   static void stall(stream_ref stream) { detail::check(pinlane_emulator_stall(stream.get())); }
 
   /// Lets a stalled stream go on.

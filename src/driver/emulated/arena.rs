@@ -8,8 +8,8 @@
 //!   the storage          readable and writable                  what operations use
 //! ```
 //!
-//! The host faults on a device address, as it does beside a GPU. Addresses are never given out
-//! twice: the file is sparse, and as long as all the addresses that there are.
+//! The host faults on a device address, as it does beside a GPU. The file is sparse, and as long as
+//! all the addresses that there are.
 
 use std::ffi::c_void;
 use std::io;
@@ -32,8 +32,12 @@ pub(super) struct Arena {
 unsafe impl Send for Arena {}
 
 impl Arena {
-    /// Maps `bytes` of address space twice. It takes memory only as far as it is used.
+    /// Maps `bytes` of address space twice, and leaves the process as much. It takes memory only as
+    /// far as it is used.
     pub(super) fn new(bytes: usize) -> io::Result<Self> {
+        if bytes as u64 > longest_file() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
         // SAFETY: the name ends with a NUL.
         let file = unsafe { libc::memfd_create(c"pinlane-device".as_ptr(), libc::MFD_CLOEXEC) };
         if file < 0 {
@@ -51,17 +55,20 @@ impl Arena {
         let grown = unsafe { libc::ftruncate(file, bytes as libc::off_t) } == 0;
         let storage = if grown { map(libc::PROT_READ | libc::PROT_WRITE) } else { None };
         let view = storage.and_then(|_| map(libc::PROT_NONE));
-        let (Some(view), Some(storage)) = (view, storage) else {
-            let error = io::Error::last_os_error();
-            if let Some(storage) = storage {
-                // SAFETY: just mapped, and nobody has a pointer into it.
-                unsafe { libc::munmap(storage.as_ptr().cast(), bytes) };
-            }
-            // SAFETY: just opened, and nobody else's.
-            unsafe { libc::close(file) };
-            return Err(error);
+        let spare = view.and_then(|_| map(libc::PROT_NONE));
+        let error = io::Error::last_os_error();
+        let unmap = |at: NonNull<u8>| {
+            // SAFETY: just mapped, and nobody has a pointer into it.
+            unsafe { libc::munmap(at.as_ptr().cast(), bytes) };
         };
-        Ok(Arena { view, storage, bytes, file })
+        if let (Some(view), Some(storage), Some(spare)) = (view, storage, spare) {
+            unmap(spare);
+            return Ok(Arena { view, storage, bytes, file });
+        }
+        [view, storage].into_iter().flatten().for_each(unmap);
+        // SAFETY: just opened, and nobody else's.
+        unsafe { libc::close(file) };
+        Err(error)
     }
 
     /// The address at which the program's view begins.
@@ -111,6 +118,14 @@ impl Arena {
         let done = unsafe { libc::mprotect(at, self.bytes, protection) };
         assert_eq!(done, 0, "cannot change the access to device memory");
     }
+}
+
+/// How long a file may be (`ulimit -f`): a longer one would end the process by a signal.
+fn longest_file() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: libc::RLIM_INFINITY, rlim_max: libc::RLIM_INFINITY };
+    // SAFETY: it fills the struct, or leaves it as it is.
+    unsafe { libc::getrlimit(libc::RLIMIT_FSIZE, &raw mut limit) };
+    limit.rlim_cur
 }
 
 impl Drop for Arena {

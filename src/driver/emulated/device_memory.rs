@@ -9,7 +9,8 @@
 //!
 //! * No such number is a canonical address on x86-64, nor one of user space on AArch64: a host
 //!   dereference faults instead of finding some other object.
-//! * An address is never given out twice, so that a use after free is found however late it comes.
+//! * An address is not given out twice while there are others, so that a use after free is found
+//!   however late it comes. Only an arena that had to be small runs out of them.
 //! * Fresh memory holds a poison pattern of its own generation, never what was there before.
 //! * Memory is reserved when `cudaMallocAsync` is called (that is when it can fail), becomes usable
 //!   when the allocation is reached in stream order, and stops being so when the free is. Its bytes
@@ -32,11 +33,14 @@ const TAG: u64 = 0xdea << 52;
 const DEVICE_SHIFT: u32 = 44;
 /// The most devices that addresses have room for.
 pub(super) const MAX_DEVICES: usize = 256;
-/// How much address space an arena takes, twice: 16 TiB, for all devices together; less if other
-/// machines have taken so much that there is no room.
-const ARENA_SHIFTS: [u32; 4] = [44, 42, 40, 38];
+/// How much address space an arena takes, twice, for all devices together: 16 TiB, or the half,
+/// again and again, where the process has no room for so much, down to 256 MiB.
+const MOST_ADDRESSES: u32 = 44;
+const LEAST_ADDRESSES: u32 = 28;
 /// As `cudaMalloc` documents.
 const ALIGNMENT: u64 = 256;
+/// Where the addresses of a device begin.
+const FIRST: u64 = 4096;
 
 /// Whether an address can only be one of device memory.
 pub(super) fn is_device_address(address: u64) -> bool {
@@ -62,6 +66,27 @@ struct Bank {
     blocks: usize,
     next: u64,
     allocations: BTreeMap<DevicePtr, Allocation>,
+}
+
+impl Bank {
+    /// The first place behind `start`, the first address of the device, where so many bytes are
+    /// free between two allocations, though they were given out before.
+    fn gap(&self, start: DevicePtr, bytes: u64) -> Option<u64> {
+        let mut free = FIRST;
+        for (&at, allocation) in &self.allocations {
+            if at - start >= free + bytes {
+                return Some(free);
+            }
+            free = (at - start) + padded(allocation.bytes)?;
+        }
+        (self.next >= free + bytes).then_some(free)
+    }
+}
+
+/// How many addresses an allocation takes. The gap at its end keeps an overrun from landing in the
+/// next one.
+fn padded(bytes: usize) -> Option<u64> {
+    (bytes as u64).checked_next_multiple_of(ALIGNMENT)?.checked_add(ALIGNMENT)
 }
 
 #[derive(Debug)]
@@ -94,14 +119,16 @@ struct Place {
 pub(super) type Violation = String;
 
 impl DeviceMemory {
-    /// How much each device has from now on.
+    /// How much each device has from now on; no more than there is room for in its addresses.
     pub(super) fn set_capacity(&mut self, bytes: usize) {
+        // Twice as many addresses as bytes: the same ones do not come back at once.
+        let bytes = if self.arena.is_some() { bytes.min(1 << (self.shift - 1)) } else { bytes };
         self.banks.iter_mut().for_each(|bank| bank.capacity = bytes);
     }
 
     pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
         let bank =
-            || Bank { capacity, used: 0, blocks: 0, next: 4096, allocations: BTreeMap::new() };
+            || Bank { capacity, used: 0, blocks: 0, next: FIRST, allocations: BTreeMap::new() };
         DeviceMemory {
             seed,
             base: TAG,
@@ -111,13 +138,17 @@ impl DeviceMemory {
         }
     }
 
-    /// From now on addresses are those of the process. False if there is no room for so many.
+    /// From now on addresses are those of the process. A device has less memory where there are few
+    /// of them. False if there is no room for the least.
     pub(super) fn use_host_addresses(&mut self) -> bool {
         let devices = self.banks.len().next_power_of_two().trailing_zeros();
         let arena = |shift: u32| Some((shift, Arena::new(1usize << shift).ok()?));
-        let Some((shift, arena)) = ARENA_SHIFTS.into_iter().find_map(arena) else { return false };
+        let found = (LEAST_ADDRESSES..=MOST_ADDRESSES).rev().find_map(arena);
+        let Some((shift, arena)) = found else { return false };
         (self.base, self.shift) = (arena.base(), shift - devices);
         self.arena = Some(arena);
+        let capacity = self.banks.iter().map(|bank| bank.capacity).max().unwrap_or(0);
+        self.set_capacity(capacity);
         true
     }
 
@@ -166,17 +197,16 @@ impl DeviceMemory {
 
     pub(super) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
         let bank = &mut self.banks[device as usize];
-        let next = (bytes as u64).checked_next_multiple_of(ALIGNMENT);
-        // The gap keeps an overrun of one allocation from landing in the next.
-        let next = next.and_then(|bytes| bytes.checked_add(bank.next + ALIGNMENT));
-        let next =
-            next.filter(|&next| next <= 1 << self.shift).ok_or(CudaCode::MEMORY_ALLOCATION)?;
         if bytes > bank.capacity.saturating_sub(bank.used) {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
-        let address = self.base + ((device as u64) << self.shift) + bank.next;
+        let start = self.base + ((device as u64) << self.shift);
+        let taken = padded(bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let fresh = Some(bank.next).filter(|next| next + taken <= 1 << self.shift);
+        let place = fresh.or_else(|| bank.gap(start, taken)).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let address = start + place;
         let storage = Storage::new(self.arena.as_ref(), address, bytes)?;
-        bank.next = next;
+        bank.next = bank.next.max(place + taken);
         bank.used += bytes;
         bank.blocks += 1;
         let allocation = Allocation { bytes, storage, freeing: false };
@@ -360,6 +390,27 @@ mod tests {
         assert!(memory.retire(all).is_err(), "freed twice");
         assert_eq!(memory.free_and_total(0), (1 << 20, 1 << 20));
         assert_eq!(memory.reserve(0, usize::MAX), Err(CudaCode::MEMORY_ALLOCATION));
+    }
+
+    #[test]
+    fn addresses_come_back_only_when_there_are_no_others() {
+        let mut memory = DeviceMemory { shift: 14, ..memory() };
+        let [a, b, c] = [1000, 2000, 3000].map(|bytes| allocate(&mut memory, 1, bytes));
+        let release = |memory: &mut DeviceMemory, address| {
+            memory.retire(address).unwrap();
+            memory.release(address);
+        };
+        release(&mut memory, a);
+        let fourth = allocate(&mut memory, 1, 4000);
+        assert!(a < b && b < c && c < fourth, "the first addresses rest as long as they can");
+        release(&mut memory, b);
+        assert_eq!(memory.reserve(1, 5000), Err(CudaCode::MEMORY_ALLOCATION));
+        let all = allocate(&mut memory, 1, 3000);
+        assert_eq!(all, a, "of the first and the second");
+        assert!(memory.write(a, 3000).is_ok() && memory.write(c, 3000).is_ok());
+        assert_eq!(memory.device_of(all), Some(1));
+        release(&mut memory, fourth);
+        assert_eq!(allocate(&mut memory, 1, 4000), fourth, "the last one");
     }
 
     #[test]

@@ -120,10 +120,14 @@ impl Machine {
         stream
     }
 
-    /// Returns at once; what is enqueued drains (rule 12).
+    /// Returns at once; what is enqueued drains (rule 12), also if the stream was stalled: nobody
+    /// can name it any more to release it.
     pub(super) fn stream_destroy(&mut self, key: Key) {
         if let Some(capture) = self.streams.get(key).and_then(|stream| stream.capture) {
             self.drop_capture(capture);
+        }
+        if self.streams.get(key).is_some_and(|stream| stream.stalled) {
+            self.release(key);
         }
         if let Some(stream) = self.streams.get_mut(key) {
             stream.destroyed = true;

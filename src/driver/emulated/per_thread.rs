@@ -36,6 +36,12 @@ impl PerThread {
         self.streams.values().any(|owned| owned.stream == stream)
     }
 
+    /// Whether it is the stream of a thread that has ended.
+    pub(super) fn is_of_ended_thread(&self, stream: Key) -> bool {
+        let owner = self.streams.values().find(|owned| owned.stream == stream);
+        owner.is_some_and(|owned| owned.thread.strong_count() == 0)
+    }
+
     /// The calling thread's stream, if it has one.
     pub(super) fn find(&self) -> Option<Key> {
         self.streams.get(&this_thread()).map(|owned| owned.stream)

@@ -21,7 +21,6 @@ mod stand_ins;
 mod stuck;
 
 use self::rig::{BYTES, Rig, at, bytes, write};
-use super::machine::Machine;
 use super::*;
 use crate::driver::{Call, Capture, DevicePtr, HostFlags, Poll, RawStream, StreamFlags};
 use crate::error::CudaCode;
@@ -461,4 +460,23 @@ fn a_late_fault_loses_the_device_behind_the_effect() {
     assert_eq!(rig.download(stream, host, a), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!(rig.synchronize(stream), Err(CudaCode::ILLEGAL_ADDRESS));
     assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));
+}
+
+/// Nobody can name it any more to release it.
+#[test]
+fn a_stalled_stream_that_is_destroyed_goes_on() {
+    for rig in Rig::of_each_mode(1) {
+        let (stream, follower, a, host) = (rig.stream(0), rig.stream(0), rig.memory(0), rig.host());
+        rig.emulator.stall(stream).unwrap();
+        rig.fill(stream, a, 7).unwrap();
+        let event = rig.mark(stream);
+        rig.wait(follower, event).unwrap();
+        rig.download(follower, host, a).unwrap();
+        let behind = rig.mark(follower);
+        rig.destroy_stream(stream).unwrap();
+        // A query makes progress at last.
+        let is_done = |_| rig.query_event(behind) == Ok(Poll::Done);
+        assert!((0..1000).any(is_done));
+        assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));
+    }
 }

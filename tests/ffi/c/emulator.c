@@ -110,6 +110,20 @@ static void streams_are_held_up(void) {
   REFUSED(INVALID_HANDLE, pinlane_emulator_release(NULL));
 }
 
+/* No handle is left to release it by. */
+static void a_stalled_stream_that_is_freed_goes_on(void) {
+  const void *data = NULL;
+  pinlane_stream *stream = NULL;
+  OK(pinlane_stream_create(rig.device, NULL, &stream));
+  OK(pinlane_emulator_stall(stream));
+  OK(pinlane_device_buffer_fill(stream, rig.gpu, 0, BYTES, "z", 1, NULL));
+  OK(pinlane_device_buffer_download(stream, rig.gpu, 0, rig.buffer, 0, BYTES, NULL));
+  REFUSED(NOT_READY, pinlane_buffer_try_read(rig.buffer, &data));
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_buffer_read(rig.buffer, &data));
+  EXPECT(((const char *)data)[BYTES - 1] == 'z');
+}
+
 static void streams_are_slow(void) {
   pinlane_ticket *ticket = NULL;
   int32_t done = 77;
@@ -545,6 +559,7 @@ int main(void) {
   calls_fail_on_request();
   calls_fail_late();
   streams_are_held_up();
+  a_stalled_stream_that_is_freed_goes_on();
   streams_are_slow();
   memory_is_limited();
   captures_are_respected();

@@ -65,8 +65,9 @@ pub struct Face {
 }
 
 impl Face {
-    /// A face for this machine, which nothing has been allocated on; `None` if the process has no
-    /// room for the addresses of its devices.
+    /// A face for this machine, which nothing has been allocated on. Its devices have less memory
+    /// than the machine was built with, if the process has room for few addresses (`ulimit -v`,
+    /// `ulimit -f`, valgrind); `None` if it has no room for the least, 256 MiB three times.
     #[must_use]
     pub fn new(emulator: Emulator) -> Option<Self> {
         static NEXT: AtomicU64 = AtomicU64::new(0);

@@ -29,7 +29,7 @@ use super::machine::Machine;
 use super::operation::{Action, Position};
 use super::rng::Rng;
 use super::slots::Key;
-use crate::driver::{DriverResult, Poll};
+use crate::driver::{DriverResult, Ordinal, Poll};
 use crate::error::CudaCode;
 
 pub use decision::Replay;
@@ -195,7 +195,7 @@ impl Machine {
     fn front(&self, key: Key) -> Front {
         let Some(stream) = self.streams.get(key) else { return Front::Idle };
         let Some(operation) = stream.queue.front() else { return Front::Idle };
-        if stream.stalled || stream.dispatched {
+        if stream.dispatched || stream.stalled && self.can_be_released(key, stream.device) {
             return Front::Blocked;
         }
         match operation.waits.iter().find(|&&position| !self.is_complete(position)) {
@@ -203,6 +203,13 @@ impl Machine {
             None if stream.slow.holds() => Front::Slow,
             None => Front::Ready,
         }
+    }
+
+    /// Whether anybody can name a stream that is stalled. Nobody can name the default stream of a
+    /// thread that has ended.
+    #[cold]
+    fn can_be_released(&self, key: Key, device: Ordinal) -> bool {
+        !self.devices[device as usize].per_thread.is_of_ended_thread(key)
     }
 
     /// Runs the first operation of a stream, which is ready.

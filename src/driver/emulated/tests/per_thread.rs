@@ -34,22 +34,21 @@ fn rule_12_what_an_ended_thread_enqueued_still_runs() {
     let (a, host) = (rig.memory(0), rig.host());
     let run = |work: &(dyn Fn() + Sync)| std::thread::scope(|scope| drop(scope.spawn(work).join()));
     let address = host.as_ptr().expose_provenance();
+    let behind = std::sync::Mutex::new(None);
     run(&|| {
         rig.emulator.stall(PER_THREAD).unwrap();
         let host = NonNull::new(std::ptr::with_exposed_provenance_mut(address)).unwrap();
         rig.fill(PER_THREAD, a, 7).unwrap();
         rig.download(PER_THREAD, host, a).unwrap();
+        *behind.lock().unwrap() = Some(rig.mark(PER_THREAD));
+        assert_eq!(rig.emulator.usage().pending_operations, 2);
     });
     for _ in 0..200 {
         let own = rig.memory(0);
         run(&|| rig.fill(PER_THREAD, own, 1).unwrap());
     }
-    // Nobody has its name any more, so the machine itself lets it go on.
-    let stalled = |machine: &mut Machine| {
-        let keys = machine.backlog.clone();
-        keys.into_iter().for_each(|key| machine.release(key));
-    };
-    assert_eq!(rig.emulator.usage().pending_operations, 2);
-    rig.emulator.with(stalled);
+    // Nobody has its name any more to release it, so it goes on when it is asked for.
+    let behind = behind.into_inner().unwrap().expect("the thread has recorded it");
+    assert_eq!(rig.query_event(behind), Ok(Poll::Done));
     assert_eq!((bytes(host), rig.found()), ([7; BYTES], vec![]));
 }
