@@ -1,13 +1,14 @@
 //! Batches of copies.
 
-use std::ffi::{c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::{BatchEntry, Face, SourceOrder};
+use pinlane::driver::{DriverResult, RawStream};
 
 use crate::abi::{Handle, In, Out, stream};
 use crate::machine;
+use crate::volumes::Extent;
 
 /// `cudaMemcpyAttributes`
 #[repr(C)]
@@ -44,12 +45,7 @@ impl Arrays {
             while kind + 1 < self.kinds && self.firsts.nth(kind + 1).get()? <= at {
                 kind += 1;
             }
-            let order = match self.attributes.nth(kind).get()?.order {
-                1 => SourceOrder::InStreamOrder,
-                2 => SourceOrder::DuringCall,
-                3 => SourceOrder::Any,
-                _ => return Err(invalid),
-            };
+            let order = source_order(self.attributes.nth(kind).get()?.order)?;
             let (dst, src) = (self.dsts.nth(at).get()?, self.srcs.nth(at).get()?);
             Ok(BatchEntry { dst, src, bytes: self.sizes.nth(at).get()?, order })
         };
@@ -57,25 +53,109 @@ impl Arrays {
     }
 }
 
-/// CUDA 12 has one argument more, ahead of the stream: which copy has failed.
-fn copy_batch(
-    face: &Face,
-    arrays: &Arrays,
-    (eighth, ninth): (Handle, Handle),
-    per_thread: bool,
-) -> DriverResult<()> {
-    let is_old = machine::major() == 12;
-    if is_old {
-        // No copy in particular.
-        Out::<usize>::of(eighth).put_if_any(usize::MAX);
+/// One side of a copy of a volume (`cudaMemcpy3DOperand`): memory, or an array in the same place.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Operand {
+    kind: c_int,
+    ptr: *mut c_void,
+    /// In bytes, as there are no arrays; 0: as long as what is copied.
+    row_length: usize,
+    layer_height: usize,
+    hint: [c_int; 2],
+}
+
+/// `cudaMemcpy3DBatchOp`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct VolumeCopy {
+    src: Operand,
+    dst: Operand,
+    extent: Extent,
+    order: c_int,
+    flags: c_uint,
+}
+
+/// `cudaMemcpy3DOperandTypePointer`, and that of an array.
+const POINTER: c_int = 1;
+const ARRAY: c_int = 2;
+/// `cudaMemcpyFlagPreferOverlapWithCompute`, the only one.
+const VOLUME_FLAGS: c_uint = 1;
+
+fn source_order(number: c_int) -> DriverResult<SourceOrder> {
+    match number {
+        1 => Ok(SourceOrder::InStreamOrder),
+        2 => Ok(SourceOrder::DuringCall),
+        3 => Ok(SourceOrder::Any),
+        _ => Err(CudaCode::INVALID_VALUE),
     }
-    let handle = if is_old { ninth } else { eighth };
-    let stream = stream(face, handle, per_thread)?;
+}
+
+impl Operand {
+    /// Where a line of the volume begins.
+    fn line(&self, extent: Extent, (y, z): (usize, usize)) -> DriverResult<*mut c_void> {
+        let or = |given, least| if given == 0 { least } else { given };
+        let (row, rows) = (or(self.row_length, extent.x), or(self.layer_height, extent.y));
+        if row < extent.x || rows < extent.y || self.ptr.is_null() {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let line = z.checked_mul(rows).and_then(|lines| lines.checked_add(y));
+        let offset = line.and_then(|line| line.checked_mul(row)).ok_or(CudaCode::INVALID_VALUE)?;
+        Ok(self.ptr.cast::<u8>().wrapping_add(offset).cast())
+    }
+}
+
+impl VolumeCopy {
+    /// # Errors
+    ///
+    /// `INVALID_VALUE` for nothing to copy, and for what there is not; `NOT_SUPPORTED` for arrays.
+    fn entries(self) -> DriverResult<Vec<BatchEntry>> {
+        let VolumeCopy { src, dst, extent, order, flags } = self;
+        let kinds = [src.kind, dst.kind];
+        if kinds.contains(&ARRAY) {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
+        let is_empty = extent.x == 0 || extent.y == 0 || extent.z == 0;
+        if kinds != [POINTER; 2] || is_empty || flags & !VOLUME_FLAGS != 0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        let order = source_order(order)?;
+        let lines = (0..extent.z).flat_map(|z| (0..extent.y).map(move |y| (y, z)));
+        let entry = |at| {
+            let (dst, src) = (dst.line(extent, at)?, src.line(extent, at)?);
+            Ok(BatchEntry { dst, src, bytes: extent.x, order })
+        };
+        lines.map(entry).collect()
+    }
+}
+
+fn copy_batch(face: &Face, arrays: &Arrays, stream: RawStream) -> DriverResult<()> {
     if arrays.count == 0 {
         return Err(CudaCode::INVALID_VALUE);
     }
     // SAFETY: the CUDA runtime demands of its callers that host memory can be accessed.
     unsafe { face.copy_batch(stream, &arrays.entries()?) }
+}
+
+fn copy_volumes(
+    face: &Face,
+    (copies, count): (In<VolumeCopy>, usize),
+    flags: c_ulonglong,
+    stream: RawStream,
+) -> DriverResult<()> {
+    if count == 0 || flags != 0 {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let entries = (0..count).map(|at| copies.nth(at).get()?.entries());
+    let entries: Vec<Vec<BatchEntry>> = entries.collect::<DriverResult<_>>()?;
+    // SAFETY: as above.
+    unsafe { face.copy_batch(stream, &entries.concat()) }
+}
+
+/// CUDA 12 has one argument more, ahead of the others at the end: which copy has failed. Here it is
+/// none in particular.
+fn none_has_failed(failed: Handle) {
+    Out::<usize>::of(failed).put_if_any(usize::MAX);
 }
 
 cuda! {
@@ -84,6 +164,54 @@ cuda! {
         attributes: In<Attributes>, firsts: In<usize>, kinds: usize, eighth: Handle, ninth: Handle,
     ) |face, per_thread| {
         let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
-        copy_batch(face, &arrays, (eighth, ninth), per_thread)
+        let is_old = machine::major() == 12;
+        if is_old {
+            none_has_failed(eighth);
+        }
+        let handle = if is_old { ninth } else { eighth };
+        copy_batch(face, &arrays, stream(face, handle, per_thread)?)
+    }
+
+    fn cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz(
+        dsts: In<*mut c_void>, srcs: In<*const c_void>, sizes: In<usize>, count: usize,
+        attributes: In<Attributes>, firsts: In<usize>, kinds: usize, failed: Handle,
+        handle: Handle,
+    ) |face, per_thread| {
+        let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
+        none_has_failed(failed);
+        copy_batch(face, &arrays, stream(face, handle, per_thread)?)
+    }
+
+    fn cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
+        dsts: In<*mut c_void>, srcs: In<*const c_void>, sizes: In<usize>, count: usize,
+        attributes: In<Attributes>, firsts: In<usize>, kinds: usize, handle: Handle,
+    ) |face, per_thread| {
+        let arrays = Arrays { dsts, srcs, sizes, count, attributes, firsts, kinds };
+        copy_batch(face, &arrays, stream(face, handle, per_thread)?)
+    }
+
+    fn cudaMemcpy3DBatchAsync / cudaMemcpy3DBatchAsync_ptsz(
+        count: usize, copies: In<VolumeCopy>, third: Handle, fourth: Handle, fifth: Handle,
+    ) |face, per_thread| {
+        let is_old = machine::major() == 12;
+        if is_old {
+            none_has_failed(third);
+        }
+        let (flags, handle) = if is_old { (fourth, fifth) } else { (third, fourth) };
+        let stream = stream(face, handle, per_thread)?;
+        copy_volumes(face, (copies, count), flags as c_ulonglong, stream)
+    }
+
+    fn cuMemcpy3DBatchAsync / cuMemcpy3DBatchAsync_ptsz(
+        count: usize, copies: In<VolumeCopy>, failed: Handle, flags: c_ulonglong, handle: Handle,
+    ) |face, per_thread| {
+        none_has_failed(failed);
+        copy_volumes(face, (copies, count), flags, stream(face, handle, per_thread)?)
+    }
+
+    fn cuMemcpy3DBatchAsync_v2 / cuMemcpy3DBatchAsync_v2_ptsz(
+        count: usize, copies: In<VolumeCopy>, flags: c_ulonglong, handle: Handle,
+    ) |face, per_thread| {
+        copy_volumes(face, (copies, count), flags, stream(face, handle, per_thread)?)
     }
 }

@@ -129,6 +129,11 @@ impl Drop for Noted {
     }
 }
 
+/// The first address outside of this library that the call in hand returns to.
+pub fn first_caller() -> usize {
+    callers().0.0[0]
+}
+
 /// The callers, and the stack pointer of the first of them.
 #[inline(never)]
 fn callers() -> (Callers, usize) {

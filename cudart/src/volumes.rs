@@ -7,45 +7,72 @@ use pinlane::driver::emulated::{Face, Plane};
 use pinlane::driver::{DriverResult, RawStream};
 
 use crate::abi::{Handle, In, Out, stream};
-use crate::copies::{copy, fill};
+use crate::copies::{copy as copy_plane, fill};
+use crate::device;
 use crate::memory::PITCH;
+
+/// The direction of a copy that says none.
+pub const AS_POINTERS_SAY: c_uint = 4;
 
 /// `cudaPitchedPtr`
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Pitched {
-    ptr: *mut c_void,
-    pitch: usize,
-    width: usize,
-    height: usize,
+pub struct Pitched {
+    pub ptr: *mut c_void,
+    pub pitch: usize,
+    pub width: usize,
+    pub height: usize,
 }
 
 /// `cudaExtent`, `cudaPos`: along a line, across lines, across planes.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Extent {
-    x: usize,
-    y: usize,
-    z: usize,
+pub struct Extent {
+    pub x: usize,
+    pub y: usize,
+    pub z: usize,
 }
 
 /// One side of `cudaMemcpy3DParms`.
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Side {
-    array: Handle,
-    at: Extent,
-    memory: Pitched,
+pub struct Place {
+    pub array: Handle,
+    pub at: Extent,
+    pub memory: Pitched,
 }
 
 /// `cudaMemcpy3DParms`
 #[repr(C)]
 #[derive(Clone, Copy)]
-struct Volume {
-    src: Side,
-    dst: Side,
+pub struct Volume {
+    pub src: Place,
+    pub dst: Place,
+    pub extent: Extent,
+    pub kind: c_uint,
+}
+
+/// `cudaMemcpy3DPeerParms`
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct PeerVolume {
+    src: Place,
+    src_device: c_int,
+    dst: Place,
+    dst_device: c_int,
     extent: Extent,
-    kind: c_uint,
+}
+
+impl PeerVolume {
+    /// # Errors
+    ///
+    /// `INVALID_DEVICE` for devices that there are not.
+    fn checked(self, face: &Face) -> DriverResult<Volume> {
+        device::check(face, self.src_device)?;
+        device::check(face, self.dst_device)?;
+        let PeerVolume { src, dst, extent, .. } = self;
+        Ok(Volume { src, dst, extent, kind: AS_POINTERS_SAY })
+    }
 }
 
 impl Pitched {
@@ -58,13 +85,13 @@ impl Pitched {
     }
 }
 
-impl Side {
+impl Place {
     fn plane(&self, z: usize) -> DriverResult<*mut c_void> {
         self.memory.at(Extent { z: self.at.z + z, ..self.at })
     }
 }
 
-fn copy_volume(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> DriverResult<()> {
+pub fn copy(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> DriverResult<()> {
     let Volume { src, dst, extent, kind } = volume;
     if src.array != 0 || dst.array != 0 {
         return Err(CudaCode::NOT_SUPPORTED);
@@ -81,7 +108,7 @@ fn copy_volume(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> Dr
             width: extent.x,
             height: extent.y,
         };
-        copy(face, stream, plane, kind, wait)
+        copy_plane(face, stream, plane, kind, wait)
     })
 }
 
@@ -110,14 +137,26 @@ cuda! {
     }
 
     fn cudaMemcpy3D / cudaMemcpy3D_ptds(volume: In<Volume>) |face, per_thread| {
-        copy_volume(face, face.default_stream(per_thread), volume.get()?, true)
+        copy(face, face.default_stream(per_thread), volume.get()?, true)
     }
 
     fn cudaMemcpy3DAsync / cudaMemcpy3DAsync_ptsz(
         volume: In<Volume>, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
-        copy_volume(face, stream, volume.get()?, false)
+        copy(face, stream, volume.get()?, false)
+    }
+
+    fn cudaMemcpy3DPeer / cudaMemcpy3DPeer_ptds(volume: In<PeerVolume>) |face, per_thread| {
+        let volume = volume.get()?.checked(face)?;
+        copy(face, face.default_stream(per_thread), volume, true)
+    }
+
+    fn cudaMemcpy3DPeerAsync / cudaMemcpy3DPeerAsync_ptsz(
+        volume: In<PeerVolume>, handle: Handle,
+    ) |face, per_thread| {
+        let volume = volume.get()?.checked(face)?;
+        copy(face, stream(face, handle, per_thread)?, volume, false)
     }
 
     fn cudaMemset3D / cudaMemset3D_ptds(

@@ -16,7 +16,9 @@ mod support;
 
 use std::path::Path;
 
-use support::{App, MODES, Run, exports, library, program, program_of_12, stub, toolkit};
+use support::{
+    App, MODES, Run, declared, exports, library, program, program_of_12, stub, toolkit, unlinked,
+};
 
 /// Runs it in all modes, with several seeds.
 fn in_all_modes(app: &App, mut look: impl FnMut(&Run)) {
@@ -334,6 +336,71 @@ fn driver_ends_well(headers: Option<&Path>) {
     }
     let none = app.with("eager", 0, &[("PINLANE_CUDART_DEVICES", "0")]);
     assert!(none.stdout.ends_with("cuInit(0) gives 100\n"), "{none:?}");
+}
+
+fn planes_are_as_on_a_gpu(headers: Option<&Path>) -> Vec<Run> {
+    let app = program("planes", headers);
+    let modes = ["eager", "lazy", "random", "chunked"].into_iter().zip(1..);
+    let runs: Vec<Run> = modes.map(|(mode, seed)| app.with(mode, seed, &[])).collect();
+    for run in &runs {
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    }
+    runs
+}
+
+#[test]
+fn the_driver_copies_and_fills_planes_volumes_and_batches() {
+    for run in planes_are_as_on_a_gpu(None) {
+        for name in ["cuGLInit", "cuEGLStreamConsumerConnect", "cuVDPAUGetDevice"] {
+            let said = format!("{name} is not there: CUDA_ERROR_NOT_SUPPORTED");
+            assert!(run.stderr.contains(&said), "{run:?}");
+        }
+    }
+}
+
+#[test]
+fn the_driver_copies_planes_as_the_headers_of_the_toolkit_declare_them() {
+    let Some(headers) = toolkit() else { return };
+    planes_are_as_on_a_gpu(Some(headers));
+}
+
+#[test]
+fn every_name_that_the_headers_of_the_toolkit_declare_is_there() {
+    let Some(headers) = toolkit() else { return };
+    let ours = library().driver_symbols();
+    for header in ["cuda", "cudaGL", "cudaEGL", "cudaVDPAU"] {
+        let declared = declared(headers, header, "cu");
+        let missing: Vec<_> = declared.iter().filter(|name| !ours.contains(name)).collect();
+        assert!(declared.len() > 4 && missing.is_empty(), "{header}.h: {missing:?}");
+    }
+    let ours = library().symbols(13);
+    for header in ["cuda_runtime_api", "cuda_gl_interop", "cuda_egl_interop", "cuda_vdpau_interop"]
+    {
+        let declared = declared(headers, header, "cuda");
+        let missing: Vec<_> = declared.iter().filter(|name| !ours.contains(name)).collect();
+        assert!(declared.len() > 4 && missing.is_empty(), "{header}.h: {missing:?}");
+    }
+}
+
+fn says_what_to_do(app: &App) {
+    let folder = library().folder().to_str().expect("is ASCII");
+    let run = app.with("eager", 0, &[("LD_LIBRARY_PATH", folder), ("PINLANE_CUDART_QUIET", "1")]);
+    assert_eq!((run.status, &*run.stdout), (Some(0), "801 801\n"), "{run:?}");
+    let told = "static_runtime.app has NVIDIA's own CUDA runtime, which does not run on this";
+    assert!(run.stderr.contains(told) && run.stderr.contains("-cudart shared"), "{run:?}");
+    assert_eq!(run.stderr.matches("does not run").count(), 1, "once: {run:?}");
+}
+
+#[test]
+fn what_begins_as_a_static_runtime_is_told_what_is_the_matter() {
+    says_what_to_do(&unlinked("static_runtime", None));
+}
+
+#[test]
+fn the_static_runtime_of_the_toolkit_is_told_what_is_the_matter() {
+    let Some(headers) = toolkit() else { return };
+    says_what_to_do(&unlinked("static_runtime", Some(headers)));
 }
 
 #[test]

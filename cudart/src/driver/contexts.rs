@@ -314,6 +314,14 @@ cuda! {
         out.put(3020)
     }
 
+    fn cuCtxGetDevice_v2(out: Out<c_int>, handle: Handle) |_face| {
+        out.put(device_of(named(handle)?)?)
+    }
+
+    fn cuCtxSynchronize_v2(handle: Handle) |face| {
+        face.synchronize(device_of(named(handle)?)?)
+    }
+
     fn cuCtxEnablePeerAccess(peer: Handle, flags: c_uint) |face| {
         device::enable_peer(face, device_of(peer)?, flags)
     }

@@ -28,21 +28,37 @@ fn now(
     copy(face, face.default_stream(per_thread), Plane::line(dst, src, bytes), kind, true)
 }
 
-/// Writes a value `count` times, at a multiple of its size.
-fn fill(
+/// Lines of values, each a pitch behind the one before it, which is in bytes.
+pub struct Fill {
+    pub dst: *mut c_void,
+    pub pitch: usize,
+    pub width: usize,
+    pub height: usize,
+}
+
+impl Fill {
+    fn line(dst: *mut c_void, width: usize) -> Self {
+        Fill { dst, pitch: 0, width, height: 1 }
+    }
+}
+
+/// Writes a value over and over, at multiples of its size.
+pub fn fill(
     face: &Face,
     stream: RawStream,
-    dst: *mut c_void,
+    Fill { dst, pitch, width, height }: Fill,
     value: &[u8],
-    count: usize,
     synchronous: bool,
 ) -> DriverResult<()> {
-    let bytes = count.checked_mul(value.len()).ok_or(CudaCode::INVALID_VALUE)?;
-    if !dst.addr().is_multiple_of(value.len()) {
+    let bytes = width.checked_mul(value.len()).ok_or(CudaCode::INVALID_VALUE)?;
+    // The pitch of one line does not count.
+    let pitch = if height > 1 { pitch } else { bytes };
+    let starts = [dst.addr(), pitch];
+    if starts.into_iter().any(|start| !start.is_multiple_of(value.len())) {
         return Err(CudaCode::INVALID_VALUE);
     }
     // SAFETY: the program asks for the memory to be overwritten.
-    unsafe { face.fill(stream, dst, bytes, value, (bytes, 1), synchronous) }
+    unsafe { face.fill(stream, dst, pitch, value, (bytes, height), synchronous) }
 }
 
 cuda! {
@@ -120,39 +136,42 @@ cuda! {
     fn cuMemsetD8_v2 / cuMemsetD8_v2_ptds(
         dst: *mut c_void, value: c_uchar, count: usize,
     ) |face, per_thread| {
-        fill(face, face.default_stream(per_thread), dst, &value.to_ne_bytes(), count, true)
+        let stream = face.default_stream(per_thread);
+        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD8Async / cuMemsetD8Async_ptsz(
         dst: *mut c_void, value: c_uchar, count: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, dst, &value.to_ne_bytes(), count, false)
+        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
     }
 
     fn cuMemsetD16_v2 / cuMemsetD16_v2_ptds(
         dst: *mut c_void, value: c_ushort, count: usize,
     ) |face, per_thread| {
-        fill(face, face.default_stream(per_thread), dst, &value.to_ne_bytes(), count, true)
+        let stream = face.default_stream(per_thread);
+        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD16Async / cuMemsetD16Async_ptsz(
         dst: *mut c_void, value: c_ushort, count: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, dst, &value.to_ne_bytes(), count, false)
+        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
     }
 
     fn cuMemsetD32_v2 / cuMemsetD32_v2_ptds(
         dst: *mut c_void, value: c_uint, count: usize,
     ) |face, per_thread| {
-        fill(face, face.default_stream(per_thread), dst, &value.to_ne_bytes(), count, true)
+        let stream = face.default_stream(per_thread);
+        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), true)
     }
 
     fn cuMemsetD32Async / cuMemsetD32Async_ptsz(
         dst: *mut c_void, value: c_uint, count: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
-        fill(face, stream, dst, &value.to_ne_bytes(), count, false)
+        fill(face, stream, Fill::line(dst, count), &value.to_ne_bytes(), false)
     }
 }

@@ -9,6 +9,7 @@ use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
 
 use crate::abi::{Handle, Out};
+use crate::machine;
 
 /// A name, the version of CUDA since which it means this export, whether that is the form for
 /// per-thread default streams, and the export; none for a stub.
@@ -47,15 +48,18 @@ fn library() -> *mut c_void {
 ///
 /// # Errors
 ///
-/// `INVALID_VALUE` for NULL and for flags that there are not.
+/// `INVALID_VALUE` for NULL, for flags that there are not, and for versions that the driver does
+/// not know yet.
 pub fn find(
     name: *const c_char,
     version: c_int,
     flags: c_ulonglong,
 ) -> DriverResult<(Handle, c_int)> {
-    if name.is_null() || flags & !FLAGS != 0 {
+    if name.is_null() || flags & !FLAGS != 0 || version > machine::driver_version() {
         return Err(CudaCode::INVALID_VALUE);
     }
+    // Any version, as drivers answer it.
+    let version = if version < 0 { c_int::MAX } else { version };
     // SAFETY: CUDA demands of its callers that it is a string.
     let name = unsafe { CStr::from_ptr(name) }.to_str().unwrap_or_default();
     let of_thread = flags & PER_THREAD != 0;
@@ -81,28 +85,31 @@ fn give(
     out: Out<Handle>,
     version: c_int,
     flags: c_ulonglong,
-    found: Out<c_int>,
-) -> DriverResult<()> {
+) -> DriverResult<c_int> {
     out.check()?;
     let (address, status) = find(name, version, flags)?;
     out.put(address)?;
-    found.put_if_any(status);
-    // CUDA_ERROR_NOT_FOUND
-    if status == FOUND { Ok(()) } else { Err(CudaCode(500)) }
+    Ok(status)
 }
 
 cuda! {
     fn cuGetProcAddress(
         name: *const c_char, out: Out<Handle>, version: c_int, flags: c_ulonglong,
     ) |_face| {
-        give(name, out, version, flags, Out::of(0))
+        match give(name, out, version, flags)? {
+            FOUND => Ok(()),
+            // CUDA_ERROR_NOT_FOUND
+            _ => Err(CudaCode(500)),
+        }
     }
 
+    /// That there is no such function is no error: the address is NULL.
     fn cuGetProcAddress_v2 / cuGetProcAddress_v2_ptsz(
         name: *const c_char, out: Out<Handle>, version: c_int, flags: c_ulonglong,
         found: Out<c_int>,
     ) |_face, per_thread| {
         let flags = if flags == 0 && per_thread { PER_THREAD } else { flags };
-        give(name, out, version, flags, found)
+        found.put_if_any(give(name, out, version, flags)?);
+        Ok(())
     }
 }

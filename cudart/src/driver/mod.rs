@@ -11,15 +11,19 @@
 //! | `modules.rs` | modules, and the functions in them |
 //! | `launches.rs` | launches, and what functions need |
 //! | `copies.rs` | copies and fills whose names say the direction or the width |
+//! | `planes.rs` | copies and fills of planes and volumes |
+//! | `export_tables.rs` | what NVIDIA's own runtime asks the driver for |
 
 pub mod contexts;
 mod copies;
 mod devices;
 pub mod entry_points;
 pub mod errors;
+mod export_tables;
 mod launches;
 mod memory;
 mod modules;
+mod planes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,7 +45,7 @@ pub fn refusal(name: &str) -> Option<CudaCode> {
         return Some(code);
     }
     match name {
-        "cuInit" | "cuGetProcAddress" | "cuGetProcAddress_v2" => None,
+        "cuInit" | "cuGetProcAddress" | "cuGetProcAddress_v2" | "cuGetExportTable" => None,
         _ if !IS_READY.load(Ordering::Relaxed) => Some(CudaCode::INITIALIZATION),
         _ if needs_context(name) => contexts::refusal(),
         _ => None,

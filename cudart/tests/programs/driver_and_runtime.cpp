@@ -46,9 +46,9 @@ int main() {
   EXPECT(free != nullptr);
   void* found = nullptr;
   cudaDriverEntryPointQueryResult status;
-  OK(cudaGetDriverEntryPointByVersion("cuMemFree", &found, 13000, 0, &status));
+  OK(cudaGetDriverEntryPointByVersion("cuMemFree", &found, 12000, 0, &status));
   EXPECT(found != nullptr && status == 0);
-  OK(cudaGetDriverEntryPointByVersion("cuIpcGetMemHandle", &found, 13000, 0, &status));
+  OK(cudaGetDriverEntryPointByVersion("cuIpcGetMemHandle", &found, 12000, 0, &status));
   EXPECT(found == nullptr && status == 1);
   FINE(free(address));
   OK(cudaStreamDestroy(stream));

@@ -89,11 +89,39 @@ int main() {
   FINE(cuGetProcAddress_v2("cuMemFree", reinterpret_cast<void**>(&free), 13000, 0, &status));
   EXPECT(status == 0);
   FINE(free(memory));
-  GIVES(CUDA_ERROR_NOT_FOUND, cuGetProcAddress_v2("cuMemFree", &found, 2000, 0, &status));
-  EXPECT(found == nullptr);
-  GIVES(CUDA_ERROR_NOT_FOUND, cuGetProcAddress_v2("cuCtxCreate", &found, 100, 0, nullptr));
-  GIVES(CUDA_ERROR_NOT_FOUND, cuGetProcAddress_v2("cuNothing", &found, 13000, 0, &status));
-  EXPECT(status == 1);
+  // What is not there is NULL, and no error; what cannot be is one. So a GPU answers.
+  const struct {
+    const char* name;
+    int version, flags, result, status;
+  } questions[] = {
+      {"cuNothing", 13000, 0, CUDA_SUCCESS, 1},
+      {"", 0, 0, CUDA_SUCCESS, 1},
+      {"cuMemAlloc_v2", 13000, 0, CUDA_SUCCESS, 1},
+      {"cuMemAlloc", 13000, 3, CUDA_SUCCESS, 0},
+      {"cuMemAlloc", -1, 0, CUDA_SUCCESS, 0},
+      {"cuMemAlloc", 1000, 0, CUDA_SUCCESS, 2},
+      {"cuMemAlloc", 0, 0, CUDA_SUCCESS, 2},
+      {"cuMemAllocAsync", 11000, 0, CUDA_SUCCESS, 2},
+      {"cuMemAllocAsync", 11020, 0, CUDA_SUCCESS, 0},
+      {"cuCtxSynchronize", 12000, 0, CUDA_SUCCESS, 0},
+      {"cuCtxSynchronize", 13000, 0, CUDA_SUCCESS, 0},
+      {"cuMemcpyBatchAsync", 12080, 0, CUDA_SUCCESS, 0},
+      {"cuMemAlloc", 13010, 0, CUDA_ERROR_INVALID_VALUE, 9},
+      {"cuNothing", 99000, 0, CUDA_ERROR_INVALID_VALUE, 9},
+      {"cuMemAlloc", 13000, 4, CUDA_ERROR_INVALID_VALUE, 9},
+  };
+  for (const auto& question : questions) {
+    void* const untouched = &found;
+    found = untouched;
+    status = static_cast<CUdriverProcAddressQueryResult>(9);
+    GIVES(question.result, cuGetProcAddress_v2(question.name, &found, question.version,
+                                               question.flags, &status));
+    EXPECT(status == question.status);
+    EXPECT((found == untouched) == (status == 9));
+    EXPECT((found == nullptr) == (status == 1 || status == 2));
+  }
+  FINE(cuGetProcAddress_v2("cuNothing", &found, 13000, 0, nullptr));
+  GIVES(CUDA_ERROR_INVALID_VALUE, cuGetProcAddress_v2("cuInit", nullptr, 13000, 0, nullptr));
   void *legacy, *of_thread;
   FINE(cuGetProcAddress_v2("cuMemcpyAsync", &legacy, 13000, 1, &status));
   FINE(cuGetProcAddress_v2("cuMemcpyAsync", &of_thread, 13000, 2, &status));

@@ -46,6 +46,10 @@ pub fn library() -> &'static Library {
 }
 
 impl Library {
+    pub fn folder(&self) -> &Path {
+        &self.0
+    }
+
     /// The names that libcuda.so.1 exports.
     pub fn driver_symbols(&self) -> Vec<String> {
         let file = self.0.join("libcuda.so.1");
@@ -184,6 +188,50 @@ fn compiled_with(
     command.args(["-rdynamic", "-pthread", "-Wl,-rpath"]).arg(library);
     must(&mut command);
     App { file, arguments: Vec::new() }
+}
+
+/// Compiles a program without our libraries; with the toolkit, links it with its static runtime.
+pub fn unlinked(name: &str, headers: Option<&Path>) -> App {
+    let folder = work().join(if headers.is_some() { "unlinked-toolkit" } else { "unlinked" });
+    fs::create_dir_all(&folder).expect("the tests' folder can be written");
+    let file = folder.join(name).with_extension("app");
+    let mut command = compiler();
+    command.arg(source(name)).arg("-o").arg(&file).arg("-pthread");
+    if let Some(headers) = headers {
+        command.arg("-DWITH_TOOLKIT").arg("-isystem").arg(headers);
+        command.arg(headers.with_file_name("lib").join("libcudart_static.a")).arg("-lrt");
+    }
+    must(command.arg("-ldl"));
+    App { file, arguments: Vec::new() }
+}
+
+/// The functions that one of the toolkit's headers declares, in each of its forms: for the default
+/// stream, for that of the thread, and those of older versions.
+pub fn declared(headers: &Path, header: &str, prefix: &str) -> BTreeSet<String> {
+    // Headers of others, of which nothing but the names of types is used.
+    let others = work().join("others");
+    for name in ["GL/gl.h", "EGL/egl.h", "EGL/eglext.h", "vdpau/vdpau.h"] {
+        let file = others.join(name);
+        fs::create_dir_all(file.parent().expect("a folder")).expect("can be written");
+        fs::write(file, "").expect("can be written");
+    }
+    let is_of_cuda = |name: &&str| {
+        let rest = name.strip_prefix(prefix).unwrap_or_default();
+        rest.starts_with(|letter: char| letter.is_ascii_uppercase())
+    };
+    let mut names = BTreeSet::new();
+    for form in ["PLAIN", "CUDA_API_PER_THREAD_DEFAULT_STREAM", "__CUDA_API_VERSION_INTERNAL"] {
+        let mut command = Command::new(env::var("CC").unwrap_or_else(|_| "cc".to_owned()));
+        command.args(["-E", "-P", "-x", "c", "-D"]).arg(form).arg("-isystem").arg(&others);
+        command.arg("-isystem").arg(headers).arg(headers.join(header).with_extension("h"));
+        let text = must(&mut command);
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        for (at, _) in text.match_indices('(') {
+            let name = text[..at].trim_end().rsplit(|letter| !is_part(letter)).next();
+            names.extend(name.filter(is_of_cuda).map(str::to_owned));
+        }
+    }
+    names
 }
 
 /// Compiles a program and links it with a library that only looks like NVIDIA's.

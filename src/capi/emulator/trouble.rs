@@ -165,8 +165,8 @@ pub extern "C" fn pinlane_emulator_lose_device(
     })
 }
 
-/// Holds the stream up: none of its operations starts until `pinlane_emulator_release`, or until the
-/// stream is freed. Who waits for them waits as long. The stream is one of an emulated device.
+/// Holds the stream up: none of its operations starts until `pinlane_emulator_release`, or until
+/// the stream is freed. Who waits for them waits as long. The stream is one of an emulated device.
 ///
 /// Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
 /// emulated device; `CUDA` for a borrowed stream that does not exist.

@@ -9,11 +9,10 @@ use super::device_memory::MAX_DEVICES;
 use super::execution::Execution;
 use super::fault::Fault;
 use super::finding::Finding;
-use super::machine::{CaptureMode, Machine, STREAM_TAG, Usage};
+use super::machine::{CaptureMode, Machine, Usage};
 use super::order::Knowledge;
 use super::runtime::{Runtime, Shared};
 use super::schedule::{Path, Replay};
-use super::slots::Key;
 use super::watch::Watcher;
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
@@ -419,8 +418,8 @@ impl Emulator {
     /// They also go on when the driver destroys the stream, and when the thread ends whose default
     /// stream it is.
     ///
-    /// A [`Stream`](crate::Stream) that is dropped meanwhile is destroyed when its work is done, and
-    /// so not before: keep its [`RawStream`], which still names it.
+    /// A [`Stream`](crate::Stream) that is dropped meanwhile is destroyed when its work is done,
+    /// and so never: keep its [`RawStream`], which still names it.
     ///
     /// # Errors
     ///
@@ -463,10 +462,12 @@ impl Emulator {
     }
 
     /// Lets a stream go on, if it is stalled, because nobody can name it any more.
+    #[cfg(feature = "capi")]
     pub(crate) fn abandon(&self, stream: RawStream) {
         self.with(|machine| {
-            let key = Key::from_handle(stream.handle, STREAM_TAG);
-            let is_stalled = |key: &Key| machine.streams.get(*key).is_some_and(|one| one.stalled);
+            let key = super::slots::Key::from_handle(stream.handle, super::machine::STREAM_TAG);
+            let is_stalled =
+                |key: &super::slots::Key| machine.streams.get(*key).is_some_and(|one| one.stalled);
             if let Some(key) = key.filter(is_stalled) {
                 machine.release(key);
             }

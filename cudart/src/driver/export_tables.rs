@@ -1,0 +1,45 @@
+//! `cuGetExportTable`: tables of functions that NVIDIA's libraries have for each other, and that no
+//! document describes. NVIDIA's runtime asks for them first of all. So who asks is a runtime that
+//! is linked into the program, or one that this library was not loaded in the place of. Such a
+//! runtime cannot work on this driver.
+
+use std::ffi::{CStr, c_void};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use pinlane::CudaCode;
+
+use crate::abi::Out;
+use crate::lines;
+
+/// The file of the program or library that calls.
+fn caller() -> String {
+    let at = std::ptr::without_provenance(lines::first_caller());
+    // SAFETY: the call fills a struct of pointers and numbers; a name that it gives is a string,
+    // and stays as long as the file is loaded.
+    unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(at, &raw mut info) == 0 || info.dli_fname.is_null() {
+            return "the program".to_owned();
+        }
+        CStr::from_ptr(info.dli_fname).to_string_lossy().into_owned()
+    }
+}
+
+cuda! {
+    fn cuGetExportTable(out: Out<*const c_void>, _id: *const c_void) |_face| {
+        static SAID: AtomicBool = AtomicBool::new(false);
+        if !SAID.swap(true, Ordering::Relaxed) {
+            // Also where remarks are off: nothing works.
+            eprintln!(
+                "pinlane-cudart: {} has NVIDIA's own CUDA runtime, which does not run on this \
+                 driver: its calls fail. Link the shared runtime, so that this project's takes its \
+                 place: nvcc -cudart shared, in CMake CUDA_RUNTIME_LIBRARY Shared or CUDA::cudart, \
+                 else -lcudart for -lcudart_static. If it is shared already, preload \
+                 libcudart.so.13 of this project (docs/drop-in.md)",
+                caller()
+            );
+        }
+        out.put_if_any(std::ptr::null());
+        Err(CudaCode::NOT_SUPPORTED)
+    }
+}
