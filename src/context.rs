@@ -167,8 +167,12 @@ impl Context {
     }
 
     /// Counts memory that nobody can prove unused, and that is therefore never freed, and tells of
-    /// it. `of` says whose it is. The caller holds no lock.
+    /// it. `of` says whose it is. The caller holds no lock. A forked child counts nothing, because
+    /// everything leaks there.
     pub(crate) fn quarantine(&self, bytes: usize, of: &str) {
+        if !self.is_current() {
+            return;
+        }
         self.quarantined.fetch_add(bytes, Ordering::Relaxed);
         notice::quarantined(bytes, format_args!("{of} of device {}", self.ordinal));
     }

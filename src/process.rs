@@ -11,11 +11,14 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::io::Write;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::error::Error;
+use crate::sync::Mutex;
 use crate::sync::sanitizer::ours;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
@@ -206,14 +209,29 @@ pub(crate) fn as_host_function<R>(f: impl FnOnce() -> R) -> R {
     f()
 }
 
-/// Runs `release` where CUDA calls are allowed: here, or on a new thread if the caller is inside a
-/// host function (soundness rule 8: memory is freed only from ordinary threads).
-pub(crate) fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
-    if in_host_function() {
-        // If no thread can be had the resources leak, which is always sound.
-        let _ = std::thread::Builder::new().name("pinlane-release".into()).spawn(|| ours(release));
-    } else {
-        release();
+/// Gives `owned` to `release` where CUDA calls are allowed: here, or on a new thread if the caller
+/// is inside a host function (soundness rule 8: memory is freed only from ordinary threads).
+///
+/// If no thread can be started, `owned` is forgotten, because a device may still use it, and `lost`
+/// counts what that loses (soundness rule 19). In a forked child nothing counts.
+pub(crate) fn on_ordinary_thread<T: Send + 'static>(
+    owned: T,
+    release: impl FnOnce(T) + Send + 'static,
+    lost: impl FnOnce(&mut T),
+) {
+    if !in_host_function() {
+        return release(owned);
+    }
+    // A closure that is not run is dropped, with what it owns. So it owns a share only.
+    let kept = Arc::new(Mutex::new(Some(owned)));
+    let theirs = Arc::clone(&kept);
+    let take = |share: &Mutex<Option<T>>| share.lock().take();
+    let work = move || ours(|| take(&theirs).map_or((), release));
+    let started = std::thread::Builder::new().name("pinlane-release".into()).spawn(work);
+    if started.is_err()
+        && let Some(owned) = take(&kept)
+    {
+        lost(&mut ManuallyDrop::new(owned));
     }
 }
 

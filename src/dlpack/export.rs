@@ -142,7 +142,11 @@ impl<B: TrackedMut + Send + 'static> Exported<B> {
         // A panic must not unwind into the consumer.
         call_user(move || {
             let Exported { buffer, consumer, .. } = *exported;
-            on_ordinary_thread(move || give_back(buffer, consumer.as_ref()));
+            on_ordinary_thread(
+                (buffer, consumer),
+                |(buffer, consumer)| give_back(buffer, consumer.as_ref()),
+                |(buffer, _)| count_lost(buffer),
+            );
         });
     }
 }
@@ -157,10 +161,15 @@ fn give_back<B: TrackedMut>(mut buffer: B, consumer: Option<&Stream>) {
         Err(_) => consumer.is_none_or(|stream| stream.synchronize().is_ok()),
     };
     if !known {
-        let lost = buffer.writing();
-        lost.context.quarantine(lost.range.len(), "of a tensor");
+        count_lost(&mut buffer);
         std::mem::forget(buffer);
     }
+}
+
+/// Counts the memory of a buffer that is to be forgotten.
+fn count_lost(buffer: &mut impl TrackedMut) {
+    let lost = buffer.writing();
+    lost.context.quarantine(lost.range.len(), "of a tensor");
 }
 
 /// Another thread may call the deleter.

@@ -97,14 +97,27 @@ fn out_of_memory(context: &Context, code: CudaCode, bytes: usize) -> Error {
 impl Drop for DeviceRegion {
     fn drop(&mut self) {
         let (ptr, bytes) = (self.ptr, self.bytes);
+        if self.frees.is_none() && self.owner.is_none() {
+            return;
+        }
+        let pending = self.hazards.take_pending();
         if let Some(frees) = self.frees.take() {
-            let pending = self.hazards.take_pending();
-            on_ordinary_thread(move || free(&frees, ptr, bytes, &pending));
+            let lost = |(frees, _): &mut (Arc<Timeline>, _)| count_lost(frees.context(), bytes);
+            let free = move |(frees, pending): (_, Vec<Use>)| free(&frees, ptr, bytes, &pending);
+            on_ordinary_thread((frees, pending), free, lost);
         } else if let Some(owner) = self.owner.take() {
-            let (context, pending) = (self.context.clone(), self.hazards.take_pending());
-            on_ordinary_thread(move || give_back(&context, owner, bytes, &pending));
+            let end = move |(context, owner, pending): (Arc<Context>, _, Vec<Use>)| {
+                give_back(&context, owner, bytes, &pending);
+            };
+            let lost = |(context, ..): &mut (Arc<Context>, _, _)| count_lost(context, bytes);
+            on_ordinary_thread((self.context.clone(), owner, pending), end, lost);
         }
     }
+}
+
+/// The memory is never freed.
+fn count_lost(context: &Context, bytes: usize) {
+    context.quarantine(bytes, "in the memory");
 }
 
 /// Drops the owner when every use is complete.
@@ -117,7 +130,7 @@ fn give_back(context: &Context, owner: Box<dyn Send + Sync>, bytes: usize, pendi
         call_user(|| drop(owner));
     } else {
         std::mem::forget(owner);
-        context.quarantine(bytes, "in the memory");
+        count_lost(context, bytes);
     }
 }
 
@@ -142,7 +155,7 @@ fn free(frees: &Arc<Timeline>, ptr: DevicePtr, bytes: usize, pending: &[Use]) {
     // is ordered before this call: it is retired, or earlier on `home`, or `home` waits for it.
     let freed = ordered && unsafe { driver.device_free(home.raw(), ptr) }.is_ok();
     if !freed {
-        context.quarantine(bytes, "in the memory");
+        count_lost(context, bytes);
     }
 }
 
@@ -196,7 +209,12 @@ impl<T: Pod> DeviceBuf<T> {
     /// Counts the memory and never frees it, because somebody may still use it.
     pub(crate) fn quarantine(mut self) {
         self.region.frees = None;
-        self.region.context.quarantine(self.region.bytes, "in the memory");
+        self.count_lost();
+    }
+
+    /// Counts the memory, which is to be forgotten.
+    pub(crate) fn count_lost(&self) {
+        count_lost(&self.region.context, self.region.bytes);
     }
 
     /// The same memory, which `owner` keeps: it drops when the buffer has and no use is pending.

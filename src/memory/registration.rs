@@ -208,6 +208,11 @@ impl<O: Send + 'static> Registration<O> {
         }
     }
 
+    /// The owner leaks.
+    fn count_lost(&self) {
+        self.context.quarantine(self.block.bytes(), "that were registered for copies");
+    }
+
     /// Ends the registration for good, unless it has ended before. Fails only for lent memory.
     pub(super) fn end(&self, operation: &'static str) -> Result<()> {
         let Some(owner) = self.owner.lock().take() else { return Ok(()) };
@@ -217,7 +222,7 @@ impl<O: Send + 'static> Registration<O> {
                 Ok(())
             }
             Err(_) if !self.lent => {
-                self.context.quarantine(self.block.bytes(), "that were registered for copies");
+                self.count_lost();
                 Ok(())
             }
             Err(Failure::Locked(error)) => Err(error),
@@ -242,12 +247,12 @@ impl<O: Send + 'static> BlockOwner for Registration<O> {
         }
         // SAFETY: `buffer` leaked one reference for the block, and the block comes back once.
         let me = unsafe { Arc::from_raw(self.me.as_ptr()) };
-        let registration = me.clone();
-        on_ordinary_thread(move || {
+        let end = |registration: Arc<Self>| {
             // Only lent memory fails here, and only while a panic unwinds: nobody could get the
             // error.
             let _ = registration.end("Registered::drop");
-        });
+        };
+        on_ordinary_thread(me.clone(), end, |registration| registration.count_lost());
         Some(me)
     }
 }

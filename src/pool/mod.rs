@@ -98,7 +98,6 @@ mod trace;
 
 use std::fmt;
 use std::future::Future;
-use std::mem::ManuallyDrop;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -161,9 +160,9 @@ struct Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.core.context.is_current() {
-            // If no thread can be had, the core leaks: live buffers rely on it.
-            let core = ManuallyDrop::new(self.core.clone());
-            on_ordinary_thread(move || ManuallyDrop::into_inner(core).close());
+            // If no thread can be had the core leaks, because live buffers rely on it.
+            let lost = |core: &mut Arc<Core>| trace::released(0, core.lock().store.committed);
+            on_ordinary_thread(self.core.clone(), Core::close, lost);
         } else {
             // A forked child, where the locks may be held forever: everything leaks.
             std::mem::forget(self.core.clone());
@@ -264,7 +263,7 @@ impl PinnedPool {
     ///
     /// Requests are served in the order in which they were first polled. A task that is woken to
     /// take its turn and does not poll is passed over until it does, so a forgotten future holds
-    /// nobody up.
+    /// nobody up. But it leaks the block that it gets, as a forgotten buffer does.
     ///
     /// # Errors
     ///

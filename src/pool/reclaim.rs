@@ -18,6 +18,7 @@ use super::core::Core;
 use super::local::{self, Home};
 use super::store::Store;
 use super::trace;
+use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
 use crate::memory::hazard::Access;
 use crate::process::on_ordinary_thread;
@@ -147,9 +148,8 @@ impl Drop for Core {
     /// back.
     fn drop(&mut self) {
         const OPERATION: &str = "PinnedPool::drop";
-        let mut store = std::mem::replace(&mut self.lock().store, Store::new(0));
-        let context = self.context.clone();
-        on_ordinary_thread(move || {
+        let store = std::mem::replace(&mut self.lock().store, Store::new(0));
+        let end = |(context, mut store): (Arc<Context>, Store)| {
             for block in store.parked.take_all() {
                 // What cannot be waited for stays out of its slab, which is then never given back.
                 match block.hazards.wait(&(0..usize::MAX), Access::Write, OPERATION) {
@@ -165,6 +165,8 @@ impl Drop for Core {
                     trace::released(0, bytes);
                 }
             }
-        });
+        };
+        let lost = |(_, store): &mut (Arc<Context>, Store)| trace::released(0, store.committed);
+        on_ordinary_thread((self.context.clone(), store), end, lost);
     }
 }

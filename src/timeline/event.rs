@@ -26,13 +26,14 @@ impl Event {
 
 impl Drop for Event {
     fn drop(&mut self) {
-        let (context, raw) = (self.context.clone(), self.raw);
-        on_ordinary_thread(move || {
+        let destroy = |(context, raw): (Arc<Context>, RawEvent)| {
             if let Some(driver) = context.releaser() {
                 // SAFETY: the event came from `event_create`, and this was its last owner; waits
                 // bound to it stay valid (cudaEventDestroy). A failure leaks the handle.
                 let _ = unsafe { driver.event_destroy(raw) };
             }
-        });
+        };
+        // Without a thread the handle leaks, as after a failure.
+        on_ordinary_thread((self.context.clone(), self.raw), destroy, |_| {});
     }
 }

@@ -333,18 +333,20 @@ impl Timeline {
 
 impl Drop for Timeline {
     fn drop(&mut self) {
-        let (context, raw) = (self.context.clone(), self.raw);
-        let owned = self.is_owned();
-        let marks = std::mem::take(self.marks.get_mut());
-        on_ordinary_thread(move || {
+        let raw = self.raw;
+        let is_owned = self.is_owned();
+        let end = move |(context, marks): (Arc<Context>, Marks<Arc<Event>>)| {
             // Inside, so that one thread, if a thread is needed, destroys all events.
             drop(marks);
-            if let Some(driver) = context.releaser().filter(|_| owned) {
+            if let Some(driver) = context.releaser().filter(|_| is_owned) {
                 // SAFETY: the stream came from `stream_create`, and this was its last owner. Work
                 // still enqueued drains (cudaStreamDestroy). A failure leaks the handle.
                 let _ = unsafe { driver.stream_destroy(raw) };
                 context.stream_ends();
             }
-        });
+        };
+        let owned = (self.context.clone(), std::mem::take(self.marks.get_mut()));
+        // Without a thread the handles leak, as after a failure, and the stream still counts.
+        on_ordinary_thread(owned, end, |_| {});
     }
 }

@@ -172,8 +172,9 @@ impl Recorder {
         self.end();
         if self.process.is_current() {
             let notes = std::mem::take(&mut *self.notes.lock());
-            // All events at once, so that one thread, if a thread is needed, destroys them.
-            on_ordinary_thread(move || drop(notes));
+            // All events at once, so that one thread, if a thread is needed, destroys them. Without
+            // one their handles leak, as after a failure.
+            on_ordinary_thread(notes, drop, |_| {});
         }
     }
 

@@ -69,13 +69,15 @@ impl Moment {
 
 impl Drop for Moment {
     fn drop(&mut self) {
-        let (driver, process, raw) = (Arc::clone(&self.driver), self.process, self.raw);
-        on_ordinary_thread(move || {
+        let (process, raw) = (self.process, self.raw);
+        let destroy = move |driver: Arc<dyn Driver>| {
             if process.is_current() {
                 // SAFETY: the event came from `event_create`, and this, its only owner, does not
                 // use it afterwards. A failure leaks the handle.
                 let _ = unsafe { driver.event_destroy(raw) };
             }
-        });
+        };
+        // Without a thread the handle leaks, as after a failure.
+        on_ordinary_thread(Arc::clone(&self.driver), destroy, |_| {});
     }
 }

@@ -8,6 +8,7 @@
 pub mod executor;
 pub mod faults;
 pub mod process;
+pub mod refused;
 pub mod support;
 
 use std::sync::Arc;

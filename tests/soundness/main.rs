@@ -20,6 +20,7 @@
 //! | 16 | a bad handle is followed | `src/capi` |
 //! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
 //! | 18 | a safe call ends what an address or a raw handle names | `owners`, `tests/build` |
+//! | 19 | what no thread can release is released | `refused_threads` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //!
 //! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse)
@@ -38,6 +39,7 @@ mod lifetimes;
 mod order;
 mod owners;
 mod process;
+mod refused_threads;
 mod threads;
 mod ways;
 
