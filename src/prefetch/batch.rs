@@ -20,10 +20,10 @@ use crate::ticket::Ticket;
 /// Work on the stream that the batches were made for is ordered after the copy, also work that this
 /// crate does not know of; work on other streams if it uses the views, as with any buffer.
 ///
-/// Dropping it does not wait. A later batch then reuses its memory, after all work that was on the
-/// consumer's stream at the drop, and after all uses of the views. If you give its addresses to
-/// other streams without [`Stream::foreign`](crate::Stream::foreign), keep it until that work is
-/// complete.
+/// It may be dropped on any thread, and in host functions. That does not wait. A later batch then
+/// reuses its memory, after all work that was on the consumer's stream at the drop, and after all
+/// uses of the views. If you give its addresses to other streams without
+/// [`Stream::foreign`](crate::Stream::foreign), keep it until that work is complete.
 pub struct DeviceBatch {
     number: u64,
     ticket: Ticket,

@@ -124,14 +124,16 @@ impl Batches {
     }
 
     /// Whether the iteration goes on. In a forked child, where the lock may be held forever, it
-    /// ends.
+    /// ends. The consumer may be able to record what others have dropped.
     fn begin(&mut self) -> Result<bool> {
         if self.ended {
             return Ok(false);
         }
         let process = self.stream.timeline.context().check_process(NEXT);
         self.ended = process.is_err();
-        process.map(|()| true)
+        process?;
+        self.shelf.record_rest();
+        Ok(true)
     }
 
     fn finish(&mut self, head: Head) -> Option<Result<DeviceBatch>> {

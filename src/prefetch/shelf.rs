@@ -5,20 +5,29 @@
 //! * Memory comes here, or is freed, with its uses: everything that the consumer's stream had been
 //!   given when the batch was dropped counts as one. So whoever writes to it next waits for the
 //!   consumer's work, on the device, whether or not the crate was told of that work.
+//! * Where nothing can be recorded on that stream (in a host function, or on another thread than
+//!   that of a per-thread default stream), the memory waits here for somebody who can: a worker or
+//!   the consumer, with its next call.
 //! * What was given back first is used first: its uses have had the most time. And only once there
 //!   is memory for `depth` batches and one in the consumer's hands, so that a consumer which drops
 //!   a batch before its work is done need not wait for that work.
 //! * No more is allocated than that, or than `depth` and what the consumer holds at most.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use super::parts::Parts;
-use crate::device::Device;
-use crate::error::Result;
+use crate::copy::order::Door;
+use crate::device::{Device, adopt_stream};
+use crate::driver::RawStream;
+use crate::error::{Error, ErrorKind, Result};
 use crate::memory::DeviceBuf;
 use crate::memory::sealed::SealedMut;
+use crate::process::{in_host_function, on_ordinary_thread};
 use crate::stream::Stream;
 use crate::sync::Mutex;
+
+const DROP: &str = "DeviceBatch::drop";
 
 /// The device memory of a batch, and the list of what lies where in it.
 pub(super) struct Set {
@@ -36,6 +45,8 @@ pub(super) struct Shelf {
 #[derive(Default)]
 struct State {
     free: VecDeque<Set>,
+    /// Dropped where their last use could not be recorded.
+    unrecorded: Vec<Set>,
     /// How many sets there are, here and elsewhere.
     made: usize,
     closed: bool,
@@ -51,7 +62,8 @@ impl Shelf {
     }
 
     /// Device memory for a batch of `bytes` bytes, whose uses may be pending.
-    pub(super) fn take(&self, bytes: usize) -> Result<Set> {
+    pub(super) fn take(self: &Arc<Self>, bytes: usize) -> Result<Set> {
+        self.record_rest();
         let too_small = {
             let mut state = self.state.lock();
             let fitting = state.free.iter().position(|set| set.buffer.len() >= bytes);
@@ -74,23 +86,58 @@ impl Shelf {
         }
     }
 
-    /// Takes a batch's memory back from the consumer.
-    pub(super) fn give_back(&self, mut set: Set) {
+    /// Takes a batch's memory back from the consumer, on any thread.
+    pub(super) fn give_back(self: &Arc<Self>, set: Set) {
         if !self.consumer.timeline.context().is_current() {
             // In a forked child the lock may be held forever. Device memory leaks there.
             return;
         }
+        let Some(set) = self.record(self.consumer.door(DROP), set) else { return };
+        let mut state = self.state.lock();
+        if !state.closed {
+            return state.unrecorded.push(set);
+        }
+        drop(state);
+        // No worker or consumer will come.
+        let record = |(shelf, set): (Arc<Self>, Set)| shelf.record_alone(set);
+        on_ordinary_thread((self.clone(), set), record, |(_, set)| set.buffer.count_lost());
+    }
+
+    /// Counts all that `door`'s stream has been given as a use of the memory, and puts that back.
+    /// Returns the memory if this thread cannot record there. What the stream still does with it,
+    /// perhaps by work that only the consumer knows, cannot be told if recording fails: then it is
+    /// never used again.
+    fn record(&self, door: Door<'_>, mut set: Set) -> Option<Set> {
         let operands = [set.buffer.writing()];
-        let door = self.consumer.door("DeviceBatch::drop");
-        let noted = door.portion(&operands, |_, _| Ok(()), String::new, |_| {});
-        // What the consumer's stream still does with it, perhaps by work that only the consumer
-        // knows, cannot be told where the stream cannot be recorded on.
-        match noted {
+        let recorded = door.portion(&operands, |_, _| Ok(()), String::new, |_| {});
+        let elsewhere = |error: &Error| error.kind() == ErrorKind::WrongThread;
+        match recorded {
             Ok(_) => self.put(set),
-            Err(_) => {
-                self.state.lock().made -= 1;
-                set.buffer.quarantine();
-            }
+            Err(error) if in_host_function() || elsewhere(&error) => return Some(set),
+            Err(_) => self.lose(set),
+        }
+        None
+    }
+
+    fn lose(&self, set: Set) {
+        self.state.lock().made -= 1;
+        set.buffer.quarantine();
+    }
+
+    /// Records what was dropped where that was not possible. Whatever still is not stays here.
+    pub(super) fn record_rest(self: &Arc<Self>) {
+        let unrecorded = std::mem::take(&mut self.state.lock().unrecorded);
+        unrecorded.into_iter().for_each(|set| self.give_back(set));
+    }
+
+    /// Records on this ordinary thread what the consumer's stream does with the memory.
+    fn record_alone(&self, set: Set) {
+        let Some(set) = self.record(self.consumer.door(DROP), set) else { return };
+        // It is another thread's default stream. The legacy stream waits for it, with all that it
+        // has been given (CUDA Runtime API, "Stream synchronization behavior").
+        let legacy = adopt_stream(self.consumer.timeline.context(), RawStream::LEGACY);
+        if let Some(set) = self.record(Door::new(&legacy, DROP), set) {
+            self.lose(set);
         }
     }
 
@@ -106,12 +153,13 @@ impl Shelf {
     }
 
     /// Frees what is here, and what comes from now on.
-    pub(super) fn close(&self) {
+    pub(super) fn close(self: &Arc<Self>) {
         let mut state = self.state.lock();
         state.closed = true;
         let free = std::mem::take(&mut state.free);
         drop(state);
         drop(free);
+        self.record_rest();
     }
 }
 

@@ -5,10 +5,12 @@
 //! | `model` | random pipelines give what a plain loop would, eager and lazy |
 //! | `order` | the consumer's stream waits for the copy, and the next copy for the consumer |
 //! | `failures` | errors and panics take their batch's place; faults leave nothing behind |
+//! | `dropped` | batches that are dropped in host functions, and on other threads |
 //! | `ends` | stopping early, at any moment; workers that are blocked; many pipelines at once |
 //! | `asynchronous` | the same as futures, on a small executor |
 
 mod asynchronous;
+mod dropped;
 mod ends;
 mod failures;
 mod model;

@@ -94,11 +94,18 @@ fn memory_is_used_again_behind_foreign_work() {
             let rig = Rig::new(Execution::Lazy, 1);
             let batches = (0..12).map(move |number| pattern(number, 0, bytes));
             let all: Vec<_> = (0..12).map(|_| Foreign::new(&rig, bytes)).collect();
+            let other = rig.device.stream().expect("no faults");
             let mut prefetch =
                 Prefetch::new(batches, &rig.pool, &rig.stream).depth(2).start().expect("no faults");
             let before = rig.emulator.calls(Call::DeviceAlloc);
-            for foreign in &all {
-                foreign.enqueue(&prefetch.next().expect("twelve").expect("no faults"));
+            for (number, foreign) in all.iter().enumerate() {
+                let batch = prefetch.next().expect("twelve").expect("no faults");
+                foreign.enqueue(&batch);
+                // Also where its drop can record nothing.
+                if number % 2 == 1 {
+                    let dropped = other.launch_host(move || drop(batch)).expect("no faults");
+                    dropped.wait().expect("no faults");
+                }
             }
             assert!(prefetch.next().is_none());
             let allocated = rig.emulator.calls(Call::DeviceAlloc) - before;
@@ -106,7 +113,7 @@ fn memory_is_used_again_behind_foreign_work() {
             for (number, foreign) in all.iter().enumerate() {
                 assert_eq!(foreign.read(), pattern(number, 0, bytes), "batch {number}");
             }
-            drop((prefetch, all));
+            drop((prefetch, all, other));
             rig.nothing_is_left();
         });
     }
