@@ -1654,7 +1654,9 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
  * `INVALID_VALUE` if the size overflows.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
+ * `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
+ * started.
  *
  * # Safety
  *
@@ -3438,7 +3440,8 @@ pinlane_status pinlane_prefetch_next_timeout(const struct pinlane_prefetch *pref
  * it fails, `prefetched` is never called. `prefetched` gets the statuses of
  * `pinlane_prefetch_next`, and `CANCELLED`.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL.
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL;
+ * `UNSUPPORTED` inside a host function.
  *
  * # Safety
  *
@@ -4061,7 +4064,8 @@ pinlane_status pinlane_ticket_is_done(const struct pinlane_ticket *ticket, int32
  * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
  * it fails, `completed` is never called.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL;
+ * `UNSUPPORTED` inside a host function, or if no thread can be started.
  *
  * # Safety
  *

@@ -32,7 +32,9 @@ pub type pinlane_allocated = Option<
 /// than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
 /// `INVALID_VALUE` if the size overflows.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
+/// `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
+/// started.
 ///
 /// # Safety
 ///

@@ -102,15 +102,24 @@ impl<T: Send + 'static> Request<T> {
         sanitizer::of(self)
     }
 
-    /// Polls for the first time, so that requests are queued in the order of the calls.
-    fn start(self: Arc<Self>, mut pending: Pending<T>) {
+    /// Polls for the first time, so that requests are queued in the order of the calls. An error
+    /// that says that nothing can be started here (inside a host function, or without a thread that
+    /// would work for it) is not told, but returned. `begun` is called before anything is told.
+    fn start(self: Arc<Self>, mut pending: Pending<T>, begun: impl FnOnce()) -> Result<()> {
         sanitizer::release(self.address());
         let polled = pending.poll(&Waker::from(self.clone()));
+        if let Poll::Ready(Err(error)) = &polled
+            && error.kind() == ErrorKind::Unsupported
+        {
+            return Err(error.clone());
+        }
+        begun();
         match self.settle(pending, polled) {
             None => {}
             Some((pending, None)) => self.hand_back(pending),
             Some((pending, Some(outcome))) => self.hand_over(pending, outcome),
         }
+        Ok(())
     }
 
     /// Behind a poll. Gives back what has to be polled again, or whose outcome is to be told.
@@ -228,13 +237,9 @@ impl Out<*mut pinlane_request> {
             let out = self.optional()?;
             let (future, tell) = begin()?;
             let request = Arc::new(Request(Mutex::new(State::POLLED)));
-            if let Some(out) = out {
-                // Before the callback can be told.
-                let request: Arc<dyn Cancel> = request.clone();
-                out.set(handle::create(request));
-            }
-            request.start(Pending { future: Box::pin(future), tell });
-            Ok(())
+            let handle: Arc<dyn Cancel> = request.clone();
+            let begun = || out.map_or((), |out| out.set(handle::create(handle)));
+            request.start(Pending { future: Box::pin(future), tell }, begun)
         })
     }
 }
@@ -276,7 +281,8 @@ mod tests {
             sender.send(outcome.map_err(|error| error.kind())).expect("heard");
         };
         let request = Arc::new(Request(Mutex::new(State::POLLED)));
-        request.clone().start(Pending { future: Box::pin(future), tell: Box::new(tell) });
+        let pending = Pending { future: Box::pin(future), tell: Box::new(tell) };
+        request.clone().start(pending, || {}).expect("it can be started");
         (request, told)
     }
 

@@ -91,7 +91,8 @@ pub type pinlane_completed =
 /// If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
 /// it fails, `completed` is never called.
 ///
-/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL.
+/// Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL;
+/// `UNSUPPORTED` inside a host function, or if no thread can be started.
 ///
 /// # Safety
 ///

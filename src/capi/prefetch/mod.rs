@@ -268,7 +268,8 @@ pub type pinlane_prefetched = Option<
 /// it fails, `prefetched` is never called. `prefetched` gets the statuses of
 /// `pinlane_prefetch_next`, and `CANCELLED`.
 ///
-/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL.
+/// Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL;
+/// `UNSUPPORTED` inside a host function.
 ///
 /// # Safety
 ///
@@ -286,6 +287,10 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
         let prefetch = handle::get_counted(prefetch)?;
         let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched"))?;
+        if in_host_function() {
+            let remedy = "ask for a batch outside of host functions";
+            return Err(refused(ErrorKind::Unsupported, "a batch cannot be had here", remedy));
+        }
         let mut taken = Taken::new(prefetch)?;
         let future = async move {
             let next = taken.batches().next_async().await;

@@ -194,6 +194,51 @@ static void requests_for_memory_end(void) {
   sem_destroy(&told.sem);
 }
 
+/* What starts a request is refused in a host function as a whole: nobody is told of it. */
+struct inside {
+  pinlane_pool *pool;
+  pinlane_ticket *pending, *complete;
+  struct told told;
+  pinlane_request *request;
+  pinlane_status statuses[3];
+};
+
+static void start_requests(void *user) {
+  struct inside *inside = user;
+  struct told *told = &inside->told;
+  inside->statuses[0] =
+      pinlane_buffer_alloc_async(inside->pool, BYTES, allocated, told, &inside->request);
+  inside->statuses[1] =
+      pinlane_ticket_on_complete(inside->pending, completed, told, &inside->request);
+  inside->statuses[2] = pinlane_ticket_on_complete(inside->complete, completed, told, NULL);
+}
+
+static void requests_are_refused_inside(void) {
+  struct inside inside = {.pool = NULL};
+  set_up_told(&inside.told);
+  OK(pinlane_pool_create(rig.device, NULL, &inside.pool));
+  OK(pinlane_stream_record(rig.stream, &inside.complete));
+  OK(pinlane_ticket_wait(inside.complete));
+  pinlane_stream *stream = NULL;
+  OK(pinlane_stream_create(rig.device, NULL, &stream));
+  OK(pinlane_device_buffer_fill(rig.stream, rig.gpu, 0, BYTES, "abcd", 4, &inside.pending));
+  OK(pinlane_stream_launch_host(stream, start_requests, &inside, NULL));
+  OK(pinlane_stream_synchronize(stream));
+  EXPECT(inside.statuses[0] == PINLANE_STATUS_UNSUPPORTED);
+  EXPECT(inside.statuses[1] == PINLANE_STATUS_UNSUPPORTED && inside.request == NULL);
+  EXPECT(inside.statuses[2] == PINLANE_STATUS_UNSUPPORTED);
+  /* The callbacks of all requests have been called when those of later ones have. */
+  OK(pinlane_ticket_on_complete(inside.complete, completed, &inside.told, NULL));
+  sem_wait(&inside.told.sem);
+  EXPECT(inside.told.status == PINLANE_STATUS_OK && inside.told.times == 1);
+  OK(pinlane_stream_synchronize(rig.stream));
+  OK(pinlane_ticket_free(inside.pending));
+  OK(pinlane_ticket_free(inside.complete));
+  OK(pinlane_stream_free(stream));
+  OK(pinlane_pool_free(inside.pool));
+  sem_destroy(&inside.told.sem);
+}
+
 /* Eight threads ask for more than there is, again and again; each buffer is filled, uploaded and
  * freed, in flight, by its callback. Some requests are withdrawn. */
 enum { THREADS = 8, REQUESTS = 100, EACH = 4096 };
@@ -266,6 +311,7 @@ int main(void) {
   waits_end_in_time();
   tickets_call_back();
   requests_for_memory_end();
+  requests_are_refused_inside();
   many_requests_share_a_tight_budget();
   tear_down();
   return verdict("callbacks");

@@ -457,10 +457,19 @@ static void consumed(void *user, pinlane_status status, pinlane_device_buffer *b
   }
 }
 
+static void ask_inside(void *user) {
+  struct consumer *consumer = user;
+  consumer->last = pinlane_prefetch_next_async(consumer->prefetch, consumed, user, NULL);
+}
+
 static void batches_come_by_callback(void) {
   struct source source = {.batches = 30};
   struct consumer consumer = {.prefetch = started(&source, NULL)};
   sem_init(&consumer.end, 0, 0);
+  /* Refused in a host function, and nothing has happened. */
+  OK(pinlane_stream_launch_host(rig.stream, ask_inside, &consumer, NULL));
+  OK(pinlane_stream_synchronize(rig.stream));
+  EXPECT(consumer.last == PINLANE_STATUS_UNSUPPORTED && consumer.next == 0);
   OK(pinlane_prefetch_next_async(consumer.prefetch, consumed, &consumer, NULL));
   sem_wait(&consumer.end);
   EXPECT(consumer.last == PINLANE_STATUS_END && consumer.next == 30 && consumer.wrong == 0);
