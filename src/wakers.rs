@@ -1,4 +1,4 @@
-//! Wakers, called on threads that nobody depends on.
+//! Wakers and other code of the user's, called on threads that nobody depends on.
 //!
 //! A waker is the executor's code. It may run its task on the spot, and the task may then block on
 //! anything: on memory that the pool's thread must get, or on a ticket that the watcher must wake.
@@ -23,6 +23,10 @@
 //! * No waker is called, dropped or cloned under the lock.
 
 use std::collections::VecDeque;
+#[cfg(feature = "tracing")]
+use std::sync::Arc;
+#[cfg(feature = "tracing")]
+use std::task::Wake;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
@@ -38,6 +42,23 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Calls the waker, on another thread.
 pub(crate) fn wake(waker: Waker) {
     HELPERS.get().hand_over(waker);
+}
+
+/// Calls other code of the user's, on another thread.
+#[cfg(feature = "tracing")]
+pub(crate) fn run(function: impl FnOnce() + Send + 'static) {
+    struct Once<F>(Mutex<Option<F>>);
+
+    impl<F: FnOnce() + Send + 'static> Wake for Once<F> {
+        fn wake(self: Arc<Self>) {
+            let function = self.0.lock().take();
+            if let Some(function) = function {
+                function();
+            }
+        }
+    }
+
+    wake(Waker::from(Arc::new(Once(Mutex::new(Some(function))))));
 }
 
 static HELPERS: PerProcess<Helpers> = PerProcess::new();

@@ -5,6 +5,7 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::cache::{Cache, Shelf};
+use super::errors;
 use super::gate::Gate;
 use super::options::Options;
 use super::queue::{Delivery, Queue};
@@ -69,6 +70,22 @@ impl Books {
                 self.counts.waits.add(time);
             }
             self.ready.push(delivery);
+        }
+        if std::mem::take(&mut self.store.newly_lost) {
+            self.end_hopeless();
+        }
+    }
+
+    /// Ends the requests that no memory can come back for.
+    #[cold]
+    fn end_hopeless(&mut self) {
+        let requests = self.queue.requests.iter();
+        let hopeless = requests.filter(|(_, request)| !self.store.could_serve(request.size));
+        let numbers: Vec<u64> = hopeless.map(|(&number, _)| number).collect();
+        for number in numbers {
+            let Some(request) = self.queue.requests.remove(&number) else { continue };
+            let error = errors::hopeless(request.operation, request.size, &self.stats());
+            self.ready.push(request.end(Err(error)));
         }
     }
 

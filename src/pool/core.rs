@@ -127,13 +127,14 @@ impl Core {
             // ordinary threads.
             if unsafe { slab.release(&self.context) } { released += bytes } else { lost += bytes }
         }
-        trace::released(released, lost);
         let mut books = self.lock();
         books.under_way -= 1;
         books.store.release(released);
-        books.store.unreleased += lost;
+        books.store.keep_unreleased(lost);
         books.counts.trims += u64::from(released > 0);
         self.serve(books);
+        // Others may wait for what this thread had.
+        trace::released(released, lost);
         released
     }
 

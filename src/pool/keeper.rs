@@ -9,8 +9,9 @@
 //!
 //! `queue.rs` says which request is next. A request that [gives
 //! up](super::queue::Request::gives_up) gets an error as soon as nothing is in flight and nothing
-//! can be released: then only live buffers, or requests that wait for such, stand in its way. If
-//! there are no live buffers either, every request gets an error: the memory is quarantined.
+//! can be released: then only live buffers, or requests that wait for such, stand in its way. When
+//! memory is lost, every request that no live buffer could serve any more gets an error at once
+//! ([`Store::could_serve`]).
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -77,6 +78,12 @@ impl Growth {
         let &Request { operation, size, .. } = request;
         store.reserve(bytes).then_some(Growth { bytes, size, operation, number })
     }
+}
+
+/// Whether the calling thread is the keeper of any pool.
+#[cfg(feature = "tracing")]
+pub(super) fn is_calling_thread() -> bool {
+    WORKS_FOR.get() != 0
 }
 
 impl Core {
@@ -197,11 +204,6 @@ impl Core {
         if books.store.parked.blocks > 0 {
             return Step::Retire;
         }
-        if books.under_way == 0 && books.store.outside() == 0 {
-            // There is no buffer left that could be dropped: what is missing is lost.
-            end_hopeless(number, books);
-            return Step::Sleep(None);
-        }
         if let Some(time) = books.queue.requests[&number].alone_for() {
             return Step::Sleep(Some(time));
         }
@@ -320,15 +322,6 @@ fn growth_for_others(books: &mut Books) -> Option<Growth> {
     let store = &mut books.store;
     let mut others = books.queue.present().skip(1);
     others.find_map(|other| Growth::reserve(store, other, store.smallest_growth(other.1.size)))
-}
-
-/// Ends a request that no memory can come back for.
-fn end_hopeless(number: u64, books: &mut Books) {
-    let stats = books.stats();
-    if let Some(request) = books.queue.requests.remove(&number) {
-        let error = errors::hopeless(request.operation, request.size, &stats);
-        books.ready.push(request.end(Err(error)));
-    }
 }
 
 /// Ends the requests that do not wait for buffers to be dropped.

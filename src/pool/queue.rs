@@ -208,7 +208,7 @@ impl Delivery {
         match (&self.result, self.waited) {
             (Ok(_), Some(time)) => trace::waited(self.bytes, time),
             (Ok(_), None) => {}
-            (Err(error), _) => trace::failed(self.bytes, error),
+            (Err(error), _) => trace::failed_elsewhere(self.bytes, error),
         }
         self.reply.fill(self.result);
     }

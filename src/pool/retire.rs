@@ -29,14 +29,14 @@ impl Core {
     /// lost if that fails too.
     fn retire_front(&self, stream: &Arc<Timeline>, ask: bool) -> bool {
         let mut front = self.lock().store.parked.take_front(stream);
-        let mut settled = Vec::new();
+        let (mut settled, mut lost) = (Vec::new(), Vec::new());
         while let Some(block) = front.pop_front() {
             let hazards = &block.hazards;
             let next = || hazards.first_pending_stream();
             let fate = if hazards.all_complete() {
                 Fate::Free
             } else if ask && hazards.poll(&(0..usize::MAX), Access::Write).is_err() {
-                trace::quarantined(block.bytes());
+                lost.push(block.bytes());
                 Fate::Lost
             } else if next().is_some_and(|next| Arc::ptr_eq(&next, stream)) {
                 front.push_front(block);
@@ -55,6 +55,8 @@ impl Core {
         }
         settled.into_iter().for_each(|(block, fate)| store.unpark(block, fate));
         self.serve(books);
+        // Others may wait for what this thread had.
+        lost.into_iter().for_each(trace::quarantined);
         go_on
     }
 }

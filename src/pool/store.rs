@@ -42,6 +42,8 @@ pub(super) struct Slab {
     free: Vec<BlockRef>,
     /// When all blocks were found to be free and sorted, while they are.
     empty_since: Option<Instant>,
+    /// A block is quarantined, so the slab is never released.
+    stuck: bool,
 }
 
 // SAFETY: a `Slab` owns its memory and its descriptors, which are `Send` and `Sync`.
@@ -72,7 +74,8 @@ impl Slab {
         // SAFETY: the descriptors were just made and live as long as the slab; each gets one right.
         let right = |index| unsafe { BlockRef::new(blocks.cast::<Block>().add(index)) };
         let free = (0..count).rev().map(right).collect();
-        Slab { memory, size, blocks, stock, known, free, empty_since: Some(Instant::now()) }
+        let empty_since = Some(Instant::now());
+        Slab { memory, size, blocks, stock, known, free, empty_since, stuck: false }
     }
 
     /// Gives the memory of a slab that has left the books back; see [`Memory::release`].
@@ -129,6 +132,10 @@ pub(super) struct Store {
     pub(super) peak: usize,
     /// Bytes of slabs that could not be released.
     pub(super) unreleased: usize,
+    /// Bytes of slabs that are stuck.
+    stuck: usize,
+    /// Memory has been lost, and nobody has looked yet which requests that ends.
+    pub(super) newly_lost: bool,
     stocks: Vec<Stock>,
     by_size: BTreeMap<Size, usize>,
     pub(super) parked: Parked,
@@ -180,12 +187,25 @@ impl Store {
         }
     }
 
+    /// The stocks whose blocks may serve a request of `size`.
+    fn serving(&self, size: Size) -> impl Iterator<Item = usize> {
+        let last = Size { bytes: size.bytes.saturating_add(size.bytes / 4), ..size };
+        let stocks = self.by_size.range(size..=last);
+        stocks.filter(move |&(&other, _)| size.accepts(other)).map(|(_, &stock)| stock)
+    }
+
     /// A stock with free blocks for a request of `size`.
     fn fitting(&self, size: Size) -> Option<usize> {
-        let last = Size { bytes: size.bytes.saturating_add(size.bytes / 4), ..size };
-        let free = |stock: usize| self.stocks[stock].free > 0;
-        let mut stocks = self.by_size.range(size..=last);
-        stocks.find(|&(&other, &stock)| free(stock) && size.accepts(other)).map(|(_, &stock)| stock)
+        self.serving(size).find(|&stock| self.stocks[stock].free > 0)
+    }
+
+    /// Whether a request of `size` could be served if every buffer were dropped and the devices
+    /// were done with them: by a block that is not lost, or by new memory in place of all that can
+    /// be released. Once false it stays false.
+    pub(super) fn could_serve(&self, size: Size) -> bool {
+        let left = self.max_bytes - self.stuck - self.unreleased;
+        let alive = |stock: usize| self.stocks[stock].blocks > self.stocks[stock].quarantined;
+        self.smallest_growth(size) <= left || self.serving(size).any(alive)
     }
 
     fn take_from(&mut self, stock: usize) -> Option<BlockRef> {
@@ -257,8 +277,26 @@ impl Store {
         match fate {
             Fate::Free => self.put(block),
             Fate::Elsewhere => self.park(block),
-            Fate::Lost => stock.quarantined += 1,
+            Fate::Lost => {
+                stock.quarantined += 1;
+                self.stick(block.home);
+            }
         }
+    }
+
+    /// A block of this slab is lost.
+    fn stick(&mut self, home: usize) {
+        let slab = self.slabs[home].as_mut().expect("a slab with blocks outside stays");
+        if !std::mem::replace(&mut slab.stuck, true) {
+            self.stuck += slab.memory.bytes();
+        }
+        self.newly_lost = true;
+    }
+
+    /// The system did not take slabs of so many bytes.
+    pub(super) fn keep_unreleased(&mut self, bytes: usize) {
+        self.unreleased += bytes;
+        self.newly_lost |= bytes > 0;
     }
 
     /// Commits `bytes`, if the budget allows it.

@@ -2,24 +2,44 @@
 //! also told to the process's listener ([`notice`](crate::notice)).
 //!
 //! A subscriber is user code: it is called with nothing locked, and its panics end here. It may
-//! look at the pool, but must not wait for memory from it: it may run on the thread that provides
-//! it.
+//! wait for memory from the pool. So the keeper does not call it, nor does a thread that hands an
+//! outcome to another: the [helpers](crate::wakers) do. What a call learns of itself is told on its
+//! thread, when the call holds nothing that others wait for.
 
-#![cfg_attr(not(feature = "tracing"), allow(unused_variables))]
+#![cfg_attr(not(feature = "tracing"), allow(unused_variables, unused_macros))]
 
 use std::time::Duration;
 
+#[cfg(feature = "tracing")]
+use super::keeper;
 use super::stats::Fallbacks;
 use crate::error::Error;
 use crate::notice;
+#[cfg(feature = "tracing")]
+use crate::{process::call_user, wakers};
 
-/// `tracing::event!` with the pool's target; nothing without the feature.
+/// `tracing::event!` with the pool's target; nothing without the feature. It is told `here`,
+/// `elsewhere` by a helper, or, without such a word, here unless this thread is the keeper.
 macro_rules! event {
-    ($level:ident, $($event:tt)*) => {
+    (here, $level:ident, $($event:tt)*) => {
         #[cfg(feature = "tracing")]
-        crate::process::call_user(|| {
+        call_user(|| {
             tracing::event!(target: "pinlane::pool", tracing::Level::$level, $($event)*);
         })
+    };
+    (elsewhere, $level:ident, $($event:tt)*) => {
+        #[cfg(feature = "tracing")]
+        wakers::run(move || {
+            tracing::event!(target: "pinlane::pool", tracing::Level::$level, $($event)*);
+        })
+    };
+    ($level:ident, $($event:tt)*) => {
+        #[cfg(feature = "tracing")]
+        if keeper::is_calling_thread() {
+            event!(elsewhere, $level, $($event)*);
+        } else {
+            event!(here, $level, $($event)*);
+        }
     };
 }
 
@@ -27,6 +47,7 @@ macro_rules! event {
 pub(super) fn grew(bytes: usize, block_bytes: usize, took: Duration, fallbacks: Fallbacks) {
     let Fallbacks { not_registered, in_parts, small_pages, other_node } = fallbacks;
     event!(
+        elsewhere,
         DEBUG,
         bytes,
         block_bytes,
@@ -41,13 +62,20 @@ pub(super) fn grew(bytes: usize, block_bytes: usize, took: Duration, fallbacks: 
 
 /// A request waited for room in the budget, and got its block.
 pub(super) fn waited(block_bytes: usize, time: Duration) {
-    event!(DEBUG, block_bytes, micros = time.as_micros() as u64, "waited for room");
+    event!(elsewhere, DEBUG, block_bytes, micros = time.as_micros() as u64, "waited for room");
 }
 
-/// A request ended without a block: the budget is spent, the time is over, or the system has no
-/// memory.
+/// The calling request ended without a block: the budget is spent, the time is over, or the system
+/// has no memory.
 pub(super) fn failed(block_bytes: usize, error: &Error) {
-    event!(WARN, block_bytes, %error, "no block");
+    event!(here, WARN, block_bytes, %error, "no block");
+}
+
+/// As [`failed`], of the request of another thread or task.
+pub(super) fn failed_elsewhere(block_bytes: usize, error: &Error) {
+    #[cfg(feature = "tracing")]
+    let error = error.clone();
+    event!(elsewhere, WARN, block_bytes, %error, "no block");
 }
 
 /// Memory was given back to the system, or the system did not take it.

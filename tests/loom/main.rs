@@ -165,8 +165,8 @@ mod process {
         f();
     }
 
-    pub fn on_ordinary_thread(release: impl FnOnce() + Send + 'static) {
-        release();
+    pub fn on_ordinary_thread<T>(owned: T, release: impl FnOnce(T), _: impl FnOnce(&mut T)) {
+        release(owned);
     }
 }
 
@@ -377,6 +377,10 @@ mod pool {
             Error("exhausted")
         }
 
+        pub fn hopeless(_: &'static str, _: Size, _: &Stats) -> Error {
+            Error("hopeless")
+        }
+
         pub fn timed_out(_: &'static str, _: Size, _: Brief) -> Error {
             Error("timed out")
         }
@@ -389,6 +393,7 @@ mod pool {
 
         pub fn waited(_: usize, _: Duration) {}
         pub fn failed(_: usize, _: &Error) {}
+        pub fn failed_elsewhere(_: usize, _: &Error) {}
         pub fn released(_: usize, _: usize) {}
         pub fn quarantined(_: usize) {}
     }

@@ -1,7 +1,9 @@
 //! The events of a pool, in a process of their own: it has one subscriber for all threads.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Debug;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -147,6 +149,7 @@ fn one_of_each(watch: &Watch) {
     assert_eq!(grew[0].fields["not_registered"], "false");
 
     assert_eq!(rig.pool.alloc::<u32>(LEN).unwrap_err().kind(), ErrorKind::BudgetExhausted);
+    eventually("its end is told", || watch.seen("no block").len() == 1);
     let timeout = Duration::from_millis(1);
     let late = rig.pool.alloc_timeout::<u32>(LEN, timeout).unwrap_err();
     assert_eq!(late.kind(), ErrorKind::TimedOut);
@@ -161,7 +164,7 @@ fn one_of_each(watch: &Watch) {
     drop(host);
     // Whoever is served before the pool has found that there is no room has not waited.
     let patience = Duration::from_secs(30);
-    eventually("a wait is told", || {
+    eventually("somebody waits", || {
         let host = rig.host(1);
         thread::scope(|scope| {
             let waiting = scope.spawn(|| rig.pool.alloc_timeout::<u32>(LEN, patience));
@@ -170,8 +173,9 @@ fn one_of_each(watch: &Watch) {
             drop(host);
             drop(waiting.join().unwrap().unwrap());
         });
-        !watch.seen("waited for room").is_empty()
+        rig.pool.stats().waits.count > 0
     });
+    eventually("a wait is told", || !watch.seen("waited for room").is_empty());
     let waited = watch.seen("waited for room");
     assert_eq!((waited.len(), number(&waited[0], "block_bytes")), (1, BLOCK));
     let _ = number(&waited[0], "micros");
@@ -189,7 +193,68 @@ fn one_of_each(watch: &Watch) {
     }
     let spent = rig.pool.alloc::<u32>(LEN).unwrap_err();
     assert_eq!(spent.kind(), ErrorKind::BudgetExhausted);
-    let lost = watch.seen("quarantined: the device cannot say if it is done");
+    const LOST: &str = "quarantined: the device cannot say if it is done";
+    eventually("the loss is told", || !watch.seen(LOST).is_empty());
+    let lost = watch.seen(LOST);
     assert_eq!((level(&lost), number(&lost[0], "bytes")), (Level::ERROR.to_string(), BLOCK));
     rig.assert_no_misuse();
+}
+
+thread_local! {
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Allocates from the pool at each event, and waits for that.
+struct Allocates(PinnedPool, AtomicUsize);
+
+impl Subscriber for Allocates {
+    fn enabled(&self, metadata: &Metadata<'_>) -> bool {
+        metadata.target() == "pinlane::pool"
+    }
+
+    fn event(&self, _: &Event<'_>) {
+        // Its own events would never end.
+        if !INSIDE.replace(true) {
+            let number = self.1.fetch_add(1, Ordering::Relaxed);
+            // Other sizes, so that the pool has to work for it.
+            let _ = self.0.alloc_timeout::<u32>(LEN * (1 + number % 2), Duration::from_secs(3600));
+            INSIDE.set(false);
+        }
+    }
+
+    fn new_span(&self, _: &Attributes<'_>) -> Id {
+        Id::from_u64(1)
+    }
+    fn record(&self, _: &Id, _: &Record<'_>) {}
+    fn record_follows_from(&self, _: &Id, _: &Id) {}
+    fn enter(&self, _: &Id) {}
+    fn exit(&self, _: &Id) {}
+}
+
+#[test]
+fn a_subscriber_may_allocate_from_the_pool() {
+    if !is_alone(module_path!(), "a_subscriber_may_allocate_from_the_pool") {
+        return;
+    }
+    watched(|| {
+        let rig = Rig::new(Execution::Eager, 0, 4);
+        let subscriber = Allocates(rig.pool.clone(), AtomicUsize::new(0));
+        tracing::subscriber::set_global_default(subscriber).unwrap();
+        thread::scope(|scope| {
+            for thread in 0..4 {
+                let pool = &rig.pool;
+                scope.spawn(move || {
+                    for round in 0..20 {
+                        let len = LEN * (1 + (thread + round) % 2);
+                        let host = pool.alloc_timeout::<u32>(len, Duration::from_secs(3600));
+                        drop(host.unwrap());
+                        if round % 5 == 0 {
+                            pool.trim().unwrap();
+                        }
+                    }
+                });
+            }
+        });
+        rig.assert_no_misuse();
+    });
 }
