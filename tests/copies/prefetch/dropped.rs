@@ -136,7 +136,11 @@ fn without_threads_batches_wait_for_their_pipeline() {
         assert_eq!(rig.device.quarantined_bytes(), 0);
         let bytes = last.slice::<u8>("0").expect("its only slice").len();
         let (tell, told) = channel();
-        stream.launch_host(move || tell.send(drop(last)).unwrap()).unwrap().wait().unwrap();
+        let function = move || {
+            drop(last);
+            tell.send(()).unwrap();
+        };
+        stream.launch_host(function).unwrap().wait().unwrap();
         told.recv().expect("it was dropped");
         assert!(rig.device.quarantined_bytes() >= bytes);
         assert_eq!(rig.emulator.findings(), []);
