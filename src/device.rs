@@ -11,7 +11,7 @@ use crate::driver::{self, Attribute, DevicePtr, Driver, Ordinal, RawStream, Stre
 use crate::error::{Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::{DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, with_registered};
 use crate::pool::{Builder, PinnedPool};
-use crate::process::Process;
+use crate::process::FirstProcess;
 use crate::sync::asymmetric::fences;
 use crate::sync::sanitizer::ours;
 use crate::timeline::{Origin, Timeline};
@@ -66,7 +66,7 @@ pub struct MemoryInfo {
 /// The CUDA runtime, unless this process was forked from one that has used it: opening a device
 /// there again does not help (soundness rule 14).
 fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
-    static FIRST_USE: OnceLock<Process> = OnceLock::new();
+    static FIRST_USE: FirstProcess = FirstProcess::new();
     let driver = driver::cuda_runtime().ok_or_else(|| {
         Error::new(
             ErrorKind::NoDevice,
@@ -80,7 +80,7 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
              makes its absence an error), or use an emulated device",
         )
     })?;
-    if FIRST_USE.get_or_init(Process::current).is_current() {
+    if FIRST_USE.is_current() {
         fences(); // before CUDA has threads
         return Ok(driver);
     }

@@ -15,7 +15,7 @@ use std::cell::Cell;
 use std::fmt::Display;
 use std::sync::Arc;
 
-use crate::process::{call_user, is_exiting};
+use crate::process::{PerProcess, call_user, is_exiting};
 use crate::sync::{Condvar, Mutex};
 
 /// What has happened.
@@ -37,14 +37,21 @@ pub(crate) struct Listener {
     function: Box<Function>,
 }
 
+#[derive(Default)]
 struct State {
     listener: Option<Arc<Listener>>,
     /// How many calls of any listener are running.
     running: usize,
 }
 
-static STATE: Mutex<State> = Mutex::new(State { listener: None, running: 0 });
-static ENDED: Condvar = Condvar::new();
+#[derive(Default)]
+struct Notices {
+    state: Mutex<State>,
+    ended: Condvar,
+}
+
+/// A forked child has no listener until it sets one.
+static NOTICES: PerProcess<Notices> = PerProcess::new();
 
 thread_local! {
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -53,12 +60,13 @@ thread_local! {
 /// Makes `function` the listener of the process. It replaces the previous one, if there is one.
 #[cfg_attr(not(feature = "capi"), allow(dead_code))]
 pub(crate) fn listen(function: Option<Box<Function>>) {
-    let mut state = STATE.lock();
+    let notices = NOTICES.get();
+    let mut state = notices.state.lock();
     let listener = function.map(|function| Arc::new(Listener { function }));
     let former = std::mem::replace(&mut state.listener, listener);
     // The new one's calls are waited for too, if there are any. A listener does not run for long.
     while state.running > 0 && !INSIDE.get() {
-        state = ENDED.wait(state);
+        state = notices.ended.wait(state);
     }
     drop(state);
     drop(former);
@@ -71,15 +79,16 @@ pub(crate) fn tell(event: Event, text: impl FnOnce() -> String) {
     if INSIDE.get() || is_exiting() {
         return;
     }
-    let mut state = STATE.lock();
+    let notices = NOTICES.get();
+    let mut state = notices.state.lock();
     let Some(listener) = state.listener.clone() else { return };
     state.running += 1;
     drop(state);
     INSIDE.set(true);
     call_user(|| (listener.function)(event, &text()));
     INSIDE.set(false);
-    STATE.lock().running -= 1;
-    ENDED.notify_all();
+    notices.state.lock().running -= 1;
+    notices.ended.notify_all();
 }
 
 /// Memory is lost: nothing proves that the device is done with it.

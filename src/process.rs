@@ -10,6 +10,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::ffi::c_void;
 use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -64,10 +65,40 @@ impl Process {
         Process { cell, mark }
     }
 
+    /// Whether a mark is that of the calling process. Takes no mark, no lock and no memory.
+    #[inline(always)]
+    pub(crate) fn has_mark(mark: u32) -> bool {
+        // SAFETY: null, or a cell that stays for the whole life of the process.
+        let cell = unsafe { CELL.load(Ordering::Acquire).as_ref() };
+        cell.is_some_and(|cell| mark != 0 && cell.load(Ordering::Relaxed) == mark)
+    }
+
     /// Whether the calling process took this mark, and not an ancestor of it. One load.
     #[inline]
     pub(crate) fn is_current(self) -> bool {
         self.cell.load(Ordering::Relaxed) == self.mark
+    }
+}
+
+/// The process that asks first, and not its children. Takes no lock.
+pub(crate) struct FirstProcess(AtomicU32);
+
+impl FirstProcess {
+    pub(crate) const fn new() -> Self {
+        FirstProcess(AtomicU32::new(0))
+    }
+
+    /// Whether the calling process asks first, or has done so.
+    #[inline(always)]
+    pub(crate) fn is_current(&self) -> bool {
+        Process::has_mark(self.0.load(Ordering::Relaxed)) || self.may_become_current()
+    }
+
+    #[cold]
+    fn may_become_current(&self) -> bool {
+        let mark = Process::current().mark;
+        let first = self.0.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed);
+        first.is_ok() || first == Err(mark)
     }
 }
 
@@ -91,9 +122,29 @@ fn cell() -> &'static AtomicU32 {
     let new = wiped_cell().unwrap_or(&ORDINARY);
     let place = ptr::from_ref(new).cast_mut();
     match CELL.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => new,
+        Ok(_) => {
+            stay_loaded();
+            new
+        }
         // SAFETY: another thread was first, with a cell that stays. This one's page leaks.
         Err(first) => unsafe { &*first },
+    }
+}
+
+/// Keeps the library that this code is in, if it is in one that `dlclose` would unload: handlers of
+/// signals and of the end of the process stay behind, and so do threads. Not called in a forked
+/// child, where the linker's lock may be held for ever.
+fn stay_loaded() {
+    // SAFETY: the struct is of pointers, for which 0 is a value; the first call fills it. The
+    // second one loads nothing: the library of that name is the one that runs.
+    unsafe {
+        let mut found: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(stay_loaded as *const c_void, &raw mut found) != 0
+            && !found.dli_fname.is_null()
+        {
+            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
+            libc::dlopen(found.dli_fname, flags);
+        }
     }
 }
 
@@ -167,6 +218,14 @@ impl<T: Default + Send + Sync> PerProcess<T> {
             Some(owned) if owned.process.is_current() => &owned.value,
             _ => self.first_in_place_of(known),
         }
+    }
+
+    /// The calling process's value, if it has made one. Allocates nothing.
+    #[cfg(feature = "emulated")]
+    pub(crate) fn known(&'static self) -> Option<&'static T> {
+        // SAFETY: null, or a value that is never freed.
+        let known = unsafe { self.0.load(Ordering::Acquire).as_ref() }?;
+        known.process.is_current().then_some(&known.value)
     }
 
     #[cold]

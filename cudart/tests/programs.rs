@@ -7,6 +7,7 @@
 
 mod io;
 mod kernels;
+mod owners;
 /// The library is for no test harness: here are the tests of what it reads.
 #[path = "../src/ptx.rs"]
 mod ptx;

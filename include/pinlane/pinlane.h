@@ -284,9 +284,10 @@ extern "C" {
  * The machine sees what the program itself does to page-locked memory of the machine: a load or
  * store that comes before an operation is known to be complete is a finding, with its line, as far
  * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
- * memory. A system call on memory that is in use fails with `EFAULT`. Pools of the machine
- * allocate their memory, whatever their `page_locking` is, so that it is seen. Registered memory
- * and blocks aligned to more than a page are not.
+ * memory to the handlers that were there before. If somebody takes its place later, the next call
+ * ends that, and says so once on standard error. A system call on memory that is in use fails with
+ * `EFAULT`. Pools of the machine allocate their memory, whatever their `page_locking` is, so that
+ * it is seen. Registered memory and blocks aligned to more than a page are not.
  */
 #define PINLANE_EMULATOR_WATCH_HOST 64
 

@@ -17,12 +17,11 @@
 //!   is used twice.
 
 use std::mem::ManuallyDrop;
-use std::sync::OnceLock;
 
 use super::status::refused;
 use super::table::{Alone, Counted, Entry, Inside, Kind, Miss};
 use crate::error::{Context, Error, ErrorKind, Result};
-use crate::process::Process;
+use crate::process::FirstProcess;
 use crate::sync::Apart;
 
 /// An opaque type of the C interface, and the Rust object that its handles stand for. The handle
@@ -73,13 +72,13 @@ fn decode<H: Handle>(handle: *const H) -> Result<Entry, Miss> {
 
 /// The process that made the first handle. In a forked child, other threads' calls stand still for
 /// ever, perhaps inside a lock, so the tables are not touched there (soundness rule 14).
-static PROCESS: Apart<OnceLock<Process>> = Apart(OnceLock::new());
+static PROCESS: Apart<FirstProcess> = Apart(FirstProcess::new());
 
 /// Fails in a forked child of the process that first used pinlane. Every function that can make a
 /// first handle calls it.
 #[inline(always)]
 pub(super) fn check_process() -> Result<()> {
-    if PROCESS.get_or_init(Process::current).is_current() { Ok(()) } else { Err(forked()) }
+    if PROCESS.is_current() { Ok(()) } else { Err(forked()) }
 }
 
 #[cold]

@@ -9,7 +9,7 @@
 //! on it. The rare side then [visits](membarrier::visit_all_cpus) every CPU instead, which is slow
 //! and needs no further right.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicU8, Ordering, fence};
 
 /// The kind of fences that this process uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,8 +23,15 @@ pub(crate) struct Fences {
 /// The first call takes 10 to 20 ms in a process of several threads, and microseconds in one that
 /// has a single thread. So it comes before CUDA starts threads of its own.
 pub(crate) fn fences() -> Fences {
-    static FENCES: std::sync::OnceLock<Fences> = std::sync::OnceLock::new();
-    *FENCES.get_or_init(|| Fences { kernel_helps: membarrier::register() })
+    // No lock, which a forked child could find held. Threads that ask at once get the same answer.
+    static ANSWER: AtomicU8 = AtomicU8::new(UNASKED);
+    const UNASKED: u8 = 0;
+    let answer = match ANSWER.load(Ordering::Relaxed) {
+        UNASKED => 1 + u8::from(membarrier::register()),
+        known => known,
+    };
+    ANSWER.store(answer, Ordering::Relaxed);
+    Fences { kernel_helps: answer == 2 }
 }
 
 impl Fences {

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::Work;
 use super::span::Kind;
+use crate::process::PerProcess;
 
 /// The domain of all ranges.
 const DOMAIN: &CStr = c"pinlane";
@@ -163,7 +164,7 @@ unsafe impl Send for Tool {}
 // SAFETY: as above.
 unsafe impl Sync for Tool {}
 
-static TOOL: OnceLock<Option<Tool>> = OnceLock::new();
+static TOOL: PerProcess<OnceLock<Option<Tool>>> = PerProcess::new();
 
 impl Tool {
     /// Looks for a tool: one that is loaded already, or the one that [`VARIABLE`] names. `None` if
@@ -228,7 +229,7 @@ pub(crate) struct Range {
 /// Begins a range, if a tool listens. The first call looks for one.
 #[inline]
 pub(crate) fn range(kind: Kind, work: impl FnOnce() -> Work) -> Option<Range> {
-    let tool = TOOL.get_or_init(Tool::find).as_ref()?;
+    let tool = TOOL.get().get_or_init(Tool::find).as_ref()?;
     Some(tool.begin(kind, work()))
 }
 

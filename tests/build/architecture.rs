@@ -6,9 +6,10 @@
 //!   copy, device, stream
 //!   pool
 //!   memory
-//!   timeline, ticket, context, trace, notice, process, wakers
+//!   timeline, ticket, context, trace, notice, wakers
 //!   driver
 //!   sys
+//!   process
 //! ```
 //!
 //! `device` and `stream` stand beside `copy`. They are the public handles: a device owns what its
@@ -24,15 +25,16 @@ use std::path::Path;
 use crate::sources::{Source, identifier, sources};
 
 /// From the top down; a layer uses itself and those below it.
-const LAYERS: [&[&str]; 8] = [
+const LAYERS: [&[&str]; 9] = [
     &["capi"],
     &["prefetch", "file", "batch", "staging", "dlpack"],
     &["copy", "device", "stream"],
     &["pool"],
     &["memory"],
-    &["timeline", "ticket", "context", "trace", "notice", "process", "wakers"],
+    &["timeline", "ticket", "context", "trace", "notice", "wakers"],
     &["driver"],
     &["sys"],
+    &["process"],
 ];
 
 /// Below them all.

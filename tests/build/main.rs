@@ -12,6 +12,7 @@
 //! | `safe_functions` | no safe public function ends what an address or a raw handle names |
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
+//! | `statics` | what is of the whole process is safe in a forked child |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
 //! | `reference` | a mistake in the headers' comments ends the build of the book |
 //! | `guides` | the programs of the guides run |
@@ -41,6 +42,7 @@ mod safe_functions;
 mod script;
 mod search;
 mod sources;
+mod statics;
 #[cfg(feature = "emulated")]
 mod ui;
 

@@ -10,14 +10,19 @@ pub fn read(file: &str) -> String {
 }
 
 pub struct Source {
-    /// Relative to `src`.
+    /// Relative to the folder, `src` for the crate.
     pub path: PathBuf,
     pub text: String,
 }
 
 /// Every file of the crate.
 pub fn sources() -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
+    sources_of("src")
+}
+
+/// Every file of Rust in a folder of the project.
+pub fn sources_of(folder: &str) -> Vec<Source> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
     let mut found = Vec::new();
     let mut folders = vec![root.clone()];
     while let Some(folder) = folders.pop() {

@@ -5,6 +5,8 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
 
+use pinlane::Device;
+
 const ALONE: &str = "PINLANE_TEST_ALONE";
 
 /// The name by which the test runner knows a test: that of its module (`module_path!()`) without
@@ -86,4 +88,36 @@ pub fn in_a_forked_child(check: impl FnOnce() -> i32) {
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "the child hung or crashed: status {status:#x}");
     assert_eq!(libc::WEXITSTATUS(status), 0, "this check failed in the child");
+}
+
+/// Whether this process has the page of an address.
+pub fn is_mapped(address: *const u8) -> bool {
+    let page = address.map_addr(|address| address & !4095);
+    let mut resident = 0;
+    // SAFETY: the call takes an address, of any page, and writes one byte.
+    unsafe { libc::mincore(page.cast_mut().cast(), 1, &raw mut resident) == 0 }
+}
+
+/// Uses a machine that watches, correctly or too early. The number of what is wrong, 0 for nothing.
+pub fn watches(too_early: bool) -> i32 {
+    let emulator = super::machine().watch_host(true).build();
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let pool = super::pool(&device).build().unwrap();
+    let stream = device.stream().unwrap();
+    let (host, mut gpu) = (pool.alloc_zeroed::<u32>(1000).unwrap(), device.alloc(10).unwrap());
+    stream.upload(host.slice(..10).unwrap(), &mut gpu).unwrap();
+    let store = |at: usize| {
+        // SAFETY: the machine is eager, so that the copy has run: nobody accesses the memory.
+        unsafe { host.as_ptr().cast_mut().add(at).write_volatile(7) };
+    };
+    // On the same page.
+    store(999);
+    let correct = emulator.findings().is_empty();
+    if too_early {
+        // To see this takes a backtrace, and so a second in a child.
+        store(0);
+    }
+    let found = emulator.findings().len() == usize::from(too_early);
+    stream.synchronize().unwrap();
+    i32::from(!correct || !found || host.read().unwrap()[999] != 7)
 }

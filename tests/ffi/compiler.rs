@@ -159,6 +159,16 @@ impl Compiler {
         Program(scratch)
     }
 
+    /// Compiles a program that loads the library itself, or does without.
+    pub fn link_alone(&self, standard: &str, source: &Path) -> Program {
+        let scratch = Scratch::new();
+        let program = scratch.0.join(Program::NAME);
+        let mut command = self.command(standard);
+        command.args(STRICT).arg(source).args(["-ldl", "-lpthread", "-o"]).arg(&program);
+        output(command).unwrap_or_else(|errors| panic!("{errors}"));
+        Program(scratch)
+    }
+
     /// As [`link`](Self::link): the program gets these functions from `faults/machines.c`.
     pub fn link_with_machines(
         &self,

@@ -13,6 +13,7 @@ mod faults;
 mod headers;
 mod library;
 mod modes;
+mod owners;
 mod sanitized;
 
 use std::collections::BTreeSet;

@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use common::{Target, devices_of, emulator, target};
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
+use pinlane::pool::PageLocking;
 use pinlane::{CudaCode, Device};
-use program::{Family, Machine, Op, Setup, Watch, program};
+use program::{Family, Machine, Op, Others, Setup, Watch, program};
 use proptest::prelude::*;
 use proptest::test_runner::Config;
 
@@ -29,6 +30,7 @@ fn setup(devices: Vec<Device>, emulator: &Emulator) -> Setup {
         scale: 1,
         budget: 8192,
         default_streams: false,
+        page_locking: PageLocking::default(),
         faulty: false,
         emulator: Some(emulator.clone()),
     }
@@ -84,6 +86,28 @@ fn run_in_trouble(
         if let Ok(mut machine) = Machine::new(setup) {
             machine.run(&program);
         }
+        assert_eq!(emulator.findings(), [], "the emulated device saw a misuse");
+    });
+}
+
+/// Runs a program that forks in its middle, on a machine that watches or not, with a pool that
+/// registers or allocates.
+fn run_and_fork(
+    watch: &Watch,
+    execution: Execution,
+    (seed, at, watches, allocates): (u64, usize, bool, bool),
+    program: Vec<Op>,
+) {
+    watch.run((seed, at, watches, allocates, program.clone()), move || {
+        let builder = Emulator::builder().devices(2).memory_bytes(64 << 20).watch_host(watches);
+        let emulator = builder.execution(execution).seed(seed).build();
+        let mut setup = setup(devices_of(&emulator), &emulator);
+        if allocates {
+            setup.page_locking = PageLocking::Allocate;
+        }
+        let others = Others::start();
+        Machine::new(setup).expect("no faults").run_and_fork(&program, at);
+        drop(others);
         assert_eq!(emulator.findings(), [], "the emulated device saw a misuse");
     });
 }
@@ -166,6 +190,15 @@ proptest! {
     }
 
     #[test]
+    fn forks_eagerly(
+        how: (u64, usize, bool, bool),
+        program in program(Family::Plain, 1),
+    ) {
+        static WATCH: Watch = Watch::new("forks_eagerly");
+        run_and_fork(&WATCH, Execution::Eager, how, program);
+    }
+
+    #[test]
     fn programs_agree_with_the_model_lazily(seed: u64, program in program(Family::Plain, 1)) {
         static WATCH: Watch = Watch::new("programs_agree_with_the_model_lazily");
         run_emulated(&WATCH, Execution::Lazy, seed, |_| (), program);
@@ -203,6 +236,15 @@ proptest! {
     fn unloading_lazily(seed: u64, program in program(Family::Unloading, 1)) {
         static WATCH: Watch = Watch::new("unloading_lazily");
         run_in_trouble(&WATCH, Execution::Lazy, seed, vec![], program);
+    }
+
+    #[test]
+    fn forks_lazily(
+        how: (u64, usize, bool, bool),
+        program in program(Family::Plain, 1),
+    ) {
+        static WATCH: Watch = Watch::new("forks_lazily");
+        run_and_fork(&WATCH, Execution::Lazy, how, program);
     }
 
     #[test]
@@ -249,6 +291,15 @@ proptest! {
     }
 
     #[test]
+    fn forks_at_any_time(
+        how: (u64, usize, bool, bool),
+        program in program(Family::Plain, 1),
+    ) {
+        static WATCH: Watch = Watch::new("forks_at_any_time");
+        run_and_fork(&WATCH, any_time(how.0), how, program);
+    }
+
+    #[test]
     fn programs_survive_faults_at_any_time(
         seed: u64,
         faults in faults(),
@@ -277,7 +328,9 @@ proptest! {
         };
         WATCH.run(program.clone(), move || {
             let (scale, budget, faulty, emulator) = (64, 8192, false, None);
-            let setup = Setup { devices, scale, budget, default_streams, faulty, emulator };
+            let page_locking = PageLocking::default();
+            let setup =
+                Setup { devices, scale, budget, default_streams, page_locking, faulty, emulator };
             Machine::new(setup).expect("no faults").run(&program);
         });
     }

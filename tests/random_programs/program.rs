@@ -11,10 +11,12 @@
 //!  device_work, ordinary, lists, lent, tensors, tasks: what operations do, to both
 //!  trouble   stalls, lost devices, unloading    behind    what these may delay or spoil
 //!  watch     nothing may hang                   last_resort  a borrow that cannot end
+//!  forks     a child in the middle
 //! ```
 
 mod behind;
 mod device_work;
+mod forks;
 mod host_work;
 mod last_resort;
 mod lent;
@@ -32,6 +34,7 @@ use std::time::Duration;
 
 use pinlane::dlpack::Imported;
 use pinlane::emulated::Emulator;
+use pinlane::pool::PageLocking;
 use pinlane::{
     Device, DeviceBuf, ErrorKind, PinnedBuf, PinnedPool, Registered, Result, Stream, StreamOptions,
     Ticket, staging::Staging,
@@ -43,6 +46,7 @@ use model::{Model, Part, agrees, assert_agrees, paint, paint_model, pick};
 use tasks::Tasks;
 use trouble::Trouble;
 
+pub use forks::Others;
 pub use op::{Family, Op, program};
 pub use watch::Watch;
 
@@ -106,6 +110,7 @@ pub struct Setup {
     pub budget: usize,
     /// Whether there are streams of all kinds.
     pub default_streams: bool,
+    pub page_locking: PageLocking,
     /// Whether calls may fail, because faults are injected.
     pub faulty: bool,
     /// To make trouble by.
@@ -131,14 +136,16 @@ pub struct Machine {
 
 impl Machine {
     pub fn new(setup: Setup) -> Result<Self> {
-        let Setup { devices, scale, budget, default_streams, faulty, emulator } = setup;
+        let Setup { devices, scale, budget, default_streams, page_locking, faulty, emulator } =
+            setup;
         // Slots so small that a buffer goes through several.
         let slot = 4096 * scale;
         let staging = Staging::new().slot_bytes(slot).ring_bytes(3 * slot).first_bytes(slot / 4);
         for device in &devices {
             device.set_staging(staging.clone().unit_bytes(slot / 4).direct_bytes(slot / 64))?;
         }
-        let pool = PinnedPool::builder(&devices[0]).max_bytes(budget * scale).build()?;
+        let pool = PinnedPool::builder(&devices[0]).page_locking(page_locking);
+        let pool = pool.max_bytes(budget * scale).build()?;
         let mut machine = Machine {
             behind: Behind::new(devices.len()),
             trouble: Trouble::new(emulator, devices.len(), faulty),

@@ -13,7 +13,7 @@ use pinlane::trace::Recording;
 use pinlane::{CudaCode, Device, Error, ErrorKind, pool::Stats};
 
 use crate::common;
-use crate::common::process::{in_a_forked_child, is_alone};
+use crate::common::process::{in_a_forked_child, is_alone, is_mapped, watches};
 use crate::support::{BLOCK, LEN, Rig, all_calls, eventually};
 
 #[test]
@@ -83,14 +83,6 @@ fn rule_14_a_forked_child_is_refused_everything_and_drops_quietly() {
         drop((host, gpu, back, idle, ticket, rig));
         if all_calls(&emulator) == before { 0 } else { 99 }
     });
-}
-
-/// Whether this process has the page of an address.
-fn is_mapped(address: *const u8) -> bool {
-    let page = address.map_addr(|address| address & !(BLOCK - 1));
-    let mut resident = 0;
-    // SAFETY: the call takes an address, of any page, and writes one byte.
-    unsafe { libc::mincore(page.cast_mut().cast(), 1, &raw mut resident) == 0 }
 }
 
 /// Neither a copy of it, which would take long, nor the memory itself, which would let the child
@@ -269,6 +261,47 @@ fn rule_14_a_forked_child_may_await_copies_of_a_device_of_its_own() {
     };
     assert_eq!(await_one(), 0);
     in_a_forked_child(await_one);
+}
+
+#[test]
+fn rule_22_a_child_of_a_watching_parent_watches_on_a_device_of_its_own() {
+    if !is_alone(
+        module_path!(),
+        "rule_22_a_child_of_a_watching_parent_watches_on_a_device_of_its_own",
+    ) {
+        return;
+    }
+    assert_eq!(watches(true), 0);
+    let rig = Rig::on(common::machine().devices(2).watch_host(true).build(), 2);
+    let (host, mut gpu) = (rig.host(1), rig.gpu());
+    rig.stream.upload(&host, &mut gpu).unwrap();
+    in_a_forked_child(|| watches(true));
+    rig.stream.synchronize().unwrap();
+    assert_eq!(rig.emulator.findings(), []);
+}
+
+/// Whatever other threads hold at that moment.
+#[test]
+fn rule_22_children_that_are_forked_while_machines_are_made_and_watch_do_not_hang() {
+    if !is_alone(
+        module_path!(),
+        "rule_22_children_that_are_forked_while_machines_are_made_and_watch_do_not_hang",
+    ) {
+        return;
+    }
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    assert_eq!(watches(true), 0);
+                }
+            });
+        }
+        // Also when an assertion below fails: the scope waits for its threads.
+        let _stop = OnDrop(|| stop.store(true, Ordering::Relaxed));
+        (0..300).for_each(|round| in_a_forked_child(|| watches(round % 8 == 0)));
+    });
 }
 
 /// The C library's handlers do not run where a program forks without its help.

@@ -63,7 +63,7 @@ macro_rules! calls {
 
 /// Run when the library is loaded.
 extern "C" fn at_load() {
-    reals::ALL.iter().for_each(|real| {
+    reals::ALL.iter().chain(super::actions::ALL).for_each(|real| {
         real.find();
     });
 }

@@ -12,6 +12,8 @@
 //!   the bytes that it has really used are said to the race checker; the pages are closed
 //! ```
 //!
+//! For the same reason it takes the place of `sigaction` ([`actions`]).
+//!
 //! # Invariants
 //!
 //! * A call whose buffers lie elsewhere takes no lock, allocates nothing and changes no error
@@ -28,6 +30,7 @@
 //! watched memory, waits for a lock that its own thread holds. And system calls without a function
 //! here, those of io_uring among them, fail on closed pages.
 
+mod actions;
 mod calls;
 mod real;
 

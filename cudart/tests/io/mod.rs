@@ -6,6 +6,9 @@ use crate::support::{App, library, program};
 
 /// How many calls the program makes.
 const CALLS: usize = 29;
+/// What else is replaced; `tests/owners` calls some of them.
+const ACTIONS: [&str; 6] =
+    ["sigaction", "signal", "bsd_signal", "ssignal", "__sysv_signal", "sysv_signal"];
 
 #[test]
 fn each_system_call_on_memory_in_use_is_found_by_its_line_and_none_fails() {
@@ -98,7 +101,8 @@ fn what_is_exported_besides_the_names_of_cuda_is_replaced_calls_without_a_versio
         let others = library().other_symbols(major);
         assert!(others.iter().all(|name| !name.contains('@')), "{others:?}");
         let source = include_str!("../programs/system_calls.cpp");
-        let missing: Vec<_> = others.iter().filter(|name| !source.contains(*name)).collect();
-        assert_eq!((others.len(), missing), (CALLS, vec![]), "{others:?}");
+        let is_known = |name: &String| source.contains(name) || ACTIONS.contains(&&**name);
+        let missing: Vec<_> = others.iter().filter(|name| !is_known(name)).collect();
+        assert_eq!((others.len(), missing), (CALLS + ACTIONS.len(), vec![]), "{others:?}");
     }
 }

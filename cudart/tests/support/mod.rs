@@ -308,8 +308,22 @@ impl App {
         App { file: name.into(), arguments: Vec::new() }
     }
 
+    /// With one more argument.
     pub fn given(&self, argument: &str) -> App {
-        App { arguments: vec![argument.to_owned()], ..self.clone() }
+        let mut app = self.clone();
+        app.arguments.push(argument.to_owned());
+        app
+    }
+
+    /// A script that loads the library which `LIBRARY` names, and which may be preloaded.
+    pub fn python(&self, preloaded: bool) -> Run {
+        let ours = library().0.join("libcudart.so.13");
+        let mut command = self.command("eager", 0);
+        command.env("LIBRARY", &ours);
+        if preloaded {
+            command.env("LD_PRELOAD", &ours);
+        }
+        App::reported(command, &[])
     }
 
     pub fn eager(&self) -> Run {

@@ -36,6 +36,7 @@ use super::{
     HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
 };
 use crate::error::CudaCode;
+use crate::process::PerProcess;
 use crate::sys;
 
 /// What [`Driver::host_alloc`] promises. CUDA promises no alignment of pinned memory.
@@ -47,8 +48,8 @@ pub(crate) struct CudaDriver(());
 impl CudaDriver {
     /// The one driver of the process. Calls nothing: the first method called initialises CUDA.
     pub(crate) fn instance() -> Arc<dyn Driver> {
-        static INSTANCE: OnceLock<Arc<dyn Driver>> = OnceLock::new();
-        INSTANCE.get_or_init(|| Arc::new(CudaDriver(()))).clone()
+        static INSTANCE: PerProcess<OnceLock<Arc<dyn Driver>>> = PerProcess::new();
+        INSTANCE.get().get_or_init(|| Arc::new(CudaDriver(()))).clone()
     }
 }
 

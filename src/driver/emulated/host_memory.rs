@@ -146,6 +146,8 @@ pub(super) struct HostMemory {
     pageable: Vec<Use>,
     /// Who is told of new blocks, so that it sees what the host does to them.
     pub(super) watcher: Option<Watcher>,
+    /// Whether faults come to the watcher: somebody may have taken its place.
+    sees_faults: bool,
     /// The blocks that have closed pages.
     closed: Vec<usize>,
 }
@@ -160,6 +162,7 @@ impl HostMemory {
             capacity: MACHINE,
             pageable: Vec::new(),
             watcher: None,
+            sees_faults: true,
             closed: Vec::new(),
         }
     }
@@ -373,6 +376,9 @@ impl HostMemory {
 
     /// An operation, of which the host does not know that it is complete, uses the range.
     pub(super) fn close(&mut self, host: &HostUse, by: Epoch) {
+        if !self.sees_faults {
+            return;
+        }
         let (start, writes) = (host.ptr.address(), host.access == Access::Write);
         let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return };
         let block_start = block.ptr.address();
@@ -384,9 +390,18 @@ impl HostMemory {
         }
     }
 
+    /// Whether faults come to the watcher. If not, all pages are opened, and stay open.
+    pub(super) fn set_watched(&mut self, sees_faults: bool) {
+        self.sees_faults = sees_faults;
+        if !sees_faults {
+            self.settle(|_| true);
+        }
+    }
+
     /// Whether the pages of a range can be closed: it is in a block that is mapped twice.
     pub(super) fn is_watched(&self, host: &HostUse) -> bool {
-        self.containing(host.ptr, host.bytes).is_some_and(|block| block.watched.is_some())
+        self.sees_faults
+            && self.containing(host.ptr, host.bytes).is_some_and(|block| block.watched.is_some())
     }
 
     /// Whether some pages are closed to the host.

@@ -177,6 +177,9 @@ impl Runtime {
                 machine.order.called_from(site);
             }
             machine.order.begin_call();
+            if machine.host.has_closed() {
+                machine.ask_for_faults();
+            }
             let result = work(machine);
             machine.pass();
             result

@@ -261,6 +261,33 @@ fn memory_is_freed_and_freed_in_flight() {
     assert_eq!(emulator.findings()[0].kind, FindingKind::FreedInFlight);
 }
 
+/// The standard library's handler says what has happened, and needs the thread's signal stack.
+#[test]
+fn a_stack_that_overflows_is_reported_as_ever() {
+    const NAME: &str = "a_stack_that_overflows_is_reported_as_ever";
+    #[allow(unconditional_recursion)]
+    fn endless(depth: usize) -> usize {
+        std::hint::black_box([depth; 64])[depth % 64] + endless(depth + 1)
+    }
+    let Some(output) = run_alone(module_path!(), NAME) else {
+        let (rig, emulator) = machine(watched());
+        let (a, stream, host) = (rig.memory(), rig.stream(false), rig.host());
+        let address = host.as_ptr().expose_provenance();
+        rig.download(stream, host, a);
+        let thread = std::thread::Builder::new().stack_size(128 << 10);
+        let thread = thread.spawn(move || {
+            let host = std::ptr::with_exposed_provenance_mut::<u8>(address);
+            load(NonNull::new(host).unwrap(), 7);
+            assert_eq!(emulator.findings().len(), 1);
+            endless(0)
+        });
+        unreachable!("{:?}", thread.unwrap().join());
+    };
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("has overflowed its stack"), "{said}");
+    assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{said}");
+}
+
 /// A fault that is none of these is what it was before.
 #[test]
 fn a_fault_elsewhere_ends_the_process() {

@@ -4,11 +4,12 @@ use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind, set_hook, take_hook};
-use std::sync::Once;
+use std::sync::OnceLock;
 
 use super::super::emulator::{Builder, Emulator};
 use super::super::finding::{Finding, FindingKind};
 use super::super::schedule::Replay;
+use crate::process::PerProcess;
 
 /// What a program that is explored may return: nothing, or a result, whose error is a failure.
 pub trait Outcome {
@@ -79,8 +80,8 @@ thread_local! {
 /// Calls it; the error is what it said when it panicked. That is not printed: one bug makes
 /// hundreds of runs fail. Panics of other threads are.
 fn quietly<R>(call: impl FnOnce() -> R) -> Result<R, String> {
-    static HOOK: Once = Once::new();
-    HOOK.call_once(|| {
+    static HOOK: PerProcess<OnceLock<()>> = PerProcess::new();
+    HOOK.get().get_or_init(|| {
         let before = take_hook();
         set_hook(Box::new(move |info| {
             let is_ours = SAID.try_with(|said| match &mut *said.borrow_mut() {

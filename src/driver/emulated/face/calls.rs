@@ -1,10 +1,11 @@
 //! System calls of the program's own, on page-locked memory that is watched
 //! ([`Builder::watch_host`](super::super::Builder::watch_host)).
 
+use std::ffi::c_int;
 use std::ops::Range;
 
 use super::Face;
-use crate::driver::emulated::watch::{must_be_said, used_by_call};
+use crate::driver::emulated::watch::{exchange, must_be_said, used_by_call};
 use crate::sync::sanitizer::ours;
 
 impl Face {
@@ -23,6 +24,23 @@ impl Face {
     #[must_use]
     pub fn must_be_said(buffer: &Range<usize>) -> bool {
         must_be_said(buffer)
+    }
+
+    /// The program calls `sigaction` for a signal: `new` is to be its action, unless it only asks.
+    ///
+    /// If the machine handles the signal, it goes on to do so, notes the action, and lets it have
+    /// what is not the machine's, as the system would. Then this gives the action before; otherwise
+    /// `None`, and the call is to be made.
+    ///
+    /// # Safety
+    ///
+    /// * The action is one that the system may take.
+    #[must_use]
+    pub unsafe fn exchange_action(
+        signal: c_int,
+        new: Option<&libc::sigaction>,
+    ) -> Option<libc::sigaction> {
+        exchange(signal, new)
     }
 
     /// A stand-in for a kernel is about to make a system call that uses the buffer: that is a use

@@ -32,7 +32,45 @@ impl Site {
     pub(in super::super) fn capture() -> Option<Site> {
         let here = std::env::current_dir().unwrap_or_default();
         let here = here.to_str().unwrap_or_default();
-        first_outside(&Backtrace::force_capture().to_string(), here)
+        first_outside(&capturing::alone(|| Backtrace::force_capture().to_string()), here)
+    }
+}
+
+/// The standard library takes a lock for a backtrace, which would stay held in a child that is
+/// forked meanwhile. So a fork waits until no thread takes one.
+mod capturing {
+    use std::cell::UnsafeCell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    struct Lock(UnsafeCell<libc::pthread_mutex_t>);
+
+    // SAFETY: a mutex of the C library is for all threads.
+    unsafe impl Sync for Lock {}
+
+    static LOCK: Lock = Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+    static FORKS_WAIT: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn take() {
+        // SAFETY: the mutex is initialised, and never destroyed.
+        unsafe { libc::pthread_mutex_lock(LOCK.0.get()) };
+    }
+
+    extern "C" fn give_back() {
+        // SAFETY: this thread has taken it; the only thread of a child is the one that forked.
+        unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
+    }
+
+    /// `work` does not unwind.
+    pub(super) fn alone<R>(work: impl FnOnce() -> R) -> R {
+        if !FORKS_WAIT.swap(true, Ordering::Relaxed) {
+            // SAFETY: the functions are there for the whole life of the process, and allowed where
+            // they are called. If it fails, a fork does not wait.
+            unsafe { libc::pthread_atfork(Some(take), Some(give_back), Some(give_back)) };
+        }
+        take();
+        let result = work();
+        give_back();
+        result
     }
 }
 

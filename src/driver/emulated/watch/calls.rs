@@ -8,17 +8,16 @@
 use std::ops::Range;
 
 use super::super::machine::Machine;
-use super::{Watched, places, signal, view};
+use super::{Watched, places, view};
 
-/// Whether a call that uses the buffer must say so. It takes no lock. In a child of the process
-/// that watches nobody must: the pages are open then.
+/// Whether a call that uses the buffer must say so. It takes no lock. Of blocks of a parent's
+/// nobody must: the pages are open then.
 pub(in super::super) fn must_be_said(buffer: &Range<usize>) -> bool {
-    let Some(block) = places::find(buffer) else { return false };
-    if !signal::is_watching() {
-        view::open_all(block.start, block.len());
-        return false;
+    let Some(found) = places::find(buffer) else { return false };
+    if !found.is_own {
+        view::open_all(found.block.start, found.block.len());
     }
-    true
+    found.is_own
 }
 
 impl Watched {

@@ -29,8 +29,10 @@
 
 mod calls;
 mod hashed;
+mod owner;
 mod places;
 mod signal;
+mod stack;
 mod stand_in;
 mod view;
 
@@ -40,6 +42,7 @@ use std::sync::{Arc, Weak};
 
 pub(super) use self::calls::must_be_said;
 pub(super) use self::hashed::Sides;
+pub(super) use self::owner::exchange;
 pub(super) use self::stand_in::{Area, Seen, Touched, sees_faults, used_by_call};
 use self::view::{Access, View};
 use super::machine::Machine;
@@ -74,9 +77,13 @@ pub(super) struct Watched {
 }
 
 impl Watcher {
-    /// Begins to watch; `None` if the system does not tell of faults.
+    /// Begins to watch; `None`, which is said, if faults cannot be had.
     pub(super) fn new(machine: &Arc<Shared>) -> Option<Self> {
-        signal::install().then(|| Watcher(Arc::downgrade(machine)))
+        if !owner::install() {
+            owner::say_unwatched();
+            return None;
+        }
+        Some(Watcher(Arc::downgrade(machine)))
     }
 
     /// Makes a block; `None` if the system maps no more.
@@ -260,6 +267,7 @@ impl Machine {
     #[cold]
     pub(super) fn close_to_host(&mut self, stream: Agent, action: &Action) {
         let by = self.order.latest(stream);
+        self.ask_for_faults();
         action.host_uses().for_each(|host| self.host.close(host, by));
     }
 
@@ -268,6 +276,13 @@ impl Machine {
         if let Some(watched) = self.host.watched_mut(start).filter(|watched| !watched.is_open()) {
             watched.view.protect(start..start.saturating_add(bytes), Access::All);
         }
+    }
+
+    /// Asks whether faults still come to us, before pages are closed and while some are. If not,
+    /// all are open from now on, and the host's sides of copies are hashed.
+    pub(super) fn ask_for_faults(&mut self) {
+        let sees = sees_faults();
+        self.host.set_watched(sees);
     }
 
     /// Opens the pages of operations that the host knows to be complete.

@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 use std::ptr;
-use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicUsize, Ordering};
+
+use crate::process::Process;
 
 /// How many blocks each part of the list has places for.
 const PLACES: usize = 64;
@@ -20,11 +22,22 @@ struct Place {
     /// 0 if it is vacant.
     start: AtomicUsize,
     end: AtomicUsize,
+    /// The mark of the process that made the block.
+    process: AtomicU32,
+}
+
+/// A block that was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) block: Range<usize>,
+    /// This process has made it, and not an ancestor.
+    pub(super) is_own: bool,
 }
 
 impl Place {
     const fn vacant() -> Self {
-        Place { start: AtomicUsize::new(0), end: AtomicUsize::new(0) }
+        let (start, end) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Place { start, end, process: AtomicU32::new(0) }
     }
 }
 
@@ -51,6 +64,12 @@ fn places() -> impl Iterator<Item = &'static Place> {
 
 /// Adds a block. One thread at a time.
 pub(super) fn insert(block: Range<usize>) {
+    // Blocks of an ancestor's that this process does not have may be listed there.
+    let is_stale = |place: &&Place| {
+        let start = place.start.load(Ordering::Relaxed);
+        start != 0 && start < block.end && block.start < place.end.load(Ordering::Relaxed)
+    };
+    places().filter(is_stale).for_each(|place| place.start.store(0, Ordering::Relaxed));
     LOWEST.fetch_min(block.start, Ordering::Relaxed);
     HIGHEST.fetch_max(block.end, Ordering::Relaxed);
     let vacant = places().find(|place| place.start.load(Ordering::Relaxed) == 0);
@@ -62,6 +81,7 @@ pub(super) fn insert(block: Range<usize>) {
         &part.places[0]
     });
     place.end.store(block.end, Ordering::Relaxed);
+    place.process.store(Process::current().mark, Ordering::Relaxed);
     place.start.store(block.start, Ordering::Release);
 }
 
@@ -73,7 +93,7 @@ pub(super) fn remove(start: usize) {
 }
 
 /// A block that has a byte of the range. A block that comes or goes meanwhile is there or is not.
-pub(super) fn find(range: &Range<usize>) -> Option<Range<usize>> {
+pub(super) fn find(range: &Range<usize>) -> Option<Found> {
     let (lowest, highest) = (LOWEST.load(Ordering::Relaxed), HIGHEST.load(Ordering::Relaxed));
     if range.end <= lowest || highest <= range.start || range.is_empty() {
         return None;
@@ -84,7 +104,8 @@ pub(super) fn find(range: &Range<usize>) -> Option<Range<usize>> {
             return None;
         }
         let end = place.end.load(Ordering::Relaxed);
-        (range.start < end).then_some(start..end)
+        let is_own = Process::has_mark(place.process.load(Ordering::Relaxed));
+        (range.start < end).then_some(Found { block: start..end, is_own })
     })
 }
 
@@ -100,7 +121,7 @@ mod tests {
         let starts: Vec<usize> = (0..3 * PLACES).map(|at| FAR + at * 100).collect();
         starts.iter().for_each(|&start| insert(start..start + 10));
         for &start in &starts {
-            let block = Some(start..start + 10);
+            let block = Some(Found { block: start..start + 10, is_own: true });
             assert_eq!(find(&(start..start + 1)), block);
             assert_eq!(find(&(start + 9..start + 20)), block);
             assert_eq!(find(&(start - 5..start + 1)), block);

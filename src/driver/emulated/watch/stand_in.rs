@@ -16,10 +16,11 @@
 use std::collections::HashMap;
 use std::ffi::c_void;
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::PAGE;
-use super::signal;
+use super::{PAGE, owner};
+use crate::process::PerProcess;
+use crate::sync::Mutex;
 
 /// The most bytes that are kept for a comparison.
 const MOST_KEPT: usize = 64 << 20;
@@ -27,14 +28,11 @@ const MOST_KEPT: usize = 64 << 20;
 const RANGES_OF_A_PAGE: usize = 16;
 const RANGES: usize = 4096;
 
-/// What stand-ins are running on.
-static RUNNING: Mutex<Vec<Observation>> = Mutex::new(Vec::new());
-
-fn running() -> MutexGuard<'static, Vec<Observation>> {
-    // No code that holds this touches memory that is closed, so no handler waits for its own
-    // thread.
-    RUNNING.lock().unwrap_or_else(PoisonError::into_inner)
-}
+/// What stand-ins are running on. No code that holds this touches memory that is closed, so no
+/// handler waits for its own thread.
+static RUNNING: PerProcess<Mutex<Vec<Observation>>> = PerProcess::new();
+/// How many there are; in a forked child perhaps those of its parent's too.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// Memory that a stand-in may use: a view whose pages are closed when it starts.
 #[derive(Debug)]
@@ -88,9 +86,18 @@ pub(in super::super) struct Seen {
     kept: Vec<Kept>,
 }
 
-/// Whether faults come to this process's handler, on this thread.
+/// Whether faults come to this process's handler, on this thread. Says so once if they do not.
 pub(in super::super) fn sees_faults() -> bool {
-    signal::is_ours()
+    let sees = owner::is_ours(libc::SIGSEGV) && !owner::is_blocked();
+    if !sees {
+        owner::say_unwatched();
+    }
+    sees
+}
+
+/// Whether a fault may be a stand-in's.
+pub(super) fn is_running() -> bool {
+    COUNT.load(Ordering::Acquire) > 0
 }
 
 impl Area {
@@ -162,7 +169,8 @@ impl Observation {
 
 /// A load or store has faulted. False if it is of no memory that a stand-in runs on.
 pub(super) fn fault(address: usize, writes: bool) -> bool {
-    let mut running = running();
+    let Some(running) = RUNNING.known() else { return false };
+    let mut running = running.lock();
     let is_its = |one: &&mut Observation| one.areas.iter().any(|area| area.contains(address));
     running.iter_mut().find(is_its).is_some_and(|one| one.fault(address, writes))
 }
@@ -209,7 +217,8 @@ impl Seen {
     /// Runs a stand-in on these areas, whose pages are closed. They are left as they are then.
     pub(in super::super) fn of(areas: Vec<Area>, stand_in: impl FnOnce()) -> Self {
         let first = areas[0].start;
-        running().push(Observation {
+        COUNT.fetch_add(1, Ordering::AcqRel);
+        RUNNING.get().lock().push(Observation {
             areas,
             // SAFETY: asks for the number of the thread.
             thread: unsafe { libc::pthread_self() },
@@ -219,9 +228,10 @@ impl Seen {
             kept_bytes: 0,
         });
         stand_in();
-        let mut running = running();
+        let mut running = RUNNING.get().lock();
         let at = running.iter().position(|one| one.areas[0].start == first).expect("pushed above");
         let Observation { noted, kept, .. } = running.swap_remove(at);
+        COUNT.fetch_sub(1, Ordering::AcqRel);
         Seen { noted, kept }
     }
 

@@ -119,11 +119,12 @@ impl View {
     }
 }
 
-/// Opens the pages of a view that is left behind.
-pub(super) fn open_all(start: usize, bytes: usize) {
+/// Opens the pages of a view that is left behind. False if they are not there: a pool's are not in
+/// a forked child.
+pub(super) fn open_all(start: usize, bytes: usize) -> bool {
     let at = std::ptr::without_provenance_mut(start);
-    // SAFETY: the mapping is there: who unmaps a view has it forgotten first.
-    unsafe { libc::mprotect(at, bytes, libc::PROT_READ | libc::PROT_WRITE) };
+    // SAFETY: the mapping is a view's, or is not there: who unmaps a view has it forgotten first.
+    unsafe { libc::mprotect(at, bytes, libc::PROT_READ | libc::PROT_WRITE) == 0 }
 }
 
 #[cfg(test)]
