@@ -1,9 +1,13 @@
 //! What C hands over: pointers that may be NULL, handles, structs.
 
+use std::ops::RangeInclusive;
+
 use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::{Face, Target};
 use pinlane::driver::{RawEvent, RawStream};
+
+use crate::driver::contexts;
 
 /// `cudaStream_t`, `cudaEvent_t` and their like: numbers.
 pub type Handle = usize;
@@ -113,6 +117,12 @@ pub struct Dim3 {
 
 /// The stream that a call names.
 pub fn stream(face: &Face, handle: Handle, per_thread: bool) -> DriverResult<RawStream> {
+    const DEFAULTS: RangeInclusive<Handle> = 0..=RawStream::PER_THREAD;
+    if DEFAULTS.contains(&handle)
+        && let Some(code) = contexts::refusal()
+    {
+        return Err(code);
+    }
     face.stream(Target { handle, per_thread })
 }
 

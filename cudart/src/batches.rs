@@ -19,6 +19,9 @@ struct Attributes {
     flags: c_uint,
 }
 
+/// `cudaMemcpyFlagPreferOverlapWithCompute`, the only one.
+const COPY_FLAGS: c_uint = 1;
+
 /// The arrays of a call.
 struct Arrays {
     dsts: In<*mut c_void>,
@@ -34,18 +37,30 @@ struct Arrays {
 impl Arrays {
     /// # Errors
     ///
-    /// `INVALID_VALUE` for NULL, for no attributes, and for orders that there are not.
+    /// `INVALID_VALUE` for NULL, for no attributes, for attributes of no copy, and for orders and
+    /// flags that there are not.
     fn entries(&self) -> DriverResult<Vec<BatchEntry>> {
         let invalid = CudaCode::INVALID_VALUE;
         if self.kinds == 0 || self.kinds > self.count || self.firsts.get()? != 0 {
             return Err(invalid);
         }
         let mut kind = 0;
+        for number in 1..self.kinds {
+            let (before, first) =
+                (self.firsts.nth(number - 1).get()?, self.firsts.nth(number).get()?);
+            if first <= before || first >= self.count {
+                return Err(invalid);
+            }
+        }
         let entry = |at: usize| {
-            while kind + 1 < self.kinds && self.firsts.nth(kind + 1).get()? <= at {
+            if kind + 1 < self.kinds && self.firsts.nth(kind + 1).get()? == at {
                 kind += 1;
             }
-            let order = source_order(self.attributes.nth(kind).get()?.order)?;
+            let attributes = self.attributes.nth(kind).get()?;
+            if attributes.flags & !COPY_FLAGS != 0 {
+                return Err(invalid);
+            }
+            let order = source_order(attributes.order)?;
             let (dst, src) = (self.dsts.nth(at).get()?, self.srcs.nth(at).get()?);
             Ok(BatchEntry { dst, src, bytes: self.sizes.nth(at).get()?, order })
         };
@@ -79,8 +94,6 @@ struct VolumeCopy {
 /// `cudaMemcpy3DOperandTypePointer`, and that of an array.
 const POINTER: c_int = 1;
 const ARRAY: c_int = 2;
-/// `cudaMemcpyFlagPreferOverlapWithCompute`, the only one.
-const VOLUME_FLAGS: c_uint = 1;
 
 fn source_order(number: c_int) -> DriverResult<SourceOrder> {
     match number {
@@ -116,7 +129,7 @@ impl VolumeCopy {
             return Err(CudaCode::NOT_SUPPORTED);
         }
         let is_empty = extent.x == 0 || extent.y == 0 || extent.z == 0;
-        if kinds != [POINTER; 2] || is_empty || flags & !VOLUME_FLAGS != 0 {
+        if kinds != [POINTER; 2] || is_empty || flags & !COPY_FLAGS != 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
         let order = source_order(order)?;

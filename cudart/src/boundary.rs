@@ -11,7 +11,7 @@ use pinlane::driver::DriverResult;
 use pinlane::driver::emulated::Face;
 
 use crate::driver::{self, contexts};
-use crate::{faults, lines, machine, report};
+use crate::{faults, host_functions, lines, machine, report};
 
 /// Declares functions of C, each by way of the function that is named first.
 ///
@@ -130,7 +130,8 @@ pub fn call(name: &'static str, work: impl FnOnce(&Face) -> DriverResult<()>) ->
     let here = 0;
     let noted = noted_by(&here, &work);
     let outer = face.exchange_call(name);
-    let code = Face::unseen(|| match api.refusal(name) {
+    let refusal = || host_functions::refusal(face, name).or_else(|| api.refusal(name));
+    let code = Face::unseen(|| match refusal() {
         Some(code) => code,
         None => run(face, api, name, work),
     });

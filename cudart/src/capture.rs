@@ -12,8 +12,9 @@ use crate::abi::{Handle, Out, stream};
 const MODES: [CaptureMode; 3] =
     [CaptureMode::Global, CaptureMode::ThreadLocal, CaptureMode::Relaxed];
 
-/// The flags of executable graphs, and two of them that exclude each other.
-const GRAPH_FLAGS: c_ulonglong = 15;
+/// The flags of executable graphs (one more needs a stream), and two of them that exclude each
+/// other.
+const GRAPH_FLAGS: c_ulonglong = 13;
 const FREES_AND_ON_DEVICE: c_ulonglong = 1 | 4;
 
 fn mode_of(number: c_uint) -> DriverResult<CaptureMode> {
@@ -47,8 +48,13 @@ cuda! {
     ](
         handle: Handle, graph: Out<Handle>,
     ) |face, per_thread| {
-        graph.put(0)?;
-        graph.put(face.end_capture(stream(face, handle, per_thread)?)?)
+        graph.put_if_any(0);
+        let captured = face.end_capture(stream(face, handle, per_thread)?)?;
+        match graph.check() {
+            Ok(()) => graph.put(captured),
+            // Nobody wants it.
+            Err(_) => face.graph_destroy(captured),
+        }
     }
 
     fn [
@@ -93,9 +99,10 @@ cuda! {
     }
 
     fn [cudaGraphUpload / cudaGraphUpload_ptsz, cuGraphUpload / cuGraphUpload_ptsz](
-        _exec: Handle, handle: Handle,
+        exec: Handle, handle: Handle,
     ) |face, per_thread| {
-        stream(face, handle, per_thread).map(drop)
+        stream(face, handle, per_thread)?;
+        if exec == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
     fn [cudaGraphLaunch / cudaGraphLaunch_ptsz, cuGraphLaunch / cuGraphLaunch_ptsz](

@@ -12,11 +12,25 @@ use crate::abi::{Handle, stream};
 const INVALID_DIRECTION: CudaCode = CudaCode(21);
 
 /// `cudaErrorInvalidPitchValue`
-const INVALID_PITCH: CudaCode = CudaCode(12);
+pub const INVALID_PITCH: CudaCode = CudaCode(12);
 
-/// Lines are no longer than the pitches. Of nothing nobody asks.
+/// `cudaMemcpyDeviceToDevice`
+const WITHIN: c_uint = 3;
+
+/// Lines are no longer than the pitches. Of nothing nobody asks. Of one line a pitch of 0 is none.
 fn check_pitch(pitch: usize, (width, height): (usize, usize)) -> DriverResult<()> {
-    if height != 0 && width > pitch { Err(INVALID_PITCH) } else { Ok(()) }
+    match height {
+        0 => Ok(()),
+        1 if width > pitch && pitch != 0 => Err(CudaCode::INVALID_VALUE),
+        1 => Ok(()),
+        _ if width > pitch => Err(INVALID_PITCH),
+        _ => Ok(()),
+    }
+}
+
+/// The same for fills.
+fn check_fill_pitch(pitch: usize, extent: (usize, usize)) -> DriverResult<()> {
+    check_pitch(pitch, extent).map_err(|_| CudaCode::INVALID_VALUE)
 }
 
 /// Copies, in the direction that C's number says.
@@ -27,7 +41,9 @@ pub fn copy(
     kind: c_uint,
     synchronous: bool,
 ) -> DriverResult<()> {
-    let kind = Kind::of(kind).ok_or(INVALID_DIRECTION)?;
+    let is_of_nothing = plane.width == 0 || plane.height == 0;
+    let kind =
+        Kind::of(kind).or(is_of_nothing.then_some(Kind::Default)).ok_or(INVALID_DIRECTION)?;
     // SAFETY: the CUDA runtime demands of its callers that host memory can be accessed.
     unsafe { face.copy(stream, plane, kind, synchronous) }
 }
@@ -80,18 +96,19 @@ cuda! {
     fn cudaMemcpyPeer(
         dst: *mut c_void, dst_device: c_int, src: *const c_void, src_device: c_int, bytes: usize,
     ) |face| {
-        check_devices(face, dst_device, src_device)?;
+        check_devices(face, (dst_device, src_device), bytes)?;
         let stream = face.default_stream(false);
-        copy(face, stream, Plane::line(dst, src, bytes), 4, false)
+        copy(face, stream, Plane::line(dst, src, bytes), WITHIN, false)
     }
 
     fn cudaMemcpyPeerAsync(
         dst: *mut c_void, dst_device: c_int, src: *const c_void, src_device: c_int, bytes: usize,
         handle: Handle,
     ) |face| {
-        check_devices(face, dst_device, src_device)?;
+        check_devices(face, (dst_device, src_device), bytes)?;
         let stream = stream(face, handle, false)?;
-        copy(face, stream, Plane::line(dst, src, bytes), 4, false)
+        face.refuse_captured(stream)?;
+        copy(face, stream, Plane::line(dst, src, bytes), WITHIN, false)
     }
 
     fn cudaMemset / cudaMemset_ptds(
@@ -112,7 +129,7 @@ cuda! {
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize,
     ) |face, per_thread| {
         let stream = face.default_stream(per_thread);
-        check_pitch(pitch, (width, height))?;
+        check_fill_pitch(pitch, (width, height))?;
         fill(face, stream, (dst, pitch), value, (width, height), true)
     }
 
@@ -120,13 +137,14 @@ cuda! {
         dst: *mut c_void, pitch: usize, value: c_int, width: usize, height: usize, handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
-        check_pitch(pitch, (width, height))?;
+        check_fill_pitch(pitch, (width, height))?;
         fill(face, stream, (dst, pitch), value, (width, height), false)
     }
 }
 
-fn check_devices(face: &Face, dst: c_int, src: c_int) -> DriverResult<()> {
+/// Of nothing nobody asks.
+fn check_devices(face: &Face, (dst, src): (c_int, c_int), bytes: usize) -> DriverResult<()> {
     let count = face.emulator().driver().device_count()?;
     let there = (0..count).contains(&dst) && (0..count).contains(&src);
-    if there { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
+    if there || bytes == 0 { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
 }

@@ -1,6 +1,7 @@
 //! Devices: how many, which one is current, what they can do, peers; and versions.
 
-use std::ffi::{c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_ulonglong, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pinlane::CudaCode;
 use pinlane::driver::DriverResult;
@@ -17,6 +18,20 @@ fn count(face: &Face) -> DriverResult<c_int> {
     face.emulator().driver().device_count()
 }
 
+/// `cudaErrorPeerAccessUnsupported`
+const PEER_ACCESS_UNSUPPORTED: CudaCode = CudaCode(217);
+
+/// The ways to wait, of which a device has one (`cudaDeviceScheduleMask`), and all flags.
+const SCHEDULES: c_uint = 7;
+const DEVICE_FLAGS: c_uint = 0xff;
+
+/// How many limits there are (`cudaLimit`), and how many preferences of caches.
+const LIMITS: c_uint = 10;
+const CACHE_CONFIGS: c_int = 4;
+
+/// The limit of a thread's stack, which programs set and read back.
+static STACK: AtomicUsize = AtomicUsize::new(1024);
+
 pub fn check(face: &Face, device: c_int) -> DriverResult<()> {
     let there = (0..count(face)?).contains(&device);
     if there { Ok(()) } else { Err(CudaCode::INVALID_DEVICE) }
@@ -25,8 +40,12 @@ pub fn check(face: &Face, device: c_int) -> DriverResult<()> {
 /// Lets the current device access memory of another.
 pub fn enable_peer(face: &Face, peer: c_int, flags: c_uint) -> DriverResult<()> {
     let device = face.current_device();
+    check(face, peer)?;
     if flags != 0 {
         return Err(CudaCode::INVALID_VALUE);
+    }
+    if peer == device {
+        return Err(PEER_ACCESS_UNSUPPORTED);
     }
     face.emulator().driver().enable_peer_access(device, peer)?;
     let mut peers = PEERS.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
@@ -65,8 +84,10 @@ cuda! {
         check(face, device)
     }
 
-    fn cudaSetDeviceFlags(_flags: c_uint) |_face| {
-        Ok(())
+    fn cudaSetDeviceFlags(flags: c_uint) |_face| {
+        let schedules = (flags & SCHEDULES).count_ones();
+        let there = flags & !DEVICE_FLAGS == 0 && schedules <= 1;
+        if there { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
     }
 
     fn cudaGetDeviceFlags(out: Out<c_uint>) |_face| {
@@ -74,8 +95,8 @@ cuda! {
         out.put(8)
     }
 
-    fn cudaSetValidDevices(_devices: In<c_int>, _count: c_int) |_face| {
-        Ok(())
+    fn cudaSetValidDevices(devices: In<c_int>, count: c_int) |face| {
+        (0..count).try_for_each(|at| check(face, devices.nth(at as usize).get()?))
     }
 
     fn cudaChooseDevice(out: Out<c_int>, _properties: *const c_void) |_face| {
@@ -109,14 +130,21 @@ cuda! {
 
     fn [cudaDeviceGetLimit, cuCtxGetLimit](out: Out<usize>, limit: c_uint) |_face| {
         out.put(match limit {
-            0 => 1024,
+            0 => STACK.load(Ordering::Relaxed),
             1 => 1 << 20,
             2 => 8 << 20,
-            _ => 0,
+            3..LIMITS => 0,
+            _ => return Err(CudaCode::INVALID_VALUE),
         })
     }
 
-    fn [cudaDeviceSetLimit, cuCtxSetLimit](_limit: c_uint, _value: usize) |_face| {
+    fn [cudaDeviceSetLimit, cuCtxSetLimit](limit: c_uint, value: usize) |_face| {
+        if limit >= LIMITS {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        if limit == 0 {
+            STACK.store(value, Ordering::Relaxed);
+        }
         Ok(())
     }
 
@@ -124,19 +152,36 @@ cuda! {
         out.put(0)
     }
 
-    fn [cudaDeviceSetCacheConfig, cuCtxSetCacheConfig](_config: c_int) |_face| {
-        Ok(())
+    fn [cudaDeviceSetCacheConfig, cuCtxSetCacheConfig](config: c_int) |_face| {
+        let there = (0..CACHE_CONFIGS).contains(&config);
+        if there { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
     }
 
     fn [cudaDeviceGetPCIBusId, cuDeviceGetPCIBusId](
         out: Out<c_char>, length: c_int, device: c_int,
     ) |face| {
         check(face, device)?;
-        let text = format!("0000:{:02X}:00.0\0", device + 1);
+        let text = bus_id(device) + "\0";
         if length < text.len() as c_int {
             return Err(CudaCode::INVALID_VALUE);
         }
         text.bytes().enumerate().try_for_each(|(at, byte)| out.at(at).put(byte))
+    }
+
+    fn [cudaDeviceGetByPCIBusId, cuDeviceGetByPCIBusId](
+        out: Out<c_int>, id: *const c_char,
+    ) |face| {
+        out.check()?;
+        if id.is_null() {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        // SAFETY: CUDA demands of its callers that it is a string.
+        let id = unsafe { CStr::from_ptr(id) }.to_string_lossy().to_uppercase();
+        let named = (0..count(face)?).find(|&device| {
+            let known = bus_id(device);
+            known == id || known.strip_prefix("0000:") == Some(&id)
+        });
+        out.put(named.ok_or(CudaCode::INVALID_VALUE)?)
     }
 
     fn [cudaDeviceCanAccessPeer, cuDeviceCanAccessPeer](
@@ -157,9 +202,13 @@ cuda! {
     fn [cudaDeviceGetP2PAttribute, cuDeviceGetP2PAttribute](
         out: Out<c_int>, attribute: c_int, device: c_int, peer: c_int,
     ) |face| {
+        out.check()?;
         check(face, device)?;
         check(face, peer)?;
-        out.put(c_int::from(attribute == 2 && device != peer))
+        if device == peer {
+            return Err(CudaCode::INVALID_DEVICE);
+        }
+        out.put(c_int::from(attribute == 2))
     }
 
     fn cudaGetDriverEntryPoint / cudaGetDriverEntryPoint_ptsz(
@@ -183,12 +232,24 @@ cuda! {
 /// It succeeds without a driver, too (rule 31).
 #[unsafe(no_mangle)]
 extern "C" fn cudaDriverGetVersion(out: Out<c_int>) -> c_int {
-    out.put(machine::driver_version()).map_or_else(|code| code.0, |()| 0)
+    version(out, machine::driver_version())
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn cudaRuntimeGetVersion(out: Out<c_int>) -> c_int {
-    out.put(machine::version()).map_or_else(|code| code.0, |()| 0)
+    version(out, machine::version())
+}
+
+fn version(out: Out<c_int>, version: c_int) -> c_int {
+    let Err(code) = out.put(version) else { return 0 };
+    if let Some(face) = machine::face() {
+        face.note_error(code);
+    }
+    code.0
+}
+
+fn bus_id(device: c_int) -> String {
+    format!("0000:{:02X}:00.0", device + 1)
 }
 
 /// A function of the driver. That there is none is no error.

@@ -9,9 +9,12 @@ use pinlane::driver::emulated::Face;
 use pinlane::driver::{DriverResult, Poll};
 
 use crate::abi::{Handle, Out, event, stream};
+use crate::streams::check_external;
 
 /// `cudaEventDisableTiming`, and all flags that there are.
 const DISABLE_TIMING: c_uint = 2;
+/// `cudaEventInterprocess`, which has no timing.
+const INTERPROCESS: c_uint = 4;
 const FLAGS: c_uint = 7;
 
 /// Which events have no timing.
@@ -19,7 +22,7 @@ static FLAGS_OF: LazyLock<Mutex<HashMap<Handle, c_uint>>> = LazyLock::new(Mutex:
 
 fn create(face: &Face, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
     out.check()?;
-    if flags & !FLAGS != 0 {
+    if flags & !FLAGS != 0 || flags & (INTERPROCESS | DISABLE_TIMING) == INTERPROCESS {
         return Err(CudaCode::INVALID_VALUE);
     }
     let timing = flags & DISABLE_TIMING == 0;
@@ -29,9 +32,15 @@ fn create(face: &Face, out: Out<Handle>, flags: c_uint) -> DriverResult<()> {
     out.put(event.handle)
 }
 
-fn record(face: &Face, other: Handle, handle: Handle, per_thread: bool) -> DriverResult<()> {
+fn record(
+    face: &Face,
+    other: Handle,
+    (handle, per_thread): (Handle, bool),
+    flags: c_uint,
+) -> DriverResult<()> {
     let event = event(face, other)?;
     let mut stream = stream(face, handle, per_thread)?;
+    check_external(face, stream, flags)?;
     if handle <= 2 {
         // A default stream is that of the event's device only if that is current (rule 18).
         stream.device = face.current_device();
@@ -59,7 +68,7 @@ cuda! {
     fn [cudaEventRecord / cudaEventRecord_ptsz, cuEventRecord / cuEventRecord_ptsz](
         handle: Handle, of: Handle,
     ) |face, per_thread| {
-        record(face, handle, of, per_thread)
+        record(face, handle, (of, per_thread), 0)
     }
 
     fn [
@@ -71,7 +80,7 @@ cuda! {
         if flags > 1 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        record(face, handle, of, per_thread)
+        record(face, handle, (of, per_thread), flags)
     }
 
     fn [cudaEventQuery, cuEventQuery](handle: Handle) |face| {
@@ -82,7 +91,7 @@ cuda! {
             face.refuse_unsafe()?;
         }
         // SAFETY: the machine checks the handle.
-        match unsafe { face.emulator().driver().event_query(event) }? {
+        match face.answered(|| unsafe { face.emulator().driver().event_query(event) })? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(CudaCode::NOT_READY),
         }
@@ -90,8 +99,20 @@ cuda! {
 
     fn [cudaEventSynchronize, cuEventSynchronize](handle: Handle) |face| {
         let event = event(face, handle)?;
-        // SAFETY: the machine checks the handle.
-        unsafe { face.emulator().driver().event_synchronize(event) }
+        if !face.is_captured(event)? {
+            face.refuse_unsafe()?;
+        }
+        let driver = face.emulator().driver();
+        if face.is_in_host_function() {
+            // A GPU waits for ever for what comes after the function.
+            // SAFETY: the machine checks the handle.
+            return match face.answered(|| unsafe { driver.event_query(event) })? {
+                Poll::Done => Ok(()),
+                Poll::NotReady => Err(CudaCode::NOT_PERMITTED),
+            };
+        }
+        // SAFETY: as above.
+        unsafe { driver.event_synchronize(event) }
     }
 
     fn [
@@ -102,10 +123,11 @@ cuda! {
     ](
         out: Out<f32>, start: Handle, end: Handle,
     ) |face| {
-        out.check()?;
         let start = event(face, start)?;
         let end = event(face, end)?;
+        let driver = face.emulator().driver();
         // SAFETY: the machine checks the handles.
-        out.put(unsafe { face.emulator().driver().event_elapsed(start, end) }?)
+        let elapsed = face.answered(|| unsafe { driver.event_elapsed(start, end) });
+        out.put(elapsed?)
     }
 }

@@ -64,10 +64,11 @@ cuda! {
     fn [cudaHostGetFlags, cuMemHostGetFlags](out: Out<c_uint>, ptr: *mut c_void) |face| {
         out.check()?;
         let held = face.held(ptr);
-        if held.side != Side::PageLocked {
-            return Err(CudaCode::INVALID_VALUE);
+        match held.side {
+            // Mapped, as all page-locked memory under unified addressing.
+            Side::PageLocked => out.put(held.flags | 2),
+            Side::Managed => out.put(0),
+            _ => Err(CudaCode::INVALID_VALUE),
         }
-        // Mapped, as all page-locked memory under unified addressing.
-        out.put(held.flags | 2)
     }
 }

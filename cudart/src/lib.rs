@@ -14,6 +14,7 @@
 //! | `report.rs` | findings, as they come and at the end of the process |
 //! | `lines.rs` | the lines of the program that make calls |
 //! | `faults.rs` | calls that fail because the environment says so |
+//! | `host_functions.rs` | calls that host functions may not make |
 //! | `stubs.rs` | names without an implementation |
 //! | `io/` | system calls on memory that is in use |
 //! | `abi.rs` | pointers and structs of C |
@@ -35,6 +36,7 @@ mod errors;
 mod events;
 mod faults;
 mod host;
+mod host_functions;
 mod io;
 mod kernels;
 mod lines;

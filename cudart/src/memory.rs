@@ -3,12 +3,47 @@
 use std::ffi::{c_uint, c_void};
 
 use pinlane::CudaCode;
+use pinlane::driver::DriverResult;
+use pinlane::driver::emulated::Face;
 
 use crate::abi::{Handle, Out, stream};
 use crate::managed;
 
 /// What rows of a pitched allocation are aligned to.
 pub const PITCH: usize = 512;
+
+/// Allocates memory of both sides.
+pub fn alloc_managed(
+    face: &Face,
+    out: Out<*mut c_void>,
+    bytes: usize,
+    flags: c_uint,
+) -> DriverResult<()> {
+    out.check()?;
+    if ![1, 2].contains(&flags) {
+        return Err(CudaCode::INVALID_VALUE);
+    }
+    let ptr = face.host_alloc(bytes, flags, true)?;
+    if !ptr.is_null() {
+        managed::begins(ptr, bytes);
+    }
+    out.put(ptr)
+}
+
+/// Allocates lines, each a pitch behind the one before it.
+pub fn alloc_lines(
+    face: &Face,
+    out: Out<*mut c_void>,
+    pitch: Out<usize>,
+    (width, height): (usize, usize),
+) -> DriverResult<()> {
+    out.check()?;
+    pitch.check()?;
+    let row = width.checked_next_multiple_of(PITCH).ok_or(CudaCode::INVALID_VALUE)?;
+    let bytes = row.checked_mul(height).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+    out.put(face.malloc(bytes)?)?;
+    pitch.put(row)
+}
 
 cuda! {
     fn cudaMalloc(out: Out<*mut c_void>, bytes: usize) |face| {
@@ -20,33 +55,21 @@ cuda! {
         face.free(ptr)
     }
 
-    fn [cudaMallocPitch, cuMemAllocPitch_v2](
+    fn cudaMallocPitch(
         out: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize,
     ) |face| {
-        out.check()?;
-        pitch.check()?;
-        let row = width.checked_next_multiple_of(PITCH).ok_or(CudaCode::INVALID_VALUE)?;
-        let bytes = row.checked_mul(height).ok_or(CudaCode::MEMORY_ALLOCATION)?;
-        out.put(face.malloc(bytes)?)?;
-        pitch.put(row)
+        alloc_lines(face, out, pitch, (width, height))
     }
 
-    fn [cudaMallocManaged, cuMemAllocManaged](
-        out: Out<*mut c_void>, bytes: usize, flags: c_uint,
-    ) |face| {
-        out.check()?;
-        if bytes == 0 || ![1, 2].contains(&flags) {
-            return Err(CudaCode::INVALID_VALUE);
-        }
-        let ptr = face.host_alloc(bytes, flags, true)?;
-        managed::begins(ptr, bytes);
-        out.put(ptr)
+    fn cudaMallocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+        alloc_managed(face, out, bytes, flags)
     }
 
     fn [cudaMemGetInfo, cuMemGetInfo_v2](free: Out<usize>, total: Out<usize>) |face| {
         let info = face.emulator().driver().memory_info(face.current_device())?;
-        free.put(info.0)?;
-        total.put(info.1)
+        free.put_if_any(info.0);
+        total.put_if_any(info.1);
+        Ok(())
     }
 
     fn [cudaMallocAsync / cudaMallocAsync_ptsz, cuMemAllocAsync / cuMemAllocAsync_ptsz](

@@ -15,7 +15,15 @@ const TAG: usize = 0x9001_0000_0000;
 const PINNED: c_int = 1;
 /// `cudaMemAllocationTypeManaged`
 const MANAGED: c_int = 2;
+/// `cudaMemLocationTypeHost`
+const HOST: c_int = 2;
 const ON_DEVICE: c_int = 1;
+/// The sorts of handles by which pools are shared on this system: descriptors, and those of a
+/// fabric.
+const HANDLES: c_int = 1 | 8;
+/// `cudaMemAccessFlagsProtRead`, `ReadWrite`
+const READ: c_int = 1;
+const READ_WRITE: c_int = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -92,7 +100,7 @@ cuda! {
     }
 
     fn [cudaDeviceSetMemPool, cuDeviceSetMemPool](device: c_int, named: Handle) |face| {
-        face.device_pool(device)?;
+        face.device_pool(device).map_err(|_| CudaCode::INVALID_VALUE)?;
         face.set_device_pool(device, pool(named)?)
     }
 
@@ -102,10 +110,12 @@ cuda! {
         if props.allocation != PINNED || props.location.kind != ON_DEVICE {
             return Err(CudaCode::INVALID_VALUE);
         }
-        if props.handles != 0 {
-            return Err(CudaCode::NOT_SUPPORTED);
+        // Nothing is exported (cudaMemPoolExportToShareableHandle), but programs may ask for it.
+        if props.handles & !HANDLES != 0 {
+            return Err(CudaCode::INVALID_VALUE);
         }
-        out.put(handle(face.pool_create(props.location.id, props.limit)?))
+        let created = face.pool_create(props.location.id, props.limit);
+        out.put(handle(created.map_err(|_| CudaCode::INVALID_VALUE)?))
     }
 
     fn [cudaMemPoolDestroy, cuMemPoolDestroy](named: Handle) |face| {
@@ -149,11 +159,16 @@ cuda! {
         let owner = face.pool_device(pool(named)?)?;
         for index in 0..count {
             let access = list.nth(index).get()?;
-            if access.location.kind != ON_DEVICE {
-                return Err(CudaCode::INVALID_VALUE);
-            }
-            if access.flags == 3 {
-                face.emulator().driver().pool_access(owner, access.location.id)?;
+            match (access.location.kind, access.flags) {
+                (ON_DEVICE, READ_WRITE) => {
+                    face.emulator().driver().pool_access(owner, access.location.id)?;
+                }
+                (ON_DEVICE, 0) if access.location.id == owner => {
+                    return Err(CudaCode::INVALID_DEVICE);
+                }
+                (ON_DEVICE, 0) => {}
+                (ON_DEVICE, READ) | (HOST, _) => return Err(CudaCode::NOT_SUPPORTED),
+                _ => return Err(CudaCode::INVALID_VALUE),
             }
         }
         Ok(())
@@ -164,8 +179,12 @@ cuda! {
     ) |face| {
         let owner = face.pool_device(pool(named)?)?;
         let location = location.get()?;
-        let opened = location.id == owner || face.is_opened(owner, location.id)?;
-        out.put(if opened { 3 } else { 0 })
+        if location.kind != ON_DEVICE {
+            return out.put(0);
+        }
+        let invalid = |_| CudaCode::INVALID_VALUE;
+        let opened = location.id == owner || face.is_opened(owner, location.id).map_err(invalid)?;
+        out.put(if opened { READ_WRITE } else { 0 })
     }
 
     fn [

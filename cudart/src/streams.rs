@@ -3,12 +3,24 @@
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
 use pinlane::CudaCode;
-use pinlane::driver::{Capture, Poll};
+use pinlane::driver::emulated::{Face, Side};
+use pinlane::driver::{Capture, DriverResult, Poll, RawStream};
 
 use crate::abi::{Handle, Out, event, stream};
 
 /// `cudaStreamCallback_t`
 type Callback = unsafe extern "C" fn(Handle, c_int, *mut c_void);
+
+/// `cudaMemAttachGlobal`, `Host`, `Single`
+const ATTACHES: [c_uint; 3] = [1, 2, 4];
+
+/// `cudaErrorIllegalState`
+const ILLEGAL_STATE: CudaCode = CudaCode(401);
+
+/// Records and waits are external to a capture only where there is one.
+pub fn check_external(face: &Face, stream: RawStream, flags: c_uint) -> DriverResult<()> {
+    if flags != 0 && !face.is_capturing(stream) { Err(ILLEGAL_STATE) } else { Ok(()) }
+}
 
 /// A callback and what it is called with.
 struct Call {
@@ -50,8 +62,9 @@ cuda! {
         handle: Handle,
     ) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
+        face.refuse_unsafe_on(stream)?;
         // SAFETY: the machine checks the handle.
-        match unsafe { face.emulator().driver().stream_query(stream) }? {
+        match face.answered(|| unsafe { face.emulator().driver().stream_query(stream) })? {
             Poll::Done => Ok(()),
             Poll::NotReady => Err(CudaCode::NOT_READY),
         }
@@ -62,6 +75,7 @@ cuda! {
         cuStreamSynchronize / cuStreamSynchronize_ptsz
     ](handle: Handle) |face, per_thread| {
         let stream = stream(face, handle, per_thread)?;
+        face.refuse_unsafe_on(stream)?;
         // SAFETY: the machine checks the handle.
         unsafe { face.emulator().driver().stream_synchronize(stream) }
     }
@@ -77,6 +91,7 @@ cuda! {
         }
         let stream = stream(face, handle, per_thread)?;
         let event = event(face, other)?;
+        check_external(face, stream, flags)?;
         // SAFETY: the machine checks the handles.
         unsafe { face.emulator().driver().stream_wait_event(stream, event) }
     }
@@ -116,10 +131,11 @@ cuda! {
         cudaStreamAttachMemAsync / cudaStreamAttachMemAsync_ptsz,
         cuStreamAttachMemAsync / cuStreamAttachMemAsync_ptsz
     ](
-        handle: Handle, ptr: *mut c_void, _bytes: usize, _flags: c_uint,
+        handle: Handle, ptr: *mut c_void, _bytes: usize, flags: c_uint,
     ) |face, per_thread| {
-        stream(face, handle, per_thread)?;
-        if ptr.is_null() { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
+        face.refuse_captured(stream(face, handle, per_thread)?)?;
+        let known = face.held(ptr).side == Side::Managed && ATTACHES.contains(&flags);
+        if known { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
     }
 
     fn [cudaLaunchHostFunc / cudaLaunchHostFunc_ptsz, cuLaunchHostFunc / cuLaunchHostFunc_ptsz](

@@ -7,7 +7,7 @@ use pinlane::driver::emulated::{Face, Plane};
 use pinlane::driver::{DriverResult, RawStream};
 
 use crate::abi::{Handle, In, Out, stream};
-use crate::copies::{copy as copy_plane, fill};
+use crate::copies::{INVALID_PITCH, copy as copy_plane, fill};
 use crate::device;
 use crate::memory::PITCH;
 
@@ -75,6 +75,27 @@ impl PeerVolume {
     }
 }
 
+impl Extent {
+    fn is_empty(self) -> bool {
+        self.x == 0 || self.y == 0 || self.z == 0
+    }
+}
+
+/// Lines are no longer than the pitch, and planes no higher than the memory says; what is copied
+/// does not begin so late that a line or a plane ends in the next.
+fn check_place(at: Extent, memory: Pitched, extent: Extent) -> DriverResult<()> {
+    if extent.y == 1 && extent.z == 1 {
+        return Ok(());
+    }
+    let planes = extent.z > 1;
+    if extent.x > memory.pitch || (planes && extent.y > memory.height) {
+        return Err(INVALID_PITCH);
+    }
+    let line_ends = at.x.saturating_add(extent.x) <= memory.pitch;
+    let plane_ends = !planes || at.y.saturating_add(extent.y) <= memory.height;
+    if line_ends && plane_ends { Ok(()) } else { Err(CudaCode::INVALID_VALUE) }
+}
+
 impl Pitched {
     /// The address of a place.
     fn at(&self, place: Extent) -> DriverResult<*mut c_void> {
@@ -96,9 +117,14 @@ pub fn copy(face: &Face, stream: RawStream, volume: Volume, wait: bool) -> Drive
     if src.array != 0 || dst.array != 0 {
         return Err(CudaCode::NOT_SUPPORTED);
     }
+    if extent.is_empty() {
+        return Ok(());
+    }
     if src.memory.ptr.is_null() || dst.memory.ptr.is_null() {
         return Err(CudaCode::INVALID_VALUE);
     }
+    check_place(src.at, src.memory, extent)?;
+    check_place(dst.at, dst.memory, extent)?;
     (0..extent.z).try_for_each(|z| {
         let plane = Plane {
             dst: dst.plane(z)?,
@@ -120,6 +146,9 @@ fn fill_volume(
     extent: Extent,
     synchronous: bool,
 ) -> DriverResult<()> {
+    if extent.z > 1 && extent.y > memory.height {
+        return Err(CudaCode::INVALID_VALUE);
+    }
     (0..extent.z).try_for_each(|z| {
         let plane = memory.at(Extent { x: 0, y: 0, z })?;
         fill(face, stream, (plane, memory.pitch), value, (extent.x, extent.y), synchronous)

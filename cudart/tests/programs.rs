@@ -3,8 +3,9 @@
 //! They are compiled against a header with the few declarations that they need; where the toolkit
 //! is installed (`scripts/install-toolkit`), against its headers too: by the tests that have
 //! `toolkit` in their names. Those in `rules/` are the rules of docs/semantics.md, by their
-//! numbers.
+//! numbers; that in `arguments/` asks what CUDA answers to odd and wrong arguments.
 
+mod arguments;
 mod io;
 mod kernels;
 mod owners;

@@ -27,6 +27,8 @@ const FIRST_CREATED: usize = 1 << 16;
 const MAPS_HOST: c_uint = 8;
 /// All flags that there are.
 const FLAGS: c_uint = 0xff;
+/// The ways to wait, of which a context has one.
+const SCHEDULES: c_uint = 7;
 
 struct Context {
     device: c_int,
@@ -138,7 +140,7 @@ pub fn chosen_by_runtime(face: &Face, device: c_int) {
 fn create(face: &Face, out: Out<Handle>, flags: c_uint, device: c_int) -> DriverResult<()> {
     out.check()?;
     device::check(face, device)?;
-    if flags & !FLAGS != 0 {
+    if flags & !FLAGS != 0 || (flags & SCHEDULES).count_ones() > 1 {
         return Err(CudaCode::INVALID_VALUE);
     }
     let handle = {
@@ -159,6 +161,11 @@ fn end(face: &Face, device: c_int) -> DriverResult<()> {
     }
     // SAFETY: the program gives up what the context has.
     unsafe { face.reset(device) }
+}
+
+/// A handle that is not NULL.
+fn some(handle: Handle) -> DriverResult<Handle> {
+    if handle == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(handle) }
 }
 
 /// The device of a context that lives.
@@ -249,7 +256,7 @@ cuda! {
 
     // Waits for the device first: its work may use what the program frees next.
     fn [cuCtxDestroy, cuCtxDestroy_v2](handle: Handle) |face| {
-        let device = device_of(handle)?;
+        let device = device_of(some(handle)?)?;
         face.synchronize(device)?;
         {
             let mut contexts = contexts();
@@ -280,7 +287,7 @@ cuda! {
     }
 
     fn [cuCtxPushCurrent, cuCtxPushCurrent_v2](handle: Handle) |face| {
-        device_of(handle)?;
+        device_of(some(handle)?)?;
         change(face, |stack| stack.push(handle));
         Ok(())
     }

@@ -12,8 +12,8 @@ pub static ERRORS: &[Row] = include!(concat!(env!("OUT_DIR"), "/driver_errors.rs
 /// The driver's code for what the runtime gives.
 pub fn as_driver(code: CudaCode) -> CudaCode {
     match code.0 {
-        // Invalid configurations of launches and directions of copies.
-        9 | 21 => CudaCode::INVALID_VALUE,
+        // Invalid configurations of launches, pitches and directions of copies.
+        9 | 12 | 21 => CudaCode::INVALID_VALUE,
         // There is no such function, or no such variable.
         98 => CudaCode(400),
         13 => CudaCode(500),

@@ -9,12 +9,15 @@ use pinlane::driver::emulated::{Face, Held, Side};
 
 use super::contexts;
 use crate::abi::{In, Out};
-use crate::host;
+use crate::{host, memory};
 
 /// The driver allocates nothing of no length.
 fn some(bytes: usize) -> DriverResult<usize> {
     if bytes == 0 { Err(CudaCode::INVALID_VALUE) } else { Ok(bytes) }
 }
+
+/// What the elements of a pitched allocation may be long, in bytes.
+const ELEMENTS: [c_uint; 3] = [4, 8, 16];
 
 /// The memory that an address of a device or of page-locked memory names.
 fn known(face: &Face, ptr: *const c_void) -> DriverResult<Held> {
@@ -54,16 +57,30 @@ fn tell(held: &Held, ptr: *const c_void, attribute: c_int, out: Out<u8>) -> Driv
 
 cuda! {
     fn cuMemAlloc_v2(out: Out<*mut c_void>, bytes: usize) |face| {
-        out.check()?;
+        out.put(std::ptr::null_mut())?;
         out.put(face.malloc(some(bytes)?)?)
     }
 
     fn cuMemAllocHost_v2(out: Out<*mut c_void>, bytes: usize) |face| {
-        host::alloc(face, out, some(bytes)?, 0)
+        host::alloc(face, out, bytes, 0)
     }
 
     fn cuMemHostAlloc(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
-        host::alloc(face, out, some(bytes)?, flags)
+        host::alloc(face, out, bytes, flags)
+    }
+
+    fn cuMemAllocManaged(out: Out<*mut c_void>, bytes: usize, flags: c_uint) |face| {
+        out.check()?;
+        memory::alloc_managed(face, out, some(bytes)?, flags)
+    }
+
+    fn cuMemAllocPitch_v2(
+        out: Out<*mut c_void>, pitch: Out<usize>, width: usize, height: usize, element: c_uint,
+    ) |face| {
+        if width == 0 || height == 0 || !ELEMENTS.contains(&element) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        memory::alloc_lines(face, out, pitch, (width, height))
     }
 
     fn cuMemGetAddressRange_v2(

@@ -47,9 +47,28 @@ pub fn refusal(name: &str) -> Option<CudaCode> {
     match name {
         "cuInit" | "cuGetProcAddress" | "cuGetProcAddress_v2" | "cuGetExportTable" => None,
         _ if !IS_READY.load(Ordering::Relaxed) => Some(CudaCode::INITIALIZATION),
+        _ if names_its_context(name) => {
+            contexts::refusal().filter(|_| contexts::current().is_some())
+        }
         _ if needs_context(name) => contexts::refusal(),
         _ => None,
     }
+}
+
+/// Whether a call takes its context from the memory, the event or the stream that it names; default
+/// streams have none of their own (`abi::stream`).
+fn names_its_context(name: &str) -> bool {
+    const SUCH: [&str; 8] = [
+        "cuMemFree",
+        "cuMemcpyHtoDAsync",
+        "cuMemcpyDtoHAsync",
+        "cuMemcpyDtoDAsync",
+        "cuEventQuery",
+        "cuEventSynchronize",
+        "cuEventElapsedTime",
+        "cuStreamQuery",
+    ];
+    SUCH.iter().any(|one| name.starts_with(one))
 }
 
 /// Whether a call is about the context that is current on its thread.

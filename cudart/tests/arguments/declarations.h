@@ -49,12 +49,6 @@ enum cudaMemLocationType {
 };
 enum cudaMemAccessFlags { cudaMemAccessFlagsProtNone };
 enum cudaMemPoolAttr { cudaMemPoolAttrReleaseThreshold = 4 };
-enum CUmemorytype {
-  CU_MEMORYTYPE_HOST = 1,
-  CU_MEMORYTYPE_DEVICE,
-  CU_MEMORYTYPE_ARRAY,
-  CU_MEMORYTYPE_UNIFIED
-};
 constexpr auto CU_POINTER_ATTRIBUTE_CONTEXT = static_cast<CUpointer_attribute>(1);
 constexpr auto CU_POINTER_ATTRIBUTE_DEVICE_POINTER = static_cast<CUpointer_attribute>(3);
 constexpr auto CU_POINTER_ATTRIBUTE_HOST_POINTER = static_cast<CUpointer_attribute>(4);
@@ -111,21 +105,6 @@ struct cudaHostNodeParams {
   cudaHostFn_t fn;
   void *userData;
 };
-struct CUDA_MEMCPY2D {
-  size_t srcXInBytes, srcY;
-  CUmemorytype srcMemoryType;
-  const void *srcHost;
-  CUdeviceptr srcDevice;
-  void *srcArray;
-  size_t srcPitch;
-  size_t dstXInBytes, dstY;
-  CUmemorytype dstMemoryType;
-  void *dstHost;
-  CUdeviceptr dstDevice;
-  void *dstArray;
-  size_t dstPitch;
-  size_t WidthInBytes, Height;
-};
 struct cudaDeviceProp {
   char bytes[4096];
 };
@@ -145,9 +124,6 @@ using cudaIpcEventHandle_t = cudaIpcMemHandle_t;
 #define cuMemHostRegister cuMemHostRegister_v2
 #define cuMemHostGetDevicePointer cuMemHostGetDevicePointer_v2
 #define cuMemGetAddressRange cuMemGetAddressRange_v2
-#define cuMemcpy2DAsync cuMemcpy2DAsync_v2
-#define cuMemsetD2D8 cuMemsetD2D8_v2
-#define cuMemsetD2D32 cuMemsetD2D32_v2
 #define cuStreamBeginCapture cuStreamBeginCapture_v2
 
 extern "C" {
@@ -257,11 +233,8 @@ CUresult cuMemHostGetFlags(unsigned *, void *);
 CUresult cuMemGetAddressRange(CUdeviceptr *, size_t *, CUdeviceptr);
 CUresult cuMemcpy(CUdeviceptr, CUdeviceptr, size_t);
 CUresult cuMemcpyAsync(CUdeviceptr, CUdeviceptr, size_t, CUstream);
-CUresult cuMemcpy2DAsync(const CUDA_MEMCPY2D *, CUstream);
 CUresult cuMemsetD16Async(CUdeviceptr, unsigned short, size_t, CUstream);
 CUresult cuMemsetD32Async(CUdeviceptr, unsigned, size_t, CUstream);
-CUresult cuMemsetD2D8(CUdeviceptr, size_t, unsigned char, size_t, size_t);
-CUresult cuMemsetD2D32(CUdeviceptr, size_t, unsigned, size_t, size_t);
 CUresult cuMemPoolDestroy(cudaMemPool_t);
 CUresult cuStreamGetCtx(CUstream, CUcontext *);
 CUresult cuStreamGetFlags(CUstream, unsigned *);

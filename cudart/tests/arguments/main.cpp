@@ -1,4 +1,9 @@
-// Asks the questions, so many at a time, and prints a line for each, in the order of the tables:
+// Asks the questions, so many at a time, and prints a line for each, in the order of the tables.
+// On a GPU, in this folder:
+//
+//   cuda=/usr/local/cuda
+//   g++ -std=c++17 -I $cuda/include *.cpp -pthread -L $cuda/lib64 -lcudart -lcuda
+//   ./a.out 12 > h100.txt
 //
 //   arguments [JOBS [TEXT]]        TEXT: only the questions whose names contain it
 //

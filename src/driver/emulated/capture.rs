@@ -177,6 +177,8 @@ impl Machine {
     pub(super) fn event_target(&mut self, event: Key) -> DriverResult<Option<Position>> {
         let event = self.events.get(event).expect("resolved by the caller");
         match event.captured {
+            // Seen on an H100.
+            Some(capture) if self.captures.get(capture).is_none() => Err(CudaCode::INVALID_VALUE),
             Some(capture) => Err(self.invalidate(capture, CudaCode::CAPTURED_EVENT)),
             None => Ok(event.snapshot),
         }

@@ -145,14 +145,17 @@ impl Machine {
         if copies.is_empty() {
             return Ok(());
         }
-        self.check_batch(key, &copies)?;
+        self.check_batch(key)?;
+        if depend(&copies) {
+            return Err(self.bad_batch(key, "copies that overlap"));
+        }
         let transfers: DriverResult<_> =
             copies.iter().map(|copy| self.transfer_of(key, kind, copy)).collect();
         self.submit(key, Vec::new(), Action::Batch(transfers?))
     }
 
-    /// Whether a stream takes these copies as a batch.
-    pub(super) fn check_batch(&mut self, key: Key, copies: &[BatchCopy]) -> DriverResult<()> {
+    /// Whether a stream takes batches.
+    pub(super) fn check_batch(&self, key: Key) -> DriverResult<()> {
         if !self.batches {
             return Err(CudaCode::NOT_SUPPORTED);
         }
@@ -161,9 +164,6 @@ impl Machine {
         }
         if self.streams.get(key).is_some_and(|stream| stream.capture.is_some()) {
             return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
-        }
-        if depend(copies) {
-            return Err(self.bad_batch(key, "copies that overlap"));
         }
         Ok(())
     }
@@ -240,7 +240,7 @@ fn transfer(host: HostUse, device: DevicePtr) -> Transfer {
 }
 
 /// Whether a destination of the batch overlaps another one, or a source.
-fn depend(copies: &[BatchCopy]) -> bool {
+pub(super) fn depend(copies: &[BatchCopy]) -> bool {
     let end = |start: u64, bytes: usize| start.saturating_add(bytes as u64);
     let destinations = copies.iter().map(|copy| (copy.dst, end(copy.dst, copy.bytes), true));
     let sources = copies.iter().map(|copy| (copy.src, end(copy.src, copy.bytes), false));

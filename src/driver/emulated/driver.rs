@@ -388,6 +388,12 @@ unsafe impl Driver for Runtime {
     unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
         self.on_event(Call::EventElapsed, start, |machine, first| {
             let second = machine.resolve_event(Call::EventElapsed, end)?;
+            // Unlike other questions about such an event, this one does not end the capture (seen).
+            for key in [first, second] {
+                if machine.events.get(key).is_some_and(|event| event.captured.is_some()) {
+                    return Err(CudaCode::CAPTURED_EVENT);
+                }
+            }
             let mut stamps = [0; 2];
             for (key, stamp) in [first, second].into_iter().zip(&mut stamps) {
                 let target = machine.event_target(key)?;

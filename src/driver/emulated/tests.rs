@@ -382,7 +382,9 @@ fn rules_32_to_34_a_capture_records_holds_and_dies() {
 
         rig.emulator.begin_capture(stream).unwrap();
         rig.upload(stream, a, host).unwrap();
-        assert_eq!(rig.query_event(event), Err(CudaCode::CAPTURED_EVENT));
+        let captured = rig.mark(stream);
+        assert_eq!(rig.query_event(event), Err(CudaCode::INVALID_VALUE), "its capture has ended");
+        assert_eq!(rig.query_event(captured), Err(CudaCode::CAPTURED_EVENT));
         assert_eq!(rig.synchronize(stream), unsupported);
         assert_eq!(rig.capture(stream), Ok(Capture::Invalidated));
         assert_eq!(rig.found(), []);

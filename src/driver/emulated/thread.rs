@@ -19,6 +19,14 @@ pub(super) fn in_host_function() -> bool {
     IN_HOST_FUNCTION.get()
 }
 
+/// Makes a call that is answered inside a host function, too.
+pub(super) fn though_in_host_function<R>(call: impl FnOnce() -> R) -> R {
+    let inside = IN_HOST_FUNCTION.replace(false);
+    let result = call();
+    IN_HOST_FUNCTION.set(inside);
+    result
+}
+
 /// Calls `function`, and marks the thread meanwhile.
 pub(super) fn as_host_function(function: impl FnOnce()) {
     IN_HOST_FUNCTION.set(true);

@@ -10,7 +10,8 @@
 use std::ffi::c_void;
 
 use super::Face;
-use crate::driver::emulated::copies::bad_copy;
+use crate::driver::emulated::copies::{bad_copy, depend};
+use crate::driver::emulated::finding::FindingKind;
 use crate::driver::emulated::host_memory::{Access, HostPtr, HostUse};
 use crate::driver::emulated::machine::Machine;
 use crate::driver::emulated::operation::{Action, Source, Transfer};
@@ -43,6 +44,10 @@ pub struct BatchEntry {
 }
 
 impl BatchEntry {
+    fn is_of_nothing(&self) -> bool {
+        self.bytes == 0 || self.dst.is_null() || self.src.is_null()
+    }
+
     fn plain(&self) -> BatchCopy {
         BatchCopy { dst: self.dst.addr() as u64, src: self.src.addr() as u64, bytes: self.bytes }
     }
@@ -53,27 +58,26 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`] on the legacy stream; the same with a finding for copies that
-    /// overlap, and as for [`copy`](Self::copy). [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] on a
-    /// capturing stream, whose capture goes on. [`CudaCode::NOT_SUPPORTED`] between two ranges of
-    /// the host.
+    /// [`CudaCode::INVALID_VALUE`] on the legacy stream, for NULL, and for copies of no bytes; and
+    /// as for [`copy`](Self::copy). [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding, on a
+    /// capturing stream, whose capture goes on. Copies that overlap are a finding only.
     ///
     /// # Safety
     ///
     /// * As for [`copy`](Self::copy), of each entry.
     pub unsafe fn copy_batch(&self, stream: RawStream, entries: &[BatchEntry]) -> DriverResult<()> {
-        let entries: Vec<BatchEntry> =
-            entries.iter().copied().filter(|entry| entry.bytes != 0).collect();
-        let copies: Vec<BatchCopy> = entries.iter().map(BatchEntry::plain).collect();
-        if copies.is_empty() {
-            return self
-                .emulator
-                .with(|machine| machine.enter(Call::CopyBatch, stream.device, |_| Ok(())));
+        if entries.iter().any(BatchEntry::is_of_nothing) {
+            return Err(CudaCode::INVALID_VALUE);
         }
+        entries.iter().try_for_each(|entry| self.held(entry.dst).check_writable())?;
         let runtime = &self.emulator.runtime;
+        let (within_host, entries): (Vec<BatchEntry>, Vec<BatchEntry>) = {
+            let on_device = |ptr: *const c_void| self.held(ptr).is_device();
+            entries.iter().partition(|entry| !on_device(entry.dst) && !on_device(entry.src))
+        };
         let drains = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
-            machine.check_batch(key, &copies)?;
-            let mut drains = false;
+            machine.check_face_batch(key, &entries)?;
+            let mut drains = !within_host.is_empty();
             for entry in entries.iter().filter(|entry| entry.order == SourceOrder::InStreamOrder) {
                 let host = HostUse::new(HostPtr(entry.src.cast_mut().cast()), entry.bytes, READ);
                 let on_device = machine.memory.device_of(entry.src.addr() as u64).is_some();
@@ -82,7 +86,15 @@ impl Face {
             Ok(drains)
         })?;
         if drains {
-            self.drain(stream, false)?;
+            self.drain(stream, !within_host.is_empty())?;
+        }
+        // As every copy within the host: by the call (rule 2).
+        for BatchEntry { dst, src, bytes, .. } in within_host {
+            // SAFETY: the caller says that both are mapped.
+            unsafe { std::ptr::copy(src.cast::<u8>(), dst.cast::<u8>(), bytes) };
+        }
+        if entries.is_empty() {
+            return Ok(());
         }
         let (waits, tail) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
             let is_late = machine.takes_liberty_on(key, 2);
@@ -102,6 +114,21 @@ impl Face {
 const READ: Access = Access::Read;
 
 impl Machine {
+    /// Whether a stream takes these copies. GPUs were seen to make copies that overlap.
+    fn check_face_batch(&mut self, key: Key, entries: &[BatchEntry]) -> DriverResult<()> {
+        let takes = self.check_batch(key);
+        if takes == Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED) {
+            let message = format!("CopyBatch on {}, which is capturing", self.describe(key));
+            self.report(FindingKind::Capture, message);
+        }
+        takes?;
+        let copies: Vec<BatchCopy> = entries.iter().map(BatchEntry::plain).collect();
+        if depend(&copies) {
+            self.bad_batch(key, "copies that overlap");
+        }
+        Ok(())
+    }
+
     fn batch_transfer(
         &mut self,
         key: Key,
@@ -116,10 +143,12 @@ impl Machine {
         }
         let ptr = |at: *const c_void| HostPtr(at.cast_mut().cast());
         match (to, from) {
-            (Some(to), Some(from)) => match bad_copy(self, (dst, to), (src, from), bytes) {
-                Some(what) => Err(self.bad_batch(key, &what)),
-                None => Ok(Transfer::Across { dst, src, bytes }),
-            },
+            (Some(to), Some(from)) => {
+                if let Some(what) = bad_copy(self, (dst, to), (src, from), bytes) {
+                    self.bad_batch(key, &what);
+                }
+                Ok(Transfer::Across { dst, src, bytes })
+            }
             (None, Some(_)) => {
                 let host = HostUse::new(ptr(entry.dst), bytes, Access::Write);
                 let pageable = self.is_pageable(call, key, &host)?;
@@ -143,7 +172,7 @@ impl Machine {
                 let taken = unsafe { self.host.bytes(host.ptr, bytes) };
                 Ok(Transfer::In { dst, src: Source::Taken { bytes: taken.into(), from: at } })
             }
-            (None, None) => Err(CudaCode::NOT_SUPPORTED),
+            (None, None) => unreachable!("copied by the call"),
         }
     }
 }

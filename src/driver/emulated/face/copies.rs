@@ -19,7 +19,6 @@ use crate::driver::emulated::host_memory::{Access, Cover, HostMemory, HostPtr, H
 use crate::driver::emulated::machine::Machine;
 use crate::driver::emulated::operation::{Action, Source, Transfer};
 use crate::driver::emulated::pageable::Way;
-use crate::driver::emulated::runtime::refuse_in_host_function;
 use crate::driver::emulated::slots::Key;
 use crate::driver::{Call, DriverResult, RawStream};
 use crate::error::CudaCode;
@@ -47,6 +46,16 @@ impl Kind {
     #[must_use]
     pub fn of(number: u32) -> Option<Self> {
         [Kind::H2H, Kind::H2D, Kind::D2H, Kind::D2D, Kind::Default].get(number as usize).copied()
+    }
+
+    /// The sides that are a device's by this kind.
+    fn of_device(self, dst: &Held, src: &Held) -> Vec<Side> {
+        match self {
+            Kind::H2H | Kind::Default => vec![],
+            Kind::H2D => vec![dst.side],
+            Kind::D2H => vec![src.side],
+            Kind::D2D => vec![dst.side, src.side],
+        }
     }
 }
 
@@ -120,8 +129,11 @@ impl Face {
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`], with a finding: a side of the copy is no live memory of a
-    /// device, or is page-locked in part, or the kind contradicts the pointers. Without one: a
-    /// pointer is NULL, or a pitch is shorter than a line. Else what the machine says.
+    /// device, or begins in page-locked memory that it runs out of, or is pageable though the kind
+    /// says that it is a device's. Without one: a pointer is NULL, a pitch is shorter than a line,
+    /// or the destination was registered for reading only. Else what the machine says.
+    ///
+    /// Other kinds that contradict the pointers, and sides that overlap, are findings only.
     ///
     /// # Safety
     ///
@@ -142,6 +154,7 @@ impl Face {
                 .with(|machine| machine.enter(Call::CopyH2D, stream.device, |_| Ok(())));
         };
         let (dst, src) = (self.held(plane.dst), self.held(plane.src));
+        dst.check_writable()?;
         match (dst.is_device(), src.is_device()) {
             (false, false) => {
                 self.check_kind(Kind::H2H, kind, &dst, &src)?;
@@ -175,15 +188,18 @@ impl Face {
         }
     }
 
-    /// A kind that contradicts the pointers is undefined (rule 7). Managed memory is of both sides.
+    /// A kind that contradicts the pointers is undefined (rule 7). GPUs were seen to copy as the
+    /// pointers show, but for pageable memory that is said to be a device's. Managed memory is of
+    /// both sides.
     fn check_kind(&self, real: Kind, said: Kind, dst: &Held, src: &Held) -> DriverResult<()> {
         let managed = dst.side == Side::Managed || src.side == Side::Managed;
         if said == Kind::Default || said == real || managed {
             return Ok(());
         }
         let message = format!("a copy is said to be {said:?}, and its pointers are {real:?}");
-        let code = CudaCode::INVALID_VALUE;
-        Err(self.emulator.with(|machine| machine.misuse(FindingKind::BadCopy, message, code)))
+        self.emulator.with(|machine| machine.report(FindingKind::BadCopy, message));
+        let unknown = said.of_device(dst, src).into_iter().any(|side| side == Side::Pageable);
+        if unknown { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
     }
 
     /// Waits until the stream has done all that was enqueued on it. `told` says whether that is a
@@ -226,8 +242,12 @@ impl Face {
                     let message = format!(
                         "{call:?} on {stream}: {span} bytes at {host:p} are page-locked in part"
                     );
-                    let code = CudaCode::INVALID_VALUE;
-                    return Err(machine.misuse(FindingKind::NotPageLocked, message, code));
+                    machine.report(FindingKind::NotPageLocked, message);
+                    // What a range is, its first byte says.
+                    if machine.host.cover(HostPtr(host.cast()), 1) != Cover::None {
+                        return Err(CudaCode::INVALID_VALUE);
+                    }
+                    true
                 }
             };
             let captures = machine.streams.get(key).is_some_and(|s| s.capture.is_some());
@@ -285,24 +305,14 @@ impl Face {
                 let (to, from) = (to.addr() as u64, from.addr() as u64);
                 let (at, by) = ((to, dst.device), (from, src.device));
                 if let Some(message) = bad_copy(machine, at, by, plane.width) {
+                    // GPUs were seen to copy: what arrives is undefined.
                     let message = format!("CopyD2D on {}: {message}", machine.describe(key));
-                    let code = CudaCode::INVALID_VALUE;
-                    let refused = machine.misuse(FindingKind::BadCopy, message, code);
-                    // Bytes that are copied onto themselves stay as they are: the program goes on.
-                    if to != from {
-                        return Err(refused);
-                    }
+                    machine.report(FindingKind::BadCopy, message);
                 }
                 transfers.push(Transfer::Across { dst: to, src: from, bytes: plane.width });
             }
             machine.submit(key, Vec::new(), action(Call::CopyD2D, transfers))
         })
-    }
-
-    /// For calls that only a host function may not make.
-    pub(super) fn refuse_in_host_function(&self) -> DriverResult<()> {
-        let call = self.call();
-        self.emulator.with(|machine| refuse_in_host_function(machine, format_args!("{call}")))
     }
 }
 

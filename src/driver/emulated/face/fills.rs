@@ -45,6 +45,7 @@ impl Face {
             Side::Pageable => return Err(CudaCode::INVALID_VALUE),
             Side::OnDevice => {}
             Side::PageLocked | Side::Managed => {
+                held.check_writable()?;
                 if span > held.bytes - (dst.addr() - held.base.addr()) {
                     return Err(CudaCode::INVALID_VALUE);
                 }

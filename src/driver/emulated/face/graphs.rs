@@ -1,6 +1,7 @@
 //! Captures and graphs (rules 32 to 34).
 
 use super::Face;
+use crate::driver::emulated::finding::FindingKind;
 use crate::driver::emulated::machine::CaptureMode;
 use crate::driver::{Call, DriverResult, RawEvent, RawStream};
 
@@ -41,7 +42,48 @@ impl Face {
         self.emulator.with(|machine| machine.refuse_unsafe(call, mode))
     }
 
-    /// Whether an event was last recorded in a capture.
+    /// The same, for a call that asks about a stream, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`refuse_unsafe`](Self::refuse_unsafe); and if the stream is captured itself, or one
+    /// that the legacy stream waits for.
+    pub fn refuse_unsafe_on(&self, stream: RawStream) -> DriverResult<()> {
+        let (call, mode) = (self.call(), self.capture_mode());
+        self.emulator.with(|machine| {
+            let key = machine.resolve(call, stream)?;
+            machine.refuse_capturing(key)?;
+            machine.refuse_unsafe(call, mode)
+        })
+    }
+
+    /// Fails, and kills the capture, if the stream is captured: for calls that cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`STREAM_CAPTURE_UNSUPPORTED`](crate::CudaCode::STREAM_CAPTURE_UNSUPPORTED), with a finding.
+    pub fn refuse_captured(&self, stream: RawStream) -> DriverResult<()> {
+        if !self.is_capturing(stream) {
+            return Ok(());
+        }
+        let message = format!("{} on {stream:?}, which is capturing", self.call());
+        self.emulator.with(|machine| {
+            machine.report(FindingKind::Capture, message);
+            let key = machine.resolve(self.call(), stream)?;
+            machine.refuse_capturing(key)
+        })
+    }
+
+    /// Whether a stream is captured.
+    pub fn is_capturing(&self, stream: RawStream) -> bool {
+        self.emulator.with(|machine| {
+            let key = machine.resolve(self.call(), stream).ok();
+            let stream = key.and_then(|key| machine.streams.get(key));
+            stream.is_some_and(|stream| stream.capture.is_some())
+        })
+    }
+
+    /// Whether an event was last recorded in a capture that is under way.
     ///
     /// # Errors
     ///
@@ -50,7 +92,8 @@ impl Face {
     pub fn is_captured(&self, event: RawEvent) -> DriverResult<bool> {
         self.emulator.with(|machine| {
             let key = machine.resolve_event(Call::EventQuery, event)?;
-            Ok(machine.events.get(key).is_some_and(|event| event.captured.is_some()))
+            let captured = machine.events.get(key).and_then(|event| event.captured);
+            Ok(captured.is_some_and(|capture| machine.captures.get(capture).is_some()))
         })
     }
 

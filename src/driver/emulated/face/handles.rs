@@ -129,12 +129,8 @@ impl Face {
     /// Waits for all work of a device. `told` says whether that is a promise of CUDA, and not only
     /// what it does this time.
     pub(super) fn drain_device(&self, device: Ordinal, told: bool) -> DriverResult<()> {
-        let (targets, knowledge) = self.emulator.with(|machine| {
+        self.emulator.with(|machine| {
             machine.device(device)?.lost.map_or(Ok(()), Err)?;
-            let of_device = |key: &&Key| {
-                machine.streams.get(**key).is_some_and(|stream| stream.device == device)
-            };
-            let busy: Vec<Key> = machine.backlog.iter().filter(of_device).copied().collect();
             let capturing = machine
                 .streams
                 .values()
@@ -143,6 +139,19 @@ impl Face {
                 machine.invalidate_all(device);
                 return Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED);
             }
+            Ok(())
+        })?;
+        self.drain_all(device, told)
+    }
+
+    /// The same beside captures, which have nothing to wait for.
+    pub(super) fn drain_all(&self, device: Ordinal, told: bool) -> DriverResult<()> {
+        let (targets, knowledge) = self.emulator.with(|machine| {
+            machine.device(device)?.lost.map_or(Ok(()), Err)?;
+            let of_device = |key: &&Key| {
+                machine.streams.get(**key).is_some_and(|stream| stream.device == device)
+            };
+            let busy: Vec<Key> = machine.backlog.iter().filter(of_device).copied().collect();
             let targets: Vec<Position> = busy.into_iter().map(|key| machine.tail(key)).collect();
             Ok((targets, machine.order.device_tail(device)))
         })?;

@@ -11,11 +11,15 @@ use std::ptr::NonNull;
 
 use super::Face;
 use super::books::{DeviceNote, HostKind, HostNote, PoolId};
+use super::registration::READ_ONLY;
 use crate::driver::emulated::finding::FindingKind;
 use crate::driver::emulated::machine::Machine;
 use crate::driver::emulated::order::MemoryKind;
 use crate::driver::{Call, DriverResult, HostFlags, Ordinal, RawStream};
 use crate::error::CudaCode;
+
+/// The flags of managed memory that came from a pool.
+pub(super) const OF_POOL: u32 = 0;
 
 /// What memory an address names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +52,12 @@ pub struct Held {
 }
 
 impl Held {
+    /// Fails if the memory was registered for reading only.
+    pub(super) fn check_writable(&self) -> DriverResult<()> {
+        let is_read_only = self.side == Side::PageLocked && self.flags & READ_ONLY != 0;
+        if is_read_only { Err(CudaCode::INVALID_VALUE) } else { Ok(()) }
+    }
+
     pub(super) fn is_device(&self) -> bool {
         self.side == Side::OnDevice
     }
@@ -130,17 +140,17 @@ impl Face {
     /// already.
     pub fn free(&self, ptr: *mut c_void) -> DriverResult<()> {
         self.refuse_in_host_function()?;
+        self.refuse_unsafe()?;
         if ptr.is_null() {
             return Ok(());
         }
-        self.refuse_unsafe()?;
         let held = self.held(ptr);
         if held.side == Side::Managed {
             self.synchronize_all()?;
             return self.free_host(ptr, true);
         }
         if held.side == Side::OnDevice && held.pool.is_none() {
-            self.synchronize(held.device)?;
+            self.drain_all(held.device, true)?;
         }
         let address = ptr.addr() as u64;
         self.take_out(address, || {
@@ -175,7 +185,7 @@ impl Face {
 
     fn synchronize_all(&self) -> DriverResult<()> {
         let devices = self.emulator.with(|machine| machine.devices.len());
-        (0..devices as Ordinal).try_for_each(|device| self.synchronize(device))
+        (0..devices as Ordinal).try_for_each(|device| self.drain_all(device, true))
     }
 
     /// Allocates page-locked memory. `cudaHostAlloc`, `cudaMallocManaged`
@@ -236,73 +246,28 @@ impl Face {
         Ok(())
     }
 
-    /// Page-locks memory. `cudaHostRegister`
-    ///
-    /// # Errors
-    ///
-    /// As of rule 21.
-    ///
-    /// # Safety
-    ///
-    /// * The range is mapped, and stays so until it is unregistered.
-    pub unsafe fn register(&self, ptr: *mut c_void, bytes: usize, flags: u32) -> DriverResult<()> {
-        self.refuse_unsafe()?;
-        let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
-        let device = self.current_device();
-        let driver = self.emulator.driver();
-        // SAFETY: as the caller says.
-        unsafe { driver.host_register(device, start, bytes, HostFlags::default()) }?;
-        let note = HostNote { bytes, device, flags, kind: HostKind::Registered };
-        self.books.lock().host.insert(ptr.expose_provenance(), note);
-        Ok(())
-    }
-
-    /// Undoes [`register`](Self::register). `cudaHostUnregister`
-    ///
-    /// # Errors
-    ///
-    /// As of rule 21; [`CudaCode::HOST_MEMORY_NOT_REGISTERED`] for what this face has not
-    /// registered.
-    pub fn unregister(&self, ptr: *mut c_void) -> DriverResult<()> {
-        self.refuse_unsafe()?;
-        let start = NonNull::new(ptr.cast::<u8>()).ok_or(CudaCode::INVALID_VALUE)?;
-        let note = self.books.lock().host.remove(&ptr.addr());
-        let keep = |note| self.books.lock().host.insert(ptr.addr(), note);
-        let Some(note) = note.filter(|note| note.kind == HostKind::Registered) else {
-            note.map(keep);
-            return Err(self.not_registered(ptr));
-        };
-        // SAFETY: operations that are pending do not touch it any more (`HostMemory::end_use`), and
-        // are a finding.
-        if let Err(code) = unsafe { self.emulator.driver().host_unregister(start) } {
-            keep(note);
-            return Err(code);
-        }
-        self.may_synchronize(2);
-        Ok(())
-    }
-
-    /// The answer of a call that unregisters what is not registered there.
-    fn not_registered(&self, ptr: *mut c_void) -> CudaCode {
-        if self.held(ptr).side == Side::Pageable {
-            return CudaCode::HOST_MEMORY_NOT_REGISTERED;
-        }
-        let message = format!("{} of {ptr:p}, where no registration begins", self.call());
-        let code = CudaCode::INVALID_VALUE;
-        self.emulator.with(|machine| machine.misuse(FindingKind::BadFree, message, code))
-    }
-
     /// Frees memory in stream order. `cudaFreeAsync`
     ///
     /// # Errors
     ///
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no allocation of this face, or freed
-    /// already.
+    /// already. The same on a capturing stream, whose capture goes on: a graph frees only what it
+    /// has allocated, and graphs that allocate there are not. [`CudaCode::NOT_SUPPORTED`] for
+    /// managed memory, unless it came from a pool.
     pub fn free_async(&self, stream: RawStream, ptr: *mut c_void) -> DriverResult<()> {
         if ptr.is_null() {
             return Ok(());
         }
-        if self.held(ptr).side == Side::Managed {
+        let held = self.held(ptr);
+        if held.side == Side::Managed && held.flags != OF_POOL {
+            return Err(CudaCode::NOT_SUPPORTED);
+        }
+        if self.is_capturing(stream) {
+            let message = format!("{} on {stream:?}, which is capturing", self.call());
+            self.emulator.with(|machine| machine.report(FindingKind::Capture, message));
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        if held.side == Side::Managed {
             // Later than CUDA would let it go on, and not earlier.
             self.drain(stream, true)?;
             return self.free_host(ptr, true);
@@ -326,8 +291,8 @@ impl Machine {
     /// The answer of a call that frees what its face has not allocated.
     fn not_ours(&mut self, call: &str, address: u64) -> CudaCode {
         let live = self.memory.allocation_of(address).is_some_and(|(start, _)| start == address);
-        let what = if live { "which somebody else has allocated" } else { "no live allocation" };
-        let message = format!("{call} of {address:#x}, {what}");
+        let whose = if live { "somebody else's allocation" } else { "no live allocation" };
+        let message = format!("{call}: {address:#x} is {whose}");
         self.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE)
     }
 }

@@ -14,9 +14,11 @@
 //! | `batches.rs` | batches of copies | 8 |
 //! | `fills.rs` | memset | 9 |
 //! | `memory.rs` | allocating and freeing; what a pointer is | 13, 20 to 23 |
+//! | `registration.rs` | page-locking memory of the program's own | 21 |
 //! | `pools.rs` | pools of device memory | |
 //! | `books.rs` | what is written down of a program | |
 //! | `reset.rs` | what a reset of a device destroys | 23 |
+//! | `host_functions.rs` | calls inside host functions | 24, 25 |
 //! | `graphs.rs` | captures and graphs | 32 to 34 |
 //! | `kernels.rs` | kernels as functions of the host | 35 |
 //! | `calls.rs` | system calls of the program's own | |
@@ -32,10 +34,12 @@ mod copies;
 mod fills;
 mod graphs;
 mod handles;
+mod host_functions;
 mod kernels;
 mod look;
 mod memory;
 mod pools;
+mod registration;
 mod reset;
 mod thread;
 

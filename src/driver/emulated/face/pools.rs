@@ -5,6 +5,7 @@ use std::ffi::c_void;
 
 use super::Face;
 use super::books::{DeviceNote, PoolId, State};
+use super::memory::OF_POOL;
 use crate::driver::emulated::operation::Action;
 use crate::driver::emulated::order::MemoryKind;
 use crate::driver::{Call, DriverResult, Ordinal, RawStream};
@@ -106,8 +107,10 @@ impl Face {
     ///
     /// # Errors
     ///
-    /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool. As for
+    /// [`refuse_unsafe`](Self::refuse_unsafe).
     pub fn pool_trim(&self, pool: PoolId, keep: usize) -> DriverResult<()> {
+        self.refuse_unsafe()?;
         let pools = &mut self.books.lock().pools;
         let state = pools.find(pool)?;
         state.reserved = state.reserved.min(state.used.max(keep as u64));
@@ -171,7 +174,10 @@ impl Face {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
         if managed {
-            return self.host_alloc(bytes, 1, true);
+            return self.host_alloc(bytes, OF_POOL, true);
+        }
+        if !self.is_capturing(stream) {
+            self.refuse_unsafe()?;
         }
         let runtime = &self.emulator.runtime;
         let address = runtime.on_stream(Call::DeviceAlloc, stream, |machine, key| {

@@ -1,0 +1,39 @@
+//! Which calls are refused inside a host function. CUDA's documents forbid all; these are the ones
+//! that GPUs were seen to refuse (`tests/arguments`).
+
+use pinlane::CudaCode;
+use pinlane::driver::emulated::Face;
+
+/// Calls that say nothing of a context, and calls that have checks of their own before they refuse.
+const ANSWERED: [&str; 22] = [
+    "__cuda",
+    "cudaGetLastError",
+    "cudaPeekAtLastError",
+    "cudaGetError",
+    "cudaGetDeviceCount",
+    "cudaGetDriverEntryPoint",
+    "cudaDriverGetVersion",
+    "cudaRuntimeGetVersion",
+    "cudaStreamGetDevice",
+    "cudaEventQuery",
+    "cudaEventSynchronize",
+    "cudaEventElapsedTime",
+    "cudaMalloc",
+    "cuStreamQuery",
+    "cuEventQuery",
+    "cuEventSynchronize",
+    "cuEventElapsedTime",
+    "cuDriverGetVersion",
+    "cuGetErrorName",
+    "cuGetErrorString",
+    "cuGetProcAddress",
+    "cuGetExportTable",
+];
+
+/// What a call fails with inside a host function.
+pub fn refusal(face: &Face, name: &str) -> Option<CudaCode> {
+    if !face.is_in_host_function() || ANSWERED.iter().any(|start| name.starts_with(start)) {
+        return None;
+    }
+    face.refuse_in_host_function().err()
+}
