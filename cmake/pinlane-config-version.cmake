@@ -1,7 +1,8 @@
 # Releases that share a major version are compatible; before 1.0, those that share a minor one. The
 # installed header knows the version.
 
-file(STRINGS "${CMAKE_CURRENT_LIST_DIR}/../../../include/pinlane/pinlane.h" PACKAGE_VERSION
+include("${CMAKE_CURRENT_LIST_DIR}/pinlane-paths.cmake")
+file(STRINGS "${_pinlane_includedir}/pinlane/pinlane.h" PACKAGE_VERSION
   REGEX "^#define PINLANE_VERSION_STRING" LIMIT_COUNT 1)
 string(REGEX REPLACE "[^0-9.]" "" PACKAGE_VERSION "${PACKAGE_VERSION}")
 
@@ -20,6 +21,8 @@ if(CMAKE_SIZEOF_VOID_P AND NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
   set(PACKAGE_VERSION_UNSUITABLE TRUE)
 endif()
 
+unset(_pinlane_libdir)
+unset(_pinlane_includedir)
 unset(_pinlane_line)
 unset(_pinlane_has)
 unset(_pinlane_wanted)

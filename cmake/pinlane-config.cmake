@@ -1,28 +1,26 @@
 # find_package(pinlane): the targets pinlane::pinlane (shared) and pinlane::pinlane_static, as far
 # as these libraries are installed.
 #
-# An installation can be moved as a whole: this file knows where it lies in it, and pinlane.pc
-# knows which system libraries the static library needs.
+# pinlane-paths.cmake knows where they lie, and pinlane.pc which system libraries the static library
+# needs.
 
-get_filename_component(_pinlane_prefix "${CMAKE_CURRENT_LIST_DIR}/../../.." ABSOLUTE)
-foreach(_pinlane_folder "lib/${CMAKE_LIBRARY_ARCHITECTURE}" lib64 lib)
-  set(_pinlane_lib "${_pinlane_prefix}/${_pinlane_folder}")
-  if(EXISTS "${_pinlane_lib}/pkgconfig/pinlane.pc")
-    break()
-  endif()
-endforeach()
+include("${CMAKE_CURRENT_LIST_DIR}/pinlane-paths.cmake")
+set(_pinlane_shared "${_pinlane_libdir}/libpinlane.so.${pinlane_VERSION}")
+string(REGEX MATCH "^([1-9][0-9]*|0\\.[0-9]+)" _pinlane_line "${pinlane_VERSION}")
 
-if(EXISTS "${_pinlane_lib}/libpinlane.so" AND NOT TARGET pinlane::pinlane)
+if(EXISTS "${_pinlane_shared}" AND NOT TARGET pinlane::pinlane)
   add_library(pinlane::pinlane SHARED IMPORTED)
   set_target_properties(pinlane::pinlane PROPERTIES
-    IMPORTED_LOCATION "${_pinlane_lib}/libpinlane.so"
-    INTERFACE_INCLUDE_DIRECTORIES "${_pinlane_prefix}/include")
+    IMPORTED_LOCATION "${_pinlane_shared}"
+    IMPORTED_SONAME "libpinlane.so.${_pinlane_line}"
+    INTERFACE_INCLUDE_DIRECTORIES "${_pinlane_includedir}")
 endif()
 
-if(EXISTS "${_pinlane_lib}/libpinlane.a" AND NOT TARGET pinlane::pinlane_static)
-  file(STRINGS "${_pinlane_lib}/pkgconfig/pinlane.pc" _pinlane_needs REGEX "^Libs\\.private:")
+if(EXISTS "${_pinlane_libdir}/libpinlane.a" AND NOT TARGET pinlane::pinlane_static)
+  file(STRINGS "${_pinlane_libdir}/pkgconfig/pinlane.pc" _pinlane_needs REGEX "^Libs\\.private:")
   string(REGEX REPLACE "^Libs\\.private: *" "" _pinlane_needs "${_pinlane_needs}")
   separate_arguments(_pinlane_needs UNIX_COMMAND "${_pinlane_needs}")
+  list(REMOVE_ITEM _pinlane_needs "-Wl,--exclude-libs,libpinlane.a")
   # Built with CUDA: the runtime is that of a toolkit on this machine. If none is found, the
   # linker looks for it, and says so.
   if("-lcudart_static" IN_LIST _pinlane_needs)
@@ -37,17 +35,20 @@ if(EXISTS "${_pinlane_lib}/libpinlane.a" AND NOT TARGET pinlane::pinlane_static)
   endif()
   add_library(pinlane::pinlane_static STATIC IMPORTED)
   set_target_properties(pinlane::pinlane_static PROPERTIES
-    IMPORTED_LOCATION "${_pinlane_lib}/libpinlane.a"
-    INTERFACE_INCLUDE_DIRECTORIES "${_pinlane_prefix}/include"
+    IMPORTED_LOCATION "${_pinlane_libdir}/libpinlane.a"
+    INTERFACE_INCLUDE_DIRECTORIES "${_pinlane_includedir}"
+    INTERFACE_LINK_OPTIONS "-Wl,--exclude-libs,libpinlane.a"
     INTERFACE_LINK_LIBRARIES "${_pinlane_needs}")
 endif()
 
 if(NOT TARGET pinlane::pinlane AND NOT TARGET pinlane::pinlane_static)
   set(pinlane_FOUND FALSE)
-  set(pinlane_NOT_FOUND_MESSAGE "there is no pinlane.pc with its libraries in ${_pinlane_prefix}")
+  set(pinlane_NOT_FOUND_MESSAGE
+    "there are no libraries of pinlane ${pinlane_VERSION} in ${_pinlane_libdir}")
 endif()
 
-unset(_pinlane_prefix)
-unset(_pinlane_folder)
-unset(_pinlane_lib)
+unset(_pinlane_libdir)
+unset(_pinlane_includedir)
+unset(_pinlane_shared)
+unset(_pinlane_line)
 unset(_pinlane_needs)

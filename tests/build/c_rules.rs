@@ -127,7 +127,9 @@ fn c_rule_01_every_function_goes_through_the_boundary() {
 /// Shell is no language of tests, so this says that the script is run, and what it runs.
 #[test]
 fn c_rule_11_ci_uses_an_installation_in_every_way() {
-    assert!(read(".ci/run").lines().any(|line| line.trim_start().starts_with("scripts/consumers")));
+    for script in ["scripts/consumers", "scripts/cmake-matrix"] {
+        assert!(read(".ci/run").lines().any(|line| line.trim_start().starts_with(script)));
+    }
     let script = read("scripts/consumers");
     for way in [
         "WAY=find_package",
