@@ -56,6 +56,7 @@ fn build() -> Result<(), Failure> {
     #[cfg(feature = "capi")]
     header::build(&project, &out_dir)?;
 
+    say_why_there_is_no_cuda();
     // For tests/build, which runs this script.
     let script = std::env::current_exe().expect("a running program has a path");
     println!("cargo::rustc-env=PINLANE_BUILD_SCRIPT={}", script.display());
@@ -86,6 +87,20 @@ fn check_that_nobody_asks_for_cuda() -> Result<(), Failure> {
     }
     Err(Failure::new(format!("PINLANE_CUDA={wish} asks for CUDA, but the feature `cuda` is off"))
         .help("turn the feature on, or unset PINLANE_CUDA"))
+}
+
+/// For the message of a build that has no CUDA.
+fn say_why_there_is_no_cuda() {
+    println!("cargo::rerun-if-env-changed=PINLANE_CUDA");
+    let wish = std::env::var_os("PINLANE_CUDA").unwrap_or_default();
+    let why = if wish == "off" || wish == "0" {
+        "PINLANE_CUDA was `off` when it was compiled"
+    } else if cfg!(not(feature = "cuda")) {
+        "the crate's feature `cuda` was off when it was compiled"
+    } else {
+        "no toolkit was found when it was compiled"
+    };
+    println!("cargo::rustc-env=PINLANE_WITHOUT_CUDA={why}");
 }
 
 fn cargo_variable(name: &str) -> String {

@@ -58,7 +58,9 @@ struct Machine;
 impl Probe for Machine {
     fn variable(&self, name: &'static str) -> Option<String> {
         println!("cargo::rerun-if-env-changed={name}");
-        std::env::var(name).ok().filter(|value| !value.is_empty())
+        // A path that is not UTF-8 is not found, which is said; it is not ignored.
+        let value = std::env::var_os(name)?.to_string_lossy().into_owned();
+        Some(value).filter(|value| !value.is_empty())
     }
 
     fn is_file(&self, path: &Path) -> bool {

@@ -63,6 +63,9 @@ pub struct MemoryInfo {
     pub total: usize,
 }
 
+/// Why there is none, as build.rs knows it.
+const WITHOUT_CUDA: &str = concat!("this build has no CUDA: ", env!("PINLANE_WITHOUT_CUDA"));
+
 /// The CUDA runtime, unless this process was forked from one that has used it: opening a device
 /// there again does not help (soundness rule 14).
 fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
@@ -71,11 +74,7 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
         Error::new(
             ErrorKind::NoDevice,
             operation,
-            if cfg!(feature = "cuda") {
-                "this build has no CUDA: no toolkit was found when it was compiled"
-            } else {
-                "this build has no CUDA: the crate's feature `cuda` was off when it was compiled"
-            },
+            WITHOUT_CUDA,
             "install the CUDA toolkit and build again with the feature `cuda` (PINLANE_CUDA=on \
              makes its absence an error), or use an emulated device",
         )
@@ -147,6 +146,7 @@ impl Device {
     /// [`ErrorKind::NoDevice`] if the machine has fewer devices; injected faults.
     #[cfg(feature = "emulated")]
     pub fn of_emulator(emulator: &Emulator, ordinal: Ordinal) -> Result<Device> {
+        emulator.check_ordinal("Device::of_emulator", ordinal)?;
         Device::on(emulator.driver(), ordinal)
     }
 

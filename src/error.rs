@@ -5,8 +5,12 @@
 //! [CUDA code](Error::cuda_code) if the runtime reported one, the [operation](Error::operation)
 //! that failed, and a message that names sizes, devices and the remedy.
 
+mod codes;
+
 use std::fmt;
 use std::sync::Arc;
+
+pub use self::codes::CudaCode;
 
 /// The result of a pinlane call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -63,123 +67,6 @@ pub enum ErrorKind {
     Cancelled,
     /// Any other failure that the CUDA runtime reported; see [`Error::cuda_code`].
     Cuda,
-}
-
-/// A `cudaError_t`, kept as the number that the runtime returned.
-///
-/// Codes that this crate has no name for are kept too: newer runtimes add codes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct CudaCode(pub i32);
-
-macro_rules! cuda_codes {
-    ($($name:ident = $code:literal, $cuda:literal;)*) => {
-        impl CudaCode {
-            $(#[doc = concat!("`", $cuda, "`")] pub const $name: CudaCode = CudaCode($code);)*
-
-            /// The runtime's own name of the code, `cudaErrorUnknownCode` if this crate has none.
-            #[must_use]
-            pub fn name(self) -> &'static str {
-                self.name_and_nul().trim_end_matches('\0')
-            }
-
-            /// The name as C wants it.
-            pub(crate) fn name_and_nul(self) -> &'static str {
-                match self {
-                    $(CudaCode($code) => concat!($cuda, "\0"),)*
-                    _ => "cudaErrorUnknownCode\0",
-                }
-            }
-        }
-    };
-}
-
-cuda_codes! {
-    SUCCESS = 0, "cudaSuccess";
-    INVALID_VALUE = 1, "cudaErrorInvalidValue";
-    MEMORY_ALLOCATION = 2, "cudaErrorMemoryAllocation";
-    INITIALIZATION = 3, "cudaErrorInitializationError";
-    CUDART_UNLOADING = 4, "cudaErrorCudartUnloading";
-    INVALID_CONFIGURATION = 9, "cudaErrorInvalidConfiguration";
-    INVALID_MEMCPY_DIRECTION = 21, "cudaErrorInvalidMemcpyDirection";
-    INSUFFICIENT_DRIVER = 35, "cudaErrorInsufficientDriver";
-    DEVICES_UNAVAILABLE = 46, "cudaErrorDevicesUnavailable";
-    INVALID_DEVICE_FUNCTION = 98, "cudaErrorInvalidDeviceFunction";
-    NO_DEVICE = 100, "cudaErrorNoDevice";
-    INVALID_DEVICE = 101, "cudaErrorInvalidDevice";
-    DEVICE_UNINITIALIZED = 201, "cudaErrorDeviceUninitialized";
-    NO_KERNEL_IMAGE_FOR_DEVICE = 209, "cudaErrorNoKernelImageForDevice";
-    ECC_UNCORRECTABLE = 214, "cudaErrorECCUncorrectable";
-    INVALID_PTX = 218, "cudaErrorInvalidPtx";
-    JIT_COMPILER_NOT_FOUND = 221, "cudaErrorJitCompilerNotFound";
-    UNSUPPORTED_PTX_VERSION = 222, "cudaErrorUnsupportedPtxVersion";
-    JIT_COMPILATION_DISABLED = 223, "cudaErrorJitCompilationDisabled";
-    CONTAINED = 226, "cudaErrorContained";
-    SHARED_OBJECT_INIT_FAILED = 303, "cudaErrorSharedObjectInitFailed";
-    INVALID_RESOURCE_HANDLE = 400, "cudaErrorInvalidResourceHandle";
-    NOT_READY = 600, "cudaErrorNotReady";
-    ILLEGAL_ADDRESS = 700, "cudaErrorIllegalAddress";
-    LAUNCH_OUT_OF_RESOURCES = 701, "cudaErrorLaunchOutOfResources";
-    LAUNCH_TIMEOUT = 702, "cudaErrorLaunchTimeout";
-    PEER_ACCESS_ALREADY_ENABLED = 704, "cudaErrorPeerAccessAlreadyEnabled";
-    PEER_ACCESS_NOT_ENABLED = 705, "cudaErrorPeerAccessNotEnabled";
-    ASSERT = 710, "cudaErrorAssert";
-    HOST_MEMORY_ALREADY_REGISTERED = 712, "cudaErrorHostMemoryAlreadyRegistered";
-    HOST_MEMORY_NOT_REGISTERED = 713, "cudaErrorHostMemoryNotRegistered";
-    HARDWARE_STACK_ERROR = 714, "cudaErrorHardwareStackError";
-    ILLEGAL_INSTRUCTION = 715, "cudaErrorIllegalInstruction";
-    MISALIGNED_ADDRESS = 716, "cudaErrorMisalignedAddress";
-    INVALID_ADDRESS_SPACE = 717, "cudaErrorInvalidAddressSpace";
-    INVALID_PC = 718, "cudaErrorInvalidPc";
-    LAUNCH_FAILURE = 719, "cudaErrorLaunchFailure";
-    TENSOR_MEMORY_LEAK = 721, "cudaErrorTensorMemoryLeak";
-    NOT_PERMITTED = 800, "cudaErrorNotPermitted";
-    NOT_SUPPORTED = 801, "cudaErrorNotSupported";
-    MPS_CLIENT_TERMINATED = 810, "cudaErrorMpsClientTerminated";
-    STREAM_CAPTURE_UNSUPPORTED = 900, "cudaErrorStreamCaptureUnsupported";
-    STREAM_CAPTURE_INVALIDATED = 901, "cudaErrorStreamCaptureInvalidated";
-    STREAM_CAPTURE_IMPLICIT = 906, "cudaErrorStreamCaptureImplicit";
-    CAPTURED_EVENT = 907, "cudaErrorCapturedEvent";
-    EXTERNAL_DEVICE = 911, "cudaErrorExternalDevice";
-    UNKNOWN = 999, "cudaErrorUnknown";
-}
-
-impl CudaCode {
-    /// Whether the code marks a corrupted context: every later call of the process returns it too.
-    ///
-    /// Source: the comments on `cudaError` in `driver_types.h`, which say of each code whether the
-    /// process must end.
-    #[must_use]
-    pub fn is_sticky(self) -> bool {
-        matches!(
-            self,
-            Self::ECC_UNCORRECTABLE
-                | Self::CONTAINED
-                | Self::ILLEGAL_ADDRESS
-                | Self::LAUNCH_TIMEOUT
-                | Self::ASSERT
-                | Self::HARDWARE_STACK_ERROR
-                | Self::ILLEGAL_INSTRUCTION
-                | Self::MISALIGNED_ADDRESS
-                | Self::INVALID_ADDRESS_SPACE
-                | Self::INVALID_PC
-                | Self::LAUNCH_FAILURE
-                | Self::TENSOR_MEMORY_LEAK
-                | Self::MPS_CLIENT_TERMINATED
-                | Self::EXTERNAL_DEVICE
-        )
-    }
-}
-
-impl fmt::Debug for CudaCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name(), self.0)
-    }
-}
-
-impl fmt::Display for CudaCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
 }
 
 /// A failed pinlane call.
@@ -287,6 +174,13 @@ impl Error {
     #[cold]
     pub(crate) fn with_source(mut self, source: Box<dyn std::error::Error + Send + Sync>) -> Self {
         self.0.source = Some(source.into());
+        self
+    }
+
+    /// The same error, of that operation.
+    #[cfg(feature = "capi")]
+    pub(crate) fn of_operation(mut self, operation: &'static str) -> Self {
+        self.0.operation = operation;
         self
     }
 

@@ -19,6 +19,7 @@ use std::path::{Path, PathBuf};
 use pinlane::file::FileReader;
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
+use serde_json::{Map, Value};
 
 use super::error::{Error, Result};
 
@@ -87,6 +88,11 @@ impl TensorFile {
         header.resize(header_bytes as usize, 0);
         file.read_exact_at(&mut header, 8).map_err(unreadable)?;
         let header: Metadata = serde_json::from_slice(&header).map_err(|error| {
+            if let Some((tensor, dtype)) = unknown_dtype(&header) {
+                let (tensor, dtype) = (printable(&tensor), printable(&dtype));
+                let found = format!("the tensor `{tensor}` has the unknown dtype `{dtype}`");
+                return fail(found, "build this loader with a newer crate safetensors");
+            }
             let found = format!("the header is corrupt: {}", printable(&error.to_string()));
             fail(found, "is it a safetensors file? if so, fetch it again")
         })?;
@@ -154,6 +160,16 @@ fn tensors(header: &Metadata, data_start: u64) -> Vec<Tensor> {
         }
     };
     header.offset_keys().into_iter().map(tensor).collect()
+}
+
+/// The first tensor of a header whose dtype the format may have but this program does not know.
+fn unknown_dtype(header: &[u8]) -> Option<(String, String)> {
+    let tensors: Map<String, Value> = serde_json::from_slice(header).ok()?;
+    tensors.into_iter().find_map(|(name, tensor)| {
+        let dtype = tensor.get("dtype")?.as_str()?.to_owned();
+        let is_known = serde_json::from_value::<Dtype>(dtype.as_str().into()).is_ok();
+        (name != "__metadata__" && !is_known).then_some((name, dtype))
+    })
 }
 
 /// How many characters of a text are shown.

@@ -1080,7 +1080,7 @@ typedef struct pinlane_pool_options {
   size_t max_bytes;
   /**
    * The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
-   * budget. By default 8 MiB.
+   * budget. By default 16 MiB.
    */
   size_t thread_cache_bytes;
   /**

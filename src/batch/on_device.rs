@@ -31,7 +31,7 @@ impl Stream {
         let door = self.door("Stream::copy_batch");
         let mut items: Vec<DeviceCopy<'a>> = copies.into_iter().map(Into::into).collect();
         for DeviceCopy { src, dst } in &items {
-            check_lengths(door.operation, src.len(), dst.len())?;
+            check_lengths::<u8>(door.operation, src.len(), dst.len())?;
         }
         items.retain(|item| item.bytes() > 0);
         let (mut borrowed, mut here, mut bytes) = (false, true, 0);

@@ -5,7 +5,7 @@ use std::mem::ManuallyDrop;
 
 use super::buffer::{HostBuffer, pinlane_buffer};
 use super::handle;
-use super::pointer::{self, Out};
+use super::pointer::{self, Out, Wanted};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
 use super::status::{pinlane_status, told};
@@ -52,7 +52,7 @@ pub unsafe extern "C" fn pinlane_buffer_alloc_async(
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
         let future = handle::get(pool)?.alloc_async::<u8>(bytes);
-        let allocated = allocated.ok_or_else(|| pointer::null("allocated"))?;
+        let allocated = allocated.ok_or_else(|| pointer::null("allocated", Wanted::Function))?;
         let user = User(user);
         let tell = move |outcome| {
             let (status, buffer) = told(FUNCTION, outcome);

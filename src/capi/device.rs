@@ -4,8 +4,9 @@ use std::ffi::c_char;
 
 use super::handle::{self, handle_type};
 use super::pointer::{self, Out};
-use super::status::{boundary, freeing, pinlane_status};
+use super::status::{boundary, freeing, pinlane_status, refused};
 use crate::device::Device;
+use crate::error::ErrorKind;
 
 /// A device: a GPU, or an emulated one. Any thread may use it. What was made from it lives on when
 /// it is freed.
@@ -89,7 +90,11 @@ pub unsafe extern "C" fn pinlane_device_name(
     boundary("pinlane_device_name", || {
         let device = handle::get(device)?;
         if buffer.is_null() || capacity == 0 {
-            return Err(pointer::null("buffer, or its capacity,"));
+            return Err(refused(
+                ErrorKind::InvalidValue,
+                "buffer is NULL, or its capacity is 0",
+                "pass a buffer with room for the name",
+            ));
         }
         // SAFETY: the caller's precondition on `buffer`.
         unsafe { pointer::text(device.name(), buffer, capacity) }.map(drop)

@@ -8,7 +8,7 @@ use super::device::pinlane_device;
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle;
 use super::pointer::{
-    self, Growing, Out, check_aligned, check_flags, growing, layout, null, unknown,
+    self, Growing, Out, Wanted, check_aligned, check_flags, growing, layout, null, unknown,
 };
 use super::status::{pinlane_status, refused};
 use super::stream::pinlane_stream;
@@ -120,7 +120,7 @@ unsafe fn given_or_default(
 /// A tensor that a caller gives up.
 fn given<T>(tensor: *mut T) -> Result<NonNull<T>> {
     check_aligned("tensor", tensor)?;
-    NonNull::new(tensor).ok_or_else(|| null("tensor"))
+    NonNull::new(tensor).ok_or_else(|| null("tensor", Wanted::Object))
 }
 
 /// Makes a tensor of the buffer and writes it to `tensor`: a `DLManagedTensorVersioned` of DLPack

@@ -3,13 +3,13 @@
 use std::ffi::c_void;
 
 use super::handle;
-use super::pointer::null;
+use super::pointer::{Wanted, null};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use crate::error::Result;
 
 fn check_event(event: *mut c_void) -> Result<()> {
-    if event.is_null() { Err(null("cuda_event")) } else { Ok(()) }
+    if event.is_null() { Err(null("cuda_event", Wanted::Object)) } else { Ok(()) }
 }
 
 /// Makes later work of `stream` wait, on the device, for the work that `cuda_event`, a

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 
 use super::handle;
-use super::pointer::{self, Out};
+use super::pointer::{self, Out, Wanted};
 use super::request::User;
 use super::status::pinlane_status;
 use super::stream::pinlane_stream;
@@ -41,7 +41,7 @@ pub unsafe extern "C" fn pinlane_stream_launch_host(
     // SAFETY: the caller's precondition on `ticket`.
     unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_stream_launch_host", || {
         let stream = handle::get(stream)?;
-        let function = function.ok_or_else(|| pointer::null("function"))?;
+        let function = function.ok_or_else(|| pointer::null("function", Wanted::Function))?;
         let user = User(user);
         // SAFETY: the caller's precondition on `function`; `launch_host` calls this once at most.
         stream.launch_host(move || theirs(|| unsafe { function(user.get()) }))

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::pointer;
+use super::pointer::{self, Wanted};
 use super::status::refused;
 use crate::driver::DevicePtr;
 use crate::error::{ErrorKind, Result};
@@ -63,7 +63,7 @@ pub(super) unsafe fn device_memory(
     bytes: usize,
 ) -> Result<DeviceBuf<u8>> {
     if pointer.is_null() && bytes > 0 {
-        return Err(pointer::null("device_pointer"));
+        return Err(pointer::null("device_pointer", Wanted::DeviceMemory));
     }
     let address = pointer.addr() as DevicePtr;
     DeviceBuf::borrowed(stream.timeline.context(), address, bytes)

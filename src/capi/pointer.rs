@@ -32,7 +32,7 @@ impl<T> Out<T> {
     /// The output, or an error if it is NULL or misaligned.
     #[inline(always)]
     pub(super) fn check(self) -> Result<Checked<T>> {
-        self.optional()?.ok_or_else(|| null(self.name))
+        self.optional()?.ok_or_else(|| null(self.name, Wanted::Variable))
     }
 
     /// The output, if the caller wants it: NULL says no.
@@ -125,7 +125,7 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
     }
     check_aligned(name, pointer)?;
     if pointer.is_null() {
-        return Err(null(name));
+        return Err(null(name, Wanted::Array));
     }
     if count.checked_mul(size_of::<T>()).is_none_or(|bytes| isize::try_from(bytes).is_err()) {
         return Err(refused(
@@ -146,7 +146,7 @@ pub(super) unsafe fn inputs<'a, T: Copy>(
 /// * `string` is NULL (an error), or points to a string that stays as it is during `'a`.
 pub(super) unsafe fn string<'a>(name: &str, string: *const c_char) -> Result<Cow<'a, str>> {
     if string.is_null() {
-        return Err(null(name));
+        return Err(null(name, Wanted::String));
     }
     // SAFETY: not NULL, so a string during 'a, by the precondition.
     Ok(unsafe { CStr::from_ptr(string) }.to_string_lossy())
@@ -159,7 +159,7 @@ pub(super) unsafe fn string<'a>(name: &str, string: *const c_char) -> Result<Cow
 /// * `path` is NULL (an error), or points to a string that stays as it is during `'a`.
 pub(super) unsafe fn path<'a>(name: &str, path: *const c_char) -> Result<&'a Path> {
     if path.is_null() {
-        return Err(null(name));
+        return Err(null(name, Wanted::String));
     }
     // SAFETY: not NULL, so a string during 'a, by the precondition.
     Ok(Path::new(OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes())))
@@ -174,7 +174,7 @@ pub(super) unsafe fn path<'a>(name: &str, path: *const c_char) -> Result<&'a Pat
 pub(super) unsafe fn text(text: &str, buffer: *mut c_char, capacity: usize) -> Result<usize> {
     if capacity > 0 {
         if buffer.is_null() {
-            return Err(null("buffer"));
+            return Err(null("buffer", Wanted::Array));
         }
         let shown = &text.as_bytes()[..text.len().min(capacity - 1)];
         // SAFETY: `buffer` is not NULL, so it has `capacity` bytes, of which at most `capacity - 1`
@@ -194,7 +194,7 @@ pub(super) fn check_text(
     needed: *const usize,
 ) -> Result<()> {
     if capacity > 0 && buffer.is_null() {
-        return Err(null("buffer"));
+        return Err(null("buffer", Wanted::Array));
     }
     check_aligned("needed", needed)
 }
@@ -234,13 +234,42 @@ fn misaligned<T>(name: &str, pointer: *const T) -> Error {
     refused(
         ErrorKind::InvalidValue,
         format!("{name} ({pointer:p}) is not aligned to {} bytes", align_of::<T>()),
-        "pass the address of a variable of the right type",
+        "pass the address of an object of the right type",
     )
 }
 
+/// What a pointer must not be NULL for.
+#[derive(Clone, Copy)]
+pub(super) enum Wanted {
+    /// The caller's variable, a struct included.
+    Variable,
+    /// Elements or bytes.
+    Array,
+    /// A text or a path.
+    String,
+    Function,
+    /// Memory of a device.
+    DeviceMemory,
+    /// What another library has made, such as a tensor or an event.
+    Object,
+}
+
+impl Wanted {
+    const fn remedy(self) -> &'static str {
+        match self {
+            Wanted::Variable => "pass the address of a variable",
+            Wanted::Array => "pass the address of the first element",
+            Wanted::String => "pass a string that ends in a NUL",
+            Wanted::Function => "pass a function",
+            Wanted::DeviceMemory => "pass an address in the memory of the device",
+            Wanted::Object => "pass what the other library has made",
+        }
+    }
+}
+
 #[cold]
-pub(super) fn null(name: &str) -> Error {
-    refused(ErrorKind::InvalidValue, format!("{name} is NULL"), "pass the address of a variable")
+pub(super) fn null(name: &str, wanted: Wanted) -> Error {
+    refused(ErrorKind::InvalidValue, format!("{name} is NULL"), wanted.remedy())
 }
 
 /// Asserts the layout that C programs are compiled against: `layout!(type: size; member offset)`.

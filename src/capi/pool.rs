@@ -47,7 +47,7 @@ pub struct pinlane_pool_options {
     /// if that is less.
     pub max_bytes: usize,
     /// The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
-    /// budget. By default 8 MiB.
+    /// budget. By default 16 MiB.
     pub thread_cache_bytes: usize,
     /// How many free bytes stay when memory is given back because of `high_watermark_bytes`; not
     /// above it.

@@ -4,7 +4,7 @@ use std::ffi::c_void;
 use std::time::Duration;
 
 use super::handle::{self, handle_type};
-use super::pointer::{self, Out};
+use super::pointer::{self, Out, Wanted};
 use super::request::{User, pinlane_request};
 use super::status::{boundary, freeing, pinlane_status, told};
 use crate::error::Result;
@@ -109,7 +109,7 @@ pub unsafe extern "C" fn pinlane_ticket_on_complete(
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
         let ticket = Ticket::clone(&*handle::get(ticket)?);
-        let completed = completed.ok_or_else(|| pointer::null("completed"))?;
+        let completed = completed.ok_or_else(|| pointer::null("completed", Wanted::Function))?;
         let user = User(user);
         let tell = move |outcome| {
             let (status, _) = told(FUNCTION, outcome);

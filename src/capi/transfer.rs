@@ -6,7 +6,7 @@ use super::buffer::pinlane_buffer;
 use super::device_buffer::pinlane_device_buffer;
 use super::handle;
 use super::memory::{device_memory, range};
-use super::pointer::{self, Out};
+use super::pointer::{self, Out, Wanted};
 use super::status::{pinlane_status, refused};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn pinlane_device_buffer_fill(
         let stream = handle::get(stream)?;
         let mut buffer = handle::get_mut(buffer)?;
         if pattern.is_null() {
-            return Err(pointer::null("pattern"));
+            return Err(pointer::null("pattern", Wanted::Array));
         }
         // One byte too many is refused, so more need not be read.
         let length = pattern_bytes.min(MAX_PATTERN + 1);

@@ -29,7 +29,7 @@ use super::staged::share::share;
 use super::survey::{Region, Survey, for_regions};
 use crate::error::{Error, ErrorKind, Remedy, Result};
 use crate::memory::hazard::Access;
-use crate::memory::{DeviceBytes, Operand};
+use crate::memory::{DeviceBytes, Operand, counted};
 use crate::process::borrow_cannot_end;
 use crate::sync::Mutex;
 use crate::ticket::Ticket;
@@ -205,14 +205,14 @@ impl Drop for Job<'_, '_> {
 
 /// Both sides must have the same number of elements.
 #[inline]
-pub(crate) fn check_lengths(operation: &'static str, src: usize, dst: usize) -> Result<()> {
+pub(crate) fn check_lengths<T>(operation: &'static str, src: usize, dst: usize) -> Result<()> {
     if src == dst {
         return Ok(());
     }
     Err(Error::new(
         ErrorKind::LengthMismatch,
         operation,
-        format!("the source has {src} elements, the destination {dst}"),
+        format!("the source has {}, the destination {dst}", counted::<T>(src)),
         views_of_equal_length(),
     ))
 }

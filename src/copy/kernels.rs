@@ -42,8 +42,8 @@ impl Stream {
             return Err(Error::new(
                 ErrorKind::Unsupported,
                 door.operation,
-                format!("elements of {} bytes", pattern.len()),
-                "fill with elements of at most 64 bytes, or upload the contents",
+                format!("a pattern of more than {MAX_PATTERN} bytes"),
+                "fill with at most 64 bytes that repeat, or upload the contents",
             ));
         }
         if pattern.is_empty() || !bytes.is_multiple_of(pattern.len()) {
@@ -82,7 +82,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::checksum");
         let (src, mut out) = (src.into(), out.into());
-        check_lengths(door.operation, 1, out.len())?;
+        check_lengths::<u64>(door.operation, 1, out.len())?;
         door.check_device(&[src.context()])?;
         door.check_device(&[out.context()])?;
         check_no_overlap(door.operation, &src.as_bytes(), &out.as_slice().as_bytes())?;

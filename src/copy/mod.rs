@@ -76,7 +76,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::upload");
         let (src, dst) = (src.into(), dst.into());
-        check_lengths(door.operation, src.len(), dst.len())?;
+        check_lengths::<T>(door.operation, src.len(), dst.len())?;
         let entry = Entry::pinned(src.as_ptr().cast(), src.bytes(), dst.into());
         direct::enqueue_one(door, Direction::Up, &entry)
     }
@@ -97,7 +97,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::download");
         let (src, mut dst) = (src.into(), dst.into());
-        check_lengths(door.operation, src.len(), dst.len())?;
+        check_lengths::<T>(door.operation, src.len(), dst.len())?;
         let entry = Entry::pinned(dst.as_mut_ptr().cast(), dst.into_bytes(), src.into());
         direct::enqueue_one(door, Direction::Down, &entry)
     }
@@ -119,7 +119,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::copy");
         let (src, dst) = (src.into(), dst.into());
-        check_lengths(door.operation, src.len(), dst.len())?;
+        check_lengths::<T>(door.operation, src.len(), dst.len())?;
         let (src, dst) = (DeviceBytes::from(src), DeviceBytes::from(dst));
         door.check_device(&[src.context(), dst.context()])?;
         let bytes = src.len();
@@ -169,7 +169,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::upload_slice");
         let dst = dst.into();
-        check_lengths(door.operation, src.len(), dst.len())?;
+        check_lengths::<T>(door.operation, src.len(), dst.len())?;
         door.check_device(&[dst.context()])?;
         let src: &[u8] = bytemuck::cast_slice(src);
         if src.is_empty() {
@@ -213,7 +213,7 @@ impl Stream {
     ) -> Result<()> {
         let door = self.door("Stream::download_slice");
         let src = src.into();
-        check_lengths(door.operation, src.len(), dst.len())?;
+        check_lengths::<T>(door.operation, src.len(), dst.len())?;
         door.check_device(&[src.context()])?;
         let dst: &mut [u8] = bytemuck::cast_slice_mut(dst);
         if dst.is_empty() {

@@ -95,7 +95,7 @@ impl FileReader {
     ///
     /// [`ErrorKind::Io`] if the file cannot be opened, or is not a regular file.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::open_with("FileReader::open", path.as_ref(), 0)
+        Self::open_page_cached("FileReader::open", path.as_ref())
     }
 
     /// Opens a regular file to read past the page cache (`O_DIRECT`), straight from the disk into
@@ -110,7 +110,7 @@ impl FileReader {
         const OPERATION: &str = "FileReader::open_direct";
         let path = path.as_ref();
         // Reports what is wrong with the file itself.
-        Self::open_with(OPERATION, path, 0)?;
+        Self::open_page_cached(OPERATION, path)?;
         let refused = |cause: &dyn Display| {
             Error::new(
                 ErrorKind::Unsupported,
@@ -122,7 +122,8 @@ impl FileReader {
                 ),
             )
         };
-        let reader = Self::open_with(OPERATION, path, libc::O_DIRECT).map_err(|e| refused(&e))?;
+        let file = open_regular(path, libc::O_DIRECT).map_err(|error| refused(&error))?;
+        let reader = FileReader { path: path.into(), file, direct: true };
         // Some file systems refuse only the first read.
         let mut block = Blocks::new(1);
         match read::once(&reader.file, block.bytes_mut(), 0) {
@@ -132,16 +133,19 @@ impl FileReader {
         }
     }
 
-    fn open_with(operation: &'static str, path: &Path, flags: i32) -> Result<Self> {
+    fn open_page_cached(operation: &'static str, path: &Path) -> Result<Self> {
         let fail = |cause: &dyn Display, remedy| {
             let context = format!("{}: {cause}", path.display());
             Error::new(ErrorKind::Io, operation, context, remedy)
         };
-        let file = open_regular(path, flags).map_err(|error| match error.kind() {
-            io::ErrorKind::InvalidInput => fail(&"not a regular file", "name a file on a disk"),
+        let file = open_regular(path, 0).map_err(|error| match error.kind() {
+            // Errors of the system have a number.
+            io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => {
+                fail(&error, "name a file on a disk")
+            }
             _ => fail(&error, "check the path and who may read it"),
         })?;
-        Ok(FileReader { path: path.into(), file, direct: flags & libc::O_DIRECT != 0 })
+        Ok(FileReader { path: path.into(), file, direct: false })
     }
 
     /// The path, as it was given.

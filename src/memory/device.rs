@@ -253,7 +253,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<DeviceSlice<'_, T>> {
-        let range = range::resolve("DeviceBuf::slice", range, self.region.len)?;
+        let range = range::resolve::<T>("DeviceBuf::slice", range, self.region.len)?;
         Ok(DeviceSlice { region: &self.region, range, element: PhantomData })
     }
 
@@ -264,7 +264,7 @@ impl<T: Pod> DeviceBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<DeviceSliceMut<'_, T>> {
-        let range = range::resolve("DeviceBuf::slice_mut", range, self.region.len)?;
+        let range = range::resolve::<T>("DeviceBuf::slice_mut", range, self.region.len)?;
         Ok(DeviceSliceMut { region: &self.region, range, element: PhantomData })
     }
 
@@ -392,7 +392,7 @@ impl<'a, T: Pod> DeviceSliceMut<'a, T> {
     ///
     /// [`ErrorKind::OutOfRange`] if `middle` is more than [`len`](Self::len).
     pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
-        let first = range::within("DeviceSliceMut::split_at_mut", ..middle, &self.range)?;
+        let first = range::within::<T>("DeviceSliceMut::split_at_mut", ..middle, &self.range)?;
         let second = first.end..self.range.end;
         let part = |range| DeviceSliceMut { region: self.region, range, element: PhantomData };
         Ok((part(first), part(second)))

@@ -17,7 +17,7 @@ pub use device::{DeviceBuf, DeviceSlice, DeviceSliceMut};
 pub(crate) use device::{DeviceBytes, Heap};
 pub use pinned::{PinnedBuf, PinnedSlice, PinnedSliceMut};
 pub(crate) use pinned::{PinnedBytes, PinnedRegion};
-pub(crate) use range::byte_count;
+pub(crate) use range::{byte_count, counted};
 #[cfg(feature = "capi")]
 pub(crate) use registered::Lent;
 pub(crate) use registered::with_registered;

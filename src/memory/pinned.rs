@@ -220,7 +220,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
-        let range = range::resolve("PinnedBuf::slice", range, self.len)?;
+        let range = range::resolve::<T>("PinnedBuf::slice", range, self.len)?;
         Ok(PinnedSlice { region: &self.region, range, element: PhantomData })
     }
 
@@ -231,7 +231,7 @@ impl<T: Pod> PinnedBuf<T> {
     /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
     #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
-        let range = range::resolve("PinnedBuf::slice_mut", range, self.len)?;
+        let range = range::resolve::<T>("PinnedBuf::slice_mut", range, self.len)?;
         Ok(PinnedSliceMut { region: &self.region, range, element: PhantomData })
     }
 
@@ -430,7 +430,7 @@ impl<'a, T: Pod> PinnedSlice<'a, T> {
     /// As for [`PinnedBuf::slice`].
     #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'a, T>> {
-        let range = range::within("PinnedSlice::slice", range, &self.range)?;
+        let range = range::within::<T>("PinnedSlice::slice", range, &self.range)?;
         Ok(PinnedSlice { region: self.region, range, element: PhantomData })
     }
 
@@ -484,7 +484,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// As for [`PinnedBuf::slice`].
     #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
-        let range = range::within("PinnedSliceMut::slice_mut", range, &self.range)?;
+        let range = range::within::<T>("PinnedSliceMut::slice_mut", range, &self.range)?;
         Ok(PinnedSliceMut { region: self.region, range, element: PhantomData })
     }
 
@@ -494,7 +494,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// [`ErrorKind::OutOfRange`] if `middle` is more than [`len`](Self::len).
     pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
-        let first = range::within("PinnedSliceMut::split_at_mut", ..middle, &self.range)?;
+        let first = range::within::<T>("PinnedSliceMut::split_at_mut", ..middle, &self.range)?;
         let second = first.end..self.range.end;
         let part = |range| PinnedSliceMut { region: self.region, range, element: PhantomData };
         Ok((part(first), part(second)))

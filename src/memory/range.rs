@@ -4,14 +4,22 @@ use std::ops::{Bound, Range, RangeBounds};
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// `len` elements of `T`, in words. Those of one byte, as all are in C, are called bytes.
+pub(crate) fn counted<T>(len: usize) -> String {
+    match size_of::<T>() {
+        1 => format!("{len} bytes"),
+        size => format!("{len} elements of {size} bytes"),
+    }
+}
+
 /// The size of `len` elements of `T`, in bytes.
 pub(crate) fn byte_count<T>(operation: &'static str, len: usize) -> Result<usize> {
     len.checked_mul(size_of::<T>()).filter(|&bytes| bytes <= isize::MAX as usize).ok_or_else(|| {
         Error::new(
             ErrorKind::InvalidValue,
             operation,
-            format!("{len} elements of {} bytes do not fit in an address space", size_of::<T>()),
-            "ask for fewer elements",
+            format!("{} do not fit in an address space", counted::<T>(len)),
+            "ask for less",
         )
     })
 }
@@ -23,18 +31,18 @@ pub(crate) fn in_bytes<T>(range: &Range<usize>) -> Range<usize> {
 
 /// The elements of a buffer that `range` names in a view. The view has the elements `view` of the
 /// buffer.
-pub(crate) fn within(
+pub(crate) fn within<T>(
     operation: &'static str,
     range: impl RangeBounds<usize>,
     view: &Range<usize>,
 ) -> Result<Range<usize>> {
-    let range = resolve(operation, range, view.len())?;
+    let range = resolve::<T>(operation, range, view.len())?;
     Ok(view.start + range.start..view.start + range.end)
 }
 
-/// The elements that `range` names in a buffer of `len`.
+/// The elements that `range` names in a buffer or view of `len`.
 #[inline]
-pub(crate) fn resolve(
+pub(crate) fn resolve<T>(
     operation: &'static str,
     range: impl RangeBounds<usize>,
     len: usize,
@@ -51,21 +59,22 @@ pub(crate) fn resolve(
     };
     match (start, end) {
         (Some(start), Some(end)) if start <= end && end <= len => Ok(start..end),
-        (start, end) => Err(outside(operation, start, end, len)),
+        (start, end) => Err(outside(operation, start, end, counted::<T>(len))),
     }
 }
 
 #[cold]
-fn outside(operation: &'static str, start: Option<usize>, end: Option<usize>, len: usize) -> Error {
+fn outside(
+    operation: &'static str,
+    start: Option<usize>,
+    end: Option<usize>,
+    all: String,
+) -> Error {
     let shown = |bound: Option<usize>| bound.map_or("beyond".into(), |bound| bound.to_string());
     Error::new(
         ErrorKind::OutOfRange,
         operation,
-        format!(
-            "the range {} .. {} does not lie in a buffer of {len} elements",
-            shown(start),
-            shown(end)
-        ),
+        format!("the range {} .. {} does not lie in {all}", shown(start), shown(end)),
         "keep start <= end <= len",
     )
 }

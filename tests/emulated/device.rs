@@ -13,6 +13,8 @@ fn opening_a_gpu_that_is_not_there_says_what_is_missing() {
         "there is no device"
     } else if cfg!(pinlane_cuda) {
         "driver"
+    } else if matches!(option_env!("PINLANE_CUDA"), Some("off" | "0")) {
+        "PINLANE_CUDA was `off` when it was compiled"
     } else if cfg!(not(feature = "cuda")) {
         "the crate's feature `cuda` was off"
     } else {

@@ -135,6 +135,42 @@ fn c_rule_10_the_headers_compile_without_warnings_everywhere() {
     assert!(failures.is_empty(), "{compiled} of {all} compile\n{}", failures.join("\n"));
 }
 
+/// With C++20, programs name the members that they set; each other member has its default.
+#[test]
+fn structs_of_cpp_take_designated_initialisers_without_warnings() {
+    let mut source = "#include <pinlane/pinlane.hpp>\n".to_owned();
+    let headers = files("include/pinlane/cpp").map(|header| fs::read_to_string(header).unwrap());
+    let structs: Vec<String> = headers.flat_map(|header| plain_structs(&header)).collect();
+    assert!(structs.len() >= 9, "the headers were understood: {structs:?}");
+    for (number, initialiser) in structs.iter().enumerate() {
+        source += &format!("auto f{number}() {{ return pinlane::{initialiser}; }}\n");
+    }
+    for compiler in Compiler::all(Language::Cpp) {
+        // Nothing declares these functions before.
+        let checked = compiler.check("c++20", &source, &["-Wno-missing-declarations"]);
+        checked.unwrap_or_else(|errors| panic!("{errors}"));
+    }
+}
+
+/// The structs of the interface that have members and no base, each with its first member set.
+fn plain_structs(header: &str) -> Vec<String> {
+    let mut parts = header.split("namespace detail {");
+    let first = parts.next().unwrap_or_default();
+    let public = parts.filter_map(|part| Some(part.split_once("} // namespace detail")?.1));
+    let text: String = std::iter::once(first).chain(public).collect();
+    let of_struct = |part: &str| {
+        let (name, body) = part.split_once(" {\n")?;
+        let body = body.split_once("\n};")?.0;
+        let is_member = |line: &&str| !line.contains("//") && line.ends_with([';', ',']);
+        let first = body.lines().find(is_member)?;
+        let member = first.split([';', '=', '{', ',']).next()?.split_whitespace().next_back()?;
+        let has_constructor = body.contains(&format!("  {name}("));
+        let is_plain = !name.contains([' ', ':', ';']) && !first.contains('(') && !has_constructor;
+        is_plain.then(|| format!("{name}{{.{member} = {{}}}}"))
+    };
+    text.split("\nstruct ").skip(1).filter_map(of_struct).collect()
+}
+
 /// What a header includes is a matter of the header, whatever the compiler.
 #[test]
 fn c_rule_10_each_header_of_cpp_compiles_alone() {

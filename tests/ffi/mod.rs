@@ -112,6 +112,7 @@ fn the_c_interface_keeps_its_promises() {
         "explore",
         "foreign",
         "lifetimes",
+        "messages",
         "pairs",
         "pool_memory",
         "pools",

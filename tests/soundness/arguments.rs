@@ -61,7 +61,7 @@ fn rule_09_ranges_lie_inside_or_are_refused() {
         assert_eq!(kinds, [ErrorKind::OutOfRange; 4], "{range:?}");
     }
     let error = gpu.slice(3..12).map(drop).unwrap_err().to_string();
-    assert!(error.contains("the range 3 .. 12 does not lie in a buffer of 10 elements"), "{error}");
+    assert!(error.contains("the range 3 .. 12 does not lie in 10 elements of 8 bytes"), "{error}");
     assert_eq!(host.slice(10..).unwrap().len(), 0);
     assert_eq!(host.slice(..=9).unwrap().len(), 10);
     assert_eq!(gpu.slice((Bound::Excluded(3), Bound::Included(5))).unwrap().len(), 2);

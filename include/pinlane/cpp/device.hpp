@@ -59,7 +59,7 @@ struct emulator_options {
   bool record = false;
   /// A run to repeat: a text of `emulator::replay`. If it is not empty, `seed` and `mode` do not
   /// matter.
-  std::string replay;
+  std::string replay{};
   /// About how many operations the program enqueues, for `execution::pct`; 0: not known.
   std::uint64_t operations = 0;
   /// For `execution::pct`: how many orders have to come together for a bug to show.
@@ -88,6 +88,7 @@ inline pinlane_emulator_options raw_options(const emulator_options& options) {
   raw.replay = options.replay.empty() ? nullptr : options.replay.c_str();
   raw.operations = options.operations;
   raw.pct_depth = options.pct_depth;
+  detail::check_not_negative(options.host_function_limit, "emulator_options::host_function_limit");
   raw.host_function_limit_us = detail::in_microseconds(options.host_function_limit);
   return raw;
 }
@@ -97,9 +98,9 @@ inline pinlane_emulator_options raw_options(const emulator_options& options) {
 /// Memory of a device, in bytes.
 struct memory_info {
   /// What nobody has allocated.
-  std::size_t free;
+  std::size_t free = 0;
   /// In all.
-  std::size_t total;
+  std::size_t total = 0;
 };
 
 /// A device: a GPU, or an emulated one. What was made from it lives on when it is destroyed.

@@ -243,6 +243,16 @@ pinlane_status wait_until(const std::chrono::time_point<Clock, Duration>& deadli
   }
 }
 
+/// Refuses a negative time where 0 has a meaning of its own, or where there is nothing to wait for.
+template <class Rep, class Period>
+void check_not_negative(std::chrono::duration<Rep, Period> time, const char* name) {
+  if (time < time.zero()) {
+    char text[128];
+    std::snprintf(text, sizeof(text), "%s is negative: pass at least 0", name);
+    fail(set_error(PINLANE_STATUS_INVALID_VALUE, text));
+  }
+}
+
 /// Calls `function` when the scope ends, however it ends.
 template <class Function>
 struct at_exit {

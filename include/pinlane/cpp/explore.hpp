@@ -29,7 +29,7 @@ struct exploration {
   /// How many more runs may be made to find a smaller one that fails.
   std::uint64_t shrink_runs = 1000;
   /// The machine of each run. Its seed, its mode and its replay do not matter.
-  emulator_options machine;
+  emulator_options machine{};
   /// How many devices it has, 1 to 64.
   int devices = 1;
   /// Whether every order of the operations is tried, instead of modes and seeds. For programs of a
@@ -54,7 +54,7 @@ struct explored {
   /// How many decisions of that run differ from those of an eager one.
   std::size_t decisions = 0;
   /// Why it fails, and how to repeat it. Empty if no run failed.
-  std::string report;
+  std::string report{};
 };
 
 namespace detail {
@@ -114,6 +114,7 @@ template <class Program>
   using plain = std::remove_reference_t<Program>;
   const pinlane_emulator_options machine = detail::raw_options(options.machine);
   pinlane_exploration raw = PINLANE_EXPLORATION_INIT;
+  detail::check_not_negative(options.time, "exploration::time");
   raw.runs = options.runs;
   raw.time_ms = static_cast<std::uint64_t>(options.time.count());
   raw.seed = options.seed;

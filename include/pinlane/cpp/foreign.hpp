@@ -141,7 +141,7 @@ public:
   /// buffers that `reads` and `writes` name:
   ///
   /// @code
-  ///   stream.foreign(pinlane::reading(weights, x), pinlane::writing(y), [&](cudaStream_t native) {
+  ///   stream.foreign(pinlane::reading(weights, x), pinlane::writing(y), [&](auto native) {
   ///     kernel<<<grid, block, 0, native>>>(weights.address(), x.address(), y.address());
   ///   });
   /// @endcode

@@ -42,7 +42,7 @@ enum class page_locking : std::int32_t {
 struct pool_options {
   /// The budget: the most that the pool may page-lock at a time. By default half of the memory.
   std::size_t max_bytes = 0;
-  /// The most that one thread caches, in free blocks. By default 8 MiB.
+  /// The most that one thread caches, in free blocks. By default 16 MiB.
   std::size_t thread_cache_bytes = 0;
   /// Whether threads cache blocks at all. If not, every allocation takes the pool's lock.
   bool thread_caches = true;
@@ -75,6 +75,7 @@ public:
     raw.thread_cache_bytes = options.thread_cache_bytes;
     raw.low_watermark_bytes = options.low_watermark_bytes;
     raw.high_watermark_bytes = options.high_watermark_bytes;
+    detail::check_not_negative(options.idle_age, "pool_options::idle_age");
     raw.idle_age_us = detail::in_microseconds(options.idle_age);
     raw.page_locking = static_cast<std::int32_t>(options.locking);
     raw.growth_threads = options.growth_threads;

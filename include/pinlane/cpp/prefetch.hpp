@@ -150,7 +150,7 @@ using prefetch_progress = pinlane_prefetch_progress;
 ///   });
 ///   for (pinlane::device_batch& batch : batches) {
 ///     stream.foreign(pinlane::reading(batch),
-///                    [&](cudaStream_t s) { launch(s, batch.address<float>()); });
+///                    [&](auto s) { launch(s, batch.address<float>()); });
 ///   }
 /// @endcode
 ///

@@ -78,6 +78,7 @@ inline void install_copy_team(const copy_team_options& options) {
   pinlane_copy_team_options raw = PINLANE_COPY_TEAM_OPTIONS_INIT;
   raw.cores = options.cores.data();
   raw.core_count = options.cores.size();
+  detail::check_not_negative(options.spin_time, "copy_team_options::spin_time");
   raw.spin_us = detail::in_microseconds(options.spin_time);
   raw.threads = options.threads;
   raw.copying = options.copying;

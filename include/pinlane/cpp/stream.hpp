@@ -218,10 +218,7 @@ public:
 
   /// Keeps the stream busy for about `duration` of device time, at most 10 s, for tests of overlap.
   ticket busy(std::chrono::nanoseconds duration) const {
-    if (duration.count() < 0) {
-      fail(set_error(PINLANE_STATUS_INVALID_VALUE,
-                     "stream::busy: a negative duration: pass at least 0"));
-    }
+    detail::check_not_negative(duration, "stream::busy: the duration");
     const auto nanoseconds = static_cast<std::uint64_t>(duration.count());
     return with_ticket(
         [&](pinlane_ticket** out) { return pinlane_stream_busy(self(), nanoseconds, out); });

@@ -27,7 +27,7 @@ use crate::copy::entry::Direction;
 use crate::copy::job::check_lengths;
 use crate::copy::order::Door;
 use crate::error::{Error, ErrorKind, Result};
-use crate::memory::{DeviceSlice, DeviceSliceMut};
+use crate::memory::{DeviceSlice, DeviceSliceMut, counted};
 use crate::stream::Stream;
 use crate::ticket::Ticket;
 
@@ -68,7 +68,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::upload_rows");
         let (indices, rows) = (indices.into(), rows.into());
-        let row = row_length(door, rows.len(), &indices)?;
+        let row = row_length::<T>(door, rows.len(), &indices)?;
         let table = HostTable::read(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
         self.move_rows(door, Tables::new::<T>(Direction::Up, layers, row, indices, (..).into()))
@@ -92,7 +92,7 @@ impl Stream {
     ) -> Result<Ticket> {
         let door = self.door("Stream::download_rows");
         let (indices, rows) = (indices.into(), rows.into());
-        let row = row_length(door, rows.len(), &indices)?;
+        let row = row_length::<T>(door, rows.len(), &indices)?;
         let table = HostTable::write(table.into(), rows.context());
         let layers = vec![(table, rows.into())];
         self.move_rows(door, Tables::new::<T>(Direction::Down, layers, row, (..).into(), indices))
@@ -186,7 +186,7 @@ impl Stream {
 }
 
 /// The elements of a row, if all rows that are named have `elements` together.
-fn row_length(door: Door<'_>, elements: usize, indices: &Indices<'_>) -> Result<usize> {
+fn row_length<T>(door: Door<'_>, elements: usize, indices: &Indices<'_>) -> Result<usize> {
     match indices.count() {
         None => Err(Error::new(
             ErrorKind::InvalidValue,
@@ -194,13 +194,13 @@ fn row_length(door: Door<'_>, elements: usize, indices: &Indices<'_>) -> Result<
             "`..` does not say how long a row is",
             "name the rows, or copy the table: upload, download",
         )),
-        Some(0) => check_lengths(door.operation, 0, elements).map(|()| 1),
+        Some(0) => check_lengths::<T>(door.operation, 0, elements).map(|()| 1),
         Some(count) if elements.is_multiple_of(count) => Ok(elements / count),
         Some(count) => Err(Error::new(
             ErrorKind::LengthMismatch,
             door.operation,
-            format!("{elements} elements are not {count} rows of equal length"),
-            "give as many elements as the rows have together",
+            format!("{} are not {count} rows of equal length", counted::<T>(elements)),
+            "give as much as the rows have together",
         )),
     }
 }

@@ -27,7 +27,7 @@ pub(super) use self::places::{Place, Places};
 use self::route::chosen_route;
 pub use self::route::pinlane_batch_options;
 use super::handle;
-use super::pointer::{self, Out, check_spare};
+use super::pointer::{self, Out, Wanted, check_spare};
 use super::status::{boundary, pinlane_status};
 use super::stream::pinlane_stream;
 use super::ticket::pinlane_ticket;
@@ -161,7 +161,7 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
 ) -> pinlane_status {
     boundary("pinlane_download_batch_each", || {
         let stream = handle::get(stream)?;
-        let landed = landed.ok_or_else(|| pointer::null("landed"))?;
+        let landed = landed.ok_or_else(|| pointer::null("landed", Wanted::Function))?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
         check_spare("copies", copies.iter().map(|copy| copy.reserved))?;

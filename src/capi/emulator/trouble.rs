@@ -158,6 +158,7 @@ pub extern "C" fn pinlane_emulator_lose_device(
                 let remedy = "name a sticky error, such as 700, or 4 for all devices";
                 return Err(refused(ErrorKind::InvalidValue, context, remedy));
             }
+            emulator.check_ordinal("", ordinal)?;
             emulator.lose_device(ordinal, code).map_err(|code| {
                 crate::error::Error::cuda(code, "", format!("device {ordinal} of the machine"))
             })

@@ -10,7 +10,7 @@
 
 use std::ptr::NonNull;
 
-use super::{check_aligned, null};
+use super::{Wanted, check_aligned, null};
 use crate::capi::status::{boundary, pinlane_status, refused};
 use crate::error::{Error, ErrorKind, Result};
 
@@ -96,7 +96,7 @@ pub(in crate::capi) unsafe fn give_sized<T: Growing>(
 /// * `pointer` is NULL, misaligned (both are errors), or valid for writing `size` bytes.
 pub(in crate::capi) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> Result<()> {
     check_aligned(T::NAME, pointer)?;
-    let pointer = NonNull::new(pointer).ok_or_else(|| null(T::NAME))?;
+    let pointer = NonNull::new(pointer).ok_or_else(|| null(T::NAME, Wanted::Variable))?;
     check_size::<T>(T::NAME, size)?;
     let whole = T::DEFAULT;
     // SAFETY: `pointer` is not NULL, so it has `size` bytes, and `whole` has at least as many,
@@ -117,7 +117,7 @@ pub(in crate::capi) unsafe fn init<T: Growing>(pointer: *mut T, size: usize) -> 
 ///   set.
 unsafe fn checked<T: Growing>(name: &str, pointer: *mut T) -> Result<(NonNull<T>, usize)> {
     check_aligned(name, pointer)?;
-    let pointer = NonNull::new(pointer).ok_or_else(|| null(name))?;
+    let pointer = NonNull::new(pointer).ok_or_else(|| null(name, Wanted::Variable))?;
     // SAFETY: not NULL and aligned, as just found. The size is the first member, so a struct of any
     // size has it.
     let size = unsafe { pointer.as_ptr().cast::<usize>().read() };

@@ -30,7 +30,7 @@ pub use self::producer::pinlane_producer;
 use self::producer::{Calls, Source};
 use super::device_buffer::{DeviceBuffer, pinlane_device_buffer};
 use super::handle::{self, handle_type};
-use super::pointer::{self, Growing, Out};
+use super::pointer::{self, Growing, Out, Wanted};
 use super::pool::pinlane_pool;
 use super::request::{User, pinlane_request};
 use super::status::{freeing, pinlane_status, refused, told};
@@ -286,7 +286,7 @@ pub unsafe extern "C" fn pinlane_prefetch_next_async(
     // SAFETY: the caller's precondition on `request`.
     unsafe { Out::new("request", request) }.start(FUNCTION, || {
         let prefetch = handle::get_counted(prefetch)?;
-        let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched"))?;
+        let prefetched = prefetched.ok_or_else(|| pointer::null("prefetched", Wanted::Function))?;
         if in_host_function() {
             let remedy = "ask for a batch outside of host functions";
             return Err(refused(ErrorKind::Unsupported, "a batch cannot be had here", remedy));

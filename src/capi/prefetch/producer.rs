@@ -21,9 +21,9 @@ use std::sync::Arc;
 
 use super::failure::Failure;
 use crate::capi::memory;
-use crate::capi::pointer::{self, growing, layout};
+use crate::capi::pointer::{self, Wanted, growing, layout};
 use crate::capi::status::{PINLANE_STATUS_END, PINLANE_STATUS_OK, call_and_listen, refused};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::prefetch::{FillBlock, HostBatch, IntoHostBatch, Slices};
 use crate::sync::sanitizer::{self, Tag};
 use crate::sync::{Condvar, Mutex};
@@ -171,7 +171,7 @@ impl Source {
     ///   `user`, on any thread. They do not unwind.
     pub(super) unsafe fn new(functions: pinlane_producer, calls: Arc<Calls>) -> Result<Self> {
         if functions.next.is_none() || functions.describe.is_none() {
-            return Err(pointer::null("the producer's next or describe"));
+            return Err(pointer::null("the producer's next or describe", Wanted::Function));
         }
         Ok(Source(Arc::new(Producer { functions, calls, tag: Tag::new() })))
     }
@@ -236,10 +236,12 @@ impl IntoHostBatch for Pulled {
             let call = || unsafe { describe(user, item.item, &raw mut slices, &raw mut count) };
             item.producer.call("describe", item.tag, call)?;
         }
+        // No call of C fails here, which would name itself.
+        let of_describe = |error: Error| error.of_operation("the producer's describe");
         // SAFETY: `describe` wrote an array of so many slices, which stays until `release`.
-        let described = unsafe { pointer::inputs("slices", slices, count) }?;
+        let described = unsafe { pointer::inputs("slices", slices, count) }.map_err(of_describe)?;
         for (number, slice) in described.iter().enumerate() {
-            slice.check(number, fill.is_some())?;
+            slice.check(number, fill.is_some()).map_err(of_describe)?;
         }
         Ok(Described { item, slices, count })
     }

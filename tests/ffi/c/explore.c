@@ -97,6 +97,8 @@ static void wrong_bytes_are_one_decision(void) {
   EXPECT(story.runs == 1 && explored.failed == 1 && explored.decisions == 1);
   setenv("PINLANE_REPLAY", "nonsense", 1);
   REFUSED(INVALID_VALUE, pinlane_explore(&options, program, &story, &explored, NULL, 0, NULL));
+  setenv("PINLANE_REPLAY", "\xff", 1); /* no text at all */
+  REFUSED(INVALID_VALUE, pinlane_explore(&options, program, &story, &explored, NULL, 0, NULL));
   unsetenv("PINLANE_REPLAY");
 }
 

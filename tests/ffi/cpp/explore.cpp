@@ -2,6 +2,8 @@
 
 #include "check.hpp"
 
+#include <chrono>
+#include <cstring>
 #include <stdexcept>
 #include <string>
 
@@ -67,6 +69,29 @@ void correct_programs() {
   EXPECT(pinlane::explore(options, nothing).runs >= 1);
 }
 
+/// Where 0 means "no limit" or "the default", a negative time would mean the same unseen.
+void negative_times() {
+  using namespace std::chrono_literals;
+  const auto nothing = [](pinlane::emulator&) {};
+  const auto is_refused = [](auto&& call) {
+    return thrown_by(call) == PINLANE_STATUS_INVALID_VALUE &&
+           std::strstr(pinlane_last_error(), " is negative: pass at least 0") != nullptr;
+  };
+  pinlane::exploration options;
+  options.time = -1ms;
+  EXPECT(is_refused([&] { (void)pinlane::explore(options, nothing); }));
+  pinlane::emulator_options machine;
+  machine.host_function_limit = -1us;
+  EXPECT(is_refused([&] { (void)pinlane::device::emulated(1, machine); }));
+  pinlane::pool_options of_pool;
+  of_pool.idle_age = -1us;
+  const pinlane::device device = pinlane::device::open_or_emulated();
+  EXPECT(is_refused([&] { (void)pinlane::pinned_pool(device, of_pool); }));
+  pinlane::copy_team_options team;
+  team.spin_time = -1us;
+  EXPECT(is_refused([&] { pinlane::install_copy_team(team); }));
+}
+
 void what_is_thrown() {
   pinlane::exploration options;
   options.quiet = true;
@@ -88,6 +113,7 @@ void what_is_thrown() {
 int main() {
   races_and_wrong_bytes();
   correct_programs();
+  negative_times();
   what_is_thrown();
   return verdict("exploring in C++");
 }

@@ -15,7 +15,7 @@ use self::indices::{Numbers, pinlane_indices};
 use self::layers::{destinations_on_host, pinlane_layer, sources_on_host};
 use super::lend::Sides;
 use crate::capi::handle;
-use crate::capi::pointer::{self, Out};
+use crate::capi::pointer::{self, Out, Wanted};
 use crate::capi::status::{pinlane_status, refused};
 use crate::capi::stream::pinlane_stream;
 use crate::capi::ticket::pinlane_ticket;
@@ -216,7 +216,7 @@ unsafe fn one_layer<'a>(
     // SAFETY: the first precondition.
     let layer = unsafe { pointer::inputs("layer", layer, 1) }?;
     if indices.is_null() {
-        return Err(pointer::null("indices"));
+        return Err(pointer::null("indices", Wanted::Variable));
     }
     // SAFETY: the second precondition.
     Ok((layer, unsafe { Numbers::new("indices", indices) }?))

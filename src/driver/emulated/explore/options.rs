@@ -109,7 +109,7 @@ impl Exploration {
 
 /// The run that the environment asks for.
 pub(crate) fn asked_for() -> CrateResult<Option<Replay>> {
-    std::env::var(VARIABLE).ok().map(|text| text.parse()).transpose()
+    std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().parse()).transpose()
 }
 
 /// The same, for those who cannot say that the text is no replay.
