@@ -1,7 +1,7 @@
 # Sets `triple`, what Cargo builds for: the machine that the compilers make programs for. Cargo
 # always gets it, so that no configuration of Cargo chooses another one. Stops if compilers,
-# processor and triple do not agree, or if Cargo cannot build for it. What links for another machine is CMake's
-# compiler: `linker` is Cargo's variable for it, `linking` what rustc gets besides.
+# processor and triple do not agree, or if Cargo cannot build for it. What links for another machine
+# is CMake's compiler: `linker` is Cargo's variable for it, `linking` what rustc gets besides.
 
 if(NOT CMAKE_SYSTEM_NAME STREQUAL "Linux" OR NOT CMAKE_SIZEOF_VOID_P EQUAL 8)
   math(EXPR bits "8 * ${CMAKE_SIZEOF_VOID_P}")

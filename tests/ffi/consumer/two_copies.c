@@ -1,5 +1,5 @@
-/* A program with the static library inside loads a plugin that needs the shared one. The argument is
- * the plugin's file. */
+/* A program with the static library inside loads a plugin that needs the shared one. The argument
+ * is the plugin's file. */
 
 #define _GNU_SOURCE /* dladdr */
 
