@@ -9,7 +9,7 @@
 //!   remote   dropped by another thread             waste    rounding, on a mix of real sizes
 //!   copies   with a copy each; large copies        budget   64 threads and 3 blocks
 //!
-//!   capi     C against Rust (feature capi)
+//!   capi     C against Rust (feature capi)    lists    what long lists cost, an entry
 //!
 //!   ring     a queue                          ticks    a fine clock
 //! ```
@@ -27,6 +27,7 @@ mod common;
 mod copies;
 mod growth;
 mod hit;
+mod lists;
 mod remote;
 mod ring;
 mod single;
@@ -88,6 +89,7 @@ fn run() -> std::result::Result<(), Box<dyn std::error::Error>> {
     stalls::run(&bench, &mut report)?;
     waste::run(&mut report);
     budget::run(&bench, &mut report)?;
+    lists::run(options.quick, &mut report)?;
     #[cfg(feature = "capi")]
     capi::run(&bench, &mut report)?;
     report.print();

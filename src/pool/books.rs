@@ -79,11 +79,11 @@ impl Books {
     /// Ends the requests that no memory can come back for.
     #[cold]
     fn end_hopeless(&mut self) {
-        let requests = self.queue.requests.iter();
+        let requests = self.queue.all();
         let hopeless = requests.filter(|(_, request)| !self.store.could_serve(request.size));
-        let numbers: Vec<u64> = hopeless.map(|(&number, _)| number).collect();
+        let numbers: Vec<u64> = hopeless.map(|(number, _)| number).collect();
         for number in numbers {
-            let Some(request) = self.queue.requests.remove(&number) else { continue };
+            let Some(request) = self.queue.remove(number) else { continue };
             let error = errors::hopeless(request.operation, request.size, &self.stats());
             self.ready.push(request.end(Err(error)));
         }
@@ -137,7 +137,7 @@ impl Books {
             committed_bytes: self.store.committed,
             free_bytes: self.store.free_bytes,
             in_flight: self.store.parked.blocks,
-            waiting: self.queue.requests.len(),
+            waiting: self.queue.len(),
         }
     }
 
@@ -188,7 +188,7 @@ impl Books {
             trims: counts.trims,
             fallbacks: counts.fallbacks,
             threads: self.caches.len(),
-            waiting: self.queue.requests.len(),
+            waiting: self.queue.len(),
             classes,
         }
     }

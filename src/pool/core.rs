@@ -88,7 +88,7 @@ impl Core {
     /// Hands free blocks to the requests that wait for them, and lets go of the lock.
     pub(super) fn serve(&self, mut books: MutexGuard<'_, Books>) {
         books.match_requests();
-        if !books.queue.requests.is_empty() {
+        if !books.queue.is_empty() {
             // Also if all requests are absent: the keeper then opens the gate.
             self.wake.notify_all();
         }

@@ -173,7 +173,7 @@ impl Core {
     }
 
     fn plan_for(&self, number: u64, books: &mut Books) -> Step {
-        let first = books.queue.requests.get_mut(&number).expect("the first one");
+        let first = books.queue.get_mut(number).expect("the first one");
         let (size, waiting_since) = (first.size, first.since);
         let bytes = books.store.growth(size, books.frugal);
         if let Some(growth) = Growth::reserve(&mut books.store, (number, first), bytes) {
@@ -204,7 +204,7 @@ impl Core {
         if books.store.parked.blocks > 0 {
             return Step::Retire;
         }
-        if let Some(time) = books.queue.requests[&number].alone_for() {
+        if let Some(time) = books.queue.get_mut(number).and_then(|first| first.alone_for()) {
             return Step::Sleep(Some(time));
         }
         if books.under_way == 0 {
@@ -292,7 +292,7 @@ impl Core {
                 }
                 books.frugal = false;
                 let error = errors::not_page_locked(&self.context, failure, operation, bytes);
-                if let Some(request) = books.queue.requests.remove(&growth.number) {
+                if let Some(request) = books.queue.remove(growth.number) {
                     books.ready.push(request.end(Err(error)));
                 }
                 self.serve(books);
@@ -320,17 +320,18 @@ fn growth_for_others(books: &mut Books) -> Option<Growth> {
         return None;
     }
     let store = &mut books.store;
-    let mut others = books.queue.present().skip(1);
-    others.find_map(|other| Growth::reserve(store, other, store.smallest_growth(other.1.size)))
+    let others = books.queue.first_of_each_size(books.queue.first());
+    others.into_iter().find_map(|other| {
+        let least = store.smallest_growth(other.1.size);
+        Growth::reserve(store, other, least)
+    })
 }
 
 /// Ends the requests that do not wait for buffers to be dropped.
 fn give_up(books: &mut Books) {
     let stats = books.stats();
-    let requests = &mut books.queue.requests;
-    let giving_up = requests.iter().filter(|(_, request)| request.gives_up);
-    let numbers: Vec<_> = giving_up.map(|(&number, _)| number).collect();
-    for request in numbers.iter().filter_map(|number| requests.remove(number)) {
+    while let Some(number) = books.queue.first_that_gives_up() {
+        let Some(request) = books.queue.remove(number) else { return };
         let error = errors::exhausted(request.operation, request.size, &stats);
         books.ready.push(request.end(Err(error)));
     }

@@ -18,9 +18,10 @@
 //! # Cost
 //!
 //! Callers can make the queue as long as they like, and it is used under the pool's lock. So a
-//! request has a number, by which it is found and removed from any place at a logarithmic cost.
+//! request has a number, by which it is found and removed from any place at a logarithmic cost, and
+//! what looks for requests that free memory is enough for looks at one of each size.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
@@ -124,35 +125,100 @@ impl Request {
 #[derive(Default)]
 pub(super) struct Queue {
     /// By their numbers, which ascend in the order in which they came.
-    pub(super) requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<u64, Request>,
+    /// Those that are not absent.
+    present: BTreeSet<u64>,
+    /// The same, by what they ask for.
+    by_size: BTreeMap<Size, BTreeSet<u64>>,
+    giving_up: BTreeSet<u64>,
+    /// Those that were called and have not answered. They are few: only the first is called, and
+    /// others are the first only when it is absent.
+    called: Vec<u64>,
     next: u64,
     /// How many requests the books have served.
-    pub(super) served: u64,
+    served: u64,
 }
 
 impl Queue {
+    /// How many there are, absent ones included.
+    pub(super) fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
     /// Enters a request; gives its number.
     pub(super) fn push(&mut self, request: Request) -> u64 {
         let number = self.next;
         self.next += 1;
+        if request.gives_up {
+            self.giving_up.insert(number);
+        }
+        self.show(number, request.size);
         self.requests.insert(number, request);
         number
     }
 
-    /// The requests that are not absent, with their numbers.
-    pub(super) fn present(&self) -> impl Iterator<Item = (u64, &Request)> {
-        let requests = self.requests.iter().map(|(&number, request)| (number, request));
-        requests.filter(|(_, request)| !request.is_absent(self.served))
+    /// Takes a request out of the queue, if it is there.
+    pub(super) fn remove(&mut self, number: u64) -> Option<Request> {
+        let request = self.requests.remove(&number)?;
+        self.hide(number, request.size);
+        self.giving_up.remove(&number);
+        self.called.retain(|&called| called != number);
+        Some(request)
+    }
+
+    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Request> {
+        self.requests.get_mut(&number)
+    }
+
+    /// All requests, absent ones included.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Request)> {
+        self.requests.iter().map(|(&number, request)| (number, request))
+    }
+
+    /// The first request that gives up.
+    pub(super) fn first_that_gives_up(&self) -> Option<u64> {
+        self.giving_up.first().copied()
+    }
+
+    fn show(&mut self, number: u64, size: Size) {
+        self.present.insert(number);
+        self.by_size.entry(size).or_default().insert(number);
+    }
+
+    fn hide(&mut self, number: u64, size: Size) {
+        self.present.remove(&number);
+        if let Some(numbers) = self.by_size.get_mut(&size) {
+            numbers.remove(&number);
+            if numbers.is_empty() {
+                self.by_size.remove(&size);
+            }
+        }
     }
 
     /// The number of the first request that is not absent.
     pub(super) fn first(&self) -> Option<u64> {
-        self.present().map(|(number, _)| number).next()
+        self.present.first().copied()
+    }
+
+    /// Whether a request that is not absent asks for `size`.
+    pub(super) fn has(&self, size: Size) -> bool {
+        self.by_size.contains_key(&size)
+    }
+
+    /// The first request of each size that is not absent, and not `but`.
+    pub(super) fn first_of_each_size(&self, but: Option<u64>) -> BTreeMap<u64, &Request> {
+        let others = |numbers: &BTreeSet<u64>| numbers.iter().copied().find(|&n| Some(n) != but);
+        let first = self.by_size.values().filter_map(others);
+        first.map(|number| (number, &self.requests[&number])).collect()
     }
 
     /// Whether free blocks are for the first request only.
     pub(super) fn first_is_alone(&self) -> bool {
-        self.present().next().is_some_and(|(_, first)| first.alone_for().is_some())
+        self.first().is_some_and(|first| self.requests[&first].alone_for().is_some())
     }
 
     /// If the turn of the first request has begun and its task has not answered in it: the task,
@@ -164,30 +230,55 @@ impl Queue {
         match &mut first.waiter {
             Waiter::Task { answered, called: called @ None } if *answered < began => {
                 *called = Some(self.served);
+                self.called.push(number);
                 Some(first.reply.clone())
             }
             _ => None,
         }
     }
 
-    /// Serves the requests for which `take` finds free blocks: first come, first served.
+    /// The task of a request was called and has polled: it is no longer absent.
+    pub(super) fn answer(&mut self, number: u64) -> Option<&Request> {
+        let request = self.requests.get_mut(&number)?;
+        request.waiter = Waiter::task();
+        let size = request.size;
+        self.called.retain(|&called| called != number);
+        self.show(number, size);
+        self.requests.get(&number)
+    }
+
+    /// A request was served, from the queue or past it. Those that do not answer may be absent now.
+    pub(super) fn count_served(&mut self) {
+        self.served += 1;
+        let is_absent = |number: &mut u64| self.requests[number].is_absent(self.served);
+        let absent: Vec<u64> = self.called.extract_if(.., is_absent).collect();
+        for number in absent {
+            self.hide(number, self.requests[&number].size);
+        }
+    }
+
+    /// Serves the requests for which `take` finds free blocks: first come, first served. When there
+    /// is none for a request, there is none for the others of its size.
     pub(super) fn serve(
         &mut self,
         mut take: impl FnMut(Size) -> Option<BlockRef>,
     ) -> Vec<Delivery> {
-        let (mut served, mut from) = (Vec::new(), 0);
-        while let Some(first) = self.first() {
-            from = from.max(first);
-            let Some((&number, request)) = self.requests.range(from..).next() else { break };
-            if number > first && self.requests[&first].alone_for().is_some() {
+        let mut served = Vec::new();
+        let next = self.first_of_each_size(None);
+        let mut next: BTreeMap<u64, Size> = next.iter().map(|(&n, it)| (n, it.size)).collect();
+        while let Some((number, size)) = next.pop_first() {
+            let others_wait = self.first().is_some_and(|first| number > first);
+            if others_wait && self.first_is_alone() {
                 break;
             }
-            from = number + 1;
-            let absent = request.is_absent(self.served);
-            let Some(block) = (!absent).then(|| take(request.size)).flatten() else { continue };
-            let request = self.requests.remove(&number).expect("it was just found");
-            self.served += 1;
-            served.push(request.end(Ok(block)));
+            if self.present.contains(&number) {
+                let Some(block) = take(size) else { continue };
+                let request = self.remove(number).expect("it is present");
+                self.count_served();
+                served.push(request.end(Ok(block)));
+            }
+            let numbers = self.by_size.get(&size).and_then(BTreeSet::first);
+            next.extend(numbers.map(|&number| (number, size)));
         }
         served
     }

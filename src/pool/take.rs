@@ -101,11 +101,11 @@ impl Core {
             kept: books.caches.iter().any(|cache| cache.may_have(size)),
         };
         let queue = &books.queue;
-        if queue.first_is_alone() || queue.present().any(|(_, earlier)| earlier.size == size) {
+        if queue.first_is_alone() || queue.has(size) {
             return Err(elsewhere(&books));
         }
         let Some(block) = books.store.take(size) else { return Err(elsewhere(&books)) };
-        books.queue.served += 1;
+        books.queue.count_served();
         books.counts.shared_hits += 1;
         if let (Some(cache), Some(class)) = (cache, size.class())
             && !self.gate.is_closed()
@@ -194,7 +194,7 @@ impl Waiting {
 
     /// Takes the request out of the queue; false if it has been served.
     fn withdraw(&self) -> bool {
-        let request = self.core.lock().queue.requests.remove(&self.number);
+        let request = self.core.lock().queue.remove(self.number);
         // The next request may be first now; and when the queue is empty the keeper opens the gate.
         self.core.wake.notify_all();
         request.is_some()
@@ -203,8 +203,7 @@ impl Waiting {
     /// The task was called and has polled: it may have its turn.
     fn answer(&self) -> Result<()> {
         let mut books = self.core.lock();
-        let Some(request) = books.queue.requests.get_mut(&self.number) else { return Ok(()) };
-        request.waiter = Waiter::task();
+        let Some(request) = books.queue.answer(self.number) else { return Ok(()) };
         let operation = request.operation;
         self.core.call_keeper(operation, &mut books)?;
         self.core.serve(books);

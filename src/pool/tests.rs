@@ -1,10 +1,12 @@
 //! What a pool does that does not show from outside.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use super::PinnedPool;
 use super::cache::Cache;
 use super::classes::Size;
+use super::queue::{Queue, Request, Waiter};
 use crate::device::Device;
 use crate::driver::emulated::Emulator;
 use crate::error::ErrorKind;
@@ -46,4 +48,41 @@ fn c_rule_16_a_pool_that_has_nothing_is_asked_without_stopping_threads() {
     assert_eq!(none, Err(ErrorKind::NotReady));
     other.busy.store(false, Relaxed);
     assert!(pool.try_alloc::<u8>(4096).is_ok());
+}
+
+/// However long the queue is, a freed block is offered once for each size that is asked for.
+#[test]
+fn memory_is_looked_for_once_for_each_size_in_the_queue() {
+    let mut queue = Queue::default();
+    let sizes = [4096, 8192, 4096].map(|bytes| Size::of(bytes, 1).expect("small"));
+    let request = |size| Request {
+        operation: "test",
+        size,
+        gives_up: false,
+        waiter: Waiter::Thread,
+        since: Instant::now(),
+        waited: false,
+        reply: Arc::default(),
+    };
+    let numbers: Vec<_> = (0..3000).map(|n| queue.push(request(sizes[n % 3]))).collect();
+    let asked = |queue: &mut Queue| {
+        let mut asked = Vec::new();
+        let served = queue.serve(|size| {
+            asked.push(size.bytes);
+            None
+        });
+        assert!(served.is_empty());
+        asked
+    };
+    assert_eq!(asked(&mut queue), [4096, 8192]);
+    // The first ones leave, from the front and from the back.
+    let early = numbers[..2500].iter().rev().filter(|&number| number % 3 != 1);
+    early.for_each(|&number| assert!(queue.remove(number).is_some()));
+    assert!(queue.remove(numbers[0]).is_none());
+    assert_eq!(asked(&mut queue), [8192, 4096], "the oldest comes first");
+    let others = queue.first_of_each_size(queue.first());
+    assert_eq!(others.keys().copied().collect::<Vec<_>>(), [4, 2501]);
+    numbers.iter().for_each(|&number| drop(queue.remove(number)));
+    assert!(queue.is_empty() && queue.first().is_none());
+    assert!(asked(&mut queue).is_empty());
 }

@@ -95,7 +95,7 @@ impl Pool {
     /// The keeper's work for a request without room.
     pub fn keep(&self) {
         let mut books = self.core.lock();
-        if !books.queue.requests.is_empty() {
+        if !books.queue.is_empty() {
             self.core.collect(&mut books);
         }
         self.core.serve(books);
