@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <memory_resource>
 #include <string>
 #include <utility>
@@ -14,12 +15,18 @@
 
 #include "basics.hpp"
 
+struct own_tensor;
+
 /// A buffer, and what it must hold when the device is done.
 struct host_buffer {
   /// The memory of a registered buffer, which outlives the buffer.
   bytes lent;
   pinlane::pinned_buffer<std::uint8_t> buffer;
   bytes model;
+  /// The tensor that the buffer was made of, if it was the program's own.
+  std::shared_ptr<own_tensor> tensor = nullptr;
+  /// Whether the memory is a pool's, and the buffer from there.
+  bool is_of_pool = false;
 };
 
 struct gpu_buffer {
@@ -41,7 +48,7 @@ struct range {
 class state {
 protected:
   state(const std::vector<pinlane::device>& devices, std::uint64_t seed)
-      : m_random(seed), m_devices(devices), m_pool(devices.front(), pool_options()),
+      : m_random(seed), m_devices(devices), m_pool(devices.front(), pool_options(m_random)),
         m_resource(m_pool), m_patient(m_pool, std::chrono::minutes(1)), m_bytes(&m_resource) {
     for (std::size_t count = 1 + m_random.below(6); m_streams.size() < count;) {
       const std::size_t device = m_random.below(m_devices.size());
@@ -54,9 +61,11 @@ protected:
   static constexpr std::size_t most_buffers = 6;
 
   /// So small that the pool must wait for blocks in flight, and reuses them at once.
-  static pinlane::pool_options pool_options() {
+  static pinlane::pool_options pool_options(splitmix& random) {
     pinlane::pool_options options;
-    options.max_bytes = 256 * 1024;
+    options.max_bytes = 512 * 1024;
+    options.locking = random.below(2) == 0 ? pinlane::page_locking::allocated
+                                           : pinlane::page_locking::registered;
     return options;
   }
 
@@ -119,14 +128,15 @@ protected:
     }
     const std::size_t size = some_size();
     if (m_random.below(4) != 0) {
-      m_hosts.push_back({{}, m_pool.alloc_zeroed<std::uint8_t>(size), bytes(size)});
+      auto buffer = m_pool.alloc_zeroed<std::uint8_t>(size);
+      m_hosts.push_back({{}, std::move(buffer), bytes(size), nullptr, true});
       return;
     }
     const std::size_t around = m_random.below(64);
     bytes lent = some_bytes(around + size);
     const bytes model(lent.begin() + std::ptrdiff_t(around), lent.end());
     auto buffer = m_random.one_of(m_devices).register_memory(lent.data() + around, size);
-    m_hosts.push_back({std::move(lent), std::move(buffer), model});
+    m_hosts.push_back({std::move(lent), std::move(buffer), model, nullptr, false});
   }
 
   void new_gpu_buffer() {
@@ -155,6 +165,9 @@ protected:
   /// Lent memory holds what the device has written, and is the program's from now on.
   void take_back(host_buffer gone) {
     gone.buffer = {};
+    if (gone.tensor) {
+      m_tensors.emplace_back(std::move(gone.tensor), std::move(gone.model));
+    }
     if (!gone.lent.empty()) {
       require(std::equal(gone.model.rbegin(), gone.model.rend(), gone.lent.rbegin()),
               "memory that came back has wrong bytes");
@@ -180,6 +193,8 @@ protected:
   std::vector<device_stream> m_streams;
   std::vector<host_buffer> m_hosts;
   std::vector<gpu_buffer> m_gpus;
+  /// Tensors whose buffers are gone, and what they held then.
+  std::vector<std::pair<std::shared_ptr<own_tensor>, bytes>> m_tensors;
   /// Memory that came back, and what it must hold.
   std::vector<std::pair<bytes, bytes>> m_returned;
 };
@@ -199,6 +214,7 @@ inline std::vector<pinlane::device> open_devices(const std::string& mode, std::u
   options.seed = seed;
   options.memory_bytes = std::size_t{16} << 20;
   options.mode = mode == "lazy" ? pinlane::execution::lazy : pinlane::execution::eager;
+  options.watch_host = seed % 4 == 1;
   auto devices = pinlane::device::emulated(2, options);
   for (const pinlane::device& device : devices) {
     pinlane::staging_options staging;
