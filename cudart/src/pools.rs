@@ -1,4 +1,4 @@
-//! Pools of device memory.
+//! Pools of memory of devices and of the host.
 
 use std::ffi::{c_int, c_void};
 
@@ -24,6 +24,8 @@ const HANDLES: c_int = 1 | 8;
 /// `cudaMemAccessFlagsProtRead`, `ReadWrite`
 const READ: c_int = 1;
 const READ_WRITE: c_int = 3;
+/// `cudaMemLocationTypeHostNuma`
+const ON_NODE: c_int = 3;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -90,6 +92,7 @@ cuda! {
         match (location.kind, kind) {
             (ON_DEVICE, PINNED) => out.put(handle(PoolId(location.id as usize))),
             (ON_DEVICE, MANAGED) => out.put(handle(face.managed_pool(location.id)?)),
+            (HOST | ON_NODE, PINNED | MANAGED) => out.put(handle(face.host_pool())),
             _ => Err(CudaCode::NOT_SUPPORTED),
         }
     }
@@ -107,14 +110,25 @@ cuda! {
     fn [cudaMemPoolCreate, cuMemPoolCreate](out: Out<Handle>, props: In<Props>) |face| {
         out.check()?;
         let props = props.get()?;
-        if props.allocation != PINNED || props.location.kind != ON_DEVICE {
+        let Location { kind, id } = props.location;
+        // Without a node, a pool cannot be shared. There is one node.
+        let is_there = match kind {
+            ON_DEVICE => true,
+            HOST => props.handles == 0,
+            ON_NODE => id == 0,
+            _ => false,
+        };
+        if props.allocation != PINNED || !is_there {
             return Err(CudaCode::INVALID_VALUE);
         }
         // Nothing is exported (cudaMemPoolExportToShareableHandle), but programs may ask for it.
         if props.handles & !HANDLES != 0 {
             return Err(CudaCode::INVALID_VALUE);
         }
-        let created = face.pool_create(props.location.id, props.limit);
+        let created = match kind {
+            ON_DEVICE => face.pool_create(id, props.limit),
+            _ => Ok(face.pool_create_on_host(props.limit)),
+        };
         out.put(handle(created.map_err(|_| CudaCode::INVALID_VALUE)?))
     }
 
@@ -157,8 +171,13 @@ cuda! {
         named: Handle, list: In<Access>, count: usize,
     ) |face| {
         let owner = face.pool_device(pool(named)?)?;
+        let on_host = face.is_host_pool(pool(named)?)?;
         for index in 0..count {
             let access = list.nth(index).get()?;
+            if on_host {
+                // Every device can use page-locked memory.
+                continue;
+            }
             match (access.location.kind, access.flags) {
                 (ON_DEVICE, READ_WRITE) => {
                     face.emulator().driver().pool_access(owner, access.location.id)?;
@@ -179,6 +198,9 @@ cuda! {
     ) |face| {
         let owner = face.pool_device(pool(named)?)?;
         let location = location.get()?;
+        if face.is_host_pool(pool(named)?)? {
+            return out.put(READ_WRITE);
+        }
         if location.kind != ON_DEVICE {
             return out.put(0);
         }

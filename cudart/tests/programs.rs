@@ -367,6 +367,24 @@ fn the_driver_copies_planes_as_the_headers_of_the_toolkit_declare_them() {
     planes_are_as_on_a_gpu(Some(headers));
 }
 
+fn host_pools_work(headers: Option<&Path>) {
+    in_all_modes(&program("host_pools", headers), |run| {
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+    });
+}
+
+#[test]
+fn pools_have_memory_of_the_host() {
+    host_pools_work(None);
+}
+
+#[test]
+fn pools_of_the_host_are_as_the_headers_of_the_toolkit_declare_them() {
+    let Some(headers) = toolkit() else { return };
+    host_pools_work(Some(headers));
+}
+
 #[test]
 fn every_name_that_the_headers_of_the_toolkit_declare_is_there() {
     let Some(headers) = toolkit() else { return };

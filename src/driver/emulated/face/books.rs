@@ -38,6 +38,8 @@ pub(super) enum HostKind {
     Allocated,
     Registered,
     Managed,
+    /// Of a pool of memory of the host.
+    Pooled(PoolId),
 }
 
 /// Names a pool.
@@ -56,9 +58,17 @@ pub(super) struct State {
     pub(super) used_high: u64,
     /// The three switches for the reuse of freed memory.
     pub(super) reuse: [i32; 3],
-    /// Its memory is managed, and so the host's.
-    pub(super) managed: bool,
+    pub(super) place: Place,
     pub(super) gone: bool,
+}
+
+/// Where the memory of a pool is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    OnDevice,
+    /// Managed, and so the host's.
+    Managed,
+    OnHost,
 }
 
 #[derive(Debug, Default)]
@@ -70,17 +80,31 @@ pub(super) struct Pools {
 
 impl Pools {
     /// With the default pools, which have the numbers of their devices; behind them those of
-    /// managed memory.
+    /// managed memory, and one of memory of the host.
     pub(super) fn new(devices: usize) -> Self {
         let pools = (0..devices).map(|device| State::new(device as Ordinal, 0));
-        let managed = pools.clone().map(|pool| State { managed: true, ..pool });
-        let all = pools.chain(managed).collect();
+        let managed = pools.clone().map(|pool| State { place: Place::Managed, ..pool });
+        let on_host = State { place: Place::OnHost, ..State::new(0, 0) };
+        let all = pools.chain(managed).chain([on_host]).collect();
         Pools { all, current: (0..devices).map(PoolId).collect() }
     }
 
     pub(super) fn find(&mut self, pool: PoolId) -> DriverResult<&mut State> {
         let found = self.all.get_mut(pool.0).filter(|state| !state.gone);
         found.ok_or(CudaCode::INVALID_VALUE)
+    }
+
+    /// The default pool of memory of the host, behind which are those that were created.
+    pub(super) fn default_on_host(&self) -> PoolId {
+        PoolId(2 * self.current.len())
+    }
+
+    pub(super) fn take(&mut self, pool: PoolId, bytes: usize) {
+        let state = &mut self.all[pool.0];
+        state.used += bytes as u64;
+        state.used_high = state.used_high.max(state.used);
+        state.reserved = state.reserved.max(state.used);
+        state.reserved_high = state.reserved_high.max(state.reserved);
     }
 
     pub(super) fn give_back(&mut self, pool: PoolId, bytes: usize) {
@@ -101,7 +125,7 @@ impl State {
             used: 0,
             used_high: 0,
             reuse: [1; 3],
-            managed: false,
+            place: Place::OnDevice,
             gone: false,
         }
     }

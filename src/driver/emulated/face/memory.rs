@@ -94,7 +94,10 @@ impl Face {
                 base: std::ptr::with_exposed_provenance_mut(start),
                 bytes: note.bytes,
                 flags: note.flags,
-                pool: None,
+                pool: match note.kind {
+                    HostKind::Pooled(pool) => Some(pool),
+                    _ => None,
+                },
             },
             None => Held {
                 side: Side::Pageable,
@@ -149,6 +152,10 @@ impl Face {
             self.synchronize_all()?;
             return self.free_host(ptr, true);
         }
+        if held.side == Side::PageLocked && held.pool.is_some() {
+            self.synchronize_all()?;
+            return self.free_pooled(ptr, &held);
+        }
         if held.side == Side::OnDevice && held.pool.is_none() {
             self.drain_all(held.device, true)?;
         }
@@ -194,6 +201,15 @@ impl Face {
     ///
     /// [`CudaCode::MEMORY_ALLOCATION`] if there is not so much.
     pub fn host_alloc(&self, bytes: usize, flags: u32, managed: bool) -> DriverResult<*mut c_void> {
+        self.alloc_host(bytes, flags, if managed { HostKind::Managed } else { HostKind::Allocated })
+    }
+
+    pub(super) fn alloc_host(
+        &self,
+        bytes: usize,
+        flags: u32,
+        kind: HostKind,
+    ) -> DriverResult<*mut c_void> {
         self.refuse_unsafe()?;
         let device = self.current_device();
         if bytes == 0 {
@@ -201,7 +217,6 @@ impl Face {
         }
         let driver = self.emulator.driver();
         let ptr = driver.host_alloc(device, bytes, HostFlags::default())?.as_ptr();
-        let kind = if managed { HostKind::Managed } else { HostKind::Allocated };
         let note = HostNote { bytes, device, flags, kind };
         self.books.lock().host.insert(ptr.expose_provenance(), note);
         self.may_synchronize(4);
@@ -216,10 +231,21 @@ impl Face {
     /// [`CudaCode::INVALID_VALUE`], and a finding, if it is no such memory of this face, or freed
     /// already.
     pub fn free_host(&self, ptr: *mut c_void, managed: bool) -> DriverResult<()> {
+        self.end_host(ptr, if managed { HostKind::Managed } else { HostKind::Allocated })
+    }
+
+    /// Frees memory of a pool of the host, of which nothing is in use any more.
+    pub(super) fn free_pooled(&self, ptr: *mut c_void, held: &Held) -> DriverResult<()> {
+        let pool = held.pool.ok_or(CudaCode::INVALID_VALUE)?;
+        self.end_host(ptr, HostKind::Pooled(pool))?;
+        self.books.lock().pools.give_back(pool, held.bytes);
+        Ok(())
+    }
+
+    fn end_host(&self, ptr: *mut c_void, wanted: HostKind) -> DriverResult<()> {
         self.refuse_unsafe()?;
         let Some(start) = NonNull::new(ptr.cast::<u8>()) else { return Ok(()) };
         self.emulator.with(Machine::find_cycle);
-        let wanted = if managed { HostKind::Managed } else { HostKind::Allocated };
         // Before the memory is free: another thread may get this address at once.
         let note = self.books.lock().host.remove(&ptr.addr());
         let keep = |note| self.books.lock().host.insert(ptr.addr(), note);
@@ -267,10 +293,12 @@ impl Face {
             self.emulator.with(|machine| machine.report(FindingKind::Capture, message));
             return Err(CudaCode::INVALID_VALUE);
         }
-        if held.side == Side::Managed {
+        let of_host_pool = held.side == Side::PageLocked && held.pool.is_some();
+        if held.side == Side::Managed || of_host_pool {
             // Later than CUDA would let it go on, and not earlier.
             self.drain(stream, true)?;
-            return self.free_host(ptr, true);
+            let managed = !of_host_pool;
+            return if managed { self.free_host(ptr, true) } else { self.free_pooled(ptr, &held) };
         }
         let address = ptr.addr() as u64;
         // SAFETY: it is a live allocation of this face; the machine checks the stream, and finds

@@ -1,10 +1,10 @@
-//! Pools of device memory. All memory of the machine comes from one place; a pool counts what was
-//! taken in its name.
+//! Pools of memory of devices and of the host. All memory of the machine comes from one place; a
+//! pool counts what was taken in its name.
 
 use std::ffi::c_void;
 
 use super::Face;
-use super::books::{DeviceNote, PoolId, State};
+use super::books::{DeviceNote, HostKind, Place, PoolId, State};
 use super::memory::OF_POOL;
 use crate::driver::emulated::operation::Action;
 use crate::driver::emulated::order::MemoryKind;
@@ -39,6 +39,30 @@ impl Face {
         Ok(PoolId(books.pools.all.len() - 1))
     }
 
+    /// Creates a pool of page-locked memory of the host, of at most `limit` bytes; 0 is no limit.
+    /// `cudaMemPoolCreate`
+    #[must_use]
+    pub fn pool_create_on_host(&self, limit: usize) -> PoolId {
+        let pools = &mut self.books.lock().pools;
+        pools.all.push(State { place: Place::OnHost, ..State::new(0, limit) });
+        PoolId(pools.all.len() - 1)
+    }
+
+    /// The default pool of memory of the host. `cudaMemGetDefaultMemPool`
+    #[must_use]
+    pub fn host_pool(&self) -> PoolId {
+        self.books.lock().pools.default_on_host()
+    }
+
+    /// Whether the pool is one of memory of the host.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
+    pub fn is_host_pool(&self, pool: PoolId) -> DriverResult<bool> {
+        self.books.lock().pools.find(pool).map(|state| state.place == Place::OnHost)
+    }
+
     /// Destroys a pool; what was taken from it stays. `cudaMemPoolDestroy`
     ///
     /// # Errors
@@ -46,7 +70,7 @@ impl Face {
     /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
     pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
         let pools = &mut self.books.lock().pools;
-        if pool.0 < 2 * pools.current.len() {
+        if pool.0 <= pools.default_on_host().0 {
             return Err(CudaCode::INVALID_VALUE);
         }
         pools.find(pool)?.gone = true;
@@ -87,7 +111,8 @@ impl Face {
     /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or it is another device's.
     pub fn set_device_pool(&self, device: Ordinal, pool: PoolId) -> DriverResult<()> {
         let pools = &mut self.books.lock().pools;
-        if pools.find(pool)?.device != device {
+        let state = pools.find(pool)?;
+        if state.device != device || state.place == Place::OnHost {
             return Err(CudaCode::INVALID_VALUE);
         }
         pools.current[device as usize] = pool;
@@ -169,12 +194,18 @@ impl Face {
         pool: PoolId,
         bytes: usize,
     ) -> DriverResult<*mut c_void> {
-        let State { device, limit, used, managed, .. } = *self.books.lock().pools.find(pool)?;
+        let State { device, limit, used, place, .. } = *self.books.lock().pools.find(pool)?;
         if limit != 0 && used + bytes as u64 > limit as u64 {
             return Err(CudaCode::MEMORY_ALLOCATION);
         }
-        if managed {
-            return self.host_alloc(bytes, OF_POOL, true);
+        match place {
+            Place::Managed => return self.host_alloc(bytes, OF_POOL, true),
+            Place::OnHost => {
+                let ptr = self.alloc_host(bytes, 0, HostKind::Pooled(pool))?;
+                self.books.lock().pools.take(pool, bytes);
+                return Ok(ptr);
+            }
+            Place::OnDevice => {}
         }
         if !self.is_capturing(stream) {
             self.refuse_unsafe()?;
@@ -193,11 +224,7 @@ impl Face {
         if address != 0 {
             let mut books = self.books.lock();
             books.device.insert(address, DeviceNote { bytes, pool: Some(pool) });
-            let state = &mut books.pools.all[pool.0];
-            state.used += bytes as u64;
-            state.used_high = state.used_high.max(state.used);
-            state.reserved = state.reserved.max(state.used);
-            state.reserved_high = state.reserved_high.max(state.reserved);
+            books.pools.take(pool, bytes);
         }
         Ok(std::ptr::without_provenance_mut(address as usize))
     }

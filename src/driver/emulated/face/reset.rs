@@ -49,6 +49,7 @@ impl Face {
             HostKind::Registered => self.unregister(at(start)),
             HostKind::Allocated => self.free_host(at(start), false),
             HostKind::Managed => self.free_host(at(start), true),
+            HostKind::Pooled(_) => self.free_pooled(at(start), &self.held(at(start))),
         })?;
         for address in memory {
             if self.held(at(address as usize)).device == device {
