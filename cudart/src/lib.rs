@@ -38,6 +38,7 @@ mod faults;
 mod host;
 mod host_functions;
 mod io;
+mod ipc;
 mod kernels;
 mod lines;
 mod machine;

@@ -385,6 +385,28 @@ fn pools_of_the_host_are_as_the_headers_of_the_toolkit_declare_them() {
     host_pools_work(Some(headers));
 }
 
+fn processes_share_memory(headers: Option<&Path>) {
+    let app = program("ipc", headers);
+    for (mode, seed) in ["eager", "lazy", "random", "chunked"].into_iter().zip(1..) {
+        let run = app.with(mode, seed, &[]);
+        assert_eq!((run.status, &*run.stdout), (Some(0), "all is right\n"), "{run:?}");
+        assert!(run.findings.is_empty(), "{run:?}");
+        let said = run.stderr.contains("cudaIpcGetEventHandle is not there");
+        assert!(said == headers.is_none(), "{run:?}");
+    }
+}
+
+#[test]
+fn a_process_uses_device_memory_of_another() {
+    processes_share_memory(None);
+}
+
+#[test]
+fn a_process_uses_memory_of_another_as_the_headers_of_the_toolkit_declare_it() {
+    let Some(headers) = toolkit() else { return };
+    processes_share_memory(Some(headers));
+}
+
 #[test]
 fn every_name_that_the_headers_of_the_toolkit_declare_is_there() {
     let Some(headers) = toolkit() else { return };

@@ -48,6 +48,7 @@ const ALLOWED: [Allowed; 4] = [
             "face/pools.rs pool_switch",
             "face/pools.rs pool_trim",
             "face/pools.rs set_device_pool",
+            "face/shared.rs give_up",
         ],
     },
     Allowed {
@@ -61,7 +62,9 @@ const ALLOWED: [Allowed; 4] = [
             "face/handles.rs stream",
             "face/handles.rs stream_flags",
             "face/memory.rs held",
+            "face/pools.rs is_host_pool",
             "face/pools.rs pool_device",
+            "face/shared.rs share",
         ],
     },
     Allowed {

@@ -17,7 +17,7 @@ use std::ptr::NonNull;
 
 use super::watch::Area;
 
-const PAGE: u64 = 4096;
+pub(super) const PAGE: u64 = 4096;
 
 /// The two views.
 #[derive(Debug)]
@@ -92,6 +92,37 @@ impl Arena {
             // SAFETY: the file is the arena's own.
             unsafe { libc::fallocate(self.file, mode, start, len) };
         }
+    }
+
+    /// The file, and where in it the storage of an address lies.
+    pub(super) fn place_of(&self, address: u64) -> (i32, u64) {
+        (self.file, address - self.base())
+    }
+
+    /// Maps pages of another arena's file in the place of this one's, from an address at the start
+    /// of a page on. `None` maps this arena's own again.
+    pub(super) fn map_pages(
+        &self,
+        address: u64,
+        bytes: usize,
+        other: Option<(i32, u64)>,
+    ) -> io::Result<()> {
+        let (file, offset) = other.unwrap_or_else(|| self.place_of(address));
+        let from = (address - self.base()) as usize;
+        assert!(from <= self.bytes && bytes <= self.bytes - from, "inside the arena");
+        let views =
+            [(self.view, libc::PROT_NONE), (self.storage, libc::PROT_READ | libc::PROT_WRITE)];
+        for (start, protection) in views {
+            let at = start.as_ptr().wrapping_add(from).cast();
+            let flags = libc::MAP_SHARED | libc::MAP_NORESERVE | libc::MAP_FIXED;
+            // SAFETY: the range is the arena's own, and no allocation lies in it.
+            let mapped =
+                unsafe { libc::mmap(at, bytes, protection, flags, file, offset as libc::off_t) };
+            if mapped == libc::MAP_FAILED {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        Ok(())
     }
 
     /// Runs `work` while the program's view can be dereferenced.

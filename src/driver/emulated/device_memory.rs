@@ -22,7 +22,7 @@
 
 use std::collections::BTreeMap;
 
-use super::arena::Arena;
+use super::arena::{Arena, PAGE};
 use super::rng;
 use super::storage::Storage;
 use super::watch::Area;
@@ -74,10 +74,14 @@ impl Bank {
     fn gap(&self, start: DevicePtr, bytes: u64) -> Option<u64> {
         let mut free = FIRST;
         for (&at, allocation) in &self.allocations {
-            if at - start >= free + bytes {
+            let (mut from, mut to) = (at - start, (at - start) + padded(allocation.bytes)?);
+            if allocation.adopted {
+                (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
+            }
+            if from >= free + bytes {
                 return Some(free);
             }
-            free = (at - start) + padded(allocation.bytes)?;
+            free = to;
         }
         (self.next >= free + bytes).then_some(free)
     }
@@ -95,6 +99,8 @@ struct Allocation {
     storage: Storage,
     /// Free has been called, but not yet reached.
     freeing: bool,
+    /// It is memory of another process, which has whole pages.
+    adopted: bool,
 }
 
 impl Allocation {
@@ -209,9 +215,57 @@ impl DeviceMemory {
         bank.next = bank.next.max(place + taken);
         bank.used += bytes;
         bank.blocks += 1;
-        let allocation = Allocation { bytes, storage, freeing: false };
+        let allocation = Allocation { bytes, storage, freeing: false, adopted: false };
         bank.allocations.insert(address, allocation);
         Ok(address)
+    }
+
+    /// The file of the arena, and where in it an address lies.
+    pub(super) fn place_of(&self, address: DevicePtr) -> (i32, u64) {
+        self.arena.as_ref().expect("addresses are those of the process").place_of(address)
+    }
+
+    /// Gives an address to memory of another arena's file, which does not count as this device's.
+    pub(super) fn adopt(
+        &mut self,
+        device: Ordinal,
+        (file, offset): (i32, u64),
+        bytes: usize,
+    ) -> DriverResult<DevicePtr> {
+        let arena = self.arena.as_ref().ok_or(CudaCode::NOT_SUPPORTED)?;
+        let bank = &mut self.banks[device as usize];
+        let before = offset % PAGE;
+        let place = bank.next.next_multiple_of(PAGE);
+        let room = (bytes as u64).checked_add(before + PAGE).map(|room| room & !(PAGE - 1));
+        let room = room.filter(|room| place + room + PAGE <= 1 << self.shift);
+        let room = room.ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let page = self.base + ((device as u64) << self.shift) + place;
+        let other = Some((file, offset - before));
+        if arena.map_pages(page, room as usize, other).is_err() {
+            let _ = arena.map_pages(page, room as usize, None);
+            return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        let address = page + before;
+        let storage = Storage::Mapped { at: arena.storage_of(address), present: true };
+        bank.next = place + room + PAGE;
+        bank.allocations
+            .insert(address, Allocation { bytes, storage, freeing: false, adopted: true });
+        Ok(address)
+    }
+
+    /// Takes the address away from memory of another arena.
+    pub(super) fn give_up(&mut self, address: DevicePtr) -> DriverResult<()> {
+        let arena = self.arena.as_ref().ok_or(CudaCode::INVALID_VALUE)?;
+        let bank = self.device_of(address).map(|device| &mut self.banks[device as usize]);
+        let bank = bank.ok_or(CudaCode::INVALID_VALUE)?;
+        let is_adopted = bank.allocations.get(&address).is_some_and(|one| one.adopted);
+        let gone = is_adopted.then(|| bank.allocations.remove(&address)).flatten();
+        let bytes = gone.ok_or(CudaCode::INVALID_VALUE)?.bytes as u64;
+        let page = address & !(PAGE - 1);
+        let room = (bytes + (address - page)).next_multiple_of(PAGE);
+        // It only lets go of the other file.
+        let _ = arena.map_pages(page, room as usize, None);
+        Ok(())
     }
 
     /// The allocation is reached in stream order.

@@ -92,7 +92,8 @@ pub use explore::{
     Exploration, Explored, FailedRun, Outcome, explore, explore_orders, explore_steps,
 };
 pub use face::{
-    BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, Side, SourceOrder, Target,
+    BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, SharedMemory, Side, SourceOrder,
+    Target,
 };
 pub use fault::{Fault, Repeat};
 pub use finding::{Finding, FindingKind};

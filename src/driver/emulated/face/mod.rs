@@ -17,6 +17,7 @@
 //! | `registration.rs` | page-locking memory of the program's own | 21 |
 //! | `pools.rs` | pools of device memory | |
 //! | `books.rs` | what is written down of a program | |
+//! | `shared.rs` | device memory of other processes | |
 //! | `reset.rs` | what a reset of a device destroys | 23 |
 //! | `host_functions.rs` | calls inside host functions | 24, 25 |
 //! | `graphs.rs` | captures and graphs | 32 to 34 |
@@ -41,6 +42,7 @@ mod memory;
 mod pools;
 mod registration;
 mod reset;
+mod shared;
 mod thread;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,6 +53,7 @@ use books::{Books, Pools};
 pub use copies::{Kind, Plane};
 pub use memory::{Held, Side};
 pub use pools::PoolFigure;
+pub use shared::SharedMemory;
 pub use thread::Target;
 
 use super::emulator::Emulator;
