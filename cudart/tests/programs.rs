@@ -16,6 +16,7 @@ mod rules;
 mod sanitized;
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use support::{
@@ -96,6 +97,44 @@ fn what_the_program_does_too_early_to_other_memory_is_found_in_one_eager_run() {
         let unwatched = app.with("eager", 0, &[("PINLANE_CUDART_WATCH", "0")]);
         assert_eq!(unwatched.kinds(), Vec::<&str>::new(), "{name}: {unwatched:?}");
     }
+}
+
+/// A host function, which CUDA may overtake when it reads pageable memory.
+#[test]
+fn rule_04_a_host_function_that_writes_to_a_source_is_found_in_every_run() {
+    let app = program("overtaken", None);
+    let mut arrived = BTreeSet::new();
+    in_all_modes(&app, |run| {
+        assert_eq!((run.status, run.kinds()[0]), (Some(0), "SourceChanged"), "{run:?}");
+        arrived.insert(run.stdout.clone());
+    });
+    assert!(arrived.len() > 1, "{arrived:?}");
+    for (mode, seed) in [("eager", 0), ("lazy", 1), ("random", 2), ("chunked", 3)] {
+        let first = app.with(mode, seed, &[]);
+        for _ in 0..10 {
+            let again = app.replayed(&format!("{seed}:{mode}"), &[]);
+            assert_eq!((&again.stdout, again.kinds()), (&first.stdout, first.kinds()), "{mode}");
+        }
+    }
+    for seed in 0..MODES {
+        let run = app.with("lazy", seed, &[("WAITS", "1")]);
+        assert_eq!((&*run.stdout, run.kinds()), ("2 2\n", vec![]), "{run:?}");
+    }
+}
+
+#[test]
+fn rule_08_a_source_in_stream_order_is_read_there_and_may_be_read_late() {
+    let app = program("overtaken", None);
+    let mut arrived = BTreeSet::new();
+    for (mode, seed) in (0..MODES).flat_map(|seed| [("eager", seed), ("lazy", seed)]) {
+        let right = app.with(mode, seed, &[("BATCH", "1")]);
+        assert_eq!((&*right.stdout, right.kinds()), ("2 2\n", vec![]), "{mode} {seed}: {right:?}");
+        let early = app.with(mode, seed, &[("BATCH", "1"), ("EARLY", "1")]);
+        assert_eq!(early.kinds()[..], ["SourceChanged"], "{mode} {seed}: {early:?}");
+        arrived.insert(early.stdout);
+    }
+    let both = ["2 2\n", "3 3\n"].map(str::to_owned);
+    assert_eq!(arrived, BTreeSet::from(both), "at the call, or late");
 }
 
 /// The line of a program that has this text.

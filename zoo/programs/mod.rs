@@ -14,7 +14,6 @@ macro_rules! programs {
 }
 
 programs! {
-    behind_a_host_function
     clone_after_the_wait
     download_into_a_local
     filled_for_debugging

@@ -7,7 +7,7 @@ use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
 use pinlane::CudaCode;
-use pinlane::driver::{BatchCopy, BatchKind, DriverResult, HostFunction, Ordinal};
+use pinlane::driver::{BatchCopy, BatchKind, DriverResult, Ordinal};
 use pinlane::driver::{RawEvent, RawStream};
 use pinlane::emulated::{Emulator, Execution, Face, Kind, Plane};
 
@@ -146,16 +146,6 @@ impl Gpu {
         };
         let blocks = [0, 1, 2, 3].map(block);
         unsafe { self.emulator().driver().copy_batch(stream, kind, &blocks) }
-    }
-
-    /// `cudaLaunchHostFunc`
-    pub fn launch_host(
-        &self,
-        stream: RawStream,
-        function: HostFunction,
-        data: *mut c_void,
-    ) -> DriverResult<()> {
-        unsafe { self.emulator().driver().launch_host(stream, function, data) }
     }
 
     /// The host writes to all of a buffer.

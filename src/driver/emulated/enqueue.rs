@@ -177,7 +177,9 @@ impl Machine {
         }
         self.implicit_waits(key, &mut waits);
         waits.retain(|&position| !self.is_complete(position));
-        if let Action::Batch(transfers) = &mut action {
+        if let Action::Batch(transfers) = &mut action
+            && !self.schedule.is_eager()
+        {
             // Rule 8: in any order.
             self.draw(key, About::BatchOrder).shuffle(transfers);
         }
@@ -284,6 +286,7 @@ impl Machine {
         if is_host_function {
             let target = Position { stream: key, count: stream.enqueued };
             self.host_functions += 1;
+            self.call_is_made();
             match self.schedule.is_eager() && self.slow_streams == 0 {
                 true => self.settle(),
                 false => self.host_targets.push(target),
@@ -299,7 +302,10 @@ impl Machine {
     fn disturb(&mut self, action: &Action) {
         for host in action.host_uses() {
             let is_watched = host.pageable && host.access == Access::Write;
-            if !self.is_settled(host) || (is_watched && self.is_to_be_written(host)) {
+            // Whatever the stream has to do first, a source that is read ahead must not change.
+            let must_stay = host.is_read_ahead() && !self.is_to_be_written(host);
+            let is_settled = must_stay || self.is_settled(host);
+            if !is_settled || (is_watched && self.is_to_be_written(host)) {
                 continue;
             }
             let (ptr, bytes) = (host.ptr, host.bytes);

@@ -11,8 +11,11 @@ use crate::error::{Error, ErrorKind};
 /// times before they make the progress that they need, except in eager mode.
 ///
 /// Unless the mode is eager, the destination of a copy to the host holds poison until the copy
-/// runs; if the source of a copy changes before it runs, that is a finding. A host function counts
-/// as somebody who waits for the work ahead of it.
+/// runs; if the source of a copy changes before it runs, that is a finding.
+///
+/// A host function is called when a thread waits or asks for something that is not complete, or
+/// when the program makes no calls for a while. From then on it counts as somebody who waits for
+/// the work ahead of it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Execution {
     /// As soon as they are ready, usually inside the call that enqueues them.

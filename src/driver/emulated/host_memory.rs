@@ -63,6 +63,8 @@ pub(super) struct HostUse {
     pub(super) access: Access,
     /// In no page-locked block: only the caller knows how long it stays valid.
     pub(super) pageable: bool,
+    /// The operation reads it when its stream wants, and not ahead of the stream's order (rule 8).
+    pub(super) in_order: bool,
     /// The call returns when the operation is done: the host cannot come too early.
     pub(super) waited: bool,
     /// The operation only has an address in it, and may make no use of that.
@@ -74,8 +76,9 @@ pub(super) struct HostUse {
 impl HostUse {
     /// Of page-locked memory, as long as nobody says that it is pageable.
     pub(super) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
-        let (pageable, waited, named) = (false, false, false);
-        HostUse { ptr, bytes, access, pageable, waited, named, fingerprint: Cell::new(None) }
+        let (pageable, in_order, waited, named) = (false, false, false, false);
+        let fingerprint = Cell::new(None);
+        HostUse { ptr, bytes, access, pageable, in_order, waited, named, fingerprint }
     }
 }
 

@@ -1,10 +1,10 @@
 //! The thread that calls host functions, as the CUDA runtime has one.
 //!
 //! It is started by the first host function, holds the machine only to ask for the next one, and
-//! calls it with nothing locked. Functions run one after the other, in the order in which their
-//! turn comes; CUDA allows that ("may be serialized"), and it brings lock cycles to light. The
-//! thread ends when the last handle on the emulator is gone; functions whose turn has not come by
-//! then are never called, like those of a lost device.
+//! calls it with nothing locked. [`due`](super::due) says when. Functions run one after the other,
+//! in the order in which their turn comes; CUDA allows that ("may be serialized"), and it brings
+//! lock cycles to light. The thread ends when the last handle on the emulator is gone; functions
+//! whose turn has not come by then are never called, like those of a lost device.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -21,6 +21,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use super::device_memory::DeviceMemory;
+use super::due::Due;
 use super::execution::Execution;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
@@ -90,6 +91,8 @@ pub(super) struct Machine {
     pub(super) host_targets: Vec<Position>,
     pub(super) host_thread: bool,
     pub(super) host_calling: Option<Calling>,
+    /// Whether they are to be called now.
+    pub(super) due: Due,
     /// How long a call may wait for one host function.
     pub(super) host_function_limit: Option<Duration>,
     pub(super) shutdown: bool,
@@ -254,6 +257,7 @@ impl Machine {
             host_targets: Vec::new(),
             host_thread: false,
             host_calling: None,
+            due: Due::default(),
             host_function_limit: None,
             shutdown: false,
             changed: false,

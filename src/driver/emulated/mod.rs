@@ -21,7 +21,7 @@
 //!    enqueue    what a call does        capture, graphs   captures, and what they forbid
 //!    schedule   when operations run     copies    pageable copies and batches
 //!    execute    what they do            loss      devices that are lost
-//!    stuck      waits that never end
+//!    due        when host functions are called   stuck    waits that never end
 //!    order      what orders them: races           liberties  what CUDA leaves open
 //!    watch      what the host does to memory that is in use, and stand-ins to theirs
 //! ```
@@ -34,7 +34,8 @@
 //!   range fails the call, and host memory freed in flight is kept for ever. So a program that
 //!   breaks CUDA's rules is told, and its behaviour stays defined as long as it keeps the safety
 //!   contract of [`Driver`](super::Driver).
-//! * A run that uses one thread and no host function depends on the seed alone.
+//! * A run whose calls come from one thread depends on the seed alone, if that thread does not rest
+//!   while a host function is pending.
 //!
 //! # Choices
 //!
@@ -50,6 +51,7 @@ mod capture;
 mod copies;
 mod device_memory;
 mod driver;
+mod due;
 mod emulator;
 mod enqueue;
 mod execute;

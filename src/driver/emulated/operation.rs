@@ -164,8 +164,9 @@ pub(super) enum Transfer {
 pub(super) enum Source {
     /// From host memory, when the copy runs.
     Host(HostUse),
-    /// The bytes as they were at the call, and the address that they were taken from.
-    Taken { bytes: Box<[u8]>, from: usize },
+    /// The bytes as they were at the call, and the address that they were taken from; 0 if that
+    /// was promised. `ahead` says that the order of the stream did not count.
+    Taken { bytes: Box<[u8]>, from: usize, ahead: bool },
 }
 
 /// A host function and its argument.

@@ -3,7 +3,7 @@
 //! The documents leave it open. GPUs were seen to read up to 1 MiB at the call, ahead of what the
 //! stream has to do first; to take 16 MiB partly then and partly later; and to block on the way to
 //! the host. So the order of the stream promises nothing for the bytes of the host. The seed
-//! picks a [`Way`]:
+//! picks a [`Way`]; an eager machine does as GPUs were seen to do:
 //!
 //! | way | to the device | to the host |
 //! |---|---|---|
@@ -23,6 +23,9 @@ use super::machine::Machine;
 use super::schedule::About;
 use super::slots::Key;
 
+/// GPUs were seen to take so much at the call.
+const AT_ONCE: usize = 1 << 20;
+
 /// When the bytes of the host's side are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Way {
@@ -32,9 +35,23 @@ pub(super) enum Way {
     Late,
 }
 
+impl HostUse {
+    /// Whether it is read ahead of its stream's order: nobody may change it from the call on.
+    pub(super) fn is_read_ahead(&self) -> bool {
+        self.access == Access::Read && self.pageable && !self.in_order
+    }
+}
+
 impl Machine {
-    /// Picks the way of the next copy of pageable memory on a stream.
+    /// The way of the next copy of pageable memory on a stream.
     pub(super) fn pick_way(&self, key: Key, access: Access, bytes: usize) -> Way {
+        if self.schedule.is_eager() {
+            return match access {
+                Access::Write => Way::Block,
+                Access::Read if bytes <= AT_ONCE => Way::Stage,
+                Access::Read => Way::Torn,
+            };
+        }
         match (access, self.draw(key, About::Way).below(4)) {
             (_, 0) => Way::Late,
             (Access::Read, 1) => Way::Stage,

@@ -82,10 +82,16 @@ fn part(transfer: &Transfer, start: usize, bytes: usize) -> Transfer {
         Transfer::In { dst, src: Source::Host(ref host) } => {
             Transfer::In { dst: on_device(dst), src: Source::Host(on_host(host)) }
         }
-        Transfer::In { dst, src: Source::Taken { bytes: ref taken, from } } => Transfer::In {
-            dst: on_device(dst),
-            src: Source::Taken { bytes: taken[start..][..bytes].into(), from: from + start },
-        },
+        Transfer::In { dst, src: Source::Taken { bytes: ref taken, from, ahead } } => {
+            Transfer::In {
+                dst: on_device(dst),
+                src: Source::Taken {
+                    bytes: taken[start..][..bytes].into(),
+                    from: from + start,
+                    ahead,
+                },
+            }
+        }
         Transfer::Out { ref dst, src } => Transfer::Out { dst: on_host(dst), src: on_device(src) },
         Transfer::Across { dst, src, .. } => {
             Transfer::Across { dst: on_device(dst), src: on_device(src), bytes }

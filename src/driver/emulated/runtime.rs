@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::due::{LOOK, Look};
 use super::finding::FindingKind;
 use super::machine::Machine;
 use super::operation::{Action, HostCall, Position};
@@ -96,6 +97,8 @@ impl Shared {
                 }
                 Progress::Lost(code) => return Err(code),
                 Progress::Blocked => {
+                    machine.functions_are_due();
+                    self.wake(&mut machine);
                     let time = machine.time_to_wait(target, began);
                     machine.waiters += 1;
                     machine = match time {
@@ -120,18 +123,23 @@ impl Shared {
         if let Some(stream) = returned {
             machine.host_function_returned(stream);
         }
+        let mut look = Look::default();
         loop {
             if machine.shutdown {
                 return None;
             }
-            let next = machine.next_host_call();
+            let is_due = machine.are_due(&mut look);
+            let next = if is_due { machine.next_host_call() } else { None };
             // That flag is for this thread, which has just looked.
             machine.host_work = false;
             self.wake(&mut machine);
             if next.is_some() {
                 return next;
             }
-            machine = self.host_work.wait(machine);
+            machine = match !is_due && machine.has_functions() {
+                true => self.host_work.wait_timeout(machine, LOOK),
+                false => self.host_work.wait(machine),
+            };
         }
     }
 }
@@ -180,6 +188,7 @@ impl Runtime {
             if machine.host.has_closed() {
                 machine.ask_for_faults();
             }
+            machine.call_is_made();
             let result = work(machine);
             machine.pass();
             result

@@ -3,9 +3,11 @@
 //! | source on the host | when it is read |
 //! |---|---|
 //! | in stream order, page-locked | when the batch runs |
-//! | in stream order, pageable | at the call, when the stream is done |
+//! | in stream order, pageable | at the call, when the stream is done, or when the batch runs |
 //! | during the call | at the call |
-//! | any order | at the call, or when the batch runs, as the seed says |
+//! | any order | at the call, or when the batch runs |
+//!
+//! Where there are two, the seed picks; an eager machine takes the first.
 
 use std::ffi::c_void;
 
@@ -75,17 +77,18 @@ impl Face {
             let on_device = |ptr: *const c_void| self.held(ptr).is_device();
             entries.iter().partition(|entry| !on_device(entry.dst) && !on_device(entry.src))
         };
-        let drains = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
+        let (is_late, drains) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
             machine.check_face_batch(key, &entries)?;
-            let mut drains = !within_host.is_empty();
+            let is_late = machine.takes_liberty_on(key, 2);
+            let mut drains = false;
             for entry in entries.iter().filter(|entry| entry.order == SourceOrder::InStreamOrder) {
                 let host = HostUse::new(HostPtr(entry.src.cast_mut().cast()), entry.bytes, READ);
                 let on_device = machine.memory.device_of(entry.src.addr() as u64).is_some();
                 drains |= !on_device && machine.is_pageable(Call::CopyBatch, key, &host)?;
             }
-            Ok(drains)
+            Ok((is_late, drains))
         })?;
-        if drains {
+        if !within_host.is_empty() || (drains && !is_late) {
             self.drain(stream, !within_host.is_empty())?;
         }
         // As every copy within the host: by the call (rule 2).
@@ -97,7 +100,6 @@ impl Face {
             return Ok(());
         }
         let (waits, tail) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
-            let is_late = machine.takes_liberty_on(key, 2);
             let transfers: DriverResult<Box<[Transfer]>> =
                 entries.iter().map(|entry| machine.batch_transfer(key, entry, is_late)).collect();
             let transfers = transfers?;
@@ -158,7 +160,8 @@ impl Machine {
                 let host = HostUse::new(ptr(entry.src), bytes, READ);
                 let pageable = self.is_pageable(call, key, &host)?;
                 let in_order = entry.order == SourceOrder::InStreamOrder;
-                if in_order && !pageable {
+                if in_order && (!pageable || is_late) {
+                    let host = HostUse { pageable, in_order, ..host };
                     return Ok(Transfer::In { dst, src: Source::Host(host) });
                 }
                 if entry.order == SourceOrder::Any && is_late {
@@ -166,11 +169,13 @@ impl Machine {
                     let host = HostUse { pageable: true, ..host };
                     return Ok(Transfer::In { dst, src: Source::Host(host) });
                 }
-                // What is done races with nothing that comes later.
-                let at = if entry.order == SourceOrder::Any { src as usize } else { 0 };
+                // What is promised to be done races with nothing that comes later.
+                let during_call = entry.order == SourceOrder::DuringCall;
+                let from = if during_call { 0 } else { src as usize };
                 // SAFETY: the caller of `Face::copy_batch` says that it can be read now.
                 let taken = unsafe { self.host.bytes(host.ptr, bytes) };
-                Ok(Transfer::In { dst, src: Source::Taken { bytes: taken.into(), from: at } })
+                let src = Source::Taken { bytes: taken.into(), from, ahead: !in_order };
+                Ok(Transfer::In { dst, src })
             }
             (None, None) => unreachable!("copied by the call"),
         }

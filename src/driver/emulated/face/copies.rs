@@ -350,7 +350,7 @@ impl Plane {
                     let bytes = unsafe { memory.bytes(host.ptr, host.bytes) };
                     // What is done races with nothing that comes later.
                     let from = if source == Reading::Begun { from.addr() } else { 0 };
-                    let src = Source::Taken { bytes: bytes.into(), from };
+                    let src = Source::Taken { bytes: bytes.into(), from, ahead: true };
                     Transfer::In { dst: to.addr() as u64, src }
                 }
                 Access::Read => Transfer::In { dst: to.addr() as u64, src: Source::Host(host) },

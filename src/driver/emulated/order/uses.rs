@@ -65,7 +65,7 @@ fn of_transfer(transfer: &Transfer, mut each: impl FnMut(Touch)) {
             let (from, bytes) = match src {
                 Source::Host(host) => (host.ptr.address(), host.bytes),
                 // CUDA may have read it as late as any other source.
-                Source::Taken { bytes, from } => (*from, bytes.len()),
+                Source::Taken { bytes, from, .. } => (*from, bytes.len()),
             };
             each(Touch { ahead: reads_ahead(src), ..read(from as u64, bytes) });
             each(write(*dst, bytes));
@@ -84,9 +84,9 @@ fn of_transfer(transfer: &Transfer, mut each: impl FnMut(Touch)) {
 /// Whether a source is read whenever CUDA likes, from the call on: what is pageable.
 fn reads_ahead(source: &Source) -> bool {
     match source {
-        Source::Host(host) => host.pageable,
+        Source::Host(host) => host.is_read_ahead(),
         // What was read before the call returned, as documented, is over.
-        Source::Taken { from, .. } => *from != 0,
+        Source::Taken { from, ahead, .. } => *from != 0 && *ahead,
     }
 }
 

@@ -10,7 +10,8 @@
 //!   the seed: poison, pageable copies, the order of batches, liberties
 //! ```
 //!
-//! `12:eager` is an eager run, which takes no liberties either.
+//! `12:eager` is an eager run, which takes no liberties either: its seed decides what poison is,
+//! and what becomes of a lost device.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -112,7 +112,10 @@ impl Machine {
         }
         match self.drive(target, false) {
             Progress::Done => Ok(Poll::Done),
-            Progress::Blocked => Ok(Poll::NotReady),
+            Progress::Blocked => {
+                self.functions_are_due();
+                Ok(Poll::NotReady)
+            }
             Progress::Lost(code) => {
                 // It never comes back: the next query says the same.
                 *patience = 1;
@@ -238,6 +241,7 @@ impl Machine {
     pub(super) fn host_function_returned(&mut self, key: Key) {
         self.host_functions -= 1;
         self.host_calling = None;
+        self.function_has_returned();
         if let Some(known) = self.order.function_ends() {
             self.tell_returned(&known);
         }

@@ -119,7 +119,7 @@ impl Machine {
                 is_hidden(host).then(|| (host.ptr.address(), host.bytes, dst, false))
             }
             // What was read before the call returned, as documented, has no address.
-            Transfer::In { dst, src: Source::Taken { ref bytes, from } } => {
+            Transfer::In { dst, src: Source::Taken { ref bytes, from, .. } } => {
                 (from != 0).then_some((from, bytes.len(), dst, false))
             }
             Transfer::Out { dst: ref host, src } => {

@@ -1,0 +1,52 @@
+// Pageable memory is uploaded behind the host function that fills it. With WAITS in its environment
+// the program waits for the function. With BATCH the upload is a batch whose source is read in
+// stream order, which is right; with EARLY, too, there is no function, and the program writes to
+// that source behind the call.
+#include "cuda.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <vector>
+
+namespace {
+
+constexpr std::size_t bytes = 10000;
+
+void fill(void* memory) {
+  std::memset(memory, 2, bytes);
+}
+
+} // namespace
+
+int main() {
+  const bool waits = std::getenv("WAITS"), batch = std::getenv("BATCH"),
+             early = std::getenv("EARLY");
+  cudaStream_t stream;
+  void *device, *host;
+  OK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  OK(cudaMalloc(&device, bytes));
+  OK(cudaMallocHost(&host, bytes));
+  std::vector<unsigned char> source(bytes, 1);
+  if (early) fill(source.data());
+  else OK(cudaLaunchHostFunc(stream, fill, source.data()));
+  if (waits) OK(cudaStreamSynchronize(stream));
+  if (batch) {
+    void* to[] = {device};
+    const void* from[] = {source.data()};
+    cudaMemcpyAttributes attributes = {};
+    attributes.srcAccessOrder = cudaMemcpySrcAccessOrderStream;
+    std::size_t first = 0;
+    OK(cudaMemcpyBatchAsync(to, from, &bytes, 1, &attributes, &first, 1, stream));
+    if (early) source.assign(bytes, 3);
+  } else {
+    OK(cudaMemcpyAsync(device, source.data(), bytes, cudaMemcpyHostToDevice, stream));
+  }
+  OK(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, stream));
+  OK(cudaStreamSynchronize(stream));
+  const unsigned char* arrived = static_cast<unsigned char*>(host);
+  std::printf("%d %d\n", arrived[0], arrived[bytes - 1]);
+  OK(cudaFreeHost(host));
+  OK(cudaFree(device));
+  OK(cudaStreamDestroy(stream));
+}

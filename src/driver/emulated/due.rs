@@ -1,0 +1,115 @@
+//! When host functions are called whose turn has come: as late as the program lets them.
+//!
+//! They run on a thread of their own, beside the calls of the program: how much of those they meet
+//! would be left to chance. So they are called when
+//!
+//! * a thread waits for something that is not complete, or asks for it;
+//! * or the program rests: nobody has made a call for a while, in which the thread that made the
+//!   last one has slept or computed. It may wait for a sign that only the function gives.
+//!
+//! A program that makes its calls from one thread, without a rest, meets them always at the same
+//! calls.
+
+use std::time::Duration;
+
+use super::machine::Machine;
+
+/// How often the thread of the last call is looked at.
+pub(super) const LOOK: Duration = Duration::from_micros(500);
+/// For how long that thread may compute until its next call.
+const COMPUTES: Duration = Duration::from_millis(2);
+
+/// Whether the functions are due.
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    now: bool,
+    /// How many calls were made while functions were pending, and the thread of the last one.
+    calls: u64,
+    thread: libc::pid_t,
+}
+
+/// What the host thread has seen of the thread of the last call.
+#[derive(Debug, Default)]
+pub(super) struct Look {
+    calls: u64,
+    /// At the first look, and at the last one.
+    first: Option<Activity>,
+    last: Option<Activity>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Activity {
+    computed: Duration,
+    asleep: bool,
+}
+
+impl Activity {
+    /// `None` if the thread is gone, or the system does not tell.
+    fn of(thread: libc::pid_t) -> Option<Self> {
+        // The clock of a thread's own time (Linux, `include/linux/posix-timers.h`).
+        let clock = (!thread << 3) | 6;
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: fills what it is given.
+        if unsafe { libc::clock_gettime(clock, &raw mut time) } != 0 {
+            return None;
+        }
+        let computed = Duration::new(time.tv_sec as u64, time.tv_nsec as u32);
+        let stat = std::fs::read_to_string(format!("/proc/self/task/{thread}/stat")).ok()?;
+        // The state follows the name, which is in parentheses and may have some itself.
+        let state = stat.rsplit_once(") ")?.1;
+        Some(Activity { computed, asleep: !state.starts_with('R') })
+    }
+}
+
+impl Machine {
+    /// A thread makes a call.
+    #[inline]
+    pub(super) fn call_is_made(&mut self) {
+        if self.host_functions > 0 {
+            // SAFETY: asks for the number of the thread.
+            self.due.thread = unsafe { libc::gettid() };
+            self.due.calls += 1;
+            self.due.now = false;
+        }
+    }
+
+    /// A thread waits in vain, or has asked in vain.
+    pub(super) fn functions_are_due(&mut self) {
+        if self.host_functions > 0 {
+            self.due.now = true;
+            self.host_work = true;
+        }
+    }
+
+    /// A function has returned: who waits looks again first.
+    pub(super) fn function_has_returned(&mut self) {
+        self.due.now = false;
+    }
+
+    /// Whether some function waits to be called, or for what is ahead of it.
+    pub(super) fn has_functions(&self) -> bool {
+        !self.host_ready.is_empty() || !self.host_targets.is_empty()
+    }
+
+    /// Whether functions are to be called now. The host thread looks again and again.
+    pub(super) fn are_due(&mut self, look: &mut Look) -> bool {
+        if self.due.now || !self.has_functions() {
+            return self.due.now;
+        }
+        if look.calls != self.due.calls {
+            *look = Look { calls: self.due.calls, ..Look::default() };
+        }
+        let now = Activity::of(self.due.thread);
+        let (first, last) = (*look.first.get_or_insert_with(|| now_or_gone(now)), look.last);
+        look.last = now;
+        self.due.now = now.is_none_or(|now| {
+            let sleeps = now.asleep && last == Some(now);
+            sleeps || now.computed.saturating_sub(first.computed) >= COMPUTES
+        });
+        self.due.now
+    }
+}
+
+fn now_or_gone(now: Option<Activity>) -> Activity {
+    now.unwrap_or(Activity { computed: Duration::ZERO, asleep: true })
+}
