@@ -141,6 +141,8 @@ pub(super) struct HostMemory {
     seed: u64,
     generation: u64,
     blocks: BTreeMap<usize, Block>,
+    /// Bytes and blocks that are page-locked: all but those in quarantine.
+    locked: (usize, usize),
     /// The most that one call page-locks, and what a larger one gets.
     pub(super) largest_call: Option<(usize, CudaCode)>,
     /// The most that is page-locked at a time.
@@ -161,6 +163,7 @@ impl HostMemory {
             seed,
             generation: 0,
             blocks: BTreeMap::new(),
+            locked: (0, 0),
             largest_call: None,
             capacity: MACHINE,
             pageable: Vec::new(),
@@ -172,13 +175,12 @@ impl HostMemory {
 
     /// Bytes and blocks that are page-locked, allocated and registered ones alike.
     pub(super) fn usage(&self) -> (usize, usize) {
-        let locked = self.blocks.values().filter(|block| block.origin != Origin::Quarantined);
-        locked.fold((0, 0), |(bytes, blocks), block| (bytes + block.bytes, blocks + 1))
+        self.locked
     }
 
     /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
     pub(super) fn quarantined(&self) -> usize {
-        self.blocks.values().filter(|block| block.origin == Origin::Quarantined).count()
+        self.blocks.len() - self.locked.1
     }
 
     /// Whether one call may page-lock so much.
@@ -236,10 +238,13 @@ impl HostMemory {
         let block = self.find(ptr, Origin::Allocated)?;
         if !block.uses.is_empty() {
             block.origin = Origin::Quarantined;
-            let uses = block.uses.iter().filter(|used| used.access.is_some());
-            return Ok(Removal::InFlight(uses.count()));
+            let bytes = block.bytes;
+            let uses = block.uses.iter().filter(|used| used.access.is_some()).count();
+            self.no_longer_locked(bytes);
+            return Ok(Removal::InFlight(uses));
         }
         let bytes = block.bytes;
+        self.no_longer_locked(bytes);
         let gone = self.blocks.remove(&ptr.as_ptr().addr());
         if let Some(watched) = gone.and_then(|block| block.watched) {
             self.closed.retain(|&start| start != ptr.as_ptr().addr());
@@ -266,7 +271,9 @@ impl HostMemory {
     }
 
     pub(super) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
-        let uses = self.find(ptr, Origin::Registered)?.uses.len();
+        let block = self.find(ptr, Origin::Registered)?;
+        let (bytes, uses) = (block.bytes, block.uses.len());
+        self.no_longer_locked(bytes);
         self.blocks.remove(&ptr.as_ptr().addr());
         Ok(if uses == 0 { Removal::Clean } else { Removal::InFlight(uses) })
     }
@@ -496,6 +503,11 @@ impl HostMemory {
         // A quarantined block keeps its memory, so that no new block can lie where it does.
         let block = Block { ptr, bytes, device, origin, uses: Vec::new(), watched };
         self.blocks.insert(ptr.address(), block);
+        self.locked = (self.locked.0 + bytes, self.locked.1 + 1);
+    }
+
+    fn no_longer_locked(&mut self, bytes: usize) {
+        self.locked = (self.locked.0 - bytes, self.locked.1 - 1);
     }
 
     fn find(&mut self, ptr: NonNull<u8>, origin: Origin) -> Result<&mut Block, Refusal> {
@@ -526,73 +538,4 @@ impl HostMemory {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_block_is_aligned_and_initialised() {
-        let mut memory = HostMemory::new(3);
-        let ptr = memory.allocate(0, 4099).unwrap();
-        assert_eq!(ptr.as_ptr().addr() % PAGE, 0);
-        // SAFETY: the block is page-locked and this test's own.
-        let bytes = unsafe { memory.bytes(HostPtr(ptr.as_ptr()), 4099) };
-        assert!(bytes.iter().all(|&byte| byte != 0));
-        assert_eq!(memory.usage(), (4099, 1));
-        // SAFETY: `bytes` is not used any more.
-        assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::Clean));
-        assert_eq!(memory.usage(), (0, 0));
-        assert_eq!(memory.allocate(0, 0), None);
-    }
-
-    #[test]
-    fn a_block_in_flight_is_quarantined() {
-        let mut memory = HostMemory::new(3);
-        let ptr = memory.allocate(0, 100).unwrap();
-        let host = HostPtr(ptr.as_ptr());
-        let read = HostUse::new(host, 10, Access::Read);
-        memory.begin_use(&read, 1);
-        // SAFETY: no reference into the block exists.
-        assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::InFlight(1)));
-        assert!(!memory.is_page_locked(host, 1));
-        assert!(memory.end_use(&read, 1), "the memory is still there");
-        assert_eq!((memory.usage(), memory.quarantined()), ((0, 0), 1));
-        // SAFETY: no reference into the block exists.
-        assert_eq!(unsafe { memory.free(ptr) }, Err(Refusal::Mismatch));
-    }
-
-    #[test]
-    fn registered_ranges_never_overlap_and_leave_by_their_start() {
-        let mut memory = HostMemory::new(3);
-        let mut owned = vec![0u8; 64];
-        let at = |offset: usize, owned: &mut [u8]| NonNull::new(&raw mut owned[offset]).unwrap();
-        let (start, middle, end) = (at(8, &mut owned), at(12, &mut owned), at(16, &mut owned));
-        assert!(memory.register(0, start, 8));
-        assert!(!memory.register(0, start, 8));
-        assert!(!memory.register(0, middle, 8));
-        assert!(!memory.register(0, at(0, &mut owned), 64));
-        assert!(memory.register(0, end, 8), "disjoint ranges on one page");
-        assert_eq!(memory.usage(), (16, 2));
-        assert!(!memory.is_page_locked(HostPtr(start.as_ptr()), 16), "in one range each");
-        assert_eq!(memory.unregister(middle), Err(Refusal::Mismatch));
-        assert_eq!(memory.unregister(at(0, &mut owned)), Err(Refusal::Unknown));
-        assert_eq!(memory.unregister(start), Ok(Removal::Clean));
-        assert_eq!(memory.unregister(start), Err(Refusal::Unknown));
-        assert_eq!(memory.usage(), (8, 1));
-    }
-
-    #[test]
-    fn pending_uses_are_known_by_range_and_way() {
-        let mut memory = HostMemory::new(3);
-        let ptr = memory.allocate(0, 100).unwrap();
-        let at = |offset: usize| HostPtr(ptr.as_ptr().wrapping_add(offset));
-        let read = HostUse::new(at(10), 10, Access::Read);
-        memory.begin_use(&read, 1);
-        assert!(memory.is_pending(at(19), 5, Access::Read));
-        assert!(!memory.is_pending(at(20), 5, Access::Read));
-        assert!(!memory.is_pending(at(19), 5, Access::Write));
-        assert!(memory.end_use(&read, 1));
-        assert!(!memory.is_pending(at(0), 100, Access::Read));
-        // SAFETY: no reference into the block exists.
-        assert_eq!(unsafe { memory.free(ptr) }, Ok(Removal::Clean));
-    }
-}
+mod tests;
