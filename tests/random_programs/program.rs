@@ -24,6 +24,7 @@ mod lists;
 mod model;
 mod op;
 mod ordinary;
+mod releases;
 mod tasks;
 mod tensors;
 mod trouble;
@@ -43,6 +44,7 @@ use pinlane::{
 use behind::{Behind, Kind, Set, Uses};
 use lent::{Lent, Returned};
 use model::{Model, Part, agrees, assert_agrees, paint, paint_model, pick};
+use releases::Releases;
 use tasks::Tasks;
 use trouble::Trouble;
 
@@ -130,6 +132,7 @@ pub struct Machine {
     lent: Option<Lent>,
     returned: Vec<Returned>,
     tasks: Tasks,
+    releases: Releases,
     behind: Behind,
     trouble: Trouble,
 }
@@ -159,6 +162,7 @@ impl Machine {
             lent: None,
             returned: Vec::new(),
             tasks: Tasks::default(),
+            releases: Releases::default(),
         };
         let mut kinds = vec![Kind::Plain; 4 / machine.devices.len()];
         if default_streams {
@@ -197,6 +201,7 @@ impl Machine {
         self.finish_tasks();
         self.drain();
         self.check_returned();
+        self.check_lost();
     }
 
     fn check_all(&mut self) {
@@ -215,6 +220,7 @@ impl Machine {
         match result {
             Ok(value) => Some(value),
             Err(error) if error.kind() == ErrorKind::BudgetExhausted => None,
+            Err(error) if self.releases.explains(&error) => None,
             Err(error) => {
                 assert!(self.trouble.explains(&error, behind, &self.behind), "no reason: {error}");
                 None
@@ -370,6 +376,7 @@ impl Machine {
             Op::UploadElsewhere { stream, len, byte } => {
                 self.upload_elsewhere(stream % self.lanes.len(), *len, *byte);
             }
+            Op::Releases(step) => self.releases_step(step),
             Op::Task { awaits, then, by } => self.start_task(*awaits, *then, *by),
         }
     }

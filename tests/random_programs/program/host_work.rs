@@ -70,6 +70,9 @@ impl Machine {
     }
 
     pub(super) fn read_on_thread(&mut self, host: usize) {
+        if self.releases.refused_here {
+            return;
+        }
         let Some(index) = pick(host, &self.hosts) else { return };
         let behind = self.hosts[index].uses.for_reading();
         self.may_wait_for(behind);

@@ -4,6 +4,7 @@ use pinlane::driver::Call;
 use proptest::prelude::*;
 
 use super::model::Part;
+use super::releases::{self, Step};
 use super::tensors::Elements;
 
 #[derive(Clone, Debug)]
@@ -192,6 +193,7 @@ pub enum Op {
         len: usize,
         byte: u8,
     },
+    Releases(Step),
     Task {
         awaits: Awaits,
         then: Then,
@@ -248,6 +250,7 @@ pub enum Family {
     DefaultStreams,
     Wakers,
     Unloading,
+    Releases,
 }
 
 /// Programs whose buffers have up to `1500 * scale` bytes.
@@ -452,6 +455,7 @@ fn special(family: Family, scale: usize, borrowed: bool) -> BoxedStrategy<Op> {
             ),
         ]
         .boxed(),
+        Family::Releases => releases::step(scale).prop_map(Op::Releases).boxed(),
         Family::Wakers => prop_oneof![
             1 => index().prop_map(|stream| Op::Stall { stream }),
             1 => Just(Op::Release),

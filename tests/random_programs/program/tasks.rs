@@ -236,8 +236,8 @@ impl Machine {
     }
 
     /// Whether tasks were leaked on purpose, and with them the pool, streams, and memory that they
-    /// have.
+    /// have; or handles, in host functions.
     pub fn has_forgotten(&self) -> bool {
-        self.tasks.forgotten > 0
+        self.tasks.forgotten > 0 || self.has_refused_threads()
     }
 }
