@@ -115,9 +115,8 @@ impl Runtime {
             };
             if taken > 0 {
                 // SAFETY: valid as the caller says, who does not write to it during the call.
-                let bytes = unsafe { machine.host.bytes(host.ptr, taken) };
-                let src =
-                    Source::Taken { bytes: bytes.into(), from: host.ptr.address(), ahead: true };
+                let bytes = unsafe { machine.host.taken(host.ptr, taken) };
+                let src = Source::Taken { bytes, from: host.ptr.address(), ahead: true };
                 let first = Transfer::In { dst: device, src };
                 machine.submit(key, Vec::new(), Action::Copy(call, first))?;
             }

@@ -350,6 +350,19 @@ impl HostMemory {
         unsafe { std::slice::from_raw_parts(self.storage_of(ptr), bytes) }
     }
 
+    /// A copy of the bytes of a range. A wrong program may have freed the memory, so that the copy
+    /// is allocated there: it then has other bytes, and no more is wrong.
+    ///
+    /// # Safety
+    ///
+    /// * The range is page-locked, or pageable and mapped.
+    pub(super) unsafe fn taken(&self, ptr: HostPtr, bytes: usize) -> Box<[u8]> {
+        let mut taken = vec![0; bytes];
+        // SAFETY: both ranges are mapped, and may overlap.
+        unsafe { std::ptr::copy(self.storage_of(ptr), taken.as_mut_ptr(), bytes) };
+        taken.into()
+    }
+
     /// Overwrites a range with `source`.
     ///
     /// # Safety

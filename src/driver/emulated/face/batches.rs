@@ -173,8 +173,8 @@ impl Machine {
                 let during_call = entry.order == SourceOrder::DuringCall;
                 let from = if during_call { 0 } else { src as usize };
                 // SAFETY: the caller of `Face::copy_batch` says that it can be read now.
-                let taken = unsafe { self.host.bytes(host.ptr, bytes) };
-                let src = Source::Taken { bytes: taken.into(), from, ahead: !in_order };
+                let bytes = unsafe { self.host.taken(host.ptr, bytes) };
+                let src = Source::Taken { bytes, from, ahead: !in_order };
                 Ok(Transfer::In { dst, src })
             }
             (None, None) => unreachable!("copied by the call"),

@@ -347,10 +347,10 @@ impl Plane {
             match access {
                 Access::Read if source != Reading::Later => {
                     // SAFETY: the caller of `Face::copy` says that the line can be read now.
-                    let bytes = unsafe { memory.bytes(host.ptr, host.bytes) };
+                    let bytes = unsafe { memory.taken(host.ptr, host.bytes) };
                     // What is done races with nothing that comes later.
                     let from = if source == Reading::Begun { from.addr() } else { 0 };
-                    let src = Source::Taken { bytes: bytes.into(), from, ahead: true };
+                    let src = Source::Taken { bytes, from, ahead: true };
                     Transfer::In { dst: to.addr() as u64, src }
                 }
                 Access::Read => Transfer::In { dst: to.addr() as u64, src: Source::Host(host) },
