@@ -4,7 +4,7 @@
 //! FIFO: what it is done with is at the front. A block that several streams use moves from one
 //! queue to the next. A stuck stream holds up its own queue, and nothing else.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use crate::memory::block::BlockRef;
@@ -13,35 +13,31 @@ use crate::timeline::Timeline;
 /// How many blocks are looked at between two holds of the lock.
 const BATCH: usize = 64;
 
-/// The blocks in flight, by stream.
+/// The blocks in flight, by the number of their stream.
 #[derive(Default)]
 pub(super) struct Parked {
-    lots: Vec<(Arc<Timeline>, VecDeque<BlockRef>)>,
+    lots: BTreeMap<u64, (Arc<Timeline>, VecDeque<BlockRef>)>,
     /// All that is in flight, including what is being looked at without the lock.
     pub(super) blocks: usize,
 }
 
 impl Parked {
     pub(super) fn lot(&mut self, stream: &Arc<Timeline>) -> &mut VecDeque<BlockRef> {
-        let index = self.lots.iter().position(|(other, _)| Arc::ptr_eq(other, stream));
-        let index = index.unwrap_or_else(|| {
-            self.lots.push((stream.clone(), VecDeque::new()));
-            self.lots.len() - 1
-        });
-        &mut self.lots[index].1
+        let lot = self.lots.entry(stream.id());
+        &mut lot.or_insert_with(|| (stream.clone(), VecDeque::new())).1
     }
 
     /// The streams with parked blocks. Those without leave the books. The caller must drop the
     /// result without the lock, because a stream may end with it.
     pub(super) fn streams(&mut self) -> Vec<Arc<Timeline>> {
-        let streams = self.lots.iter().map(|(stream, _)| stream.clone()).collect();
-        self.lots.retain(|(_, blocks)| !blocks.is_empty());
+        let streams = self.lots.values().map(|(stream, _)| stream.clone()).collect();
+        self.lots.retain(|_, (_, blocks)| !blocks.is_empty());
         streams
     }
 
     /// The oldest blocks of a stream's queue.
     pub(super) fn take_front(&mut self, stream: &Arc<Timeline>) -> VecDeque<BlockRef> {
-        match self.lots.iter_mut().find(|(other, _)| Arc::ptr_eq(other, stream)) {
+        match self.lots.get_mut(&stream.id()) {
             Some((_, blocks)) => blocks.drain(..blocks.len().min(BATCH)).collect(),
             None => VecDeque::new(),
         }
@@ -49,6 +45,6 @@ impl Parked {
 
     /// Everything, at the end of the pool.
     pub(super) fn take_all(&mut self) -> impl Iterator<Item = BlockRef> + use<> {
-        std::mem::take(&mut self.lots).into_iter().flat_map(|(_, blocks)| blocks)
+        std::mem::take(&mut self.lots).into_values().flat_map(|(_, blocks)| blocks)
     }
 }

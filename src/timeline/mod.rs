@@ -153,6 +153,11 @@ impl Timeline {
         self.raw
     }
 
+    /// Unique among all streams of the process, and larger than those of older ones.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
     /// Whether this crate has created the stream, and destroys it.
     pub(crate) fn is_owned(&self) -> bool {
         matches!(self.origin, Origin::Owned { .. })

@@ -230,6 +230,10 @@ mod timeline {
             Ok(())
         }
 
+        pub fn id(&self) -> u64 {
+            std::ptr::from_ref(self).addr() as u64
+        }
+
         pub fn is_retired(&self, position: u64) -> bool {
             position < self.known.load(Ordering::Acquire)
         }
