@@ -7,7 +7,7 @@
 
 use super::finding::FindingKind;
 use super::forks::Forks;
-use super::machine::{CaptureMode, Capturing, Machine};
+use super::machine::{CaptureMode, Capturing, Machine, Stream};
 use super::operation::{Action, Position};
 use super::slots::Key;
 use super::thread::this_thread;
@@ -197,11 +197,13 @@ impl Machine {
 
     /// The captures of the blocking streams that a legacy stream synchronizes with.
     fn blocking_captures(&self, key: Key) -> impl Iterator<Item = Key> {
-        let device = self.streams.get(key).filter(|_| self.is_legacy(key)).map(|s| s.device);
-        self.streams
-            .values()
-            .filter(move |stream| stream.blocking && Some(stream.device) == device)
-            .filter_map(|stream| stream.capture)
+        let may_disturb = !self.captures.is_empty() && self.is_legacy(key);
+        let device = self.streams.get(key).filter(|_| may_disturb).map(|stream| stream.device);
+        let of_device = |device| {
+            let is_its = move |stream: &&Stream| stream.blocking && stream.device == device;
+            self.streams.values().filter(is_its).filter_map(|stream| stream.capture)
+        };
+        device.into_iter().flat_map(of_device)
     }
 
     pub(super) fn is_legacy(&self, key: Key) -> bool {

@@ -133,7 +133,7 @@ impl Machine {
             stream.destroyed = true;
             self.order.stream_removed(stream.agent);
             if stream.queue.is_empty() {
-                self.streams.remove(key);
+                self.remove_stream(key);
             }
         }
     }
@@ -278,13 +278,18 @@ impl Machine {
         }
         let is_host_function = matches!(operation.action, Action::HostFunction(_));
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
-        if stream.queue.is_empty() {
+        let is_first = stream.queue.is_empty();
+        if is_first {
+            stream.backlog_at = self.backlog.len();
             self.backlog.push(key);
             stream.slow.begin();
         }
         stream.queue.push_back(operation);
+        let target = Position { stream: key, count: stream.enqueued };
+        if is_first {
+            self.wake(key);
+        }
         if is_host_function {
-            let target = Position { stream: key, count: stream.enqueued };
             self.host_functions += 1;
             self.call_is_made();
             match self.schedule.is_eager() && self.slow_streams == 0 {

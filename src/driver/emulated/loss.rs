@@ -85,6 +85,9 @@ impl Machine {
         }
         let streams = &self.streams;
         self.backlog.retain(|&key| streams.get(key).is_some_and(|s| !s.queue.is_empty()));
+        for (at, &key) in self.backlog.iter().enumerate() {
+            self.streams.get_mut(key).expect("it is in the backlog").backlog_at = at;
+        }
         self.changed = true;
         goes_on
     }
@@ -93,6 +96,8 @@ impl Machine {
     fn release_waits(&mut self, device: Ordinal) {
         for stream in self.streams.values_mut().filter(|stream| stream.device == device) {
             stream.completed = stream.enqueued;
+            let followers = std::mem::take(&mut stream.followers);
+            self.awake.extend(followers.into_iter().map(|(_, follower)| follower));
         }
         self.host_work = true;
         self.settle();

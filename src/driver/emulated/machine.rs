@@ -15,9 +15,11 @@
 //! * An operation waits for positions that were enqueued before it, so that waits form no cycle.
 //! * The rules of the default streams (10, 11, 15) are such waits too. `Machine::implicit_waits`
 //!   adds them when an operation is enqueued.
-//! * The backlog lists the streams whose queue is not empty.
+//! * The backlog lists the streams whose queue is not empty. Each knows its place there.
+//! * On an eager machine, a stream whose first operation is ready is awake: whatever makes it ready
+//!   wakes it. So a change costs what it changes, however many streams are waiting.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::device_memory::DeviceMemory;
@@ -83,6 +85,9 @@ pub(super) struct Machine {
     pub(super) captures: Slots<Capturing>,
     pub(super) graphs: Slots<Graph>,
     pub(super) backlog: Vec<Key>,
+    /// Of an eager machine: the streams that are to be looked at, because they may have become
+    /// ready.
+    pub(super) awake: BTreeSet<Key>,
     /// Host functions that are enqueued and have not returned.
     pub(super) host_functions: usize,
     /// Host functions whose turn has come, for the host thread to call.
@@ -135,6 +140,11 @@ pub(super) struct Stream {
     pub(super) device: Ordinal,
     pub(super) blocking: bool,
     pub(super) queue: VecDeque<Operation>,
+    /// Its place in the backlog, while its queue is not empty.
+    pub(super) backlog_at: usize,
+    /// Of an eager machine: the streams whose first operation waits for this one to complete so
+    /// many operations.
+    pub(super) followers: BTreeSet<(u64, Key)>,
     pub(super) enqueued: u64,
     /// How many operations it was given by calls.
     pub(super) submitted: u64,
@@ -171,6 +181,8 @@ impl Stream {
             device,
             blocking,
             queue: VecDeque::new(),
+            backlog_at: 0,
+            followers: BTreeSet::new(),
             enqueued: 0,
             submitted: 0,
             completed: 0,
@@ -252,6 +264,7 @@ impl Machine {
             captures: Slots::new(),
             graphs: Slots::new(),
             backlog: Vec::new(),
+            awake: BTreeSet::new(),
             host_functions: 0,
             host_ready: VecDeque::new(),
             host_targets: Vec::new(),

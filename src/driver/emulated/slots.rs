@@ -5,7 +5,7 @@
 //! that a stale key finds nothing instead of the next tenant.
 
 /// Names a tenant of a [`Slots`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key {
     index: u32,
     generation: u32,

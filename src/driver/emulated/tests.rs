@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::mpsc::channel;
 
+mod awake;
 mod copies;
 mod explore;
 mod face;

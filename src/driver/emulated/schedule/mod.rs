@@ -154,23 +154,49 @@ impl Machine {
         }
     }
 
+    /// A stream may have become ready.
+    pub(super) fn wake(&mut self, key: Key) {
+        if self.schedule.is_eager() {
+            self.awake.insert(key);
+        }
+    }
+
+    /// Whatever waits for a stream that is gone goes on.
+    pub(super) fn remove_stream(&mut self, key: Key) {
+        let followers = self.streams.remove(key).map(|stream| stream.followers);
+        self.awake.extend(followers.into_iter().flatten().map(|(_, follower)| follower));
+    }
+
     /// Runs everything that is ready.
     fn pump(&mut self) {
-        let mut again = true;
-        while again {
-            again = false;
-            let mut at = 0;
-            while let Some(&key) = self.backlog.get(at) {
-                while matches!(self.front(key), Front::Ready) {
-                    self.step(key);
-                    again = true;
-                }
-                // A stream that has run dry has left the backlog, and another took its place.
-                if self.backlog.get(at) == Some(&key) {
-                    at += 1;
-                }
+        while let Some(key) = self.awake.pop_first() {
+            while !self.follows(key) && matches!(self.front(key), Front::Ready) {
+                self.step(key);
             }
         }
+    }
+
+    /// The streams that could go on, but are not awake.
+    #[cfg(test)]
+    pub(super) fn overslept(&self) -> Vec<Key> {
+        let asleep = |key: &Key| !self.awake.contains(key);
+        self.ready().filter(asleep).collect()
+    }
+
+    /// Whether the first operation of a stream waits for another, which then wakes the stream. Each
+    /// of its waits is looked at once, and those that are complete leave it.
+    fn follows(&mut self, key: Key) -> bool {
+        let Some(stream) = self.streams.get_mut(key) else { return false };
+        let Some(first) = stream.queue.front_mut() else { return false };
+        let mut waits = std::mem::take(&mut first.waits);
+        while waits.pop_if(|position| self.is_complete(*position)).is_some() {}
+        let awaited = waits.last().copied();
+        let stream = self.streams.get_mut(key).expect("just found");
+        stream.queue.front_mut().expect("just found").waits = waits;
+        let Some(Position { stream, count }) = awaited else { return false };
+        let awaited = self.streams.get_mut(stream).expect("incomplete, so it is there");
+        awaited.followers.insert((count, key));
+        true
     }
 
     /// Time passes for a lost device: some of the work that was enqueued there runs.
@@ -255,6 +281,7 @@ impl Machine {
         if let Some(stream) = self.streams.get_mut(key) {
             stream.stalled = false;
         }
+        self.wake(key);
         self.settle();
         self.changed = true;
         self.host_work = true;
@@ -265,13 +292,30 @@ impl Machine {
         stream.queue.pop_front();
         stream.completed += 1;
         stream.slow.begin();
-        if stream.queue.is_empty() {
-            let at = self.backlog.iter().position(|&other| other == key);
-            self.backlog.swap_remove(at.expect("its queue was not empty"));
-            if stream.destroyed {
-                self.streams.remove(key);
-            }
+        while let Some(&(count, follower)) = stream.followers.first()
+            && count <= stream.completed
+        {
+            stream.followers.pop_first();
+            self.awake.insert(follower);
+        }
+        let (is_empty, is_destroyed) = (stream.queue.is_empty(), stream.destroyed);
+        if is_empty {
+            self.leave_backlog(key);
+        } else {
+            self.wake(key);
+        }
+        if is_empty && is_destroyed {
+            self.remove_stream(key);
         }
         self.changed = true;
+    }
+
+    /// The last stream of the backlog takes the place of one whose queue is empty.
+    fn leave_backlog(&mut self, key: Key) {
+        let at = self.streams.get(key).expect("it is in the backlog").backlog_at;
+        self.backlog.swap_remove(at);
+        if let Some(&last) = self.backlog.get(at) {
+            self.streams.get_mut(last).expect("it is in the backlog").backlog_at = at;
+        }
     }
 }

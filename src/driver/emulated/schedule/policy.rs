@@ -176,7 +176,7 @@ impl Machine {
         next
     }
 
-    fn ready(&self) -> impl Iterator<Item = Key> {
+    pub(super) fn ready(&self) -> impl Iterator<Item = Key> {
         let ready = |key: &Key| matches!(self.front(*key), Front::Ready);
         self.backlog.iter().copied().filter(ready)
     }

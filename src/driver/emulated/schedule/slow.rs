@@ -40,20 +40,24 @@ impl Machine {
         self.slow_streams = self.streams.values().filter(|stream| stream.slow.is_slow()).count();
         // The host thread waits for what host functions are behind of, which may be slow now.
         self.wake_for_functions();
+        self.wake(key);
         self.settle();
         self.changed = true;
     }
 
     /// Time passes.
     pub(in crate::driver::emulated) fn pass_steps(&mut self, steps: u32) {
-        let mut arrived = false;
+        let mut arrived = Vec::new();
         for &key in &self.backlog {
             if let Some(stream) = self.streams.get_mut(key).filter(|stream| stream.slow.holds()) {
                 stream.slow.left = stream.slow.left.saturating_sub(steps);
-                arrived |= !stream.slow.holds();
+                if !stream.slow.holds() {
+                    arrived.push(key);
+                }
             }
         }
-        if arrived {
+        if !arrived.is_empty() {
+            arrived.into_iter().for_each(|key| self.wake(key));
             self.settle();
             self.changed = true;
             self.host_work = true;
