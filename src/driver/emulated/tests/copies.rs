@@ -132,7 +132,7 @@ fn rule_07_memory_that_is_page_locked_in_part_is_refused() {
 fn rule_08_the_seed_orders_the_copies_of_a_batch() {
     // One of them loses the device: what was copied by then tells the order.
     let copied = |seed| {
-        let rig = Rig::new(Emulator::builder().seed(seed));
+        let rig = Rig::lazy(seed);
         let (stream, a, host) = (rig.stream(0), rig.memory(0), rig.host());
         rig.fill(stream, a, 7).unwrap();
         let copies: Vec<BatchCopy> = (0..8)
