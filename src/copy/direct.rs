@@ -36,7 +36,7 @@ pub(crate) fn enqueue_one(
         return door.nothing();
     }
     let operands = [
-        pinned.operand(host, bytes, direction.access(Side::Host)),
+        pinned.operand_at(host, bytes, direction.access(Side::Host)),
         device.operand(direction.access(Side::Device)),
     ];
     let enqueue = |driver: &dyn Driver, raw| {

@@ -26,13 +26,13 @@ use std::ptr::NonNull;
 
 use bytemuck::Pod;
 
-use super::block::{Block, BlockOwner, BlockRef};
-use super::hazard::{Access, Hazards};
+use super::block::{BlockOwner, BlockRef};
+use super::hazard::Access;
+use super::pinned_bytes::PinnedBytes;
 use super::range::in_bytes;
 use super::{Operand, Tracked, TrackedMut, range, sealed};
-use crate::context::Context;
 use crate::driver::Poll;
-use crate::error::{Context as Found, Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::sync::sanitizer;
 
 /// An untyped tracked block.
@@ -54,60 +54,9 @@ impl PinnedRegion {
         self.block.ptr()
     }
 
-    fn context(&self) -> &Context {
-        self.block.owner().context()
-    }
-
-    pub(crate) fn operand(&self, range: Range<usize>, access: Access) -> Operand<'_> {
-        Operand { context: self.context(), hazards: self.block.hazards(), range, access }
-    }
-
     fn bytes(&self) -> PinnedBytes<'_> {
-        PinnedBytes(&self.block)
-    }
-
-    /// Blocks until the host may access the bytes.
-    pub(crate) fn settle(
-        &self,
-        operation: &'static str,
-        range: Range<usize>,
-        access: Access,
-    ) -> Result<()> {
-        self.context().check_process(operation)?;
-        self.block.hazards().wait(&range, access, operation)?;
-        self.is_accessed(range, access);
-        Ok(())
-    }
-
-    /// The host accesses the bytes now.
-    #[inline]
-    pub(crate) fn is_accessed(&self, range: Range<usize>, access: Access) {
-        let start = self.ptr().as_ptr().wrapping_add(range.start);
-        self.context().host_access(start, range.len(), access == Access::Write);
-    }
-
-    fn try_settle(
-        &self,
-        operation: &'static str,
-        range: Range<usize>,
-        access: Access,
-    ) -> Result<()> {
-        self.context().check_process(operation)?;
-        match self.block.hazards().poll(&range, access)? {
-            Poll::Done => {
-                self.is_accessed(range, access);
-                Ok(())
-            }
-            Poll::NotReady => Err(Error::new(
-                ErrorKind::NotReady,
-                operation,
-                Found::Numbers(
-                    |[start, end]| format!("the device still uses bytes {start} .. {end}"),
-                    [range.start, range.end],
-                ),
-                "try again later, or make the call without try_ in its name, which waits",
-            )),
-        }
+        // SAFETY: the region has the right to the block.
+        unsafe { PinnedBytes::of(&self.block) }
     }
 }
 
@@ -154,7 +103,7 @@ impl<T: Pod> PinnedBuf<T> {
 
     /// The host accesses all elements now, by their address.
     pub(crate) fn is_accessed(&self, access: Access) {
-        self.region.is_accessed(0..self.len * size_of::<T>(), access);
+        self.region.bytes().is_accessed(0..self.len * size_of::<T>(), access);
     }
 
     /// The number of elements.
@@ -180,8 +129,8 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::ForkedProcess`], or the error of a copy that failed. The contents are then not
-    /// given out, and a later call queries the copy again.
+    /// [`ForkedProcess`](crate::ErrorKind::ForkedProcess), or the error of a copy that failed. The
+    /// contents are then not given out, and a later call queries the copy again.
     pub fn read(&self) -> Result<&[T]> {
         self.as_slice().read_in("PinnedBuf::read")
     }
@@ -199,7 +148,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotReady`] where `read` would wait; otherwise as for `read`.
+    /// [`NotReady`](crate::ErrorKind::NotReady) where `read` would wait; otherwise as for `read`.
     pub fn try_read(&self) -> Result<&[T]> {
         self.as_slice().try_read_in("PinnedBuf::try_read")
     }
@@ -208,7 +157,7 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::NotReady`] where `write` would wait; otherwise as for `read`.
+    /// [`NotReady`](crate::ErrorKind::NotReady) where `write` would wait; otherwise as for `read`.
     pub fn try_write(&mut self) -> Result<&mut [T]> {
         self.as_slice_mut().try_write_in("PinnedBuf::try_write")
     }
@@ -217,34 +166,34 @@ impl<T: Pod> PinnedBuf<T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the buffer.
     #[inline]
     pub fn slice(&self, range: impl RangeBounds<usize>) -> Result<PinnedSlice<'_, T>> {
         let range = range::resolve::<T>("PinnedBuf::slice", range, self.len)?;
-        Ok(PinnedSlice { region: &self.region, range, element: PhantomData })
+        Ok(PinnedSlice { region: self.region.bytes(), range, element: PhantomData })
     }
 
     /// A view of the elements in `range` that may be written. Does not block.
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfRange`] if the range does not lie in the buffer.
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if the range does not lie in the buffer.
     #[inline]
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<PinnedSliceMut<'_, T>> {
         let range = range::resolve::<T>("PinnedBuf::slice_mut", range, self.len)?;
-        Ok(PinnedSliceMut { region: &self.region, range, element: PhantomData })
+        Ok(PinnedSliceMut { region: self.region.bytes(), range, element: PhantomData })
     }
 
     /// The whole buffer as a view.
     #[must_use]
     pub fn as_slice(&self) -> PinnedSlice<'_, T> {
-        PinnedSlice { region: &self.region, range: 0..self.len, element: PhantomData }
+        PinnedSlice { region: self.region.bytes(), range: 0..self.len, element: PhantomData }
     }
 
     /// The whole buffer as a view that may be written.
     #[must_use]
     pub fn as_slice_mut(&mut self) -> PinnedSliceMut<'_, T> {
-        PinnedSliceMut { region: &self.region, range: 0..self.len, element: PhantomData }
+        PinnedSliceMut { region: self.region.bytes(), range: 0..self.len, element: PhantomData }
     }
 }
 
@@ -260,12 +209,12 @@ impl PinnedBuf<u8> {
     /// A part of the buffer, for callers that share the buffer; see
     /// [`wait_until_idle`](Self::wait_until_idle).
     pub(crate) fn operand(&self, part: Range<usize>, access: Access) -> Operand<'_> {
-        self.region.operand(part, access)
+        self.region.bytes().operand(part, access)
     }
 
     /// Blocks until no device use of the buffer is pending. `operation` is the call that waits.
     pub(crate) fn wait_until_idle(&self, operation: &'static str) -> Result<()> {
-        self.region.settle(operation, 0..self.len, Access::Write)
+        self.region.bytes().settle(operation, 0..self.len, Access::Write)
     }
 
     /// Whether no device use of the buffer is pending. Does not block.
@@ -280,83 +229,22 @@ impl<T: Pod> fmt::Debug for PinnedBuf<T> {
     }
 }
 
-/// Page-locked memory that a copy names, without its type: where to record its uses. Somebody has
-/// the right to the block during `'a`.
-#[derive(Clone, Copy)]
-pub(crate) struct PinnedBytes<'a>(&'a Block);
-
-impl<'a> PinnedBytes<'a> {
-    /// # Safety
-    ///
-    /// * A [`BlockRef`] to the block exists during `'a`, whoever has it.
-    pub(crate) unsafe fn of(block: &'a Block) -> Self {
-        PinnedBytes(block)
-    }
-
-    /// Bytes `ptr .. ptr + bytes`, counted from the start of the block. They must lie in it.
-    #[inline]
-    pub(crate) fn range(&self, ptr: *const u8, bytes: usize) -> Range<usize> {
-        let start = ptr.addr() - self.0.ptr().as_ptr().addr();
-        start..start + bytes
-    }
-
-    #[inline]
-    pub(crate) fn hazards(&self) -> &'a Hazards {
-        self.0.hazards()
-    }
-
-    /// Those bytes, as a part of an operation.
-    #[inline]
-    pub(crate) fn operand(&self, ptr: *const u8, bytes: usize, access: Access) -> Operand<'a> {
-        let range = self.range(ptr, bytes);
-        Operand { context: self.context(), hazards: self.hazards(), range, access }
-    }
-
-    /// Splits that range at the seams, into parts that one copy each may cover. In bytes from the
-    /// start of the range.
-    pub(crate) fn parts(
-        &self,
-        ptr: *const u8,
-        bytes: usize,
-    ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let range = self.range(ptr, bytes);
-        let start = range.start;
-        let parts = self.0.parts(range);
-        parts.map(move |part| part.start - start..part.end - start)
-    }
-
-    /// Whether that range has more than one part.
-    #[inline]
-    pub(crate) fn crosses_seam(&self, ptr: *const u8, bytes: usize) -> bool {
-        self.0.crosses_seam(&self.range(ptr, bytes))
-    }
-
-    pub(crate) fn context(&self) -> &'a Context {
-        // SAFETY: the right exists, by the precondition of `of`.
-        unsafe { self.0.owner() }.context()
-    }
-
-    pub(crate) fn is_same_block(&self, other: &PinnedBytes<'_>) -> bool {
-        std::ptr::eq(self.0, other.0)
-    }
-}
-
 impl<'a, T: Pod> PinnedSlice<'a, T> {
     pub(crate) fn bytes(&self) -> PinnedBytes<'a> {
-        self.region.bytes()
+        self.region
     }
 }
 
 impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     /// Consumes the exclusive view, so the result is used exclusively too.
     pub(crate) fn into_bytes(self) -> PinnedBytes<'a> {
-        self.region.bytes()
+        self.region
     }
 }
 
 /// A shared view of a part of a [`PinnedBuf`].
 pub struct PinnedSlice<'a, T: Pod> {
-    region: &'a PinnedRegion,
+    region: PinnedBytes<'a>,
     range: Range<usize>,
     element: PhantomData<&'a [T]>,
 }
@@ -364,9 +252,33 @@ pub struct PinnedSlice<'a, T: Pod> {
 /// An exclusive view of a part of a [`PinnedBuf`].
 pub struct PinnedSliceMut<'a, T: Pod> {
     /// Several views share it. Their ranges are disjoint, and each view is exclusive.
-    region: &'a PinnedRegion,
+    region: PinnedBytes<'a>,
     range: Range<usize>,
     element: PhantomData<&'a mut [T]>,
+}
+
+#[cfg(feature = "capi")]
+impl<'a> PinnedSlice<'a, u8> {
+    /// A view of `bytes` bytes from `ptr` on, which lie in the block.
+    ///
+    /// # Safety
+    ///
+    /// * During `'a` the host does not write to them.
+    pub(crate) unsafe fn at(region: PinnedBytes<'a>, ptr: *const u8, bytes: usize) -> Self {
+        PinnedSlice { range: region.range(ptr, bytes), region, element: PhantomData }
+    }
+}
+
+#[cfg(feature = "capi")]
+impl<'a> PinnedSliceMut<'a, u8> {
+    /// An exclusive view of `bytes` bytes from `ptr` on, which lie in the block.
+    ///
+    /// # Safety
+    ///
+    /// * During `'a` nobody has another view of them, nor does the host access them otherwise.
+    pub(crate) unsafe fn at(region: PinnedBytes<'a>, ptr: *mut u8, bytes: usize) -> Self {
+        PinnedSliceMut { range: region.range(ptr, bytes), region, element: PhantomData }
+    }
 }
 
 impl<T: Pod> Clone for PinnedSlice<'_, T> {
@@ -492,7 +404,7 @@ impl<'a, T: Pod> PinnedSliceMut<'a, T> {
     ///
     /// # Errors
     ///
-    /// [`ErrorKind::OutOfRange`] if `middle` is more than [`len`](Self::len).
+    /// [`OutOfRange`](crate::ErrorKind::OutOfRange) if `middle` is more than [`len`](Self::len).
     pub fn split_at_mut(self, middle: usize) -> Result<(Self, Self)> {
         let first = range::within::<T>("PinnedSliceMut::split_at_mut", ..middle, &self.range)?;
         let second = first.end..self.range.end;
@@ -563,13 +475,13 @@ impl<'a, T: Pod> From<&'a mut PinnedBuf<T>> for PinnedSliceMut<'a, T> {
 
 impl<T: Pod> sealed::Sealed for PinnedBuf<T> {
     fn reading(&self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&(0..self.len)), Access::Read)
+        self.region.bytes().operand(in_bytes::<T>(&(0..self.len)), Access::Read)
     }
 }
 
 impl<T: Pod> sealed::SealedMut for PinnedBuf<T> {
     fn writing(&mut self) -> Operand<'_> {
-        self.region.operand(in_bytes::<T>(&(0..self.len)), Access::Write)
+        self.region.bytes().operand(in_bytes::<T>(&(0..self.len)), Access::Write)
     }
 }
 

@@ -59,14 +59,18 @@ pinlane_device_buffer* set_device(std::size_t& offset, std::size_t size, const D
 
 /// One copy of `stream::upload_batch`. It names memory and does not own it.
 struct upload_item : pinlane_copy {
-  /// From page-locked or pageable memory to a `device_buffer` or a slice of one, or to your own
-  /// device memory, named by its address. Both sides have equal length.
+  /// From page-locked memory, a `pinned_span` too, or pageable memory to a `device_buffer` or a
+  /// slice of one, or to your own device memory, named by its address. Both sides have equal
+  /// length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   upload_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_pageable<Source>) {
       src = std::data(source);
       bytes = detail::pageable_bytes(source);
       detail::check_elements<void, Source>();
+    } else if constexpr (detail::is_pinned_span<Source>) {
+      detail::set_pinned(*this, source);
+      bytes = source.size_bytes();
     } else {
       detail::set_host(*this, source);
     }
@@ -89,7 +93,8 @@ struct upload_item : pinlane_copy {
 /// One copy of `stream::download_batch`. It names memory and does not own it.
 struct download_item : pinlane_copy {
   /// From a `device_buffer` or a slice of one, or from your own device memory, named by its
-  /// address, to page-locked or pageable memory. Both sides have equal length.
+  /// address, to page-locked memory, a `pinned_span` too, or pageable memory. Both sides have equal
+  /// length.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   download_item(Source&& source, Destination&& destination) : pinlane_copy{} {
     if constexpr (detail::is_pageable<Destination>) {
@@ -97,6 +102,10 @@ struct download_item : pinlane_copy {
       detail::check_elements<void, Destination>();
       dst = std::data(destination);
       bytes = detail::pageable_bytes(destination);
+    } else if constexpr (detail::is_pinned_span<Destination>) {
+      detail::check_writable<Destination>();
+      detail::set_pinned(*this, destination);
+      bytes = destination.size_bytes();
     } else {
       detail::check_writable<decltype(destination.slice())>();
       detail::set_host(*this, destination);
@@ -227,7 +236,7 @@ public:
 
   /// Makes all the copies of `items`, of type `download_item`, in one call. Blocks until everything
   /// for pageable memory has arrived. The ticket tells when the rest has; `read` of a
-  /// `pinned_buffer` waits for it.
+  /// `pinned_buffer` waits for it, and nothing for a `pinned_span`.
   template <class Items>
   ticket download_batch(const Items& items, route by = route::automatic) const {
     const pinlane_batch_options options = forced(by);

@@ -17,23 +17,34 @@
 namespace pinlane {
 inline namespace PINLANE_CPP_MODE {
 
-/// One pair of a list of `pairs`. It names buffers and does not own them.
+/// One pair of a list of `pairs`. It names memory and does not own it.
 struct pair_item : pinlane_pair {
-  /// A `pinned_buffer` or a slice of one, and a `device_buffer` or a slice of one. Both sides have
-  /// equal length.
+  /// A `pinned_buffer`, a slice of one or a `pinned_span`, and a `device_buffer` or a slice of one.
+  /// Both sides have equal length.
   template <class Host, class Device, detail::if_stays<Host, Device> = 0>
   pair_item(Host&& host, Device&& device) : pinlane_pair{} {
-    const auto near = host.slice();
-    using host_slice = decltype(host.slice());
+    const auto near = [&] {
+      if constexpr (detail::is_pinned_span<Host>) {
+        return host;
+      } else {
+        return host.slice();
+      }
+    }();
+    using near_type = std::remove_const_t<decltype(near)>;
     using device_slice = decltype(device.slice());
-    static_assert(std::is_same_v<typename host_slice::handle_type, pinlane_buffer> &&
-                      std::is_same_v<typename device_slice::handle_type, pinlane_device_buffer>,
+    static_assert(std::is_same_v<typename device_slice::handle_type, pinlane_device_buffer>,
                   "page-locked memory and device memory");
-    static_assert(std::is_same_v<detail::element_of<host_slice>, detail::element_of<device_slice>>,
+    static_assert(std::is_same_v<detail::element_of<near_type>, detail::element_of<device_slice>>,
                   "both sides have elements of one type");
-    detail::check_writable<host_slice>();
-    buffer = near.get();
-    buffer_offset = near.offset_bytes();
+    detail::check_writable<near_type>();
+    if constexpr (detail::is_pinned_span<Host>) {
+      detail::set_pinned(*this, near);
+    } else {
+      static_assert(std::is_same_v<typename near_type::handle_type, pinlane_buffer>,
+                    "page-locked memory and device memory");
+      buffer = near.get();
+      buffer_offset = near.offset_bytes();
+    }
     device_buffer = detail::set_device(device_offset, near.size(), device);
     bytes = near.size_bytes();
   }
@@ -51,8 +62,8 @@ static_assert(sizeof(pair_item) == sizeof(pinlane_pair),
 /// others only enqueue.
 ///
 /// Between the copies the buffers are used as always. They are not owned: once one is destroyed,
-/// copies of the pairs fail with `PINLANE_STATUS_INVALID_HANDLE`. One thread at a time uses the
-/// list.
+/// copies of the pairs fail with `PINLANE_STATUS_INVALID_HANDLE`. Once the memory of a
+/// `pinned_span` is given back, the pairs must not be copied. One thread at a time uses the list.
 ///
 /// @code
 ///   std::vector<pinlane::pair_item> items;
@@ -94,7 +105,7 @@ public:
   }
 
   /// Copies the device side of every pair to its page-locked side. `read` of a `pinned_buffer`
-  /// waits for the copies. Otherwise as `upload_pairs`.
+  /// waits for the copies; for a `pinned_span` wait for the ticket. Otherwise as `upload_pairs`.
   ticket download_pairs(const pairs& list) const {
     return with_ticket(
         [&](pinlane_ticket** out) { return pinlane_download_pairs(self(), list.get(), out); });

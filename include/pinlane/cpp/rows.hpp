@@ -90,6 +90,9 @@ void set_tables(pinlane_layer& layer, Host& host, Device& device, bool up) noexc
     } else {
       layer.dst = const_cast<T*>(std::data(host)); // download_layer has found it writable
     }
+  } else if constexpr (is_pinned_span<Host>) {
+    host_bytes = host.size_bytes();
+    set_pinned(layer, host);
   } else {
     const auto slice = host.slice();
     static_assert(std::is_same_v<typename decltype(slice)::handle_type, pinlane_buffer>,
@@ -114,8 +117,8 @@ template <class T>
 struct upload_layer : pinlane_layer {
   using element_type = T;
 
-  /// From a `pinned_buffer`, a slice of one, or pageable memory, to a `device_buffer` or a slice of
-  /// one.
+  /// From a `pinned_buffer`, a slice of one, a `pinned_span` or pageable memory, to a
+  /// `device_buffer` or a slice of one.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   upload_layer(Source&& source, Destination&& destination) noexcept : pinlane_layer{} {
     detail::check_writable<decltype(destination.slice())>();
@@ -135,11 +138,11 @@ template <class T>
 struct download_layer : pinlane_layer {
   using element_type = T;
 
-  /// From a `device_buffer` or a slice of one, to a `pinned_buffer`, a slice of one, or pageable
-  /// memory.
+  /// From a `device_buffer` or a slice of one, to a `pinned_buffer`, a slice of one, a
+  /// `pinned_span` or pageable memory.
   template <class Source, class Destination, detail::if_stays<Source, Destination> = 0>
   download_layer(Source&& source, Destination&& destination) noexcept : pinlane_layer{} {
-    if constexpr (detail::is_pageable<Destination>) {
+    if constexpr (detail::is_pageable<Destination> || detail::is_pinned_span<Destination>) {
       detail::check_writable<Destination>();
     } else {
       detail::check_writable<decltype(destination.slice())>();
@@ -170,7 +173,8 @@ public:
   /// Numbers may come twice. `all_rows` is refused, as it does not say how long a row is.
   ///
   /// Ordered as `upload`, as a use of the whole table. Does not block if `table` is a
-  /// `pinned_buffer` or a slice of one; pageable memory may be reused when the call returns.
+  /// `pinned_buffer`, a slice of one or a `pinned_span`; pageable memory may be reused when the
+  /// call returns.
   ///
   /// @code
   ///   auto table = pool.alloc_zeroed<float>(1000 * 64);  // 1000 rows of 64 numbers
@@ -193,7 +197,8 @@ public:
   /// long a row is.
   ///
   /// Ordered as `upload_rows`. Does not block if `table` is a `pinned_buffer` or a slice of one:
-  /// `read` of it waits for the rows. In pageable memory they have arrived when the call returns.
+  /// `read` of it waits for the rows; nor if it is a `pinned_span`: wait for the ticket. In
+  /// pageable memory they have arrived when the call returns.
   template <class Rows, class Table>
   ticket download_rows(const Rows& rows, const indices& numbers, Table&& table) const {
     auto from = rows.slice();

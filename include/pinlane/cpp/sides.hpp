@@ -44,6 +44,9 @@ inline constexpr bool is_view<span<T>> = true;
 ///   auto copied = stream.upload(pinlane::pinned_span(samples), gpu);
 /// @endcode
 ///
+/// Items of a batch, pairs and rows take it where they take a `pinned_buffer`. A list of `pairs`
+/// must not be copied any more once the memory has been given back.
+///
 /// - Until the ticket is done, do not write what is being uploaded, nor access what is being
 ///   downloaded.
 /// - The container may be destroyed meanwhile, and give its memory back: the pool reuses it only
@@ -75,6 +78,8 @@ private:
 template <class Container>
 pinned_span(Container& container)
     -> pinned_span<std::remove_pointer_t<decltype(std::data(container))>>;
+template <class T>
+inline constexpr bool is_view<pinned_span<T>> = true;
 
 namespace detail {
 
@@ -85,6 +90,13 @@ inline constexpr bool is_pinned_span_type<pinned_span<T>> = true;
 template <class Side>
 inline constexpr bool is_pinned_span =
     is_pinned_span_type<std::remove_const_t<std::remove_reference_t<Side>>>;
+
+/// Names memory of a pool as the host's side of a copy, a pair or a layer.
+template <class Named, class T>
+void set_pinned(Named& named, const pinned_span<T>& memory) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>, "elements are copied as bytes");
+  named.pinned = const_cast<std::remove_const_t<T>*>(memory.address()); // whoever writes, checks
+}
 
 /// Whether the memory of an argument outlives the call. `Passed` is deduced from a forwarding
 /// reference.

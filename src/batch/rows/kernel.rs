@@ -99,7 +99,7 @@ pub(super) fn enqueue(
     let mut operands: Vec<Operand<'_>> = Vec::with_capacity(2 * tables.layers.len() + 3);
     for (host, device) in &tables.layers {
         let pinned = host.pinned.expect("page-locked");
-        operands.push(pinned.operand(host.host, host.bytes, direction.access(Side::Host)));
+        operands.push(pinned.operand_at(host.host, host.bytes, direction.access(Side::Host)));
         operands.push(device.operand(direction.access(Side::Device)));
     }
     let numbers = [&tables.from, &tables.to].into_iter().filter_map(|it| it.on_device());

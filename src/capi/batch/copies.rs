@@ -9,9 +9,10 @@ use crate::capi::pointer::layout;
 
 /// One copy of a batch, between host and device. Set all members that you do not use to 0.
 ///
-/// The host's side is pageable memory, named by its address, or a part of a page-locked `buffer`.
-/// The device's side is the caller's own device memory, named by its address, or a part of a
-/// `device_buffer`. If a side is named by its buffer, its address must be NULL.
+/// The host's side is pageable memory, named by its address, a part of a page-locked `buffer`, or
+/// memory of a pool, named by `pinned`. The device's side is the caller's own device memory, named
+/// by its address, or a part of a `device_buffer`. A side is named once: if not by its address,
+/// that must be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_copy {
@@ -29,8 +30,9 @@ pub struct pinlane_copy {
     pub device_buffer: *mut pinlane_device_buffer,
     /// Where in `device_buffer` the copy begins.
     pub device_offset: usize,
-    /// Must be 0.
-    pub reserved: u64,
+    /// Memory of a pool that is the host's side, or NULL. It is copied as by
+    /// `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
+    pub pinned: *mut c_void,
 }
 
 /// One copy of a batch, from device memory to device memory. Set all members that you do not use to
@@ -59,13 +61,13 @@ pub struct pinlane_device_copy {
     pub reserved: u64,
 }
 
-layout!(pinlane_copy: 64; bytes 16, buffer 24, device_offset 48, reserved 56);
+layout!(pinlane_copy: 64; bytes 16, buffer 24, device_offset 48, pinned 56);
 layout!(pinlane_device_copy: 64; src_buffer 24, dst_offset 48, reserved 56);
 
 impl pinlane_copy {
     /// The host's side, which has this address.
     pub(super) fn host(&self, address: *const c_void) -> Place<pinlane_buffer> {
-        Place::new(address, self.buffer, self.buffer_offset, self.bytes)
+        Place::new(address, self.buffer, self.buffer_offset, self.bytes).or_pinned(self.pinned)
     }
 
     /// The device's side, which has this address.

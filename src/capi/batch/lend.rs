@@ -5,7 +5,6 @@ use super::places::{Place, Places};
 use crate::batch::{DeviceCopy, Download, Downloads, HostSlice, HostSliceMut, Upload, Uploads};
 use crate::capi::buffer::pinlane_buffer;
 use crate::capi::device_buffer::pinlane_device_buffer;
-use crate::capi::memory::{destination, source};
 use crate::capi::transfer::same_buffer;
 use crate::error::Result;
 use crate::memory::{DeviceSlice, DeviceSliceMut};
@@ -35,6 +34,8 @@ impl Sides {
     /// # Safety
     ///
     /// * Host memory named by its address is readable, and nobody writes to it, until this returns.
+    /// * Memory of a pool that is named as such is not given back until this returns, and the host
+    ///   does not write to it until what `then` enqueues is complete.
     /// * Device memory named by its address is memory of the stream's device, and valid until what
     ///   `then` enqueues is complete.
     pub(super) unsafe fn up<R>(
@@ -45,18 +46,12 @@ impl Sides {
         let (hosts, devices) = (&self.hosts, &self.devices);
         let pinned = hosts.shared()?;
         let mut tracked = devices.exclusive()?;
-        // SAFETY: the second precondition.
+        // SAFETY: the third precondition.
         let mut lent = unsafe { devices.lent(stream) }?;
         let destinations = devices.written(&mut tracked, &mut lent)?;
-        let mut pairs = hosts.places.iter().zip(destinations).map(|(place, dst)| {
-            let src: HostSlice<'_, u8> = match hosts.buffer(place) {
-                Some(buffer) => pinned[buffer].buffer.slice(place.range())?.into(),
-                // SAFETY: the first precondition.
-                None => unsafe { source(place.address, place.bytes) }?.into(),
-            };
-            Ok((src, dst))
-        });
-        then(&mut pairs)
+        // SAFETY: the first two preconditions.
+        let sources = unsafe { hosts.sources(&pinned, stream.timeline.context()) };
+        then(&mut sources.zip(destinations).map(|(src, dst)| Ok((src?, dst))))
     }
 
     /// Calls `then` with the host's places as destinations.
@@ -65,6 +60,8 @@ impl Sides {
     ///
     /// * Host memory named by its address is writable, and nobody else accesses it, until this
     ///   returns.
+    /// * Memory of a pool that is named as such is not given back until this returns, and the host
+    ///   does not access it until what `then` enqueues is complete.
     /// * Device memory named by its address is memory of the stream's device, and valid until what
     ///   `then` enqueues is complete.
     pub(super) unsafe fn down<R>(
@@ -75,19 +72,12 @@ impl Sides {
         let (hosts, devices) = (&self.hosts, &self.devices);
         let mut pinned = hosts.exclusive()?;
         let tracked = devices.shared()?;
-        // SAFETY: the second precondition.
+        // SAFETY: the third precondition.
         let lent = unsafe { devices.lent(stream) }?;
         let sources = devices.read(&tracked, &lent);
-        let parts = hosts.cut(&mut pinned, |host| host.buffer.as_slice_mut())?;
-        let mut pairs = hosts.places.iter().zip(sources).zip(parts).map(|((host, src), part)| {
-            let dst: HostSliceMut<'_, u8> = match part {
-                Some(part) => part.into(),
-                // SAFETY: the first precondition; `exclusive` found that it overlaps no other.
-                None => unsafe { destination(host.address, host.bytes) }?.into(),
-            };
-            Ok((src?, dst))
-        });
-        then(&mut pairs)
+        // SAFETY: the first two preconditions; `exclusive` found that no places overlap.
+        let destinations = unsafe { hosts.destinations(&mut pinned, stream.timeline.context()) }?;
+        then(&mut sources.zip(destinations).map(|(src, dst)| Ok((src?, dst?))))
     }
 }
 

@@ -12,6 +12,7 @@
 //! over.
 
 mod copies;
+mod hosts;
 mod lend;
 mod pairs;
 mod places;
@@ -40,21 +41,24 @@ use crate::sync::sanitizer::theirs;
 /// NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
 /// `ticket` may be NULL.
 ///
-/// Does not block if all sources are buffers. With pageable memory it blocks as
+/// Does not block if all sources are buffers or `pinned`. With pageable memory it blocks as
 /// `pinlane_upload_slice`. Memory of a pool that is named by its address goes as page-locked, and
-/// the call blocks until the device has read it: name the buffer instead, if there is one.
+/// the call blocks until the device has read it: name it as `pinned` instead, or its buffer, if
+/// there is one.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
-/// `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or
-/// a side is named twice, or for options of an unknown size, route or flag; `UNSUPPORTED` if that
-/// route is not possible for these copies: nothing was enqueued. `CUDA`, `DEVICE_LOST`, and
-/// `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable copies: the contents of
-/// all destinations are unspecified.
+/// `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, a
+/// side is named twice, or `pinned` memory is no pool's, or for options of an unknown size, route
+/// or flag; `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued.
+/// `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable
+/// copies: the contents of all destinations are unspecified.
 ///
 /// # Safety
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
 /// - Host memory named by its address is readable, and nobody writes to it until the call returns.
+/// - `pinned` memory is not freed before the call returns, and nobody writes to it until the copies
+///   are complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -74,7 +78,6 @@ pub unsafe extern "C" fn pinlane_upload_batch(
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
-        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe { uploads(&stream, copies, |list| stream.upload_list(&mut list.route(route))) }
     })
@@ -83,9 +86,9 @@ pub unsafe extern "C" fn pinlane_upload_batch(
 /// Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
 /// page-locked. Returns when everything for memory that is named by its address has arrived: what
 /// is memory of a pool goes as page-locked. The ticket tells when the rest has;
-/// `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as
-/// `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be NULL;
-/// `copies` may be NULL if `count` is 0.
+/// `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers or `pinned`.
+/// Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be
+/// NULL; `copies` may be NULL if `count` is 0.
 ///
 /// Statuses: as for `pinlane_upload_batch`.
 ///
@@ -94,6 +97,8 @@ pub unsafe extern "C" fn pinlane_upload_batch(
 /// - `copies` is NULL or points to an array of `count` elements.
 /// - Host memory named by its address is writable, and nobody else accesses it until the call
 ///   returns.
+/// - `pinned` memory is not freed before the call returns, and nobody accesses it until the copies
+///   are complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copies are complete.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -113,7 +118,6 @@ pub unsafe extern "C" fn pinlane_download_batch(
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
-        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         // SAFETY: the caller's preconditions on the memory that the copies name.
         unsafe { downloads(&stream, copies, |list| stream.download_list(&mut list.route(route))) }
     })
@@ -148,7 +152,7 @@ pub type pinlane_landed = Option<
 ///
 /// - `copies` is NULL or points to an array of `count` elements.
 /// - Host memory named by its address is writable, and until the call returns nobody else accesses
-///   it, except `landed` what it is called with.
+///   it or `pinned` memory, except `landed` what it is called with; nor is that memory freed.
 /// - Device memory named by its address is memory of the stream's device.
 /// - `landed` may be called with `user`, and does not unwind.
 #[unsafe(no_mangle)]
@@ -164,7 +168,6 @@ pub unsafe extern "C" fn pinlane_download_batch_each(
         let landed = landed.ok_or_else(|| pointer::null("landed", Wanted::Function))?;
         // SAFETY: the caller's precondition on `copies`.
         let copies = unsafe { pointer::inputs("copies", copies, count) }?;
-        check_spare("copies", copies.iter().map(|copy| copy.reserved))?;
         let mut wanted = true;
         let tell = |number: usize, data: &[u8]| {
             // SAFETY: the caller's precondition on `landed`; the data may be read until it returns.

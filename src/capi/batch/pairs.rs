@@ -10,22 +10,24 @@
 //! # Invariants
 //!
 //! * A list is made of the objects of the buffers' handles, and used only while a call is inside
-//!   all of these. A handle never stands for another object, and an object stays where it is until
+//!   all of these; and of memory of pools, which the caller keeps for as long as it makes copies. A
+//!   handle never stands for another object, and an object stays where it is until
 //!   its handle is freed. So what the list names is there whenever it is used: after one of the
 //!   buffers was freed, no look-up succeeds.
 //! * Between the calls nobody looks at what the list names; to drop the list does not either.
 //! * Nobody writes to the parts of a buffer that a list names, but for what its own locks guard.
 
+use std::ffi::c_void;
 use std::mem::transmute;
 
 use super::lend::Sides;
 use super::places::Place;
 use super::route::{chosen_route, pinlane_batch_options};
-use crate::batch::{Downloads, Route, Uploads};
+use crate::batch::{Download, Downloads, Route, Upload, Uploads};
 use crate::capi::buffer::pinlane_buffer;
 use crate::capi::device_buffer::pinlane_device_buffer;
 use crate::capi::handle::{self, handle_type};
-use crate::capi::pointer::{self, Out, check_spare, layout};
+use crate::capi::pointer::{self, Out, layout};
 use crate::capi::status::{freeing, pinlane_status, refused};
 use crate::capi::stream::pinlane_stream;
 use crate::capi::ticket::pinlane_ticket;
@@ -41,12 +43,12 @@ pub struct pinlane_pairs {
 
 handle_type!(pinlane_pairs: Pairs, "list of pairs", table 12, shared: false);
 
-/// One pair: a part of a page-locked buffer, and a part of a device buffer of the same length. Set
-/// all members that you do not use to 0.
+/// One pair: a part of a page-locked buffer, or memory of a pool, and a part of a device buffer of
+/// the same length. Set all members that you do not use to 0.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_pair {
-    /// The page-locked buffer.
+    /// The page-locked buffer, or NULL.
     pub buffer: *mut pinlane_buffer,
     /// Where in `buffer` the pair begins.
     pub buffer_offset: usize,
@@ -54,14 +56,15 @@ pub struct pinlane_pair {
     pub device_buffer: *mut pinlane_device_buffer,
     /// Where in `device_buffer` the pair begins.
     pub device_offset: usize,
-    /// The length of each side.
+    /// The length of each side. If 0, `pinned` may be NULL, too.
     pub bytes: usize,
-    /// Must be 0.
-    pub reserved: u64,
+    /// Memory of a pool, in place of `buffer`, or NULL. It is copied as by `pinlane_upload_pinned`
+    /// and `pinlane_download_pinned`.
+    pub pinned: *mut c_void,
 }
 
 layout!(pinlane_pair: 48; buffer_offset 8, device_buffer 16, device_offset 24, bytes 32,
-    reserved 40);
+    pinned 40);
 
 /// The object of a list's handle.
 pub struct Pairs {
@@ -72,33 +75,50 @@ pub struct Pairs {
     down: Option<Downloads<'static>>,
 }
 
-// SAFETY: the sides have handles, which are numbers, and no addresses. The lists are `Send`.
+// SAFETY: the sides have handles, which are numbers, and addresses of memory of pools, which any
+// thread may name. The lists are `Send`.
 unsafe impl Send for Pairs {}
 // SAFETY: as above; shared, it gives nothing.
 unsafe impl Sync for Pairs {}
 
 impl Pairs {
-    fn new(pairs: &[pinlane_pair], route: Option<Route>) -> Result<Self> {
-        check_spare("pairs", pairs.iter().map(|pair| pair.reserved))?;
-        let unnamed = |pair: &pinlane_pair| pair.buffer.is_null() || pair.device_buffer.is_null();
+    /// # Safety
+    ///
+    /// * Memory of a pool is not given back until this returns.
+    unsafe fn new(pairs: &[pinlane_pair], route: Option<Route>) -> Result<Self> {
+        let unnamed = |pair: &pinlane_pair| {
+            let has_host = !pair.buffer.is_null() || !pair.pinned.is_null();
+            pair.device_buffer.is_null() || !has_host && pair.bytes > 0
+        };
         if let Some(number) = pairs.iter().position(unnamed) {
             return Err(refused(
                 ErrorKind::InvalidValue,
-                format!("pair {number} names one buffer, or none"),
-                "set buffer and device_buffer; pinlane_copy has copies of other memory",
+                format!("pair {number} names one side, or none"),
+                "set buffer or pinned, and device_buffer; pinlane_copy has copies of other memory",
             ));
         }
         let none = std::ptr::null();
-        let hosts = pairs.iter().map(|it| Place::new(none, it.buffer, it.buffer_offset, it.bytes));
+        let hosts = pairs
+            .iter()
+            .map(|it| Place::new(none, it.buffer, it.buffer_offset, it.bytes).or_pinned(it.pinned));
         let devices =
             pairs.iter().map(|it| Place::new(none, it.device_buffer, it.device_offset, it.bytes));
         let sides = Sides::new("pair", hosts, devices)?;
         sides.hosts.shared()?;
-        sides.devices.shared()?;
+        let devices = sides.devices.shared()?;
+        for (number, place) in sides.devices.places.iter().enumerate() {
+            let device = sides.devices.buffer(place).expect("a pair names a device buffer");
+            // SAFETY: the precondition.
+            unsafe { sides.hosts.check_pinned(number, devices[device].context()) }?;
+        }
         Ok(Pairs { sides, route, up: None, down: None })
     }
 
-    fn upload(&mut self, stream: &Stream) -> Result<Ticket> {
+    /// # Safety
+    ///
+    /// * Memory of a pool was not given back since the list was made, and is not until this
+    ///   returns. The host does not write to it until the copies are complete.
+    unsafe fn upload(&mut self, stream: &Stream) -> Result<Ticket> {
         let Sides { hosts, devices } = &self.sides;
         let sources = hosts.share()?;
         let mut destinations = devices.take()?;
@@ -106,21 +126,17 @@ impl Pairs {
             Some(list) => list,
             None => {
                 devices.check_apart(&destinations)?;
-                let sources = hosts.places.iter().map(|place| {
-                    let buffer = hosts.buffer(place).expect("a pair names two buffers");
-                    sources[buffer].buffer.slice(place.range())
-                });
+                // SAFETY: the precondition; nothing else is named by its address.
+                let sources = unsafe { hosts.sources(&sources, stream.timeline.context()) };
                 let parts = devices.cut(&mut destinations, |buffer| buffer.as_slice_mut())?;
                 let pairs = sources.zip(parts.into_iter().flatten());
-                let list: Uploads<'_> = pairs
-                    .map(|(src, dst)| Ok((src?, dst)))
-                    .collect::<Result<Vec<_>>>()?
-                    .into_iter()
-                    .collect();
+                let list: Uploads<'_> =
+                    pairs.map(|(src, dst)| Ok(Upload::new(src?, dst))).collect::<Result<_>>()?;
                 let list = list.route(self.route);
                 // SAFETY: only the lifetime differs. The list is used here, and where it was found
                 // above: behind `share` and `take` of the same handles, so while a call is inside
-                // the same objects, until this returns (the invariants).
+                // the same objects, until this returns (the invariants); and while memory of pools
+                // is the caller's (the precondition).
                 let list = unsafe { transmute::<Uploads<'_>, Uploads<'static>>(list) };
                 self.up.insert(list)
             }
@@ -128,7 +144,10 @@ impl Pairs {
         stream.upload_list(list)
     }
 
-    fn download(&mut self, stream: &Stream) -> Result<Ticket> {
+    /// # Safety
+    ///
+    /// * As for [`upload`](Self::upload), and the host does not read that memory either.
+    unsafe fn download(&mut self, stream: &Stream) -> Result<Ticket> {
         let Sides { hosts, devices } = &self.sides;
         let mut destinations = hosts.take()?;
         let sources = devices.share()?;
@@ -136,13 +155,12 @@ impl Pairs {
             Some(list) => list,
             None => {
                 hosts.check_apart(&destinations)?;
-                let parts = hosts.cut(&mut destinations, |host| host.buffer.as_slice_mut())?;
-                let pairs = devices.read(&sources, &[]).zip(parts.into_iter().flatten());
-                let list: Downloads<'_> = pairs
-                    .map(|(src, dst)| Ok((src?, dst)))
-                    .collect::<Result<Vec<_>>>()?
-                    .into_iter()
-                    .collect();
+                let context = stream.timeline.context();
+                // SAFETY: the precondition; `check_apart` found that no places overlap.
+                let parts = unsafe { hosts.destinations(&mut destinations, context) }?;
+                let pairs = devices.read(&sources, &[]).zip(parts);
+                let list: Downloads<'_> =
+                    pairs.map(|(src, dst)| Ok(Download::new(src?, dst?))).collect::<Result<_>>()?;
                 let list = list.route(self.route);
                 // SAFETY: as in `upload`.
                 let list = unsafe { transmute::<Downloads<'_>, Downloads<'static>>(list) };
@@ -161,15 +179,17 @@ impl Pairs {
 /// The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
 /// page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
 /// enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
-/// then copies of the list fail.
+/// then copies of the list fail. `pinned` memory has no handle, so nobody finds out that it was
+/// freed: after that, only free the list.
 ///
 /// Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
-/// pointer is NULL, or a pair does not name two buffers, and for options of an unknown size, route
-/// or flag.
+/// pointer is NULL, a pair does not name two sides, or names one twice, or `pinned` memory is no
+/// pool's, and for options of an unknown size, route or flag.
 ///
 /// # Safety
 ///
 /// - `pairs` is NULL or points to an array of `count` elements.
+/// - `pinned` memory is not freed before the call returns.
 /// - `options` is NULL or points to an initialised struct whose `size` member is right.
 /// - `list` is NULL or points to a variable.
 #[unsafe(no_mangle)]
@@ -185,7 +205,9 @@ pub unsafe extern "C" fn pinlane_pairs_create(
         // SAFETY: the caller's precondition on `options`.
         let route = unsafe { chosen_route(options) }?;
         // SAFETY: the caller's precondition on `pairs`.
-        Pairs::new(unsafe { pointer::inputs("pairs", pairs, count) }?, route)
+        let pairs = unsafe { pointer::inputs("pairs", pairs, count) }?;
+        // SAFETY: the caller's precondition on pinned memory.
+        unsafe { Pairs::new(pairs, route) }
     })
 }
 
@@ -201,6 +223,8 @@ pub unsafe extern "C" fn pinlane_pairs_create(
 ///
 /// # Safety
 ///
+/// - `pinned` memory of the list was not freed since the list was made, nor is it before the call
+///   returns. Nobody writes to it until the copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_upload_pairs(
@@ -211,7 +235,9 @@ pub unsafe extern "C" fn pinlane_upload_pairs(
     // SAFETY: the caller's precondition on `ticket`.
     unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_upload_pairs", || {
         let stream = handle::get(stream)?;
-        handle::get_mut(pairs)?.upload(&stream)
+        let mut pairs = handle::get_mut(pairs)?;
+        // SAFETY: the caller's precondition on pinned memory.
+        unsafe { pairs.upload(&stream) }
     })
 }
 
@@ -223,6 +249,8 @@ pub unsafe extern "C" fn pinlane_upload_pairs(
 ///
 /// # Safety
 ///
+/// - `pinned` memory of the list was not freed since the list was made, nor is it before the call
+///   returns. Nobody accesses it until the copies are complete.
 /// - `ticket` is NULL or points to a variable.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn pinlane_download_pairs(
@@ -233,7 +261,9 @@ pub unsafe extern "C" fn pinlane_download_pairs(
     // SAFETY: the caller's precondition on `ticket`.
     unsafe { Out::new("ticket", ticket) }.enqueue("pinlane_download_pairs", || {
         let stream = handle::get(stream)?;
-        handle::get_mut(pairs)?.download(&stream)
+        let mut pairs = handle::get_mut(pairs)?;
+        // SAFETY: the caller's precondition on pinned memory.
+        unsafe { pairs.download(&stream) }
     })
 }
 

@@ -5,11 +5,13 @@
 //!
 //! # Invariants
 //!
-//! * A place is named by an address or by a buffer, and lies in an address space or in its buffer.
+//! * A place is named by an address, as memory of a pool, or by a buffer. It lies in an address
+//!   space, in one block, or in its buffer.
 //! * Parts do not overlap: a part that would overlap an earlier one is cut short.
 
 use std::ffi::c_void;
 use std::ops::Range;
+use std::ptr;
 
 use crate::capi::buffer::HostBuffer;
 use crate::capi::device_buffer::{DeviceBuffer, pinlane_device_buffer};
@@ -26,6 +28,8 @@ use crate::stream::Stream;
 /// `bytes` from `address` on, or from `offset` on in a buffer.
 pub(in crate::capi) struct Place<H> {
     pub(super) address: *mut c_void,
+    /// The address, if it is said to be one of a pool's memory.
+    pub(super) pinned: *mut c_void,
     buffer: *mut H,
     offset: usize,
     pub(super) bytes: usize,
@@ -38,7 +42,18 @@ impl<H> Place<H> {
         offset: usize,
         bytes: usize,
     ) -> Self {
-        Place { address: address.cast_mut(), buffer, offset, bytes }
+        let (address, pinned) = (address.cast_mut(), ptr::null_mut());
+        Place { address, pinned, buffer, offset, bytes }
+    }
+
+    /// The same, or memory of a pool if `pinned` is not NULL.
+    pub(super) fn or_pinned(self, pinned: *mut c_void) -> Self {
+        Place { pinned, ..self }
+    }
+
+    /// For a place that no buffer holds.
+    fn memory(&self) -> *mut c_void {
+        if self.pinned.is_null() { self.address } else { self.pinned }
     }
 
     /// Only for a place that was checked.
@@ -47,16 +62,22 @@ impl<H> Place<H> {
     }
 
     fn check(&self, pair: &str, number: usize) -> Result<()> {
-        let (kind, what, remedy) = match (self.address.is_null(), self.buffer.is_null()) {
+        let memory = self.memory();
+        let (kind, what, remedy) = match (memory.is_null(), self.buffer.is_null()) {
+            _ if !self.address.is_null() && !self.pinned.is_null() => (
+                ErrorKind::InvalidValue,
+                format!("a side is both at {:p} and, pinned, at {memory:p}", self.address),
+                "set the address to NULL, or pinned",
+            ),
             (true, true) if self.bytes > 0 => (
                 ErrorKind::InvalidValue,
                 format!("{} bytes at NULL", self.bytes),
                 "name each side by its address or its buffer",
             ),
-            (_, true) => return check_memory(self.address, self.bytes).map(drop),
+            (_, true) => return check_memory(memory, self.bytes).map(drop),
             (false, false) => (
                 ErrorKind::InvalidValue,
-                format!("a side is both at {:p} and in a buffer", self.address),
+                format!("a side is both at {memory:p} and in a buffer"),
                 "set the address to NULL, or the buffer",
             ),
             (true, false) if self.offset.checked_add(self.bytes).is_none() => (
@@ -72,7 +93,7 @@ impl<H> Place<H> {
 
 pub(in crate::capi) struct Places<H: Handle> {
     /// What messages call a pair of places.
-    pair: &'static str,
+    pub(super) pair: &'static str,
     pub(super) places: Vec<Place<H>>,
     /// The buffers that the places name, ascending.
     handles: Vec<*mut H>,
@@ -124,7 +145,7 @@ impl<T: Buffer, H: Handle<Object = T>> Places<H> {
         let addresses = self.places.iter().map(|place| {
             let start = match self.buffer(place) {
                 Some(buffer) => guards[buffer].start() + place.offset as u64,
-                None => place.address.addr() as u64,
+                None => place.memory().addr() as u64,
             };
             (start, place.bytes)
         });

@@ -333,12 +333,9 @@ static void c_rule_15_init_functions_write_what_the_macros_hold(void) {
 
 static void c_rule_15_spare_members_of_elements_are_0(void) {
   pinlane_ticket *ticket = NULL;
-  const pinlane_copy copies[2] = {{.bytes = 0}, {.reserved = 1}};
-  REFUSED(INVALID_VALUE, pinlane_upload_batch(rig.stream, copies, 2, NULL, &ticket));
+  const pinlane_device_copy copies[2] = {{.bytes = 0}, {.reserved = 1}};
+  REFUSED(INVALID_VALUE, pinlane_copy_batch(rig.stream, copies, 2, &ticket));
   EXPECT(strstr(pinlane_last_error(), "number 1") != NULL);
-  REFUSED(INVALID_VALUE, pinlane_download_batch(rig.stream, copies, 2, NULL, &ticket));
-  const pinlane_device_copy between = {.reserved = 1};
-  REFUSED(INVALID_VALUE, pinlane_copy_batch(rig.stream, &between, 1, &ticket));
   EXPECT(ticket == NULL);
 }
 

@@ -9,7 +9,7 @@ MEMBER(pinlane_copy, bytes, 16);
 MEMBER(pinlane_copy, buffer, 24);
 MEMBER(pinlane_copy, device_buffer, 40);
 MEMBER(pinlane_copy, device_offset, 48);
-MEMBER(pinlane_copy, reserved, 56);
+MEMBER(pinlane_copy, pinned, 56);
 _Static_assert(sizeof(pinlane_device_copy) == 64, "pinlane_device_copy");
 MEMBER(pinlane_device_copy, dst_offset, 48);
 MEMBER(pinlane_device_copy, reserved, 56);
@@ -268,8 +268,8 @@ static void downloads_that_tell(void) {
   }
 
   REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, copies, COPIES, NULL, &told));
-  const pinlane_copy newer = {.reserved = 1};
-  REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, &newer, 1, landed, &told));
+  const pinlane_copy twice = {.dst = rig.back, .pinned = rig.back};
+  REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, &twice, 1, landed, &told));
   REFUSED(INVALID_HANDLE, pinlane_download_batch_each(NULL, copies, COPIES, landed, &told));
   REFUSED(INVALID_VALUE, pinlane_download_batch_each(rig.stream, NULL, 1, landed, &told));
   EXPECT(told.calls == 10);

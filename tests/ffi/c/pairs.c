@@ -9,7 +9,7 @@ MEMBER(pinlane_pair, buffer_offset, 8);
 MEMBER(pinlane_pair, device_buffer, 16);
 MEMBER(pinlane_pair, device_offset, 24);
 MEMBER(pinlane_pair, bytes, 32);
-MEMBER(pinlane_pair, reserved, 40);
+MEMBER(pinlane_pair, pinned, 40);
 
 enum { PAIRS = 500, EACH = 96 };
 static pinlane_buffer *buffer2;
@@ -200,7 +200,7 @@ static void bad_pairs(void) {
   REFUSED(INVALID_VALUE, pinlane_pairs_create(&good, 1, &options, &pairs));
 
   pinlane_pair bad = good;
-  bad.reserved = 1;
+  bad.pinned = rig.host; /* named twice */
   REFUSED(INVALID_VALUE, pinlane_pairs_create(&bad, 1, NULL, &pairs));
   bad = good;
   bad.buffer = NULL;

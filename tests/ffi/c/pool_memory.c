@@ -218,6 +218,163 @@ static void other_pools_and_machines(void) {
   OK(pinlane_device_free(machine));
 }
 
+/* How memory of a pool is one of many. */
+enum form { BATCH, PAIRS, ROWS, FORMS };
+static const char *const names[FORMS] = {"copy 1", "pair 1", "layer 0"};
+
+/* Copies between memory of a pool and `rig.gpu` from `at` on. A list of pairs goes at once. */
+static pinlane_status in_list(enum form form, int up, void *memory, size_t at, size_t bytes,
+                              pinlane_ticket **ticket) {
+  pinlane_stream *const s = rig.stream;
+  if (form == BATCH) {
+    const pinlane_copy copies[] = {
+        {.bytes = 0},
+        {.pinned = memory, .bytes = bytes, .device_buffer = rig.gpu, .device_offset = at}};
+    return up ? pinlane_upload_batch(s, copies, 2, NULL, ticket)
+              : pinlane_download_batch(s, copies, 2, NULL, ticket);
+  }
+  if (form == ROWS) {
+    const uint32_t first = 0;
+    pinlane_indices indices = PINLANE_INDICES_INIT;
+    indices.numbers = &first;
+    indices.count = 1;
+    const pinlane_layer layer = {.pinned = memory,
+                                 .src_bytes = bytes,
+                                 .dst_bytes = bytes,
+                                 .device_buffer = rig.gpu,
+                                 .device_offset = at};
+    return up ? pinlane_upload_rows(s, &layer, &indices, ticket)
+              : pinlane_download_rows(s, &layer, &indices, ticket);
+  }
+  const pinlane_pair pairs[] = {
+      {.device_buffer = rig.gpu},
+      {.pinned = memory, .bytes = bytes, .device_buffer = rig.gpu, .device_offset = at}};
+  pinlane_pairs *list = NULL;
+  pinlane_status status = pinlane_pairs_create(pairs, 2, NULL, &list);
+  if (status == PINLANE_STATUS_OK) {
+    status = up ? pinlane_upload_pairs(s, list, ticket) : pinlane_download_pairs(s, list, ticket);
+    OK(pinlane_pairs_free(list));
+  }
+  return status;
+}
+
+/* As part of a list it is copied as alone: as it is, in both directions, and not waited for. */
+static void lists_return_at_once(enum form form) {
+  char *const memory = allocate(rig.pool, LARGE), *const back = allocate(rig.pool, LARGE);
+  memcpy(memory, rig.host, LARGE);
+  const size_t lengths[] = {1, 100, 4097, 65537, 1 << 20};
+  int pending[2] = {0, 0};
+  for (size_t at = 0; at < 64; at += 7) {
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+      const size_t bytes = lengths[i];
+      pinlane_ticket *up = NULL, *down = NULL;
+      memset(back, 0, LARGE);
+      OK(in_list(form, 1, memory + at, 64 - at, bytes, &up));
+      pending[0] += !is_done(up);
+      OK(in_list(form, 0, back + at, 64 - at, bytes, &down));
+      pending[1] += !is_done(down);
+      wait_and_free(down);
+      EXPECT(memcmp(back + at, rig.host + at, bytes) == 0 && back[at + bytes] == 0);
+      wait_and_free(up);
+    }
+  }
+  EXPECT(pending[0] > 0 && pending[1] > 0);
+  OK(pinlane_pool_deallocate(rig.pool, memory));
+  OK(pinlane_pool_deallocate(rig.pool, back));
+}
+
+/* Freed right after the call, the memory is reused only when the copy is complete. */
+static void lists_that_lose_their_memory(enum form form) {
+  enum { EACH = 1 << 20, ROUNDS = 8 };
+  pinlane_pool_options options = PINLANE_POOL_OPTIONS_INIT;
+  options.max_bytes = 2 * EACH;
+  pinlane_pool *const all = rig.pool;
+  OK(pinlane_pool_create(rig.device, &options, &rig.pool));
+  for (int round = 0; round < ROUNDS; round++) {
+    char *const memory = allocate(rig.pool, EACH);
+    memset(memory, round + 1, EACH);
+    OK(in_list(form, 1, memory + 1, (size_t)round, EACH - 1, NULL));
+    OK(pinlane_pool_deallocate(rig.pool, memory));
+    EXPECT(stats().live_bytes == 0 && stats().in_flight_bytes >= EACH);
+  }
+  EXPECT(stats().peak_bytes <= 2 * EACH && stats().waits > 0);
+  OK(pinlane_device_buffer_download_slice(rig.stream, rig.gpu, 0, rig.back, EACH));
+  for (int i = 0; i < ROUNDS; i++) {
+    EXPECT(rig.back[i] == i + 1);
+  }
+  EXPECT(rig.back[EACH - 1] == ROUNDS);
+
+  char *memory = allocate(rig.pool, 2 * EACH);
+  OK(in_list(form, 0, memory, 0, 2 * EACH, NULL));
+  OK(pinlane_pool_deallocate(rig.pool, memory));
+  memory = allocate(rig.pool, 2 * EACH); /* waits */
+  memset(memory, 77, 2 * EACH);
+  OK(pinlane_stream_synchronize(rig.stream));
+  EXPECT(memory[0] == 77 && memory[2 * EACH - 1] == 77);
+  OK(pinlane_pool_deallocate(rig.pool, memory));
+  OK(pinlane_pool_free(rig.pool));
+  rig.pool = all;
+}
+
+/* What is refused, by the number of its item. */
+static void lists_of_other_memory(enum form form) {
+  pinlane_pool *elsewhere = NULL;
+  pinlane_device *machine = NULL;
+  pinlane_ticket *ticket = NULL, **t = &ticket;
+  OK(pinlane_emulator_create(NULL, &machine, 1));
+  OK(pinlane_pool_create(machine, NULL, &elsewhere));
+  char *const memory = allocate(rig.pool, 4096), *const foreign = allocate(elsewhere, 64);
+  for (int up = 0; up < 2; up++) {
+    EXPECT(in_list(form, up, rig.back, 0, 8, t) == PINLANE_STATUS_INVALID_VALUE); /* pageable */
+    EXPECT(strstr(pinlane_last_error(), names[form]) != NULL);
+    EXPECT(strstr(pinlane_last_error(), "block of a pool") != NULL);
+    EXPECT(in_list(form, up, &ticket, 0, 8, t) == PINLANE_STATUS_INVALID_VALUE);
+    /* Not in one block. */
+    EXPECT(in_list(form, up, memory + 1, 0, 4096, t) == PINLANE_STATUS_INVALID_VALUE);
+    EXPECT(in_list(form, up, foreign, 0, 8, t) == PINLANE_STATUS_INVALID_VALUE);
+    EXPECT(strstr(pinlane_last_error(), names[form]) != NULL);
+    EXPECT(in_list(form, up, NULL, 0, 8, t) == PINLANE_STATUS_INVALID_VALUE);
+    OK(in_list(form, up, NULL, 0, 0, NULL));
+    OK(in_list(form, up, memory, 9, 0, NULL));
+  }
+  EXPECT(ticket == NULL);
+  OK(pinlane_pool_deallocate(rig.pool, memory));
+  OK(pinlane_pool_deallocate(elsewhere, foreign));
+  OK(pinlane_pool_free(elsewhere));
+  OK(pinlane_device_free(machine));
+}
+
+static void lists_that_name_memory_twice(void) {
+  void *data = NULL;
+  pinlane_ticket *ticket = NULL, **t = &ticket;
+  pinlane_stream *const s = rig.stream;
+  OK(pinlane_buffer_write(rig.buffer, &data));
+  pinlane_copy twice = {.pinned = data, .buffer = rig.buffer, .bytes = 8, .device_buffer = rig.gpu};
+  REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &twice, 1, NULL, t));
+  REFUSED(INVALID_VALUE, pinlane_download_batch(s, &twice, 1, NULL, t));
+  twice.buffer = NULL;
+  twice.src = twice.dst = data;
+  REFUSED(INVALID_VALUE, pinlane_upload_batch(s, &twice, 1, NULL, t));
+  REFUSED(INVALID_VALUE, pinlane_download_batch(s, &twice, 1, NULL, t));
+
+  /* One buffer, by its handle and by its address: what is written must not overlap. */
+  pinlane_copy two[] = {
+      {.buffer = rig.buffer, .bytes = 64, .device_buffer = rig.gpu},
+      {.pinned = (char *)data + 63, .bytes = 64, .device_buffer = rig.gpu, .device_offset = 64}};
+  REFUSED(INVALID_VALUE, pinlane_download_batch(s, two, 2, NULL, t));
+  EXPECT(ticket == NULL);
+  memset(data, 8, PINNED);
+  OK(pinlane_upload_batch(s, two, 2, NULL, NULL));
+  two[1].pinned = (char *)data + 64;
+  OK(pinlane_device_buffer_fill(s, rig.gpu, 0, 64, "\1", 1, NULL));
+  OK(pinlane_download_batch(s, two, 2, NULL, NULL));
+  const void *read = NULL;
+  REFUSED(NOT_READY, pinlane_buffer_try_read(rig.buffer, &read));
+  OK(pinlane_buffer_read(rig.buffer, &read)); /* the buffer knows of both */
+  EXPECT(((const char *)read)[63] == 1 && ((const char *)read)[64] == 8);
+  EXPECT(((const char *)read)[127] == 8);
+}
+
 static void refusals(void) {
   pinlane_stream *s = rig.stream;
   pinlane_ticket *ticket = NULL, **t = &ticket;
@@ -275,6 +432,12 @@ int main(void) {
   slices();
   other_pools_and_machines();
   refusals();
+  for (int form = 0; form < FORMS; form++) {
+    lists_return_at_once((enum form)form);
+    lists_that_lose_their_memory((enum form)form);
+    lists_of_other_memory((enum form)form);
+  }
+  lists_that_name_memory_twice();
   deadlines();
   tear_down_copies();
   return verdict("memory of pools by its address");

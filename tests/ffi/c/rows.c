@@ -12,7 +12,7 @@ MEMBER(pinlane_layer, buffer, 32);
 MEMBER(pinlane_layer, buffer_offset, 40);
 MEMBER(pinlane_layer, device_buffer, 48);
 MEMBER(pinlane_layer, device_offset, 56);
-MEMBER(pinlane_layer, reserved, 64);
+MEMBER(pinlane_layer, pinned, 64);
 _Static_assert(sizeof(pinlane_indices) == 48, "pinlane_indices");
 MEMBER(pinlane_indices, size, 0);
 MEMBER(pinlane_indices, kind, 8);
@@ -25,7 +25,7 @@ MEMBER(pinlane_indices, device_offset, 40);
 enum { ROW = 100, ROWS = 40, TABLE = ROW * ROWS, CHOSEN = 7, OFFSET = 24 };
 
 /* Where a table is in host memory. */
-enum place { PAGEABLE, PINNED_BUFFER, OF_A_POOL, PLACES };
+enum place { PAGEABLE, PINNED_BUFFER, OF_A_POOL, PINNED_MEMORY, PLACES };
 
 /* Memory of the pool that is named by its address. */
 static char *pool_memory;
@@ -70,6 +70,9 @@ static char *table_at(enum place place) {
     OK(pinlane_buffer_write(rig.buffer, &data));
     return (char *)data + OFFSET;
   }
+  if (place == PINNED_MEMORY) { /* no call waits for it */
+    OK(pinlane_stream_synchronize(rig.stream));
+  }
   return place == PAGEABLE ? rig.back : pool_memory;
 }
 
@@ -79,6 +82,9 @@ static const char *table_read(enum place place) {
   if (place == PINNED_BUFFER) {
     OK(pinlane_buffer_read(rig.buffer, &data));
     return (const char *)data + OFFSET;
+  }
+  if (place == PINNED_MEMORY) {
+    OK(pinlane_stream_synchronize(rig.stream));
   }
   return place == PAGEABLE ? rig.back : pool_memory;
 }
@@ -91,6 +97,8 @@ static pinlane_layer layer_at(enum place place, int up, size_t rows) {
   if (place == PINNED_BUFFER) {
     layer.buffer = rig.buffer;
     layer.buffer_offset = OFFSET;
+  } else if (place == PINNED_MEMORY) {
+    layer.pinned = pool_memory;
   } else if (up) {
     layer.src = place == PAGEABLE ? rig.back : pool_memory;
   } else {
@@ -259,7 +267,7 @@ static void numbers_that_only_the_device_knows(void) {
     pinlane_indices indices = numbers(PINLANE_INDEX_U64, twice, 4, room);
     indices = on_device(indices, numbers_gpu);
     layer = layer_at(place, 0, 4);
-    if (place == PINNED_BUFFER) {
+    if (place == PINNED_BUFFER || place == PINNED_MEMORY) {
       OK(pinlane_download_rows(rig.stream, &layer, &indices, NULL));
     } else { /* threads might write it */
       REFUSED(INVALID_VALUE, pinlane_download_rows(rig.stream, &layer, &indices, NULL));
@@ -368,7 +376,7 @@ static void bad_tables(void) {
   REFUSED(INVALID_VALUE, pinlane_upload_rows(s, &up, &four, (void *)((char *)&ticket + 1)));
 
   pinlane_layer bad = up, bad_down = down;
-  bad.reserved = bad_down.reserved = 1;
+  bad.pinned = bad_down.pinned = rig.host;
   REFUSED_BOTH(INVALID_VALUE, &bad, &bad_down, &four);
   bad = up, bad_down = down;
   bad.src = bad_down.dst = NULL;

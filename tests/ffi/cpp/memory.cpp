@@ -3,6 +3,7 @@
 #include "check.hpp"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -246,6 +247,95 @@ void copies_of_containers(rig& rig) {
   EXPECT(target.front() == 9 && target.back() == 9);
 }
 
+/// As parts of lists: of a batch, of pairs, of rows.
+void containers_in_lists(rig& rig) {
+  constexpr std::size_t count = 50'000;
+  using pinlane::pinned_span;
+  using numbers = std::pmr::vector<std::uint32_t>;
+  const pinlane::pinned_pool pool(rig.device);
+  pinlane::pinned_resource resource(pool);
+  const numbers source(count, 3, &resource);
+  numbers target(count, 0, &resource);
+  auto gpu = rig.device.alloc<std::uint32_t>(count);
+  const std::array<std::uint32_t, 2> swapped = {1, 0};
+  const auto gpu_half = gpu.slice(0, count / 2);
+  // Both directions, again and again. None of the calls waits.
+  const auto both = [&](auto&& up, auto&& down) {
+    int pending[2] = {0, 0};
+    for (int round = 0; round < 16; ++round) {
+      target.assign(count, 0);
+      const auto sent = up();
+      pending[0] += !sent.is_done();
+      const auto back = down();
+      pending[1] += !back.is_done();
+      back.wait();
+      EXPECT(sent.is_done() && target == source);
+    }
+    EXPECT(pending[0] > 0 && pending[1] > 0);
+  };
+  both(
+      [&] {
+        const std::vector<pinlane::upload_item> items{{pinned_span(source), gpu}};
+        return rig.stream.upload_batch(items);
+      },
+      [&] {
+        const std::vector<pinlane::download_item> items{{gpu.address(), pinned_span(target)}};
+        return rig.stream.download_batch(items);
+      });
+  both(
+      [&] { return rig.stream.upload_rows(pinned_span(source), swapped, gpu); },
+      [&] { return rig.stream.download_rows(gpu, swapped, pinned_span(target)); });
+  both(
+      [&] {
+        std::vector<pinlane::upload_layer<std::uint32_t>> layers;
+        layers.emplace_back(pinned_span(source), gpu);
+        return rig.stream.upload_blocks(layers, count / 2, swapped, swapped);
+      },
+      [&] {
+        std::vector<pinlane::download_layer<std::uint32_t>> layers;
+        layers.emplace_back(gpu, pinned_span(target));
+        return rig.stream.download_blocks(layers, count / 2, swapped, swapped);
+      });
+  numbers state(count, 3, &resource);
+  const pinned_span from(state.data(), count / 2), rest(state.data() + count / 2, count / 2);
+  const std::vector<pinlane::pair_item> items{{from, gpu_half},
+                                              {rest, gpu.slice(count / 2, count / 2)}};
+  const pinlane::pairs pairs(items);
+  for (std::uint32_t step = 4; step < 8; ++step) {
+    std::fill(state.begin(), state.end(), step);
+    rig.stream.upload_pairs(pairs).wait();
+    std::fill(state.begin(), state.end(), 0);
+    rig.stream.download_pairs(pairs).wait();
+    EXPECT(state.front() == step && state.back() == step);
+  }
+
+  // Destroyed in the middle of its copy.
+  const std::size_t held = pool.stats().live_bytes;
+  {
+    numbers gone(count, 9, &resource);
+    const std::vector<pinlane::upload_item> last{{pinned_span(gone), gpu}};
+    rig.stream.upload_batch(last);
+  }
+  EXPECT(pool.stats().live_bytes == held && pool.stats().in_flight_bytes >= count * 4);
+  const numbers next(count, 8, &resource); // other memory
+  rig.stream.download(gpu, target);
+  EXPECT(target.front() == 9 && target.back() == 9);
+
+  std::vector<std::uint32_t> pageable(count);
+  const auto refuses = [](auto&& call) {
+    EXPECT(thrown_by(call) == PINLANE_STATUS_INVALID_VALUE);
+  };
+  refuses([&] {
+    rig.stream.upload_batch(std::vector<pinlane::upload_item>{{pinned_span(pageable), gpu}});
+  });
+  refuses([&] { rig.stream.download_rows(gpu, swapped, pinned_span(pageable)); });
+  refuses([&] {
+    const pinlane::pairs none(std::vector<pinlane::pair_item>{{pinned_span(pageable), gpu}});
+  });
+  EXPECT(thrown_by([&] { const pinlane::upload_item item(from, gpu); }) ==
+         PINLANE_STATUS_LENGTH_MISMATCH);
+}
+
 } // namespace
 
 int main() {
@@ -255,5 +345,6 @@ int main() {
   containers(rig);
   deadlines(rig);
   copies_of_containers(rig);
+  containers_in_lists(rig);
   return verdict("page-locked memory in C++");
 }

@@ -9,16 +9,21 @@ inline pinlane_status pairs_create(frame& f) {
   object about;
   for (pinlane_pair& pair : pairs) {
     pair = {};
-    const argument buffer = f.any(kind::buffer), gpu = f.any(kind::gpu);
-    const part p =
-        f.some_part(f.w.size_of(kind::buffer, buffer), f.w.size_of(kind::gpu, gpu));
+    const argument buffer = f.or_null(kind::buffer), gpu = f.any(kind::gpu);
+    const bool failed = f.must_fail;
+    part p = f.some_part(f.w.size_of(kind::buffer, buffer), f.w.size_of(kind::gpu, gpu));
+    if (buffer.value == nullptr) { // a pair of nothing
+      p = part{};
+      f.must_fail = failed;
+    }
     pair.buffer = buffer;
     pair.buffer_offset = p.from;
     pair.device_buffer = gpu;
     pair.device_offset = p.to;
     pair.bytes = p.bytes;
-    pair.reserved = f.in.rarely(4) ? 1 : 0;
-    f.must_fail |= pair.reserved != 0;
+    // Named twice, or no pool's. Of a pool's memory nobody would find out that it is gone.
+    pair.pinned = f.in.rarely(4) ? f.pageable.data() : nullptr;
+    f.must_fail |= pair.pinned != nullptr && buffer.value != nullptr;
     about.pairs.push_back({buffer.value, gpu.value, p.from, p.to, p.bytes});
   }
   const auto* const options = some_route(f);
@@ -36,8 +41,8 @@ inline pinlane_status some_pairs(frame& f, bool up) {
     const object* const found = f.w.find(kind::pairs, list);
     pairs = found == nullptr ? pairs : found->pairs;
     for (const chosen_pair& pair : pairs) {
-      const bool are_there = f.w.find(kind::buffer, pair.host) != nullptr &&
-                             f.w.find(kind::gpu, pair.gpu) != nullptr;
+      const bool has_host = pair.host == nullptr || f.w.find(kind::buffer, pair.host) != nullptr;
+      const bool are_there = has_host && f.w.find(kind::gpu, pair.gpu) != nullptr;
       f.must_fail |= !are_there && !f.w.threaded;
     }
   }

@@ -216,8 +216,9 @@ inline const pinlane_layer* layers_of(frame& f, const chosen_tables& tables, boo
     layer.buffer_offset = each.memory == nullptr ? each.host_at : 0;
     layer.device_buffer = each.gpu;
     layer.device_offset = each.gpu_at;
-    layer.reserved = f.in.rarely(2) ? 1 : 0;
-    f.must_fail |= layer.reserved != 0;
+    layer.pinned = f.in.rarely(2) ? f.pageable.data() : nullptr; // named twice, or no pool's
+    f.must_fail |= layer.pinned != nullptr && (each.memory != nullptr ||
+                                               each.buffer.value != nullptr || each.host_bytes > 0);
     layers.push_back(layer);
   }
   return f.array(layers);

@@ -6,15 +6,16 @@ use crate::capi::batch::lend::Sides;
 use crate::capi::batch::places::Place;
 use crate::capi::buffer::pinlane_buffer;
 use crate::capi::device_buffer::pinlane_device_buffer;
-use crate::capi::pointer::{check_spare, layout};
+use crate::capi::pointer::layout;
 use crate::error::Result;
 
 /// Two tables: one in host memory and one in device memory. A table is a range of memory that is
 /// cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
 ///
-/// The host's table is pageable memory, named by its address, or a part of a page-locked `buffer`.
-/// The device's table is the caller's own device memory, named by its address, or a part of a
-/// `device_buffer`. If a table is named by its buffer, its address must be NULL.
+/// The host's table is pageable memory, named by its address, a part of a page-locked `buffer`, or
+/// memory of a pool, named by `pinned`. The device's table is the caller's own device memory, named
+/// by its address, or a part of a `device_buffer`. A table is named once: if not by its address,
+/// that must be NULL.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct pinlane_layer {
@@ -34,16 +35,17 @@ pub struct pinlane_layer {
     pub device_buffer: *mut pinlane_device_buffer,
     /// Where in `device_buffer` the table begins.
     pub device_offset: usize,
-    /// Must be 0.
-    pub reserved: u64,
+    /// Memory of a pool that has the host's table, or NULL. It is copied as by
+    /// `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
+    pub pinned: *mut c_void,
 }
 
 layout!(pinlane_layer: 72; src_bytes 16, dst_bytes 24, buffer 32, buffer_offset 40,
-    device_buffer 48, device_offset 56, reserved 64);
+    device_buffer 48, device_offset 56, pinned 64);
 
 impl pinlane_layer {
     fn host(&self, address: *const c_void, bytes: usize) -> Place<pinlane_buffer> {
-        Place::new(address, self.buffer, self.buffer_offset, bytes)
+        Place::new(address, self.buffer, self.buffer_offset, bytes).or_pinned(self.pinned)
     }
 
     fn device(&self, address: *const c_void, bytes: usize) -> Place<pinlane_device_buffer> {
@@ -74,6 +76,5 @@ fn sides(
     host: impl Fn(&pinlane_layer) -> Place<pinlane_buffer>,
     device: impl Fn(&pinlane_layer) -> Place<pinlane_device_buffer>,
 ) -> Result<Sides> {
-    check_spare("layers", layers.iter().map(|layer| layer.reserved))?;
     Sides::new("layer", layers.iter().map(host), layers.iter().map(device))
 }

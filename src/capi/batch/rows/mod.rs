@@ -25,15 +25,16 @@ use crate::error::{ErrorKind, Result};
 /// the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
 /// has for each number. Numbers may come twice.
 ///
-/// Does not block if the table is a part of a `buffer`; other memory may be reused when the call
-/// returns. Ordered on `stream`, and after conflicting uses of the buffers on other streams, as a
-/// use of the whole table. If the table is pageable and the numbers are on the device, the call
-/// also waits for the numbers. `ticket` may be NULL.
+/// Does not block if the table is a part of a `buffer` or `pinned`; other memory may be reused when
+/// the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
+/// streams, as a use of the whole table. If the table is pageable and the numbers are on the
+/// device, the call also waits for the numbers. `ticket` may be NULL.
 ///
 /// Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
 /// `WRONG_THREAD`; `OUT_OF_RANGE` if a number in host memory is not in the table, or a part not in
 /// its buffer; `LENGTH_MISMATCH` if the lengths are no whole rows; `INVALID_VALUE` if a pointer is
-/// NULL, a table or the numbers are named twice or not at all, or the numbers are in the buffer
+/// NULL, a table or the numbers are named twice or not at all, a `pinned` table is not in memory of
+/// a pool, or the numbers are in the buffer
 /// that is written, and for a struct of an unknown size, kind or flag: nothing was enqueued.
 /// `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of
 /// the destination are unspecified.
@@ -44,6 +45,8 @@ use crate::error::{ErrorKind, Result};
 /// - `indices` is NULL or points to an initialised struct whose `size` member is right.
 /// - Host memory that they name by its address is readable, and nobody writes to it until the call
 ///   returns.
+/// - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
+///   is complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
 /// - `ticket` is NULL or points to a variable.
@@ -75,9 +78,9 @@ pub unsafe extern "C" fn pinlane_upload_rows(
 /// `indices[i]` gets row `i` of its source, on the device. A row has as many bytes as the source
 /// has for each number. No row of the table may come twice.
 ///
-/// Does not block if the table is a part of a `buffer`: `pinlane_buffer_read` waits for the rows,
-/// and the ticket tells when they have arrived. In other memory they have arrived when the call
-/// returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
+/// Does not block if the table is a part of a `buffer` or `pinned`: `pinlane_buffer_read` waits for
+/// the rows, and the ticket tells when they have arrived. In other memory they have arrived when
+/// the call returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
 ///
 /// Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory comes twice:
 /// nothing was enqueued.
@@ -88,6 +91,8 @@ pub unsafe extern "C" fn pinlane_upload_rows(
 /// - `indices` is NULL or points to an initialised struct whose `size` member is right.
 /// - Until the call returns, numbers in host memory are readable and nobody writes to them. A table
 ///   in host memory that is named by its address is writable, and nobody else accesses it.
+/// - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
 /// - `ticket` is NULL or points to a variable.
@@ -133,6 +138,8 @@ pub unsafe extern "C" fn pinlane_download_rows(
 /// - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
 /// - Host memory that they name by its address is readable, and nobody writes to it until the call
 ///   returns.
+/// - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
+///   is complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
 /// - `ticket` is NULL or points to a variable.
@@ -174,6 +181,8 @@ pub unsafe extern "C" fn pinlane_upload_blocks(
 /// - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
 /// - Until the call returns, numbers in host memory are readable and nobody writes to them. Tables
 ///   in host memory that are named by their addresses are writable, and nobody else accesses them.
+/// - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+///   complete.
 /// - Device memory named by its address is memory of the stream's device, and stays allocated until
 ///   the copy is complete.
 /// - `ticket` is NULL or points to a variable.

@@ -164,19 +164,34 @@ protected:
             "a container has wrong bytes after a copy");
   }
 
-  /// Containers that are gone before the device is done with them.
+  /// Containers that are gone before the device is done with them, alone and in lists.
   void copy_container_at_once() {
     gpu_buffer& gpu = m_random.one_of(m_gpus);
     const range part = some_part(gpu.model.size(), gpu.model.size());
     const bytes data = some_bytes(part.count);
     {
-      const std::pmr::vector<std::uint8_t> source(data.begin(), data.end(), &m_patient);
-      stream_of(gpu.device)
-          .upload(pinlane::pinned_span(source), gpu.buffer.slice(part.to, part.count));
+      std::pmr::vector<std::uint8_t> source(data.begin(), data.end(), &m_patient);
+      const pinlane::pinned_span from(source);
+      const auto to = gpu.buffer.slice(part.to, part.count);
+      const auto stream = stream_of(gpu.device);
+      switch (m_random.below(3)) {
+      case 0:
+        stream.upload(from, to);
+        break;
+      case 1:
+        stream.upload_batch(std::vector<pinlane::upload_item>{{from, to}});
+        break;
+      default:
+        stream.upload_pairs(pinlane::pairs(std::vector<pinlane::pair_item>{{from, to}}));
+      }
       move(data, gpu.model, {0, part.to, part.count});
     }
     std::pmr::vector<std::uint8_t> target(gpu.model.size(), 0xee, &m_patient);
-    const auto copied = stream_of(gpu.device).download(gpu.buffer, pinlane::pinned_span(target));
+    const std::vector<pinlane::download_item> items{{gpu.buffer, pinlane::pinned_span(target)}};
+    const auto stream = stream_of(gpu.device);
+    const auto copied = m_random.below(2) == 0
+                            ? stream.download(gpu.buffer, pinlane::pinned_span(target))
+                            : stream.download_batch(items);
     if (m_random.below(2) == 0) {
       copied.wait();
       require(std::equal(target.begin(), target.end(), gpu.model.begin(), gpu.model.end()),

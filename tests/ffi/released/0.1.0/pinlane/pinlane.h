@@ -284,9 +284,10 @@ extern "C" {
  * The machine sees what the program itself does to page-locked memory of the machine: a load or
  * store that comes before an operation is known to be complete is a finding, with its line, as far
  * as debug information tells. It uses SIGSEGV and SIGTRAP, and passes on what is not of such
- * memory. A system call on memory that is in use fails with `EFAULT`. Pools of the machine
- * allocate their memory, whatever their `page_locking` is, so that it is seen. Registered memory
- * and blocks aligned to more than a page are not.
+ * memory to the handlers that were there before. If somebody takes its place later, the next call
+ * ends that, and says so once on standard error. A system call on memory that is in use fails with
+ * `EFAULT`. Pools of the machine allocate their memory, whatever their `page_locking` is, so that
+ * it is seen. Registered memory and blocks aligned to more than a page are not.
  */
 #define PINLANE_EMULATOR_WATCH_HOST 64
 
@@ -524,9 +525,10 @@ typedef void (*pinlane_allocated)(void *user,
 /**
  * One copy of a batch, between host and device. Set all members that you do not use to 0.
  *
- * The host's side is pageable memory, named by its address, or a part of a page-locked `buffer`.
- * The device's side is the caller's own device memory, named by its address, or a part of a
- * `device_buffer`. If a side is named by its buffer, its address must be NULL.
+ * The host's side is pageable memory, named by its address, a part of a page-locked `buffer`, or
+ * memory of a pool, named by `pinned`. The device's side is the caller's own device memory, named
+ * by its address, or a part of a `device_buffer`. A side is named once: if not by its address,
+ * that must be NULL.
  */
 typedef struct pinlane_copy {
   /**
@@ -558,9 +560,10 @@ typedef struct pinlane_copy {
    */
   size_t device_offset;
   /**
-   * Must be 0.
+   * Memory of a pool that is the host's side, or NULL. It is copied as by
+   * `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
    */
-  uint64_t reserved;
+  void *pinned;
 } pinlane_copy;
 
 /**
@@ -634,12 +637,12 @@ typedef struct pinlane_device_copy {
 } pinlane_device_copy;
 
 /**
- * One pair: a part of a page-locked buffer, and a part of a device buffer of the same length. Set
- * all members that you do not use to 0.
+ * One pair: a part of a page-locked buffer, or memory of a pool, and a part of a device buffer of
+ * the same length. Set all members that you do not use to 0.
  */
 typedef struct pinlane_pair {
   /**
-   * The page-locked buffer.
+   * The page-locked buffer, or NULL.
    */
   struct pinlane_buffer *buffer;
   /**
@@ -655,22 +658,24 @@ typedef struct pinlane_pair {
    */
   size_t device_offset;
   /**
-   * The length of each side.
+   * The length of each side. If 0, `pinned` may be NULL, too.
    */
   size_t bytes;
   /**
-   * Must be 0.
+   * Memory of a pool, in place of `buffer`, or NULL. It is copied as by `pinlane_upload_pinned`
+   * and `pinlane_download_pinned`.
    */
-  uint64_t reserved;
+  void *pinned;
 } pinlane_pair;
 
 /**
  * Two tables: one in host memory and one in device memory. A table is a range of memory that is
  * cut into rows, or blocks, of equal length. Set all members that you do not use to 0.
  *
- * The host's table is pageable memory, named by its address, or a part of a page-locked `buffer`.
- * The device's table is the caller's own device memory, named by its address, or a part of a
- * `device_buffer`. If a table is named by its buffer, its address must be NULL.
+ * The host's table is pageable memory, named by its address, a part of a page-locked `buffer`, or
+ * memory of a pool, named by `pinned`. The device's table is the caller's own device memory, named
+ * by its address, or a part of a `device_buffer`. A table is named once: if not by its address,
+ * that must be NULL.
  */
 typedef struct pinlane_layer {
   /**
@@ -706,9 +711,10 @@ typedef struct pinlane_layer {
    */
   size_t device_offset;
   /**
-   * Must be 0.
+   * Memory of a pool that has the host's table, or NULL. It is copied as by
+   * `pinlane_upload_pinned` and `pinlane_download_pinned`: no call waits for it.
    */
-  uint64_t reserved;
+  void *pinned;
 } pinlane_layer;
 
 /**
@@ -1079,7 +1085,7 @@ typedef struct pinlane_pool_options {
   size_t max_bytes;
   /**
    * The most that one thread caches, in bytes of free blocks; never more than a 32nd of the
-   * budget. By default 8 MiB.
+   * budget. By default 16 MiB.
    */
   size_t thread_cache_bytes;
   /**
@@ -1654,7 +1660,9 @@ typedef void (*pinlane_completed)(void *user, pinlane_status status);
  * than what is left of it beside quarantined memory, `OUT_OF_HOST_MEMORY`, `CANCELLED`,
  * `INVALID_VALUE` if the size overflows.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `allocated` is NULL;
+ * `UNSUPPORTED` if the request has to wait and this is a host function, or no thread can be
+ * started.
  *
  * # Safety
  *
@@ -1675,21 +1683,24 @@ pinlane_status pinlane_buffer_alloc_async(const struct pinlane_pool *pool,
  * NULL: pinlane chooses the way that should be fastest. `copies` may be NULL if `count` is 0;
  * `ticket` may be NULL.
  *
- * Does not block if all sources are buffers. With pageable memory it blocks as
+ * Does not block if all sources are buffers or `pinned`. With pageable memory it blocks as
  * `pinlane_upload_slice`. Memory of a pool that is named by its address goes as page-locked, and
- * the call blocks until the device has read it: name the buffer instead, if there is one.
+ * the call blocks until the device has read it: name it as `pinned` instead, or its buffer, if
+ * there is one.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`,
- * `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, or
- * a side is named twice, or for options of an unknown size, route or flag; `UNSUPPORTED` if that
- * route is not possible for these copies: nothing was enqueued. `CUDA`, `DEVICE_LOST`, and
- * `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable copies: the contents of
- * all destinations are unspecified.
+ * `FORKED_PROCESS`, `WRONG_THREAD`; `INVALID_VALUE` if destinations overlap, a pointer is NULL, a
+ * side is named twice, or `pinned` memory is no pool's, or for options of an unknown size, route
+ * or flag; `UNSUPPORTED` if that route is not possible for these copies: nothing was enqueued.
+ * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked for the pageable
+ * copies: the contents of all destinations are unspecified.
  *
  * # Safety
  *
  * - `copies` is NULL or points to an array of `count` elements.
  * - Host memory named by its address is readable, and nobody writes to it until the call returns.
+ * - `pinned` memory is not freed before the call returns, and nobody writes to it until the copies
+ *   are complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copies are complete.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -1705,9 +1716,9 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
  * Makes all `count` copies of `copies`, from the stream's device to host memory, pageable or
  * page-locked. Returns when everything for memory that is named by its address has arrived: what
  * is memory of a pool goes as page-locked. The ticket tells when the rest has;
- * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers. Ordered as
- * `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be NULL;
- * `copies` may be NULL if `count` is 0.
+ * `pinlane_buffer_read` waits for it. Does not block if all destinations are buffers or `pinned`.
+ * Ordered as `pinlane_upload_batch`; destinations must not overlap. `options` and `ticket` may be
+ * NULL; `copies` may be NULL if `count` is 0.
  *
  * Statuses: as for `pinlane_upload_batch`.
  *
@@ -1716,6 +1727,8 @@ pinlane_status pinlane_upload_batch(const struct pinlane_stream *stream,
  * - `copies` is NULL or points to an array of `count` elements.
  * - Host memory named by its address is writable, and nobody else accesses it until the call
  *   returns.
+ * - `pinned` memory is not freed before the call returns, and nobody accesses it until the copies
+ *   are complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copies are complete.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
@@ -1742,7 +1755,7 @@ pinlane_status pinlane_download_batch(const struct pinlane_stream *stream,
  *
  * - `copies` is NULL or points to an array of `count` elements.
  * - Host memory named by its address is writable, and until the call returns nobody else accesses
- *   it, except `landed` what it is called with.
+ *   it or `pinned` memory, except `landed` what it is called with; nor is that memory freed.
  * - Device memory named by its address is memory of the stream's device.
  * - `landed` may be called with `user`, and does not unwind.
  */
@@ -1781,15 +1794,17 @@ pinlane_status pinlane_copy_batch(const struct pinlane_stream *stream,
  * The first copy in a direction checks the list and lays out what the kernel reads (24 bytes of
  * page-locked memory a pair, and as many for every 16 KiB of a longer one); the others only
  * enqueue. Between the copies the buffers are used as always. They are freed as always, too, and
- * then copies of the list fail.
+ * then copies of the list fail. `pinned` memory has no handle, so nobody finds out that it was
+ * freed: after that, only free the list.
  *
  * Statuses: `INVALID_HANDLE`, `OUT_OF_RANGE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if a
- * pointer is NULL, or a pair does not name two buffers, and for options of an unknown size, route
- * or flag.
+ * pointer is NULL, a pair does not name two sides, or names one twice, or `pinned` memory is no
+ * pool's, and for options of an unknown size, route or flag.
  *
  * # Safety
  *
  * - `pairs` is NULL or points to an array of `count` elements.
+ * - `pinned` memory is not freed before the call returns.
  * - `options` is NULL or points to an initialised struct whose `size` member is right.
  * - `list` is NULL or points to a variable.
  */
@@ -1811,6 +1826,8 @@ pinlane_status pinlane_pairs_create(const struct pinlane_pair *pairs,
  *
  * # Safety
  *
+ * - `pinned` memory of the list was not freed since the list was made, nor is it before the call
+ *   returns. Nobody writes to it until the copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_upload_pairs(const struct pinlane_stream *stream,
@@ -1826,6 +1843,8 @@ pinlane_status pinlane_upload_pairs(const struct pinlane_stream *stream,
  *
  * # Safety
  *
+ * - `pinned` memory of the list was not freed since the list was made, nor is it before the call
+ *   returns. Nobody accesses it until the copies are complete.
  * - `ticket` is NULL or points to a variable.
  */
 pinlane_status pinlane_download_pairs(const struct pinlane_stream *stream,
@@ -1845,15 +1864,16 @@ pinlane_status pinlane_pairs_free(struct pinlane_pairs *pairs);
  * the row of its source whose number is `indices[i]`. A row has as many bytes as the destination
  * has for each number. Numbers may come twice.
  *
- * Does not block if the table is a part of a `buffer`; other memory may be reused when the call
- * returns. Ordered on `stream`, and after conflicting uses of the buffers on other streams, as a
- * use of the whole table. If the table is pageable and the numbers are on the device, the call
- * also waits for the numbers. `ticket` may be NULL.
+ * Does not block if the table is a part of a `buffer` or `pinned`; other memory may be reused when
+ * the call returns. Ordered on `stream`, and after conflicting uses of the buffers on other
+ * streams, as a use of the whole table. If the table is pageable and the numbers are on the
+ * device, the call also waits for the numbers. `ticket` may be NULL.
  *
  * Statuses: `INVALID_HANDLE`, `BUSY`, `WRONG_DEVICE`, `STREAM_CAPTURING`, `FORKED_PROCESS`,
  * `WRONG_THREAD`; `OUT_OF_RANGE` if a number in host memory is not in the table, or a part not in
  * its buffer; `LENGTH_MISMATCH` if the lengths are no whole rows; `INVALID_VALUE` if a pointer is
- * NULL, a table or the numbers are named twice or not at all, or the numbers are in the buffer
+ * NULL, a table or the numbers are named twice or not at all, a `pinned` table is not in memory of
+ * a pool, or the numbers are in the buffer
  * that is written, and for a struct of an unknown size, kind or flag: nothing was enqueued.
  * `CUDA`, `DEVICE_LOST`, and `OUT_OF_HOST_MEMORY` if no memory can be page-locked: the contents of
  * the destination are unspecified.
@@ -1864,6 +1884,8 @@ pinlane_status pinlane_pairs_free(struct pinlane_pairs *pairs);
  * - `indices` is NULL or points to an initialised struct whose `size` member is right.
  * - Host memory that they name by its address is readable, and nobody writes to it until the call
  *   returns.
+ * - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
+ *   is complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
  * - `ticket` is NULL or points to a variable.
@@ -1878,9 +1900,9 @@ pinlane_status pinlane_upload_rows(const struct pinlane_stream *stream,
  * `indices[i]` gets row `i` of its source, on the device. A row has as many bytes as the source
  * has for each number. No row of the table may come twice.
  *
- * Does not block if the table is a part of a `buffer`: `pinlane_buffer_read` waits for the rows,
- * and the ticket tells when they have arrived. In other memory they have arrived when the call
- * returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
+ * Does not block if the table is a part of a `buffer` or `pinned`: `pinlane_buffer_read` waits for
+ * the rows, and the ticket tells when they have arrived. In other memory they have arrived when
+ * the call returns. Ordered as `pinlane_upload_rows`. `ticket` may be NULL.
  *
  * Statuses: as for `pinlane_upload_rows`; `INVALID_VALUE` if a number in host memory comes twice:
  * nothing was enqueued.
@@ -1891,6 +1913,8 @@ pinlane_status pinlane_upload_rows(const struct pinlane_stream *stream,
  * - `indices` is NULL or points to an initialised struct whose `size` member is right.
  * - Until the call returns, numbers in host memory are readable and nobody writes to them. A table
  *   in host memory that is named by its address is writable, and nobody else accesses it.
+ * - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+ *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
  * - `ticket` is NULL or points to a variable.
@@ -1920,6 +1944,8 @@ pinlane_status pinlane_download_rows(const struct pinlane_stream *stream,
  * - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
  * - Host memory that they name by its address is readable, and nobody writes to it until the call
  *   returns.
+ * - `pinned` memory is not freed before the call returns, and nobody writes to it until the copy
+ *   is complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
  * - `ticket` is NULL or points to a variable.
@@ -1944,6 +1970,8 @@ pinlane_status pinlane_upload_blocks(const struct pinlane_stream *stream,
  * - `from` and `to` are NULL or point to initialised structs whose `size` members are right.
  * - Until the call returns, numbers in host memory are readable and nobody writes to them. Tables
  *   in host memory that are named by their addresses are writable, and nobody else accesses them.
+ * - `pinned` memory is not freed before the call returns, and nobody accesses it until the copy is
+ *   complete.
  * - Device memory named by its address is memory of the stream's device, and stays allocated until
  *   the copy is complete.
  * - `ticket` is NULL or points to a variable.
@@ -2844,8 +2872,8 @@ pinlane_status pinlane_emulator_lose_device(const struct pinlane_emulator *emula
                                             int32_t cuda_error);
 
 /**
- * Holds the stream up: none of its operations starts until `pinlane_emulator_release`. Who waits
- * for them waits as long. The stream is one of an emulated device.
+ * Holds the stream up: none of its operations starts until `pinlane_emulator_release`, or until
+ * the stream is freed. Who waits for them waits as long. The stream is one of an emulated device.
  *
  * Statuses: `INVALID_HANDLE`; `UNSUPPORTED` for a stream of a GPU, and in a build without the
  * emulated device; `CUDA` for a borrowed stream that does not exist.
@@ -3438,7 +3466,8 @@ pinlane_status pinlane_prefetch_next_timeout(const struct pinlane_prefetch *pref
  * it fails, `prefetched` is never called. `prefetched` gets the statuses of
  * `pinlane_prefetch_next`, and `CANCELLED`.
  *
- * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL.
+ * Statuses: `INVALID_HANDLE`, `BUSY`, `FORKED_PROCESS`; `INVALID_VALUE` if `prefetched` is NULL;
+ * `UNSUPPORTED` inside a host function.
  *
  * # Safety
  *
@@ -4061,7 +4090,8 @@ pinlane_status pinlane_ticket_is_done(const struct pinlane_ticket *ticket, int32
  * If this call succeeds, `completed` is called exactly once, perhaps before this call returns. If
  * it fails, `completed` is never called.
  *
- * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL.
+ * Statuses: `INVALID_HANDLE`, `FORKED_PROCESS`; `INVALID_VALUE` if `completed` is NULL;
+ * `UNSUPPORTED` inside a host function, or if no thread can be started.
  *
  * # Safety
  *
