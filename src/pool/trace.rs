@@ -11,6 +11,9 @@
 use std::time::Duration;
 
 #[cfg(feature = "tracing")]
+use tracing::level_filters::LevelFilter;
+
+#[cfg(feature = "tracing")]
 use super::keeper;
 use super::stats::Fallbacks;
 use crate::error::Error;
@@ -28,10 +31,13 @@ macro_rules! event {
         })
     };
     (elsewhere, $level:ident, $($event:tt)*) => {
+        // Without a subscriber, no helper starts.
         #[cfg(feature = "tracing")]
-        wakers::run(move || {
-            tracing::event!(target: "pinlane::pool", tracing::Level::$level, $($event)*);
-        })
+        if tracing::Level::$level <= LevelFilter::current() {
+            wakers::run(move || {
+                tracing::event!(target: "pinlane::pool", tracing::Level::$level, $($event)*);
+            });
+        }
     };
     ($level:ident, $($event:tt)*) => {
         #[cfg(feature = "tracing")]
