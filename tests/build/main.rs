@@ -17,6 +17,7 @@
 //! | `reference` | a mistake in the headers' comments ends the build of the book |
 //! | `guides` | the programs of the guides run |
 //! | `readme` | the README's programs are those of the examples |
+//! | `rules` | the tests of the soundness rules run for every way of page-locking |
 //! | `ladder` | the numbered examples print what they say, in Rust and in C++ |
 
 mod architecture;
@@ -38,6 +39,7 @@ mod ladder;
 mod parity;
 mod readme;
 mod reference;
+mod rules;
 mod safe_functions;
 mod script;
 mod search;

@@ -11,6 +11,7 @@ mod program;
 
 use std::time::{Duration, Instant};
 
+use common::process::is_alone;
 use common::{Target, devices_of, emulator, target};
 use pinlane::driver::Call;
 use pinlane::emulated::{Emulator, Execution, Fault, Repeat};
@@ -196,15 +197,6 @@ proptest! {
     }
 
     #[test]
-    fn forks_eagerly(
-        how: (u64, usize, bool, bool),
-        program in program(Family::Plain, 1),
-    ) {
-        static WATCH: Watch = Watch::new("forks_eagerly");
-        run_and_fork(&WATCH, Execution::Eager, how, program);
-    }
-
-    #[test]
     fn programs_agree_with_the_model_lazily(seed: u64, program in program(Family::Plain, 1)) {
         static WATCH: Watch = Watch::new("programs_agree_with_the_model_lazily");
         run_emulated(&WATCH, Execution::Lazy, seed, |_| (), program);
@@ -248,15 +240,6 @@ proptest! {
     fn unloading_lazily(seed: u64, program in program(Family::Unloading, 1)) {
         static WATCH: Watch = Watch::new("unloading_lazily");
         run_in_trouble(&WATCH, Execution::Lazy, seed, vec![], program);
-    }
-
-    #[test]
-    fn forks_lazily(
-        how: (u64, usize, bool, bool),
-        program in program(Family::Plain, 1),
-    ) {
-        static WATCH: Watch = Watch::new("forks_lazily");
-        run_and_fork(&WATCH, Execution::Lazy, how, program);
     }
 
     #[test]
@@ -309,15 +292,6 @@ proptest! {
     }
 
     #[test]
-    fn forks_at_any_time(
-        how: (u64, usize, bool, bool),
-        program in program(Family::Plain, 1),
-    ) {
-        static WATCH: Watch = Watch::new("forks_at_any_time");
-        run_and_fork(&WATCH, any_time(how.0), how, program);
-    }
-
-    #[test]
     fn programs_survive_faults_at_any_time(
         seed: u64,
         faults in faults(),
@@ -352,4 +326,32 @@ proptest! {
             Machine::new(setup).expect("no faults").run(&program);
         });
     }
+}
+
+/// In processes of their own: the standard library locks what it prints a panic's backtrace with,
+/// and a child that is forked meanwhile, while a program of another test panics, would wait for it.
+fn fork(name: &'static str, execution: fn(u64) -> Execution) {
+    if !is_alone(module_path!(), name) {
+        return;
+    }
+    let watch: &'static Watch = Box::leak(Box::new(Watch::new(name)));
+    let how = any::<(u64, usize, bool, bool)>();
+    proptest!(config(), |(how in how, program in program(Family::Plain, 1))| {
+        run_and_fork(watch, execution(how.0), how, program);
+    });
+}
+
+#[test]
+fn forks_eagerly() {
+    fork("forks_eagerly", |_| Execution::Eager);
+}
+
+#[test]
+fn forks_lazily() {
+    fork("forks_lazily", |_| Execution::Lazy);
+}
+
+#[test]
+fn forks_at_any_time() {
+    fork("forks_at_any_time", any_time);
 }

@@ -1,9 +1,10 @@
 //! Rule 18: what an address or a raw handle names stays its owner's.
 
 use pinlane::driver::StreamFlags;
-use pinlane::emulated::{Emulator, Face, FindingKind};
-use pinlane::pool::PageLocking;
-use pinlane::{CudaCode, Device, PinnedPool};
+use pinlane::emulated::{Face, FindingKind};
+use pinlane::{CudaCode, Device};
+
+use crate::common;
 
 const LEN: usize = 1 << 12;
 
@@ -11,15 +12,9 @@ const LEN: usize = 1 << 12;
 /// handles of what is not its own.
 #[test]
 fn rule_18_a_face_ends_nothing_that_others_have() {
-    for how in [PageLocking::Register, PageLocking::Allocate] {
-        a_face_ends_nothing(how);
-    }
-}
-
-fn a_face_ends_nothing(how: PageLocking) {
-    let face = Face::new(Emulator::builder().build()).expect("room for addresses");
+    let face = Face::new(common::machine().build()).expect("room for addresses");
     let device = Device::of_emulator(face.emulator(), 0).unwrap();
-    let pool = PinnedPool::builder(&device).page_locking(how).build().unwrap();
+    let pool = common::pool(&device).build().unwrap();
     let stream = device.stream().unwrap();
     let mut host = pool.alloc::<u8>(LEN).unwrap();
     let mut large = pool.alloc::<u8>(64 << 20).unwrap();
@@ -55,7 +50,7 @@ fn a_face_ends_nothing(how: PageLocking) {
 /// Its own it frees, once.
 #[test]
 fn rule_18_a_face_frees_its_own_once() {
-    let face = Face::new(Emulator::builder().build()).expect("room for addresses");
+    let face = Face::new(common::machine().build()).expect("room for addresses");
     let stream = face.stream_create(1, 0).unwrap();
     let (host, on_device) = (face.host_alloc(LEN, 0, false).unwrap(), face.malloc(LEN).unwrap());
     assert_eq!((face.free_host(host, false), face.free(on_device)), (Ok(()), Ok(())));
