@@ -5,7 +5,7 @@ use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
 
-use pinlane::Device;
+use pinlane::driver::{HostFlags, StreamFlags};
 
 const ALONE: &str = "PINLANE_TEST_ALONE";
 
@@ -99,25 +99,37 @@ pub fn is_mapped(address: *const u8) -> bool {
 }
 
 /// Uses a machine that watches, correctly or too early. The number of what is wrong, 0 for nothing.
+///
+/// It starts no thread: the standard library takes a lock when one starts or ends, and a child
+/// finds it held if it is forked at that moment.
 pub fn watches(too_early: bool) -> i32 {
     let emulator = super::machine().watch_host(true).build();
-    let device = Device::of_emulator(&emulator, 0).unwrap();
-    let pool = super::pool(&device).build().unwrap();
-    let stream = device.stream().unwrap();
-    let (host, mut gpu) = (pool.alloc_zeroed::<u32>(1000).unwrap(), device.alloc(10).unwrap());
-    stream.upload(host.slice(..10).unwrap(), &mut gpu).unwrap();
+    let driver = emulator.driver();
+    let host = driver.host_alloc(0, 4000, HostFlags::default()).unwrap();
+    let words = host.as_ptr().cast::<u32>();
+    let stream = driver.stream_create(0, StreamFlags::default()).unwrap();
     let store = |at: usize| {
-        // SAFETY: the machine is eager, so that the copy has run: nobody accesses the memory.
-        unsafe { host.as_ptr().cast_mut().add(at).write_volatile(7) };
+        // SAFETY: it lies in the block, and the machine is eager, so that the copy has run: nobody
+        // else accesses the memory.
+        unsafe { words.add(at).write_volatile(7) };
     };
-    // On the same page.
-    store(999);
-    let correct = emulator.findings().is_empty();
-    if too_early {
-        // To see this takes a backtrace, and so a second in a child.
-        store(0);
+    // SAFETY: the memory is the machine's own, and is freed when the stream is idle.
+    unsafe {
+        let gpu = driver.device_alloc(stream, 40).unwrap();
+        driver.copy_h2d(stream, gpu, host.as_ptr(), 40).unwrap();
+        // On the same page.
+        store(999);
+        let correct = emulator.findings().is_empty();
+        if too_early {
+            // To see this takes a backtrace, and so a second in a child.
+            store(0);
+        }
+        let found = emulator.findings().len() == usize::from(too_early);
+        driver.stream_synchronize(stream).unwrap();
+        let stored = words.add(999).read_volatile() == 7;
+        driver.device_free(stream, gpu).unwrap();
+        driver.stream_destroy(stream).unwrap();
+        driver.host_free(host).unwrap();
+        i32::from(!correct || !found || !stored)
     }
-    let found = emulator.findings().len() == usize::from(too_early);
-    stream.synchronize().unwrap();
-    i32::from(!correct || !found || host.read().unwrap()[999] != 7)
 }
