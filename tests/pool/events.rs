@@ -197,6 +197,10 @@ fn one_of_each(watch: &Watch) {
     eventually("the loss is told", || !watch.seen(LOST).is_empty());
     let lost = watch.seen(LOST);
     assert_eq!((level(&lost), number(&lost[0], "bytes")), (Level::ERROR.to_string(), BLOCK));
+    // The next round has events of its own.
+    let told = |message, times| eventually("all is told", || watch.seen(message).len() == times);
+    told("page-locked", 2);
+    told("no block", 4);
     rig.assert_no_misuse();
 }
 
