@@ -48,7 +48,7 @@ int main() {
   cudaDriverEntryPointQueryResult status;
   OK(cudaGetDriverEntryPointByVersion("cuMemFree", &found, 12000, 0, &status));
   EXPECT(found != nullptr && status == 0);
-  OK(cudaGetDriverEntryPointByVersion("cuIpcGetMemHandle", &found, 12000, 0, &status));
+  OK(cudaGetDriverEntryPointByVersion("cuIpcGetEventHandle", &found, 12000, 0, &status));
   EXPECT(found == nullptr && status == 1);
   FINE(free(address));
   OK(cudaStreamDestroy(stream));
