@@ -1,6 +1,7 @@
 //! Compilers of C, C++ and CUDA, called as a user would by hand.
 
 use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -262,12 +263,22 @@ pub struct Program(Scratch);
 
 impl Program {
     const NAME: &str = "program";
+    const SECONDS: u32 = 300;
 
     pub fn path(&self) -> PathBuf {
         self.0.0.join(Self::NAME)
     }
 
+    /// What the program did. The system ends one that hangs.
     pub fn run(&self, arguments: &[&str]) -> Output {
-        Command::new(self.path()).args(arguments).output().expect("the program starts")
+        let mut program = Command::new(self.path());
+        // SAFETY: a signal handler may call it, and so may a child before it runs the program.
+        unsafe {
+            program.pre_exec(|| {
+                libc::alarm(Self::SECONDS);
+                Ok(())
+            });
+        }
+        program.args(arguments).output().expect("the program starts")
     }
 }
