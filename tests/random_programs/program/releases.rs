@@ -170,15 +170,20 @@ impl Machine {
 
     /// One thread calls all host functions of the machine.
     fn refuse_threads_inside(&mut self) {
-        // What has been dropped before is released, also by streams that have been replaced.
-        for ticket in std::mem::take(&mut self.releases.drops) {
-            self.accept(ticket.wait(), Set::default());
-        }
+        self.wait_for_drops();
         let launched = self.lanes[0].stream.launch_host(refuse_threads);
         let behind = self.enqueue(0, Set::default());
         if let Some(ticket) = self.accept(launched, behind) {
             self.accept(ticket.wait(), behind);
             self.releases.refused_inside = true;
+        }
+    }
+
+    /// What has been dropped in host functions is released or lost from now on, also by streams that
+    /// have been replaced.
+    fn wait_for_drops(&mut self) {
+        for ticket in std::mem::take(&mut self.releases.drops) {
+            self.accept(ticket.wait(), Set::default());
         }
     }
 
@@ -260,7 +265,8 @@ impl Machine {
     }
 
     /// Nothing else is lost while all calls work.
-    pub(super) fn check_lost(&self) {
+    pub(super) fn check_lost(&mut self) {
+        self.wait_for_drops();
         if !self.trouble.has_begun() {
             let lost: usize = self.devices.iter().map(|device| device.quarantined_bytes()).sum();
             assert_eq!(lost, self.releases.lost, "bytes that the devices have quarantined");
