@@ -12,6 +12,7 @@
 //! | `safe_functions` | no safe public function ends what an address or a raw handle names |
 //! | `c_rules` | the rules of the C interface (docs/c-abi.md) have tests, and hold for its text |
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
+//! | `public_paths` | the names of the driver and the emulated device stay where they are |
 //! | `statics` | what is of the whole process is safe in a forked child |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
 //! | `reference` | a mistake in the headers' comments ends the build of the book |
@@ -37,6 +38,7 @@ mod guides;
 #[cfg(feature = "emulated")]
 mod ladder;
 mod parity;
+mod public_paths;
 mod readme;
 mod reference;
 mod rules;
