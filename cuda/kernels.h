@@ -6,7 +6,7 @@
  *
  * Addresses may have any alignment and lengths any value, 0 included, unless said otherwise. No
  * kernel reads or writes a byte outside the ranges that it is given. What each one computes is
- * written down, and tested, in src/driver/reference.rs.
+ * written down, and tested, in crates/driver/src/reference.rs.
  */
 #ifndef PINLANE_KERNELS_H
 #define PINLANE_KERNELS_H
@@ -17,20 +17,20 @@
 /* The longest pattern of a fill, in bytes. */
 #define PINLANE_MAX_PATTERN 64
 
-/* What is to be copied: `Item` in src/driver/kernels.rs. */
+/* What is to be copied: `Item` in crates/driver/src/types.rs. */
 struct pinlane_item {
     uint64_t src;   /* the address of the first byte */
     uint64_t dst;   /* where it goes */
     uint64_t bytes; /* the length; 0 is allowed */
 };
 
-/* A table of each side: `Layer` in src/driver/types.rs. */
+/* A table of each side: `Layer` in crates/driver/src/types.rs. */
 struct pinlane_layer {
     uint64_t src; /* the address of the first row */
     uint64_t dst;
 };
 
-/* Which rows of its tables a side uses: `RowIndex` in src/driver/types.rs. */
+/* Which rows of its tables a side uses: `RowIndex` in crates/driver/src/types.rs. */
 struct pinlane_index {
     uint64_t at;    /* the address of the numbers; 0 for 0, 1, 2, ... */
     uint64_t bytes; /* of a number: 4 or 8, unsigned */
@@ -38,7 +38,7 @@ struct pinlane_index {
 };
 
 /* Rows of equal length: row to[i] of each destination gets row from[i] of its source. `RowMove` in
- * src/driver/types.rs. */
+ * crates/driver/src/types.rs. */
 struct pinlane_rows {
     uint64_t layers;      /* the address of the layers, aligned to 8 */
     uint64_t layer_count;
@@ -48,7 +48,7 @@ struct pinlane_rows {
     struct pinlane_index to;
 };
 
-/* Where the items of one launch lie: `Mover` in src/driver/kernels.rs. */
+/* Where the items of one launch lie: `Mover` in crates/driver/src/types.rs. */
 enum pinlane_mover {
     PINLANE_MOVE_UP,        /* sources in page-locked host memory, destinations in device memory */
     PINLANE_MOVE_DOWN,      /* sources in device memory, destinations in page-locked host memory */

@@ -5,12 +5,11 @@
 //! [CUDA code](Error::cuda_code) if the runtime reported one, the [operation](Error::operation)
 //! that failed, and a message that names sizes, devices and the remedy.
 
-mod codes;
-
 use std::fmt;
 use std::sync::Arc;
 
-pub use self::codes::CudaCode;
+#[doc(inline)]
+pub use pinlane_driver::CudaCode;
 
 /// The result of a pinlane call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

@@ -25,19 +25,26 @@ fn the_emulated_device_alone_needs_no_generator() {
     assert_eq!(generators(&["--no-default-features", "--features", "emulated"]), none);
 }
 
-/// The tools and examples of this workspace need more; the library must not.
-#[test]
-fn the_library_itself_needs_two_crates() {
+/// What a crate needs, itself among it.
+fn needs(of: &str) -> BTreeSet<String> {
     let output = Command::new(env!("CARGO"))
         .args(["tree", "--offline", "--locked", "--edges", "normal", "--prefix", "none"])
-        .args(["--format", "{p}", "--depth", "1"])
+        .args(["--format", "{p}", "--depth", "1", "--package", of])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .output()
         .expect("cargo starts");
     let text = String::from_utf8_lossy(&output.stdout);
-    let names: BTreeSet<_> =
-        text.lines().filter_map(|line| line.split_whitespace().next()).collect();
-    assert!(names.iter().eq(&["bytemuck", "libc", "pinlane"]), "{text}");
+    text.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect()
+}
+
+/// The tools and examples of this workspace need more; the library must not. It uses the crates
+/// below it, and they never use it.
+#[test]
+fn the_library_itself_needs_two_crates_and_its_own() {
+    let of = needs("pinlane");
+    assert!(of.iter().eq(["bytemuck", "libc", "pinlane", "pinlane-driver"]), "{of:?}");
+    let of = needs("pinlane-driver");
+    assert!(of.iter().eq(["bytemuck", "pinlane-driver"]), "{of:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::sources::{Source, identifier, sources};
+use crate::sources::{Source, identifier, published};
 
 /// Types that name something without a hold on it.
 const RAW: [&str; 10] = [
@@ -72,7 +72,7 @@ const ALLOWED: [Allowed; 4] = [
         what: &[
             "emulated/emulator.rs host_reads",
             "emulated/emulator.rs host_writes",
-            "driver/mod.rs host_access",
+            "src/lib.rs host_access",
             "face/calls.rs call_begins",
             "face/calls.rs call_ends",
             "face/calls.rs stand_in_calls",
@@ -147,7 +147,7 @@ fn is_public(source: &Source) -> bool {
 #[test]
 fn a_safe_public_function_ends_nothing_that_others_own() {
     let mut found = BTreeSet::new();
-    for source in sources().iter().filter(|source| is_public(source)) {
+    for source in published().iter().filter(|source| is_public(source)) {
         for (name, arguments) in safe_functions(source) {
             let parts: Vec<_> = source.path.iter().map(|part| part.to_string_lossy()).collect();
             let file = parts[parts.len().saturating_sub(2)..].join("/");

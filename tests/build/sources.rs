@@ -15,9 +15,23 @@ pub struct Source {
     pub text: String,
 }
 
+/// The crates that are published with this one, below it: each uses only those before it.
+pub const BELOW: [&str; 1] = ["crates/driver"];
+
 /// Every file of the crate.
 pub fn sources() -> Vec<Source> {
     sources_of("src")
+}
+
+/// Every file of the crate, and of the crates below it: those by their paths in the project.
+pub fn published() -> Vec<Source> {
+    let mut all = sources();
+    for of_crate in BELOW {
+        let folder = Path::new(of_crate).join("src");
+        let files = sources_of(folder.to_str().expect("UTF-8")).into_iter();
+        all.extend(files.map(|source| Source { path: folder.join(source.path), ..source }));
+    }
+    all
 }
 
 /// Every file of Rust in a folder of the project.

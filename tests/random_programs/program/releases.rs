@@ -179,8 +179,8 @@ impl Machine {
         }
     }
 
-    /// What has been dropped in host functions is released or lost from now on, also by streams that
-    /// have been replaced.
+    /// Waits until all that host functions drop is released or lost, on streams that have been
+    /// replaced too.
     fn wait_for_drops(&mut self) {
         for ticket in std::mem::take(&mut self.releases.drops) {
             self.accept(ticket.wait(), Set::default());

@@ -6,7 +6,7 @@
 //! `cudaErrorPeerAccessAlreadyEnabled`.
 
 use super::Call;
-use crate::error::CudaCode;
+use crate::CudaCode;
 
 macro_rules! documented {
     ($($($call:ident)|+: $($function:ident)+ => $($code:ident)+;)*) => {

@@ -2,7 +2,7 @@
 
 use std::ffi::c_void;
 
-use crate::error::CudaCode;
+use crate::CudaCode;
 
 /// What a driver call gives: a value, or the code of the CUDA runtime.
 pub type DriverResult<T> = Result<T, CudaCode>;

@@ -24,7 +24,9 @@ macro_rules! cuda_codes {
             }
 
             /// The name as C wants it.
-            pub(crate) fn name_and_nul(self) -> &'static str {
+            #[doc(hidden)]
+            #[must_use]
+            pub fn name_and_nul(self) -> &'static str {
                 match self.0 {
                     $($code => concat!(stringify!($cuda), "\0"),)*
                     _ => "cudaErrorUnknownCode\0",
