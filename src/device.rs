@@ -18,7 +18,7 @@ use crate::timeline::{Origin, Timeline};
 use crate::trace::Recording;
 
 #[cfg(feature = "emulated")]
-use crate::driver::emulated::Emulator;
+use crate::{driver::emulated::Emulator, error::CudaCode};
 
 /// A device: a GPU, or the emulated device. Cheap to clone; all clones are the same device.
 #[derive(Clone)]
@@ -91,6 +91,27 @@ fn cuda_runtime(operation: &'static str) -> Result<Arc<dyn Driver>> {
     ))
 }
 
+/// Refuses the number of a device that a machine has not. A program counts its GPUs by a call; how
+/// many devices a machine has is the program's own choice.
+#[cfg(feature = "emulated")]
+pub(crate) fn check_ordinal(
+    emulator: &Emulator,
+    operation: &'static str,
+    ordinal: Ordinal,
+) -> Result<()> {
+    let count = emulator.device_count();
+    if usize::try_from(ordinal).is_ok_and(|number| number < count) {
+        return Ok(());
+    }
+    let remedy = Remedy::in_rust_and_c(
+        "name one from 0 on, or build the machine with more: emulated::Builder::devices",
+        "name one from 0 on, or give pinlane_emulator_create a larger number of devices",
+    );
+    let what = format!("there is no device {ordinal}: the machine has {count}");
+    let error = Error::new(ErrorKind::NoDevice, operation, what, remedy);
+    Err(error.with_code(CudaCode::INVALID_DEVICE))
+}
+
 impl Device {
     /// Opens GPU number `ordinal`, counted from 0. Initialises CUDA, which can take a second.
     ///
@@ -146,7 +167,7 @@ impl Device {
     /// [`ErrorKind::NoDevice`] if the machine has fewer devices; injected faults.
     #[cfg(feature = "emulated")]
     pub fn of_emulator(emulator: &Emulator, ordinal: Ordinal) -> Result<Device> {
-        emulator.check_ordinal("Device::of_emulator", ordinal)?;
+        check_ordinal(emulator, "Device::of_emulator", ordinal)?;
         Device::on(emulator.driver(), ordinal)
     }
 

@@ -21,3 +21,11 @@ pub use pinlane_driver::{
     HostFunction, Item, Kernels, Layer, MAX_PATTERN, Mover, Ordinal, Poll, RawEvent, RawStream,
     RowIndex, RowMove, StreamFlags, reference,
 };
+
+#[cfg(feature = "emulated")]
+impl From<emulated::Unreadable> for crate::error::Error {
+    fn from(text: emulated::Unreadable) -> Self {
+        let kind = crate::error::ErrorKind::InvalidValue;
+        crate::error::Error::new(kind, text.of(), text.what().to_owned(), text.remedy())
+    }
+}

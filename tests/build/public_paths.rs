@@ -22,8 +22,8 @@ mod device {
         BatchEntry, Builder, Callers, CaptureMode, Emulator, Execution, Exploration, Explored,
         Face, FailedRun, Fault, Finding, FindingKind, HandOver, Held, Kind, LookUp, MemoryKind,
         Outcome, Plane, PoolFigure, PoolId, Race, RacingAccess, RacingMemory, RacingUse, Repeat,
-        Replay, SharedMemory, Side, Site, SourceOrder, Target, Usage, explore, explore_orders,
-        explore_steps,
+        Replay, SharedMemory, Side, Site, SourceOrder, Target, Unreadable, Usage, explore,
+        explore_orders, explore_steps,
     };
 }
 

@@ -11,6 +11,8 @@ use crate::capi::pointer::{self, Out, unknown};
 use crate::capi::status::{boundary, pinlane_status, refused};
 use crate::capi::stream::pinlane_stream;
 #[cfg(feature = "emulated")]
+use crate::device::check_ordinal;
+#[cfg(feature = "emulated")]
 use crate::driver::emulated::{Fault, Repeat};
 use crate::driver::{Call, DriverResult, RawStream};
 use crate::error::{CudaCode, ErrorKind, Result};
@@ -158,7 +160,7 @@ pub extern "C" fn pinlane_emulator_lose_device(
                 let remedy = "name a sticky error, such as 700, or 4 for all devices";
                 return Err(refused(ErrorKind::InvalidValue, context, remedy));
             }
-            emulator.check_ordinal("", ordinal)?;
+            check_ordinal(&emulator, "", ordinal)?;
             emulator.lose_device(ordinal, code).map_err(|code| {
                 crate::error::Error::cuda(code, "", format!("device {ordinal} of the machine"))
             })

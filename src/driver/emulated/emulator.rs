@@ -15,7 +15,7 @@ use super::runtime::{Runtime, Shared};
 use super::schedule::{Path, Replay};
 use super::watch::Watcher;
 use crate::driver::{Call, Driver, DriverResult, Ordinal, RawStream};
-use crate::error::{CudaCode, Error, ErrorKind, Remedy, Result};
+use crate::error::CudaCode;
 
 /// An emulated machine. Clones are handles on the same one.
 #[derive(Clone)]
@@ -327,23 +327,10 @@ impl Emulator {
         self.with(|machine| machine.memory.set_capacity(bytes));
     }
 
-    /// Refuses the number of a device that the machine has not. A program counts its GPUs by a
-    /// call; how many devices a machine has is the program's own choice.
-    pub(crate) fn check_ordinal(&self, operation: &'static str, ordinal: Ordinal) -> Result<()> {
-        let count = self.with(|machine| machine.devices.len());
-        if usize::try_from(ordinal).is_ok_and(|number| number < count) {
-            return Ok(());
-        }
-        Err(Error::new(
-            ErrorKind::NoDevice,
-            operation,
-            format!("there is no device {ordinal}: the machine has {count}"),
-            Remedy::in_rust_and_c(
-                "name one from 0 on, or build the machine with more: emulated::Builder::devices",
-                "name one from 0 on, or give pinlane_emulator_create a larger number of devices",
-            ),
-        )
-        .with_code(CudaCode::INVALID_DEVICE))
+    /// How many devices the machine has.
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        self.with(|machine| machine.devices.len())
     }
 
     /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never

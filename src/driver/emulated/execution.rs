@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::error::{Error, ErrorKind};
+use super::unreadable::Unreadable;
 
 /// When operations run. As a text it is `eager`, `lazy`, `random`, `chunked` or `pct:3`.
 ///
@@ -65,10 +65,10 @@ impl fmt::Display for Execution {
 }
 
 impl FromStr for Execution {
-    type Err = Error;
+    type Err = Unreadable;
 
     /// Reads what [`Display`](fmt::Display) writes; `pct` is `pct:3`.
-    fn from_str(text: &str) -> Result<Self, Error> {
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
         match text {
             "eager" => Some(Execution::Eager),
             "lazy" => Some(Execution::Lazy),
@@ -80,9 +80,10 @@ impl FromStr for Execution {
                 depth.map(|depth| Execution::Pct { depth })
             }
         }
-        .ok_or_else(|| {
-            let remedy = "use eager, lazy, random, chunked or pct:3";
-            Error::new(ErrorKind::InvalidValue, "Execution", format!("{text:?} is no mode"), remedy)
+        .ok_or_else(|| Unreadable {
+            of: "Execution",
+            what: format!("{text:?} is no mode"),
+            remedy: "use eager, lazy, random, chunked or pct:3",
         })
     }
 }

@@ -84,6 +84,7 @@ mod slots;
 mod storage;
 mod stuck;
 mod thread;
+mod unreadable;
 mod watch;
 
 pub use emulator::{Builder, Emulator, HandOver};
@@ -102,6 +103,7 @@ pub use finding::{Finding, FindingKind};
 pub use machine::{CaptureMode, Usage};
 pub use order::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
 pub use schedule::Replay;
+pub use unreadable::Unreadable;
 
 #[cfg(test)]
 mod tests;

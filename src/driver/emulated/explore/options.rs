@@ -6,7 +6,7 @@ use super::report::{Explored, FailedRun};
 use crate::driver::emulated::emulator::Builder;
 use crate::driver::emulated::execution::Execution;
 use crate::driver::emulated::schedule::Replay;
-use crate::error::Result as CrateResult;
+use crate::driver::emulated::unreadable::Unreadable;
 
 /// The variable of the environment that names one run.
 const VARIABLE: &str = "PINLANE_REPLAY";
@@ -108,7 +108,7 @@ impl Exploration {
 }
 
 /// The run that the environment asks for.
-pub(crate) fn asked_for() -> CrateResult<Option<Replay>> {
+pub(crate) fn asked_for() -> Result<Option<Replay>, Unreadable> {
     std::env::var_os(VARIABLE).map(|text| text.to_string_lossy().parse()).transpose()
 }
 

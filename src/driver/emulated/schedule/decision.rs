@@ -18,7 +18,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use super::super::name::StreamName;
-use crate::error::{Error, ErrorKind};
+use super::super::unreadable::Unreadable;
 
 /// What is decided about an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,13 +156,13 @@ impl fmt::Display for Replay {
 }
 
 impl FromStr for Replay {
-    type Err = Error;
+    type Err = Unreadable;
 
-    fn from_str(text: &str) -> Result<Self, Error> {
-        read(text).ok_or_else(|| {
-            let context = format!("{text:?} is no replay of a run");
-            let remedy = "copy the text that a run has printed, such as 12:B#3";
-            Error::new(ErrorKind::InvalidValue, "Replay", context, remedy)
+    fn from_str(text: &str) -> Result<Self, Unreadable> {
+        read(text).ok_or_else(|| Unreadable {
+            of: "Replay",
+            what: format!("{text:?} is no replay of a run"),
+            remedy: "copy the text that a run has printed, such as 12:B#3",
         })
     }
 }
