@@ -11,9 +11,8 @@ use crate::driver::{self, Attribute, DevicePtr, Driver, Ordinal, RawStream, Stre
 use crate::error::{Error, ErrorKind, Refused, Remedy, Result};
 use crate::memory::{DeviceBuf, Heap, HostMemory, PinnedSliceMut, Registered, with_registered};
 use crate::pool::{Builder, PinnedPool};
-use crate::process::FirstProcess;
+use crate::process::{FirstProcess, thread};
 use crate::sync::asymmetric::fences;
-use crate::sync::sanitizer::ours;
 use crate::timeline::{Origin, Timeline};
 use crate::trace::Recording;
 
@@ -236,13 +235,12 @@ impl Device {
         if !self.inner.context.is_current() {
             return;
         }
-        let inner = Arc::clone(&self.inner);
-        let work = move || {
+        let work = |inner: Arc<DeviceInner>| {
             if let Ok(engine) = inner.engine() {
                 engine.warm_up(inner.context.ordinal());
             }
         };
-        let _ = std::thread::Builder::new().name("pinlane-warm-up".into()).spawn(|| ours(work));
+        let _ = thread::start("pinlane-warm-up", Arc::clone(&self.inner), work);
     }
 
     /// Records in `recording` what happens on this device from now on: on all its streams, in its

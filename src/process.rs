@@ -15,12 +15,11 @@ use std::io::Write;
 use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
 
 use crate::error::Error;
-use crate::sync::Mutex;
-use crate::sync::sanitizer::ours;
+
+pub(crate) mod thread;
 
 static EXITING: AtomicBool = AtomicBool::new(false);
 
@@ -281,16 +280,8 @@ pub(crate) fn on_ordinary_thread<T: Send + 'static>(
     if !in_host_function() {
         return release(owned);
     }
-    // A closure that is not run is dropped, with what it owns. So it owns a share only.
-    let kept = Arc::new(Mutex::new(Some(owned)));
-    let theirs = Arc::clone(&kept);
-    let take = |share: &Mutex<Option<T>>| share.lock().take();
-    let work = move || ours(|| take(&theirs).map_or((), release));
-    let started = std::thread::Builder::new().name("pinlane-release".into()).spawn(work);
-    if started.is_err()
-        && let Some(owned) = take(&kept)
-    {
-        lost(&mut ManuallyDrop::new(owned));
+    if let Err(refused) = thread::start("pinlane-release", owned, release) {
+        lost(&mut ManuallyDrop::new(refused.owned));
     }
 }
 

@@ -19,9 +19,8 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Poll;
 use crate::error::{Context, Error, ErrorKind, Remedy, Result};
-use crate::process::{PerProcess, call_user};
+use crate::process::{PerProcess, call_user, thread};
 use crate::sync::Mutex;
-use crate::sync::sanitizer::ours;
 use crate::timeline::Timeline;
 use crate::wakers;
 
@@ -225,9 +224,8 @@ fn watcher(known: &Watcher) -> io::Result<Sender<Watched>> {
         return Ok(sender.clone());
     }
     let (sender, receiver) = channel();
-    std::thread::Builder::new()
-        .name("pinlane-watcher".into())
-        .spawn(move || ours(|| watch_all(&receiver)))?;
+    thread::start("pinlane-watcher", receiver, |receiver| watch_all(&receiver))
+        .map_err(|refused| refused.error)?;
     Ok(known.insert(sender).clone())
 }
 

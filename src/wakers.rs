@@ -30,8 +30,7 @@ use std::task::Wake;
 use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use crate::process::{PerProcess, call_user};
-use crate::sync::sanitizer::ours;
+use crate::process::{PerProcess, call_user, thread};
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// How long a waker may take before another helper takes over.
@@ -107,9 +106,8 @@ impl Helpers {
     /// Starts a helper if none is idle; false if no thread can be had.
     fn has_idle(&'static self, state: &mut State) -> bool {
         if state.idle == 0 {
-            let builder = std::thread::Builder::new().name("pinlane-wakers".into());
-            let started = builder.spawn(move || ours(|| self.help())).is_ok();
-            state.idle += usize::from(started);
+            let started = thread::start("pinlane-wakers", self, Helpers::help);
+            state.idle += usize::from(started.is_ok());
         }
         state.idle > 0
     }

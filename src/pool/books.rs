@@ -1,7 +1,6 @@
 //! What a pool has under its lock: the books.
 
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::Instant;
 
 use super::cache::{Cache, Shelf};
@@ -11,6 +10,7 @@ use super::options::Options;
 use super::queue::{Delivery, Queue};
 use super::stats::{Brief, ClassStats, Counts, Stats};
 use super::store::{Slab, Stock, Store};
+use crate::process::thread::Thread;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub(super) struct Books {
@@ -23,7 +23,7 @@ pub(super) struct Books {
     /// How many batches are neither here nor in buffers at the moment: blocks on their way from a
     /// thread to the books, and slabs on their way to the system.
     pub(super) under_way: usize,
-    pub(super) keeper: Option<JoinHandle<()>>,
+    pub(super) keeper: Option<Thread>,
     pub(super) keeper_runs: bool,
     pub(super) last_request: Instant,
     /// When blocks in flight were last checked without a request.

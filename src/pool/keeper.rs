@@ -15,7 +15,6 @@
 
 use std::cell::Cell;
 use std::sync::Arc;
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::books::Books;
@@ -27,7 +26,7 @@ use super::queue::{Delivery, Reply, Request};
 use super::store::{Slab, Store};
 use super::{errors, trace};
 use crate::error::Result;
-use crate::sync::sanitizer::ours;
+use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
 
 /// How long the keeper waits for more to do before it ends.
@@ -97,16 +96,19 @@ impl Core {
         // The last keeper has finished its work, but may still give back its cache, which takes the
         // lock. The new one waits for it, so that whoever joins the one has joined both.
         let last = books.keeper.take();
-        let work = move || {
+        let work = |(own, last): (Arc<Core>, Option<Thread>)| {
             WORKS_FOR.set(own.id);
-            ours(|| {
-                own.keep();
-                drop(own);
-            });
-            last.map(JoinHandle::join);
+            own.keep();
+            drop(own);
+            last.map(Thread::join);
         };
-        let spawned = std::thread::Builder::new().name("pinlane-pool".into()).spawn(work);
-        books.keeper = Some(spawned.map_err(|error| errors::no_keeper(operation, &error))?);
+        match thread::start("pinlane-pool", (own, last), work) {
+            Ok(keeper) => books.keeper = Some(keeper),
+            Err(refused) => {
+                books.keeper = refused.owned.1;
+                return Err(errors::no_keeper(operation, &refused.error));
+            }
+        }
         books.keeper_runs = true;
         Ok(())
     }

@@ -17,9 +17,9 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
 use super::stats::Fallbacks;
+use crate::process::thread::with_helpers;
 use crate::sync::spin;
 
 /// The smallest page of any system; larger ones are whole numbers of it.
@@ -160,11 +160,7 @@ impl Pages {
             true
         };
         let helpers = threads.min(self.bytes / BYTES_PER_THREAD).saturating_sub(1);
-        thread::scope(|scope| {
-            let helper = || thread::Builder::new().name("pinlane-grow".to_owned());
-            let helpers: Vec<_> = (0..helpers)
-                .filter_map(|_| helper().spawn_scoped(scope, || while work_on_one() {}).ok())
-                .collect();
+        with_helpers("pinlane-grow", helpers, &|| while work_on_one() {}, || {
             let result = parts.zip(&populated).try_for_each(|(range, populated)| {
                 let mut spins = 0;
                 while populated.load(Ordering::Acquire) < range.len() {
@@ -176,8 +172,6 @@ impl Pages {
             });
             // After an error there is nothing more to do for the helpers.
             next.store(self.bytes, Ordering::Relaxed);
-            // The thread sanitizer sees a thread joined, but not the end of a scope.
-            helpers.into_iter().for_each(|helper| helper.join().expect("touching does not panic"));
             result
         })
     }

@@ -128,7 +128,7 @@ impl Core {
             self.release(slabs);
         }
         if let Some(keeper) = keeper.filter(|_| !self.is_keeper()) {
-            let _ = keeper.join();
+            keeper.join();
         }
     }
 }

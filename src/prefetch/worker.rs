@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread;
 
 use super::copy::Copier;
 use super::core::{Core, Outcome, START};
@@ -12,8 +11,7 @@ use super::progress::Progress;
 use super::shelf::Shelf;
 use crate::error::{Error, ErrorKind, Result};
 use crate::pool::PinnedPool;
-use crate::process::call_user;
-use crate::sync::sanitizer::ours;
+use crate::process::{call_user, thread};
 use crate::sync::{Condvar, Mutex};
 
 /// What the workers of a pipeline share.
@@ -61,16 +59,16 @@ where
         });
         for number in 0..workers {
             let copier = Copier::new(shelf, pool, &pipeline.progress)?;
-            let pipeline = pipeline.clone();
-            let thread = thread::Builder::new().name(format!("pinlane-prefetch-{number}"));
-            if let Err(error) = thread.spawn(move || ours(|| pipeline.work(copier))) {
+            let name = format!("pinlane-load-{number}");
+            let work = |(pipeline, copier): (Arc<Self>, Copier)| pipeline.work(copier);
+            if let Err(refused) = thread::start(&name, (pipeline.clone(), copier), work) {
                 if number > 0 {
                     break;
                 }
                 return Err(Error::new(
                     ErrorKind::Unsupported,
                     START,
-                    format!("no thread could be started: {error}"),
+                    format!("no thread could be started: {}", refused.error),
                     "raise the limit on threads",
                 ));
             }

@@ -4,7 +4,6 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::nvtx;
@@ -12,7 +11,7 @@ use super::span::{Kind, Span, Track};
 use super::timing::Moment;
 use crate::driver::{Driver, RawStream};
 use crate::error::{Error, ErrorKind, Result};
-use crate::process::{Process, in_host_function, on_ordinary_thread};
+use crate::process::{Process, in_host_function, on_ordinary_thread, thread};
 use crate::sync::Mutex;
 
 /// A recording holds at most this many spans.
@@ -311,5 +310,5 @@ fn this_thread() -> Track {
         number.set(Some(known));
         known
     });
-    Track::OfThread { number, name: thread::current().name().unwrap_or_default().to_owned() }
+    Track::OfThread { number, name: thread::name() }
 }

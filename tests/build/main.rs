@@ -14,6 +14,7 @@
 //! | `parity` | what Rust can do, C and C++ can too, or docs/parity.md says why not |
 //! | `public_paths` | the names of the driver and the emulated device stay where they are |
 //! | `statics` | what is of the whole process is safe in a forked child |
+//! | `threads` | threads are started in one place |
 //! | `figures` | every figure in the README and the guides is that of its file in docs/measured |
 //! | `reference` | a mistake in the headers' comments ends the build of the book |
 //! | `guides` | the programs of the guides run |
@@ -47,6 +48,7 @@ mod script;
 mod search;
 mod sources;
 mod statics;
+mod threads;
 #[cfg(feature = "emulated")]
 mod ui;
 

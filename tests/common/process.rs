@@ -4,8 +4,14 @@ use std::io::{Read, Write};
 use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use pinlane::Device;
 use pinlane::driver::{HostFlags, StreamFlags};
+use pinlane::prefetch::Prefetch;
+
+use super::support::block_on;
 
 const ALONE: &str = "PINLANE_TEST_ALONE";
 
@@ -98,10 +104,47 @@ pub fn is_mapped(address: *const u8) -> bool {
     unsafe { libc::mincore(page.cast_mut().cast(), 1, &raw mut resident) == 0 }
 }
 
+/// Copies by way of a machine and a pool of its own, with every kind of thread that this crate
+/// starts. The number of what is wrong, 0 for nothing.
+pub fn copies() -> i32 {
+    const LEN: usize = 2 << 20;
+    let device = Device::of_emulator(&super::machine().build(), 0).expect("a device");
+    let (stream, pool) = (device.stream().unwrap(), super::pool(&device).build().unwrap());
+    // Several threads touch its pages.
+    let mut host = pool.alloc::<u32>(LEN).unwrap();
+    let values: Vec<u32> = (0..).take(LEN / 4).collect();
+    let mut gpu = device.alloc::<u32>(values.len()).unwrap();
+    // The copy team.
+    stream.upload_slice(&values, &mut gpu).unwrap();
+    let ticket = stream.download(&gpu, host.slice_mut(..values.len()).unwrap()).unwrap();
+    // Host functions, and in them a release.
+    let called = Arc::new(AtomicBool::new(false));
+    let (note, released) = (called.clone(), pool.alloc::<u8>(1).unwrap());
+    let function = move || {
+        drop(released);
+        note.store(true, Ordering::Relaxed);
+    };
+    // The watcher of tickets, and who calls wakers.
+    block_on(stream.launch_host(function).unwrap()).unwrap();
+    block_on(ticket).unwrap();
+    if !called.load(Ordering::Relaxed) || host.read().unwrap()[..values.len()] != values {
+        return 1;
+    }
+    let batches = (0..3_u32).map(|number| vec![number; 10]);
+    let batches = Prefetch::new(batches, &pool, &stream).start().unwrap();
+    i32::from(batches.filter(Result::is_ok).count() != 3)
+}
+
+/// Starts and ends threads of this crate until `stop` is set.
+pub fn start_and_end_threads(stop: &AtomicBool) {
+    let warm = super::device();
+    while !stop.load(Ordering::Relaxed) {
+        assert_eq!(copies(), 0);
+        (0..50).for_each(|_| warm.warm_up());
+    }
+}
+
 /// Uses a machine that watches, correctly or too early. The number of what is wrong, 0 for nothing.
-///
-/// It starts no thread: the standard library takes a lock when one starts or ends, and a child
-/// finds it held if it is forked at that moment.
 pub fn watches(too_early: bool) -> i32 {
     let emulator = super::machine().watch_host(true).build();
     let driver = emulator.driver();

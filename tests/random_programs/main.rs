@@ -328,8 +328,9 @@ proptest! {
     }
 }
 
-/// In processes of their own: the standard library locks what it prints a panic's backtrace with,
-/// and a child that is forked meanwhile, while a program of another test panics, would wait for it.
+/// In processes of their own: the standard library prints a panic under the lock that it takes for
+/// a backtrace, whether it prints one or not. A child whose machine sees an early access takes a
+/// backtrace. If a program of another test panicked at the fork, the child would wait for ever.
 fn fork(name: &'static str, execution: fn(u64) -> Execution) {
     if !is_alone(module_path!(), name) {
         return;

@@ -22,6 +22,7 @@
 //! | 18 | a safe call ends what an address or a raw handle names | `owners`, `tests/build` |
 //! | 19 | what no thread can release is released | `refused_threads` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
+//! | 22 | a child waits for what a fork left locked | `forks` |
 //!
 //! What needs the emulated device's powers (to stall a stream, to fail a call, to see a misuse)
 //! always runs on it; the rest runs on the device that `PINLANE_TEST_DEVICE` names.
@@ -34,6 +35,7 @@ mod common;
 mod arguments;
 mod capture;
 mod failures;
+mod forks;
 mod host_functions;
 mod lifetimes;
 mod order;

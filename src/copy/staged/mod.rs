@@ -71,7 +71,6 @@ pub(crate) mod team;
 mod work;
 
 use std::sync::{Arc, OnceLock};
-use std::thread;
 use std::time::Duration;
 
 pub(crate) use self::copy::refuse_inside;
@@ -85,7 +84,7 @@ use crate::driver::Ordinal;
 use crate::error::{ErrorKind, Result};
 use crate::memory::PinnedBuf;
 use crate::pool::{Builder, PinnedPool};
-use crate::sync::sanitizer::ours;
+use crate::process::thread;
 use crate::timeline::Timeline;
 
 /// The errors of a pool that has no free block.
@@ -145,10 +144,10 @@ impl Engine {
         }
         let first = self.ring.take(&self.pool, door.stream.exposure(), true, door.operation)?;
         drop(first.map(|slot| self.ring.guard(slot)));
-        let (ring, pool, bytes) = (self.ring.clone(), self.pool.clone(), self.options.ring_bytes);
-        let work = move || fill(&ring, &pool, bytes);
+        let bytes = self.options.ring_bytes;
+        let work = move |(ring, pool): (Arc<Ring>, PinnedPool)| fill(&ring, &pool, bytes);
         // Without that thread copies page-lock the slots one by one.
-        let _ = thread::Builder::new().name("pinlane-warm-up".into()).spawn(|| ours(work));
+        let _ = thread::start("pinlane-warm-up", (self.ring.clone(), self.pool.clone()), work);
         Ok(())
     }
 

@@ -44,8 +44,8 @@ use std::time::{Duration, Instant};
 
 use crate::driver::Ordinal;
 use crate::error::{Error, ErrorKind, Result};
+use crate::process::thread::start as start_thread;
 use crate::process::{Process, discard_panic};
-use crate::sync::sanitizer::ours;
 use crate::sync::{Condvar, Mutex};
 
 /// The most threads that are of use for copying memory, the caller's included: eight saturate a
@@ -346,12 +346,12 @@ impl Team {
         for number in group.threads.clone() {
             let cores = &self.options.cores;
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
-            let helper = thread::Builder::new().name(format!("pinlane-copy-{number}"));
-            // With fewer threads, or none, callers do more themselves.
-            let _ = helper.spawn(move || {
+            let work = move |team: &'static Team| {
                 core.inspect(|&core| pin_to(core));
-                ours(|| self.help(group));
-            });
+                team.help(group);
+            };
+            // With fewer threads, or none, callers do more themselves.
+            let _ = start_thread(&format!("pinlane-copy-{number}"), self, work);
         }
     }
 

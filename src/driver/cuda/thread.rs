@@ -19,6 +19,8 @@ use std::sync::OnceLock;
 
 use crate::driver::{DriverResult, Ordinal, RawStream};
 use crate::error::CudaCode;
+use crate::process::thread::with_helpers;
+use crate::sync::Mutex;
 use crate::sys;
 
 const SUCCESS: sys::cudaError = sys::cudaError::cudaSuccess;
@@ -187,19 +189,17 @@ fn run_elsewhere(f: impl FnOnce() -> sys::cudaError + Send) -> sys::cudaError {
     // is up.
     let _ = unsafe { sys::cudaGetDevice(&mut device) };
 
-    let mut code = sys::cudaError::cudaErrorUnknown;
-    let mut waiting = Some(f);
-    std::thread::scope(|scope| {
-        // The new thread is in global capture mode, whatever this one is in.
-        let run = || {
-            if let Some(f) = waiting.take() {
-                code = on_device(device, || relaxed(f));
-            }
-        };
-        let _ = std::thread::Builder::new().name("pinlane-call".into()).spawn_scoped(scope, run);
-    });
-    match waiting {
-        None => code,
+    let (waiting, code) = (Mutex::new(Some(f)), Mutex::new(sys::cudaError::cudaErrorUnknown));
+    let take = || waiting.lock().take();
+    // The new thread is in global capture mode, whatever this one is in.
+    let run = || {
+        if let Some(f) = take() {
+            *code.lock() = on_device(device, || relaxed(f));
+        }
+    };
+    with_helpers("pinlane-call", 1, &run, || ());
+    match take() {
+        None => *code.lock(),
         // No thread could be had. The call itself matters more than the slot.
         Some(f) => f(),
     }

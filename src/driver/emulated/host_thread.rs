@@ -18,7 +18,8 @@ use super::stuck::Calling;
 use super::thread::as_host_function;
 use crate::driver::DriverResult;
 use crate::error::CudaCode;
-use crate::sync::sanitizer::{ours, theirs};
+use crate::process::thread;
+use crate::sync::sanitizer::theirs;
 
 /// `cudaErrorOperatingSystem`
 const OPERATING_SYSTEM: CudaCode = CudaCode(304);
@@ -26,11 +27,8 @@ const OPERATING_SYSTEM: CudaCode = CudaCode(304);
 /// Starts the thread, unless it runs.
 pub(super) fn ensure(machine: &mut Machine, shared: &Arc<Shared>) -> DriverResult<()> {
     if !machine.host_thread {
-        let shared = Arc::clone(shared);
-        std::thread::Builder::new()
-            .name("pinlane-emulated-host-functions".into())
-            .spawn(move || ours(|| serve(&shared)))
-            .map_err(|_| OPERATING_SYSTEM)?;
+        let started = thread::start("pinlane-host-fn", Arc::clone(shared), |shared| serve(&shared));
+        started.map_err(|_| OPERATING_SYSTEM)?;
         machine.host_thread = true;
     }
     Ok(())

@@ -13,14 +13,15 @@ use pinlane::driver::HostFlags;
 use pinlane::emulated::Emulator;
 
 use super::{Machine, Memory, Op};
-use crate::common::process::{is_mapped, watches};
+use crate::common::process::{copies, is_mapped, watches};
 
 /// What is wrong in a child, by its status.
-const WRONG: [&str; 4] = [
+const WRONG: [&str; 5] = [
     "nothing",
     "the child has memory of its parent's pool",
     "the child's own machine does not watch",
     "the child panicked",
+    "the child's own pool, or what it copies, is wrong",
 ];
 
 /// A thread that makes and ends watched blocks all the time, so that it may hold any lock.
@@ -100,6 +101,10 @@ impl Machine {
                 wrong = i32::from(wrong != 0 || matches!(host.buffer, Memory::Pool(_)));
             }
         }
-        if watches(too_early) != 0 { 2 } else { wrong }
+        match (watches(too_early), copies()) {
+            (0, 0) => wrong,
+            (0, _) => 4,
+            _ => 2,
+        }
     }
 }
