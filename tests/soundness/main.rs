@@ -20,7 +20,7 @@
 //! | 16 | a bad handle is followed | `src/capi` |
 //! | 17 | something is sent that must not be | `arguments`, `tests/ui` |
 //! | 18 | a safe call ends what an address or a raw handle names | `owners`, `tests/build` |
-//! | 19 | what no thread can release is released | `refused_threads` |
+//! | 19 | what no thread can release is released | `refused_threads`, `without_threads` |
 //! | 21 | a rule holds for the default only | `ways` runs all of them again |
 //! | 22 | a child waits for what a fork left locked | `forks` |
 //!
@@ -44,5 +44,6 @@ mod process;
 mod refused_threads;
 mod threads;
 mod ways;
+mod without_threads;
 
 use common::support;
