@@ -200,6 +200,8 @@ impl Device {
     }
 
     fn on(driver: Arc<dyn Driver>, ordinal: Ordinal) -> Result<Device> {
+        #[cfg(feature = "emulated")]
+        driver::emulated::leave_out_lines();
         let context = Context::new(driver, ordinal)?;
         let pools = context
             .driver("Device::open")?

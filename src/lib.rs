@@ -52,7 +52,6 @@ pub mod driver;
 mod error;
 #[allow(unsafe_code)]
 pub mod file;
-mod json;
 #[allow(unsafe_code)]
 pub mod memory;
 mod notice;

@@ -8,172 +8,16 @@
 //! * Inside a host function the runtime must not be called (CUDA Runtime API,
 //!   `cudaLaunchHostFunc`). [`in_host_function`] tells.
 
-use std::any::Any;
 use std::cell::Cell;
-use std::ffi::c_void;
 use std::io::Write;
 use std::mem::ManuallyDrop;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, Ordering};
+
+pub(crate) use pinlane_base::process::{
+    FirstProcess, PerProcess, Process, call_user, discard_panic, is_exiting,
+};
+pub(crate) use pinlane_base::thread;
 
 use crate::error::Error;
-
-pub(crate) mod thread;
-
-static EXITING: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn note_exit() {
-    EXITING.store(true, Ordering::Relaxed);
-}
-
-/// Whether the process is ending: `main` has returned, or somebody has called `exit`.
-pub(crate) fn is_exiting() -> bool {
-    EXITING.load(Ordering::Relaxed)
-}
-
-/// A mark of the process that took it.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Process {
-    /// Holds the mark of the process that reads it; 0 in a child that has not taken one.
-    pub(crate) cell: &'static AtomicU32,
-    /// Neither 0 nor `u32::MAX`.
-    pub(crate) mark: u32,
-}
-
-impl Process {
-    /// The mark of the calling process.
-    pub(crate) fn current() -> Self {
-        // No descendant takes the same mark: a child continues its parent's count.
-        static NEXT: AtomicU32 = AtomicU32::new(1);
-        let cell = cell();
-        let known = cell.load(Ordering::Relaxed);
-        if known != 0 {
-            return Process { cell, mark: known };
-        }
-        let new = NEXT.fetch_add(1, Ordering::Relaxed);
-        let mark = match cell.compare_exchange(0, new, Ordering::Relaxed, Ordering::Relaxed) {
-            Ok(_) => {
-                // SAFETY: `note_exit` is a plain function and is there for the whole life of the
-                // process. If this fails, the end of the process goes unnoticed.
-                unsafe { libc::atexit(note_exit) };
-                new
-            }
-            Err(first) => first,
-        };
-        Process { cell, mark }
-    }
-
-    /// Whether a mark is that of the calling process. Takes no mark, no lock and no memory.
-    #[inline(always)]
-    pub(crate) fn has_mark(mark: u32) -> bool {
-        // SAFETY: null, or a cell that stays for the whole life of the process.
-        let cell = unsafe { CELL.load(Ordering::Acquire).as_ref() };
-        cell.is_some_and(|cell| mark != 0 && cell.load(Ordering::Relaxed) == mark)
-    }
-
-    /// Whether the calling process took this mark, and not an ancestor of it. One load.
-    #[inline]
-    pub(crate) fn is_current(self) -> bool {
-        self.cell.load(Ordering::Relaxed) == self.mark
-    }
-}
-
-/// The process that asks first, and not its children. Takes no lock.
-pub(crate) struct FirstProcess(AtomicU32);
-
-impl FirstProcess {
-    pub(crate) const fn new() -> Self {
-        FirstProcess(AtomicU32::new(0))
-    }
-
-    /// Whether the calling process asks first, or has done so.
-    #[inline(always)]
-    pub(crate) fn is_current(&self) -> bool {
-        Process::has_mark(self.0.load(Ordering::Relaxed)) || self.may_become_current()
-    }
-
-    #[cold]
-    fn may_become_current(&self) -> bool {
-        let mark = Process::current().mark;
-        let first = self.0.compare_exchange(0, mark, Ordering::Relaxed, Ordering::Relaxed);
-        first.is_ok() || first == Err(mark)
-    }
-}
-
-static CELL: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
-
-/// Where the mark of the process is. A forked child finds 0 there: the kernel gives it a page of
-/// zeros, even after `clone` or `_Fork`, where the C library runs no handlers. Kernels before 4.14
-/// do not, and a handler writes the 0. A child that shares its parent's memory (`vfork`,
-/// `CLONE_VM`) counts as its parent.
-fn cell() -> &'static AtomicU32 {
-    static ORDINARY: AtomicU32 = AtomicU32::new(0);
-    let known = CELL.load(Ordering::Acquire);
-    // SAFETY: null, or a cell that stays for the whole life of the process.
-    if let Some(cell) = unsafe { known.as_ref() } {
-        return cell;
-    }
-    // SAFETY: `mark_is_stale` is a plain function, is there for the whole life of the process, and
-    // makes only atomic accesses, which are allowed in a forked child. Registering it twice does no
-    // harm. If it fails (out of memory), the kernel's page of zeros must do.
-    unsafe { libc::pthread_atfork(None, None, Some(mark_is_stale)) };
-    let new = wiped_cell().unwrap_or(&ORDINARY);
-    let place = ptr::from_ref(new).cast_mut();
-    match CELL.compare_exchange(ptr::null_mut(), place, Ordering::AcqRel, Ordering::Acquire) {
-        Ok(_) => {
-            stay_loaded();
-            new
-        }
-        // SAFETY: another thread was first, with a cell that stays. This one's page leaks.
-        Err(first) => unsafe { &*first },
-    }
-}
-
-/// Keeps the library that this code is in, if it is in one that `dlclose` would unload: handlers of
-/// signals and of the end of the process stay behind, and so do threads. Not called in a forked
-/// child, where the linker's lock may be held for ever.
-fn stay_loaded() {
-    // SAFETY: the struct is of pointers, for which 0 is a value; the first call fills it. The
-    // second one loads nothing: the library of that name is the one that runs.
-    unsafe {
-        let mut found: libc::Dl_info = std::mem::zeroed();
-        if libc::dladdr(stay_loaded as *const c_void, &raw mut found) != 0
-            && !found.dli_fname.is_null()
-        {
-            let flags = libc::RTLD_LAZY | libc::RTLD_NOLOAD | libc::RTLD_NODELETE;
-            libc::dlopen(found.dli_fname, flags);
-        }
-    }
-}
-
-extern "C" fn mark_is_stale() {
-    // SAFETY: null, or a cell that stays for the whole life of the process.
-    if let Some(cell) = unsafe { CELL.load(Ordering::Relaxed).as_ref() } {
-        cell.store(0, Ordering::Relaxed);
-    }
-}
-
-/// A cell in a page that a child gets empty; `None` where the kernel cannot do that.
-fn wiped_cell() -> Option<&'static AtomicU32> {
-    let (protection, flags) =
-        (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-    // The kernel rounds it up to a page.
-    let bytes = size_of::<AtomicU32>();
-    // SAFETY: a new mapping at an address of the system's choice replaces none.
-    let page = unsafe { libc::mmap(ptr::null_mut(), bytes, protection, flags, -1, 0) };
-    if page == libc::MAP_FAILED {
-        return None;
-    }
-    // SAFETY: the page is mapped and ours; the advice changes no contents here.
-    if unsafe { libc::madvise(page, bytes, libc::MADV_WIPEONFORK) } != 0 {
-        // SAFETY: the mapping is ours alone, and nobody has its address.
-        unsafe { libc::munmap(page, bytes) };
-        return None;
-    }
-    // SAFETY: the page is aligned, readable and writable, reads as zeros, and is never unmapped.
-    Some(unsafe { &*page.cast::<AtomicU32>() })
-}
 
 /// Ends the process, because a borrow cannot end: a device may access the memory at any time, so
 /// giving it back would be undefined behaviour. A process that is already ending is left to end;
@@ -190,59 +34,6 @@ pub(crate) fn borrow_cannot_end(ptr: *const u8, bytes: usize, error: &Error, rem
          be waited for ({error}), so their owner must not get them back. {remedy}"
     );
     std::process::abort()
-}
-
-/// A value that every process makes for itself. In a forked child the parent's locks may be held
-/// forever, and its threads do not exist. Values are never freed, because a thread may be about to
-/// look at one.
-pub(crate) struct PerProcess<T>(AtomicPtr<Owned<T>>);
-
-struct Owned<T> {
-    process: Process,
-    value: T,
-    /// The parent's: kept reachable, so that no leak checker reports it.
-    _former: *mut Owned<T>,
-}
-
-impl<T: Default + Send + Sync> PerProcess<T> {
-    pub(crate) const fn new() -> Self {
-        PerProcess(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    /// The calling process's value, made at the first call. Takes no lock.
-    pub(crate) fn get(&'static self) -> &'static T {
-        let known = self.0.load(Ordering::Acquire);
-        // SAFETY: null, or a value that is never freed.
-        match unsafe { known.as_ref() } {
-            Some(owned) if owned.process.is_current() => &owned.value,
-            _ => self.first_in_place_of(known),
-        }
-    }
-
-    /// The calling process's value, if it has made one. Allocates nothing.
-    #[cfg(feature = "emulated")]
-    pub(crate) fn known(&'static self) -> Option<&'static T> {
-        // SAFETY: null, or a value that is never freed.
-        let known = unsafe { self.0.load(Ordering::Acquire).as_ref() }?;
-        known.process.is_current().then_some(&known.value)
-    }
-
-    #[cold]
-    fn first_in_place_of(&'static self, known: *mut Owned<T>) -> &'static T {
-        let (process, value) = (Process::current(), T::default());
-        let new = Box::into_raw(Box::new(Owned { process, value, _former: known }));
-        match self.0.compare_exchange(known, new, Ordering::AcqRel, Ordering::Acquire) {
-            // SAFETY: just made, and never freed from now on.
-            Ok(_) => unsafe { &(*new).value },
-            Err(first) => {
-                // SAFETY: nobody else has seen it.
-                drop(unsafe { Box::from_raw(new) });
-                // SAFETY: another thread of this process was first: its value is not null and never
-                // freed.
-                unsafe { &(*first).value }
-            }
-        }
-    }
 }
 
 thread_local! {
@@ -282,20 +73,5 @@ pub(crate) fn on_ordinary_thread<T: Send + 'static>(
     }
     if let Err(refused) = thread::start("pinlane-release", owned, release) {
         lost(&mut ManuallyDrop::new(refused.owned));
-    }
-}
-
-/// Calls user code whose panic must not reach ours.
-pub(crate) fn call_user(f: impl FnOnce()) {
-    if let Err(payload) = catch_unwind(AssertUnwindSafe(f)) {
-        discard_panic(payload);
-    }
-}
-
-/// Ends a panic of user code. The payload is theirs too, and dropping it may panic again; the
-/// second payload is forgotten.
-pub(crate) fn discard_panic(payload: Box<dyn Any + Send>) {
-    if let Err(another) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
-        std::mem::forget(another);
     }
 }

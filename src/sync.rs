@@ -4,63 +4,12 @@
 //! section leaves consistent data behind even if it panics.
 
 pub(crate) mod asymmetric;
-pub(crate) mod sanitizer;
 
 pub(crate) use std::sync::atomic;
 
+pub(crate) use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
+pub(crate) use pinlane_base::sanitizer;
 use std::ops::Deref;
-pub(crate) use std::sync::MutexGuard;
-use std::sync::PoisonError;
-use std::time::Duration;
-
-#[derive(Debug, Default)]
-pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
-
-#[derive(Debug, Default)]
-pub(crate) struct Condvar(std::sync::Condvar);
-
-impl<T> Mutex<T> {
-    pub(crate) const fn new(value: T) -> Self {
-        Mutex(std::sync::Mutex::new(value))
-    }
-
-    #[inline]
-    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    pub(crate) fn get_mut(&mut self) -> &mut T {
-        self.0.get_mut().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Condvar {
-    pub(crate) const fn new() -> Self {
-        Condvar(std::sync::Condvar::new())
-    }
-
-    /// Lets go of the lock, sleeps until notified (or wakes up without), and takes the lock again.
-    pub(crate) fn wait<'a, T>(&self, guard: MutexGuard<'a, T>) -> MutexGuard<'a, T> {
-        self.0.wait(guard).unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// As [`wait`](Self::wait), but sleeps no longer than `timeout`.
-    pub(crate) fn wait_timeout<'a, T>(
-        &self,
-        guard: MutexGuard<'a, T>,
-        timeout: Duration,
-    ) -> MutexGuard<'a, T> {
-        self.0.wait_timeout(guard, timeout).unwrap_or_else(PoisonError::into_inner).0
-    }
-
-    pub(crate) fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
-    pub(crate) fn notify_all(&self) {
-        self.0.notify_all();
-    }
-}
 
 /// On cache lines of its own: several threads write it, and others read what lies beside it.
 #[repr(align(128))]

@@ -2,10 +2,10 @@
 
 use std::ops::RangeInclusive;
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{Face, Target};
-use pinlane::driver::{RawEvent, RawStream};
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_driver::{RawEvent, RawStream};
+use pinlane_emulator::{Face, Target};
 
 use crate::driver::contexts;
 

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::{BatchEntry, Face, SourceOrder};
-use pinlane::driver::{DriverResult, RawStream};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, RawStream};
+use pinlane_emulator::{BatchEntry, Face, SourceOrder};
 
 use crate::abi::{Handle, In, Out, stream};
 use crate::machine;

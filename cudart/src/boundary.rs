@@ -6,9 +6,9 @@ use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::Face;
 
 use crate::driver::{self, contexts};
 use crate::{faults, host_functions, lines, machine, report};

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::{CaptureMode, Face};
-use pinlane::driver::{Capture, DriverResult};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{Capture, DriverResult};
+use pinlane_emulator::{CaptureMode, Face};
 
 use crate::abi::{Handle, Out, stream};
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use pinlane::CudaCode;
+use pinlane_driver::CudaCode;
 
 use crate::{driver, machine};
 

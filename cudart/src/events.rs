@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ffi::c_uint;
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::Face;
-use pinlane::driver::{DriverResult, Poll};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, Poll};
+use pinlane_emulator::Face;
 
 use crate::abi::{Handle, Out, event, stream};
 use crate::streams::check_external;

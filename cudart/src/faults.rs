@@ -11,8 +11,8 @@ use std::str::FromStr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::CudaCode;
+use pinlane_emulator::Face;
 
 use crate::{errors, machine};
 

@@ -1,8 +1,8 @@
 //! Which calls are refused inside a host function. CUDA's documents forbid all; these are the ones
 //! that GPUs were seen to refuse (`tests/arguments`).
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::CudaCode;
+use pinlane_emulator::Face;
 
 /// Calls that say nothing of a context, and calls that have checks of their own before they refuse.
 const ANSWERED: [&str; 22] = [

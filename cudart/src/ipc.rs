@@ -9,9 +9,9 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{Face, SharedMemory};
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::{Face, SharedMemory};
 
 use crate::abi::Out;
 use crate::device;

@@ -4,9 +4,9 @@
 use std::cell::{Cell, RefCell};
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{Callers, Face};
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::{Callers, Face};
 
 use crate::abi::{Dim3, Handle, In, Out, stream};
 use crate::stand_ins::{self, Kernel, MOST_THREADS, Shape};

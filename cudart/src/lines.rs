@@ -17,7 +17,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use pinlane::driver::emulated::{Callers, Site};
+use pinlane_emulator::{Callers, Site};
 
 use crate::machine;
 

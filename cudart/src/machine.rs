@@ -8,10 +8,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::{Emulator, Face};
+use pinlane_base::sources::Sources;
+use pinlane_driver::CudaCode;
+use pinlane_emulator::{Emulator, Face, leave_out};
 
 use crate::{lines, record, run};
+
+/// Findings name the program's lines, and none of this library's.
+static OWN: Sources = pinlane_base::own_sources!("machine.rs");
 
 static FACE: OnceLock<Option<Face>> = OnceLock::new();
 
@@ -138,6 +142,7 @@ fn build() -> Option<Face> {
         .memory_bytes(memory)
         .watch_host(variable("PINLANE_CUDART_WATCH", 1) != 0)
         .build();
+    leave_out(&OWN);
     let face = Face::new(emulator);
     if let Some(face) = face.as_ref().filter(|_| lines::are_wanted()) {
         face.look_up_lines(lines::look_up);

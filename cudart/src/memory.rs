@@ -2,9 +2,9 @@
 
 use std::ffi::{c_uint, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::Face;
 
 use crate::abi::{Handle, Out, stream};
 use crate::managed;

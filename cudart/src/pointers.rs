@@ -2,7 +2,7 @@
 
 use std::ffi::{c_int, c_void};
 
-use pinlane::driver::emulated::Side;
+use pinlane_emulator::Side;
 
 use crate::abi::Out;
 use crate::machine;

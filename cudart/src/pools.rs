@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{PoolFigure, PoolId};
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::{PoolFigure, PoolId};
 
 use crate::abi::{Handle, In, Out, stream};
 

@@ -3,8 +3,8 @@
 
 use std::ffi::c_int;
 
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::Face;
 
 use crate::abi::Out;
 use crate::{device, machine};

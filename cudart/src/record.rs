@@ -6,7 +6,7 @@ use std::ffi::{OsString, c_int};
 use std::fmt::Write;
 use std::{env, fs, mem, ptr};
 
-use pinlane::driver::emulated::Face;
+use pinlane_emulator::Face;
 
 use crate::machine;
 use crate::run::{self, Run};

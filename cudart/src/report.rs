@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::{env, fmt};
 
-use pinlane::driver::emulated::Face;
+use pinlane_emulator::Face;
 
 use crate::{faults, machine, record, run};
 

@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 use std::{env, fmt};
 
-use pinlane::driver::emulated::{Builder, Execution, Replay};
+use pinlane_emulator::{Builder, Execution, Replay};
 
 use crate::machine;
 

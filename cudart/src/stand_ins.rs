@@ -13,9 +13,9 @@ use std::collections::HashSet;
 use std::ffi::{CString, c_void};
 use std::sync::{LazyLock, Mutex, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::Face;
-use pinlane::driver::{DriverResult, RawStream};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, RawStream};
+use pinlane_emulator::Face;
 
 use crate::abi::Dim3;
 use crate::{boundary, machine, mangled};

@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::{Face, Side};
-use pinlane::driver::{Capture, DriverResult, Poll, RawStream};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{Capture, DriverResult, Poll, RawStream};
+use pinlane_emulator::{Face, Side};
 
 use crate::abi::{Handle, Out, event, stream};
 

@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinlane::CudaCode;
+use pinlane_driver::CudaCode;
 
 use crate::boundary::{self, Api};
 use crate::machine;

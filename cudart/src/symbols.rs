@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{Face, Plane};
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::{Face, Plane};
 
 use crate::abi::{Handle, Out, stream};
 use crate::copies::copy;

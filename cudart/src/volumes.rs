@@ -2,9 +2,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::{Face, Plane};
-use pinlane::driver::{DriverResult, RawStream};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, RawStream};
+use pinlane_emulator::{Face, Plane};
 
 use crate::abi::{Handle, In, Out, stream};
 use crate::copies::{INVALID_PITCH, copy as copy_plane, fill};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::span::{Span, Track};
-use crate::json::text;
+use pinlane_base::json::text;
 
 /// The format's process number of the host. That of device n is `HOST + 1 + n`.
 const HOST: i64 = 1;

@@ -16,7 +16,7 @@
 //! copies share, the engine of `copy`, and the verbs of `copy` are methods of `Stream`. So each
 //! names the other, and no order of the three is truer than another.
 //!
-//! Everything may use `error`, `json` and `sync`. Unit tests may use everything: they are callers.
+//! Everything may use `error` and `sync`. Unit tests may use everything: they are callers.
 //! Doc links do not count; the re-exports of `lib.rs` neither.
 
 use std::collections::BTreeSet;
@@ -38,7 +38,7 @@ const LAYERS: [&[&str]; 9] = [
 ];
 
 /// Below them all.
-const FOUNDATION: [&str; 3] = ["error", "json", "sync"];
+const FOUNDATION: [&str; 2] = ["error", "sync"];
 
 const LONGEST_FILE: usize = 600;
 const LONGEST_ROOT: usize = 100;

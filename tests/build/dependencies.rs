@@ -42,9 +42,22 @@ fn needs(of: &str) -> BTreeSet<String> {
 #[test]
 fn the_library_itself_needs_two_crates_and_its_own() {
     let of = needs("pinlane");
-    assert!(of.iter().eq(["bytemuck", "libc", "pinlane", "pinlane-driver"]), "{of:?}");
-    let of = needs("pinlane-driver");
-    assert!(of.iter().eq(["bytemuck", "pinlane-driver"]), "{of:?}");
+    assert!(
+        of.iter().eq([
+            "bytemuck",
+            "libc",
+            "pinlane",
+            "pinlane-base",
+            "pinlane-driver",
+            "pinlane-emulator"
+        ]),
+        "{of:?}"
+    );
+    let of = needs("pinlane-emulator");
+    let below = ["bytemuck", "libc", "pinlane-base", "pinlane-driver", "pinlane-emulator"];
+    assert!(of.iter().eq(below), "{of:?}");
+    assert!(needs("pinlane-driver").iter().eq(["bytemuck", "pinlane-driver"]));
+    assert!(needs("pinlane-base").iter().eq(["libc", "pinlane-base"]));
 }
 
 #[test]

@@ -39,7 +39,9 @@ fn named(module: &str) -> Vec<String> {
 /// The names that a file of the crate exports.
 fn exported(file: &str) -> Vec<String> {
     let source = crate::sources::read(file);
-    let lists = source.split("\npub use ").skip(1);
+    // What documents hide is for the crates above alone.
+    let shown = source.replace("#[doc(hidden)]\npub use ", "");
+    let lists = shown.split("\npub use ").skip(1);
     let names = lists.flat_map(|list| {
         let list = list.split(';').next().unwrap_or_default();
         let names = list.split_once('{').map_or(list, |(_, names)| names);
@@ -50,7 +52,7 @@ fn exported(file: &str) -> Vec<String> {
 
 #[test]
 fn the_lists_above_have_every_name_that_is_exported() {
-    for (module, file) in [("seam", "src/driver/mod.rs"), ("device", "src/driver/emulated/mod.rs")]
+    for (module, file) in [("seam", "src/driver/mod.rs"), ("device", "crates/emulator/src/lib.rs")]
     {
         let (named, exported) = (named(module), exported(file));
         assert!(exported.len() > 15, "{file} exports {exported:?}");

@@ -16,7 +16,7 @@ pub struct Source {
 }
 
 /// The crates that are published with this one, below it: each uses only those before it.
-pub const BELOW: [&str; 1] = ["crates/driver"];
+pub const BELOW: [&str; 3] = ["crates/base", "crates/driver", "crates/emulator"];
 
 /// Every file of the crate.
 pub fn sources() -> Vec<Source> {

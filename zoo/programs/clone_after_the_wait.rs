@@ -6,7 +6,7 @@
 //! Wrong: the clone is enqueued behind the snapshot that the transfer stream waits for.
 //! Finds: Race: CopyD2H on stream B after CopyD2D on stream A
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

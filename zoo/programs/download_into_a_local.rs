@@ -7,7 +7,7 @@
 //! Finds: Race: host read on host after CopyD2H on legacy stream
 //! Needs: host accesses
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::{BYTES, Gpu};
 

@@ -7,7 +7,7 @@
 //! Finds: Race: host write on host after Fill(0xa5) on stream A
 //! Needs: host accesses
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

@@ -6,7 +6,7 @@
 //! Wrong: nothing orders the free behind the copy.
 //! Finds: Race: DeviceFree on stream A after CopyD2H on stream B
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

@@ -6,7 +6,7 @@
 //! Wrong: the load stream does not wait for the reads of the compute stream.
 //! Finds: Race: CopyBatch on stream B after CopyD2D on stream A
 
-use pinlane::driver::{BatchKind, DriverResult};
+use pinlane_driver::{BatchKind, DriverResult};
 
 use crate::gpu::Gpu;
 

@@ -7,7 +7,7 @@
 //! Finds: Race: host write on host after CopyH2D on stream A
 //! Needs: host accesses
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

@@ -7,7 +7,7 @@
 //! Devices: 2
 //! Finds: Race: CopyPeer on stream B of device 1 after Fill(0x05) on stream A of device 0
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

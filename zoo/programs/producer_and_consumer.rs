@@ -6,7 +6,7 @@
 //! Wrong: nobody makes the consumer's stream wait for the producer's.
 //! Finds: Race: CopyD2D on stream B after CopyH2D on stream A
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

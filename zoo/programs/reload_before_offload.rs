@@ -6,7 +6,7 @@
 //! Wrong: the reload does not wait for the event of the offload.
 //! Finds: Race: CopyH2D on stream A after CopyD2H on stream B
 
-use pinlane::driver::DriverResult;
+use pinlane_driver::DriverResult;
 
 use crate::gpu::Gpu;
 

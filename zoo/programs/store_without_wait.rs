@@ -6,7 +6,7 @@
 //! Wrong: the store stream does not wait for the compute stream.
 //! Finds: Race: CopyBatch on stream B after Fill(0x01) on stream A
 
-use pinlane::driver::{BatchKind, DriverResult};
+use pinlane_driver::{BatchKind, DriverResult};
 
 use crate::gpu::Gpu;
 

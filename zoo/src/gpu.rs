@@ -6,10 +6,10 @@
 use std::ffi::c_void;
 use std::sync::{Mutex, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::{BatchCopy, BatchKind, DriverResult, Ordinal};
-use pinlane::driver::{RawEvent, RawStream};
-use pinlane::emulated::{Emulator, Execution, Face, Kind, Plane};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{BatchCopy, BatchKind, DriverResult, Ordinal};
+use pinlane_driver::{RawEvent, RawStream};
+use pinlane_emulator::{Emulator, Execution, Face, Kind, Plane};
 
 /// The size of every buffer.
 pub const BYTES: usize = 65536;

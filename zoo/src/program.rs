@@ -1,7 +1,7 @@
 //! All programs, and how one is run.
 
-use pinlane::driver::DriverResult;
-use pinlane::emulated::Execution;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::Execution;
 
 use crate::gpu::Gpu;
 use crate::header::Header;
@@ -98,7 +98,7 @@ impl Program {
                     Err(code) => End::Failed(code.to_string()),
                 };
                 let findings = gpu.emulator().findings().into_iter();
-                let found = |finding: pinlane::emulated::Finding| Found {
+                let found = |finding: pinlane_emulator::Finding| Found {
                     kind: format!("{:?}", finding.kind),
                     message: finding.message,
                 };

@@ -46,6 +46,10 @@ pub use types::{
     StreamFlags,
 };
 
+/// The path of this file as the compiler was given it, and the folder of this crate.
+#[doc(hidden)]
+pub const SOURCES: [&str; 2] = [file!(), env!("CARGO_MANIFEST_DIR")];
+
 /// A CUDA runtime.
 ///
 /// # Safety

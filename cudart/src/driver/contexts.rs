@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use std::ffi::{c_int, c_uint, c_ulonglong, c_void};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::Face;
 
 use crate::abi::{Handle, Out};
 use crate::device;

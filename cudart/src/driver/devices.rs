@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_uint};
 
-use pinlane::CudaCode;
+use pinlane_driver::CudaCode;
 
 use crate::abi::Out;
 use crate::{device, machine, properties};

@@ -5,8 +5,8 @@
 use std::ffi::{CStr, c_char, c_int, c_ulonglong, c_void};
 use std::sync::OnceLock;
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
 
 use crate::abi::{Handle, Out};
 use crate::machine;

@@ -6,7 +6,7 @@
 use std::ffi::{CStr, c_void};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinlane::CudaCode;
+use pinlane_driver::CudaCode;
 
 use crate::abi::Out;
 use crate::lines;

@@ -3,9 +3,9 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::{Face, Held, Side};
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::{Face, Held, Side};
 
 use super::contexts;
 use crate::abi::{In, Out};

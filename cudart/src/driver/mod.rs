@@ -27,7 +27,7 @@ mod planes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use pinlane::CudaCode;
+use pinlane_driver::CudaCode;
 
 use crate::machine;
 

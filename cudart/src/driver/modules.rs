@@ -9,9 +9,9 @@ use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
-use pinlane::CudaCode;
-use pinlane::driver::DriverResult;
-use pinlane::driver::emulated::Face;
+use pinlane_driver::CudaCode;
+use pinlane_driver::DriverResult;
+use pinlane_emulator::Face;
 
 use crate::abi::{Handle, Out};
 use crate::ptx;

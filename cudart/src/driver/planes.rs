@@ -2,9 +2,9 @@
 
 use std::ffi::{c_uchar, c_uint, c_ushort, c_void};
 
-use pinlane::CudaCode;
-use pinlane::driver::emulated::{Face, Side};
-use pinlane::driver::{DriverResult, RawStream};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, RawStream};
+use pinlane_emulator::{Face, Side};
 
 use super::contexts;
 use super::copies::{Fill, fill};

@@ -9,7 +9,7 @@ use std::ffi::{c_int, c_void};
 use std::mem::{transmute, zeroed};
 
 use libc::{sigaction as Action, sighandler_t};
-use pinlane::driver::emulated::Face;
+use pinlane_emulator::Face;
 
 use super::real::Real;
 

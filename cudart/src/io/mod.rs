@@ -38,7 +38,7 @@ use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use libc::{c_int, c_void, iovec, msghdr};
-use pinlane::driver::emulated::Face;
+use pinlane_emulator::Face;
 
 use crate::{boundary, machine};
 

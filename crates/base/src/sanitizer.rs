@@ -1,0 +1,216 @@
+//! What a thread sanitizer of the program is told, if there is one (ThreadSanitizer, by clang or
+//! gcc with `-fsanitize=thread`).
+//!
+//! It sees the loads and stores of code that was compiled for it, and every call of `memcpy`,
+//! `free` and their like. It knows of order by the locks of the C library and by atomic operations
+//! in such code. This library is compiled without it: its locks are not seen, and its calls of
+//! `memcpy` are. So it says two things itself:
+//!
+//! * where its own code runs ([`ours`]), whose loads and stores are not to be looked at, and where
+//!   the program's functions are called from there ([`theirs`]);
+//! * what it orders for the program ([`release`], [`acquire`]): a host function and who waits for
+//!   it, a block and its next user, a request and its callback.
+//!
+//! Without a sanitizer that is one load and one branch each. A build of this library that is
+//! instrumented itself says nothing: `--cfg pinlane_instrumented`.
+//!
+//! # Invariants
+//!
+//! * A thread counts how often it was told not to look. `ours` and `theirs` leave the count as they
+//!   found it, after a panic too.
+//! * The addresses of [`release`] and [`acquire`] only name things. Nothing is stored there.
+
+use std::cell::Cell;
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::mem;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU8, Ordering};
+
+pub use self::tag::Tag;
+
+const UNKNOWN: u8 = 0;
+const ABSENT: u8 = 1;
+const PRESENT: u8 = 2;
+
+static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
+
+/// Functions of the sanitizer's, in the order of [`NAMES`].
+static FUNCTIONS: [AtomicPtr<c_void>; 6] = [const { AtomicPtr::new(ptr::null_mut()) }; 6];
+
+const NAMES: [&CStr; 6] = [
+    c"AnnotateIgnoreReadsBegin",
+    c"AnnotateIgnoreWritesBegin",
+    c"AnnotateIgnoreReadsEnd",
+    c"AnnotateIgnoreWritesEnd",
+    c"__tsan_acquire",
+    c"__tsan_release",
+];
+const BEGIN: [usize; 2] = [0, 1];
+const END: [usize; 2] = [2, 3];
+const ACQUIRE: usize = 4;
+const RELEASE: usize = 5;
+
+thread_local! {
+    /// Whether the thread is in code of ours. It needs no destructor, so it outlives all others.
+    static IS_OURS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether there is one.
+#[inline]
+pub fn is_there() -> bool {
+    match STATE.load(Ordering::Acquire) {
+        ABSENT => false,
+        PRESENT => true,
+        _ => look(),
+    }
+}
+
+/// Threads may look at the same time: they find the same.
+#[cold]
+fn look() -> bool {
+    let found = NAMES.map(|name| {
+        // SAFETY: the name ends with a NUL. It is looked for in what the process has loaded.
+        unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) }
+    });
+    let is_there = !cfg!(pinlane_instrumented) && found.iter().all(|at| !at.is_null());
+    for (function, at) in FUNCTIONS.iter().zip(found) {
+        function.store(at, Ordering::Relaxed);
+    }
+    STATE.store(if is_there { PRESENT } else { ABSENT }, Ordering::Release);
+    is_there
+}
+
+/// The sanitizer looks no more, or looks again.
+#[cold]
+fn switch(functions: [usize; 2]) {
+    for function in functions {
+        let at = FUNCTIONS[function].load(Ordering::Relaxed);
+        // SAFETY: `STATE` says that it was found under this name: it is a function of the
+        // sanitizer's, and has taken a file and a line in every version.
+        let function: unsafe extern "C" fn(*const c_char, c_int) = unsafe { mem::transmute(at) };
+        // SAFETY: the name of the file is a C string, and lives for ever.
+        unsafe { function(c"pinlane".as_ptr(), 0) };
+    }
+}
+
+#[cold]
+fn tell(function: usize, at: usize) {
+    let function = FUNCTIONS[function].load(Ordering::Relaxed);
+    // SAFETY: `STATE` says that it was found under this name: it is a function of the sanitizer's,
+    // and takes an address.
+    let function: unsafe extern "C" fn(*mut c_void) = unsafe { mem::transmute(function) };
+    // SAFETY: it does not use what is at the address, which is one of the process's memory.
+    unsafe { function(ptr::without_provenance_mut(at)) };
+}
+
+/// Puts a thread back to where it was.
+struct Back {
+    was_ours: bool,
+}
+
+impl Back {
+    fn is_set(ours: bool) {
+        IS_OURS.set(ours);
+        switch(if ours { BEGIN } else { END });
+    }
+}
+
+impl Drop for Back {
+    fn drop(&mut self) {
+        Back::is_set(self.was_ours);
+    }
+}
+
+fn as_who<R>(ours: bool, work: impl FnOnce() -> R) -> R {
+    if !is_there() || IS_OURS.get() == ours {
+        return work();
+    }
+    let _back = Back { was_ours: !ours };
+    Back::is_set(ours);
+    work()
+}
+
+/// Runs code of this library.
+#[inline]
+pub fn ours<R>(work: impl FnOnce() -> R) -> R {
+    as_who(true, work)
+}
+
+/// Runs code of the program's from inside ours.
+#[inline]
+pub fn theirs<R>(work: impl FnOnce() -> R) -> R {
+    as_who(false, work)
+}
+
+/// What this thread has done so far is ordered before what any thread does after an
+/// [`acquire`] of the same address.
+#[inline]
+pub fn release(at: usize) {
+    if is_there() {
+        tell(RELEASE, at);
+    }
+}
+
+/// The name of a thing that stays where it is.
+pub fn of<T: ?Sized>(thing: &T) -> usize {
+    ptr::from_ref(thing).addr()
+}
+
+/// See [`release`].
+#[inline]
+pub fn acquire(at: usize) {
+    if is_there() {
+        tell(ACQUIRE, at);
+    }
+}
+
+mod tag {
+    use std::ptr;
+    use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+    /// How many things can be told apart that have no address. Beyond that, some share one: more is
+    /// ordered for the sanitizer than for the program, and races may be missed.
+    const TAGS: usize = 8192;
+    static ADDRESSES: [AtomicU64; TAGS] = [const { AtomicU64::new(0) }; TAGS];
+
+    /// A thing that has no address of its own.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Tag(usize);
+
+    impl Tag {
+        /// Another thing.
+        pub fn new() -> Self {
+            static NEXT: AtomicUsize = AtomicUsize::new(0);
+            Tag(NEXT.fetch_add(1, Ordering::Relaxed))
+        }
+
+        /// The name of one of its parts; those that have none have part 0.
+        #[inline]
+        pub fn part(self, number: usize) -> usize {
+            let at = self.0.wrapping_mul(61).wrapping_add(number) % TAGS;
+            ptr::from_ref(&ADDRESSES[at]).addr()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_sanitizer_nothing_is_told() {
+        let tag = of(&STATE);
+        let answer = ours(|| {
+            release(tag);
+            theirs(|| ours(|| 7))
+        });
+        acquire(tag);
+        assert_eq!(answer, 7);
+        assert!(!IS_OURS.get());
+    }
+
+    #[test]
+    fn things_without_an_address_have_different_ones() {
+        assert_ne!(Tag::new().part(0), Tag::new().part(0));
+    }
+}

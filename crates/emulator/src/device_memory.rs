@@ -1,0 +1,480 @@
+//! Device memory: storage of its own, under addresses that the host cannot use by accident.
+//!
+//! ```text
+//!  63      52 51    44 43                              0
+//! +----------+--------+---------------------------------+
+//! |   0xDEA  | device | offset: only grows, from 4 KiB   |
+//! +----------+--------+---------------------------------+
+//! ```
+//!
+//! * No such number is a canonical address on x86-64, nor one of user space on AArch64: a host
+//!   dereference faults instead of finding some other object.
+//! * An address is not given out twice while there are others, so that a use after free is found
+//!   however late it comes. Only an arena that had to be small runs out of them.
+//! * Fresh memory holds a poison pattern of its own generation, never what was there before.
+//! * Memory is reserved when `cudaMallocAsync` is called (that is when it can fail), becomes usable
+//!   when the allocation is reached in stream order, and stops being so when the free is. Its bytes
+//!   count as free from the call of `cudaFreeAsync`, as under
+//!   `cudaMemPoolReuseAllowInternalDependencies`.
+//!
+//! For programs that call CUDA directly, addresses lie in an [`Arena`] instead: the numbers above
+//! the offset are then those of the arena's view.
+
+use std::collections::BTreeMap;
+
+use super::arena::{Arena, PAGE};
+use super::rng;
+use super::storage::Storage;
+use super::watch::Area;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DevicePtr, DriverResult, Ordinal};
+
+const TAG: u64 = 0xdea << 52;
+const DEVICE_SHIFT: u32 = 44;
+/// The most devices that addresses have room for.
+pub(super) const MAX_DEVICES: usize = 256;
+/// How much address space an arena takes, twice, for all devices together: 16 TiB, or the half,
+/// again and again, where the process has no room for so much, down to 256 MiB.
+const MOST_ADDRESSES: u32 = 44;
+const LEAST_ADDRESSES: u32 = 28;
+/// As `cudaMalloc` documents.
+const ALIGNMENT: u64 = 256;
+/// Where the addresses of a device begin.
+const FIRST: u64 = 4096;
+
+/// Whether an address can only be one of device memory.
+pub(super) fn is_device_address(address: u64) -> bool {
+    address >> 52 == TAG >> 52
+}
+
+/// The memory of all devices.
+#[derive(Debug)]
+pub(super) struct DeviceMemory {
+    seed: u64,
+    /// What the addresses of device 0 begin with, and how many each device has.
+    base: u64,
+    shift: u32,
+    arena: Option<Arena>,
+    banks: Vec<Bank>,
+}
+
+/// The memory of one device.
+#[derive(Debug)]
+struct Bank {
+    capacity: usize,
+    used: usize,
+    blocks: usize,
+    next: u64,
+    allocations: BTreeMap<DevicePtr, Allocation>,
+}
+
+impl Bank {
+    /// The first place behind `start`, the first address of the device, where so many bytes are
+    /// free between two allocations, though they were given out before.
+    fn gap(&self, start: DevicePtr, bytes: u64) -> Option<u64> {
+        let mut free = FIRST;
+        for (&at, allocation) in &self.allocations {
+            let (mut from, mut to) = (at - start, (at - start) + padded(allocation.bytes)?);
+            if allocation.adopted {
+                (from, to) = (from & !(PAGE - 1), to.next_multiple_of(PAGE));
+            }
+            if from >= free + bytes {
+                return Some(free);
+            }
+            free = to;
+        }
+        (self.next >= free + bytes).then_some(free)
+    }
+}
+
+/// How many addresses an allocation takes. The gap at its end keeps an overrun from landing in the
+/// next one.
+fn padded(bytes: usize) -> Option<u64> {
+    (bytes as u64).checked_next_multiple_of(ALIGNMENT)?.checked_add(ALIGNMENT)
+}
+
+#[derive(Debug)]
+struct Allocation {
+    bytes: usize,
+    storage: Storage,
+    /// Free has been called, but not yet reached.
+    freeing: bool,
+    /// It is memory of another process, which has whole pages.
+    adopted: bool,
+}
+
+impl Allocation {
+    fn contents(&self) -> &[u8] {
+        self.storage.contents(self.bytes)
+    }
+
+    fn contents_mut(&mut self) -> &mut [u8] {
+        self.storage.contents_mut(self.bytes)
+    }
+}
+
+/// Where a range lies.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    device: usize,
+    start: DevicePtr,
+    offset: usize,
+}
+
+/// Why a range cannot be accessed, for a finding.
+pub(super) type Violation = String;
+
+impl DeviceMemory {
+    /// How much each device has from now on; no more than there is room for in its addresses.
+    pub(super) fn set_capacity(&mut self, bytes: usize) {
+        // Twice as many addresses as bytes: the same ones do not come back at once.
+        let bytes = if self.arena.is_some() { bytes.min(1 << (self.shift - 1)) } else { bytes };
+        self.banks.iter_mut().for_each(|bank| bank.capacity = bytes);
+    }
+
+    pub(super) fn new(devices: usize, capacity: usize, seed: u64) -> Self {
+        let bank =
+            || Bank { capacity, used: 0, blocks: 0, next: FIRST, allocations: BTreeMap::new() };
+        DeviceMemory {
+            seed,
+            base: TAG,
+            shift: DEVICE_SHIFT,
+            arena: None,
+            banks: (0..devices).map(|_| bank()).collect(),
+        }
+    }
+
+    /// From now on addresses are those of the process. A device has less memory where there are few
+    /// of them. False if there is no room for the least.
+    pub(super) fn use_host_addresses(&mut self) -> bool {
+        let devices = self.banks.len().next_power_of_two().trailing_zeros();
+        let arena = |shift: u32| Some((shift, Arena::new(1usize << shift).ok()?));
+        let found = (LEAST_ADDRESSES..=MOST_ADDRESSES).rev().find_map(arena);
+        let Some((shift, arena)) = found else { return false };
+        (self.base, self.shift) = (arena.base(), shift - devices);
+        self.arena = Some(arena);
+        let capacity = self.banks.iter().map(|bank| bank.capacity).max().unwrap_or(0);
+        self.set_capacity(capacity);
+        true
+    }
+
+    /// Runs what dereferences addresses of devices.
+    pub(super) fn opened(&self, work: impl FnOnce()) {
+        match &self.arena {
+            Some(arena) => arena.opened(work),
+            None => work(),
+        }
+    }
+
+    /// The addresses of all devices, for a stand-in to run on, if they are those of the process.
+    pub(super) fn area(&self) -> Option<Area> {
+        self.arena.as_ref().map(Arena::area)
+    }
+
+    /// Closes what a stand-in has opened of it.
+    pub(super) fn close(&self) {
+        self.arena.iter().for_each(Arena::close);
+    }
+
+    /// The allocation that an address lies in, from the call that makes it to the one that frees
+    /// it: its start and length.
+    pub(super) fn allocation_of(&self, address: DevicePtr) -> Option<(DevicePtr, usize)> {
+        let bank = &self.banks[self.device_of(address)? as usize];
+        let (&start, found) = bank.allocations.range(..=address).next_back()?;
+        let inside = address - start < found.bytes as u64 && !found.freeing;
+        inside.then_some((start, found.bytes))
+    }
+
+    /// The device that an address belongs to.
+    pub(super) fn device_of(&self, address: DevicePtr) -> Option<Ordinal> {
+        let device = (address.checked_sub(self.base)? >> self.shift) as usize;
+        (device < self.banks.len()).then_some(device as Ordinal)
+    }
+
+    pub(super) fn free_and_total(&self, device: Ordinal) -> (usize, usize) {
+        let bank = &self.banks[device as usize];
+        (bank.capacity.saturating_sub(bank.used), bank.capacity)
+    }
+
+    /// Bytes and blocks that are allocated on all devices together.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        self.banks.iter().fold((0, 0), |(bytes, blocks), b| (bytes + b.used, blocks + b.blocks))
+    }
+
+    pub(super) fn reserve(&mut self, device: Ordinal, bytes: usize) -> DriverResult<DevicePtr> {
+        let bank = &mut self.banks[device as usize];
+        if bytes > bank.capacity.saturating_sub(bank.used) {
+            return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        let start = self.base + ((device as u64) << self.shift);
+        let taken = padded(bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let fresh = Some(bank.next).filter(|next| next + taken <= 1 << self.shift);
+        let place = fresh.or_else(|| bank.gap(start, taken)).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let address = start + place;
+        let storage = Storage::new(self.arena.as_ref(), address, bytes)?;
+        bank.next = bank.next.max(place + taken);
+        bank.used += bytes;
+        bank.blocks += 1;
+        let allocation = Allocation { bytes, storage, freeing: false, adopted: false };
+        bank.allocations.insert(address, allocation);
+        Ok(address)
+    }
+
+    /// The file of the arena, and where in it an address lies.
+    pub(super) fn place_of(&self, address: DevicePtr) -> (i32, u64) {
+        self.arena.as_ref().expect("addresses are those of the process").place_of(address)
+    }
+
+    /// Gives an address to memory of another arena's file, which does not count as this device's.
+    pub(super) fn adopt(
+        &mut self,
+        device: Ordinal,
+        (file, offset): (i32, u64),
+        bytes: usize,
+    ) -> DriverResult<DevicePtr> {
+        let arena = self.arena.as_ref().ok_or(CudaCode::NOT_SUPPORTED)?;
+        let bank = &mut self.banks[device as usize];
+        let before = offset % PAGE;
+        let place = bank.next.next_multiple_of(PAGE);
+        let room = (bytes as u64).checked_add(before + PAGE).map(|room| room & !(PAGE - 1));
+        let room = room.filter(|room| place + room + PAGE <= 1 << self.shift);
+        let room = room.ok_or(CudaCode::MEMORY_ALLOCATION)?;
+        let page = self.base + ((device as u64) << self.shift) + place;
+        let other = Some((file, offset - before));
+        if arena.map_pages(page, room as usize, other).is_err() {
+            let _ = arena.map_pages(page, room as usize, None);
+            return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        let address = page + before;
+        let storage = Storage::Mapped { at: arena.storage_of(address), present: true };
+        bank.next = place + room + PAGE;
+        bank.allocations
+            .insert(address, Allocation { bytes, storage, freeing: false, adopted: true });
+        Ok(address)
+    }
+
+    /// Takes the address away from memory of another arena.
+    pub(super) fn give_up(&mut self, address: DevicePtr) -> DriverResult<()> {
+        let arena = self.arena.as_ref().ok_or(CudaCode::INVALID_VALUE)?;
+        let bank = self.device_of(address).map(|device| &mut self.banks[device as usize]);
+        let bank = bank.ok_or(CudaCode::INVALID_VALUE)?;
+        let is_adopted = bank.allocations.get(&address).is_some_and(|one| one.adopted);
+        let gone = is_adopted.then(|| bank.allocations.remove(&address)).flatten();
+        let bytes = gone.ok_or(CudaCode::INVALID_VALUE)?.bytes as u64;
+        let page = address & !(PAGE - 1);
+        let room = (bytes + (address - page)).next_multiple_of(PAGE);
+        // It only lets go of the other file.
+        let _ = arena.map_pages(page, room as usize, None);
+        Ok(())
+    }
+
+    /// The allocation is reached in stream order.
+    pub(super) fn commit(&mut self, address: DevicePtr) {
+        let poison = rng::poison(self.seed, address);
+        if let Some(allocation) = self.allocation(address) {
+            allocation.storage.commit(allocation.bytes, poison);
+        }
+    }
+
+    /// Free is called: from here on the address may not be freed again.
+    pub(super) fn retire(&mut self, address: DevicePtr) -> Result<(), Violation> {
+        let device = self.device_of(address);
+        match self.allocation(address) {
+            None => Err(format!("{address:#x} is not the start of an allocation")),
+            Some(allocation) if allocation.freeing => Err(format!("{address:#x} is freed already")),
+            Some(allocation) => {
+                allocation.freeing = true;
+                let bytes = allocation.bytes;
+                let bank = &mut self.banks[device.expect("has an allocation") as usize];
+                bank.used -= bytes;
+                bank.blocks -= 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// The free is reached in stream order.
+    pub(super) fn release(&mut self, address: DevicePtr) {
+        if let Some(device) = self.device_of(address) {
+            let gone = self.banks[device as usize].allocations.remove(&address);
+            if let (Some(arena), Some(gone)) = (&self.arena, gone) {
+                arena.discard(address, gone.bytes);
+            }
+        }
+    }
+
+    pub(super) fn read(&self, address: DevicePtr, bytes: usize) -> Result<&[u8], Violation> {
+        let place = self.locate(address, bytes)?;
+        let allocation = &self.banks[place.device].allocations[&place.start];
+        Ok(&allocation.contents()[place.offset..][..bytes])
+    }
+
+    pub(super) fn write(
+        &mut self,
+        address: DevicePtr,
+        bytes: usize,
+    ) -> Result<&mut [u8], Violation> {
+        let place = self.locate(address, bytes)?;
+        let allocation = self.at(place);
+        Ok(&mut allocation.contents_mut()[place.offset..][..bytes])
+    }
+
+    /// Copies within a device or between two. Overlapping ranges are copied as by `memmove`.
+    pub(super) fn copy(
+        &mut self,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> Result<(), Violation> {
+        let (to, from) = (self.locate(dst, bytes)?, self.locate(src, bytes)?);
+        let target = self.at(to);
+        if to.start == from.start {
+            target.contents_mut().copy_within(from.offset..from.offset + bytes, to.offset);
+            return Ok(());
+        }
+        // The target's storage is taken out for the time of the copy: two allocations of one map
+        // cannot be borrowed at once.
+        let (mut storage, all) = (std::mem::take(&mut target.storage), target.bytes);
+        let source = &self.banks[from.device].allocations[&from.start];
+        storage.contents_mut(all)[to.offset..][..bytes]
+            .copy_from_slice(&source.contents()[from.offset..][..bytes]);
+        self.at(to).storage = storage;
+        Ok(())
+    }
+
+    fn allocation(&mut self, address: DevicePtr) -> Option<&mut Allocation> {
+        let device = self.device_of(address)?;
+        self.banks[device as usize].allocations.get_mut(&address)
+    }
+
+    fn at(&mut self, place: Place) -> &mut Allocation {
+        let allocations = &mut self.banks[place.device].allocations;
+        allocations.get_mut(&place.start).expect("a place is made only of what is there")
+    }
+
+    fn locate(&self, address: DevicePtr, bytes: usize) -> Result<Place, Violation> {
+        let Some(device) = self.device_of(address) else {
+            return Err(format!("{address:#x} is not a device address"));
+        };
+        let bank = &self.banks[device as usize];
+        let Some((&start, found)) = bank.allocations.range(..=address).next_back() else {
+            return Err(self.absent(bank, address));
+        };
+        let offset = (address - start) as usize;
+        if offset >= found.bytes {
+            return Err(self.absent(bank, address));
+        }
+        if !found.storage.is_present() {
+            return Err(format!("{address:#x} is used before its allocation is reached"));
+        }
+        if bytes > found.bytes - offset {
+            return Err(format!(
+                "{bytes} bytes at {address:#x} run {} bytes past the end of an allocation of {}",
+                bytes - (found.bytes - offset),
+                found.bytes
+            ));
+        }
+        Ok(Place { device: device as usize, start, offset })
+    }
+
+    #[cold]
+    fn absent(&self, bank: &Bank, address: DevicePtr) -> Violation {
+        if (address - self.base) & ((1 << self.shift) - 1) < bank.next {
+            format!("{address:#x} is freed, or outside every allocation")
+        } else {
+            format!("{address:#x} was never allocated")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn memory() -> DeviceMemory {
+        DeviceMemory::new(2, 1 << 20, 1)
+    }
+
+    fn allocate(memory: &mut DeviceMemory, device: Ordinal, bytes: usize) -> DevicePtr {
+        let address = memory.reserve(device, bytes).unwrap();
+        memory.commit(address);
+        address
+    }
+
+    #[test]
+    fn addresses_are_not_canonical_and_say_their_device() {
+        let mut memory = memory();
+        for device in [0, 1] {
+            let address = allocate(&mut memory, device, 1);
+            assert_eq!(address % ALIGNMENT, 0);
+            assert_eq!(memory.device_of(address), Some(device));
+            // Canonical: the bits from 47 (four levels of page tables) or 56 (five) up are equal.
+            assert!(![0, u64::MAX >> 56].contains(&(address >> 56)));
+        }
+        assert_eq!(memory.device_of(TAG | 2 << DEVICE_SHIFT), None);
+        assert_eq!(memory.device_of(0x7fff_0000_1000), None);
+    }
+
+    #[test]
+    fn every_access_outside_an_allocation_is_refused() {
+        let mut memory = memory();
+        let address = memory.reserve(0, 100).unwrap();
+        assert!(memory.read(address, 1).is_err(), "before the allocation is reached");
+        memory.commit(address);
+        assert!(memory.read(address, 100).is_ok());
+        assert!(memory.read(address + 99, 1).is_ok());
+        assert!(memory.read(address + 99, 2).is_err());
+        assert!(memory.read(address + 100, 1).is_err());
+        assert!(memory.read(address, usize::MAX).is_err());
+        assert!(memory.write(address - 1, 1).is_err());
+        memory.retire(address).unwrap();
+        assert!(memory.read(address, 1).is_ok(), "freed, but not yet in stream order");
+        memory.release(address);
+        assert!(memory.read(address, 1).is_err());
+        assert!(memory.retire(address).is_err());
+    }
+
+    #[test]
+    fn capacity_counts_from_call_to_call() {
+        let mut memory = memory();
+        let all = memory.reserve(0, 1 << 20).unwrap();
+        assert_eq!(memory.reserve(0, 1), Err(CudaCode::MEMORY_ALLOCATION));
+        assert!(memory.reserve(1, 1).is_ok());
+        memory.retire(all).unwrap();
+        assert!(memory.retire(all).is_err(), "freed twice");
+        assert_eq!(memory.free_and_total(0), (1 << 20, 1 << 20));
+        assert_eq!(memory.reserve(0, usize::MAX), Err(CudaCode::MEMORY_ALLOCATION));
+    }
+
+    #[test]
+    fn addresses_come_back_only_when_there_are_no_others() {
+        let mut memory = DeviceMemory { shift: 14, ..memory() };
+        let [a, b, c] = [1000, 2000, 3000].map(|bytes| allocate(&mut memory, 1, bytes));
+        let release = |memory: &mut DeviceMemory, address| {
+            memory.retire(address).unwrap();
+            memory.release(address);
+        };
+        release(&mut memory, a);
+        let fourth = allocate(&mut memory, 1, 4000);
+        assert!(a < b && b < c && c < fourth, "the first addresses rest as long as they can");
+        release(&mut memory, b);
+        assert_eq!(memory.reserve(1, 5000), Err(CudaCode::MEMORY_ALLOCATION));
+        let all = allocate(&mut memory, 1, 3000);
+        assert_eq!(all, a, "of the first and the second");
+        assert!(memory.write(a, 3000).is_ok() && memory.write(c, 3000).is_ok());
+        assert_eq!(memory.device_of(all), Some(1));
+        release(&mut memory, fourth);
+        assert_eq!(allocate(&mut memory, 1, 4000), fourth, "the last one");
+    }
+
+    #[test]
+    fn copies_cross_devices_and_move_within_an_allocation() {
+        let mut memory = memory();
+        let (a, b) = (allocate(&mut memory, 0, 8), allocate(&mut memory, 1, 8));
+        memory.write(a, 8).unwrap().copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
+        memory.copy(b + 1, a, 7).unwrap();
+        assert_eq!(memory.read(b + 1, 7).unwrap(), [1, 2, 3, 4, 5, 6, 7]);
+        memory.copy(a + 2, a, 4).unwrap();
+        assert_eq!(memory.read(a, 8).unwrap(), [1, 2, 1, 2, 3, 4, 7, 8]);
+    }
+}

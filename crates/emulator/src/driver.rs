@@ -1,0 +1,476 @@
+//! [`Driver`] on the emulated machine: each method checks its arguments as the CUDA call would, and
+//! enqueues.
+
+use std::ffi::c_void;
+use std::ptr::NonNull;
+
+use super::copies::bad_copy;
+use super::finding::FindingKind;
+use super::host_memory::{Access, HostPtr, HostUse, Refusal, Removal};
+use super::host_thread;
+use super::machine::Machine;
+use super::operation::{Action, HostCall, Transfer};
+use super::order::{MemoryKind, RacingAccess};
+use super::runtime::{Runtime, refuse_in_host_function};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{
+    Attribute, BatchCopy, BatchKind, Call, Capture, DevicePtr, Driver, DriverResult, HostFlags,
+    HostFunction, Ordinal, Poll, RawEvent, RawStream, StreamFlags,
+};
+
+/// What a removal from the registry of host memory means to the caller.
+fn removed(
+    machine: &mut Machine,
+    call: Call,
+    ptr: NonNull<u8>,
+    outcome: Result<Removal, Refusal>,
+) -> DriverResult<()> {
+    match outcome {
+        Ok(removal) => {
+            let start = ptr.as_ptr().addr();
+            machine.sides.forget(start, machine.order.bytes_at(address(ptr)));
+            let races = machine.order.host_freed(call, address(ptr));
+            // Those that only have its address are looked at when they run.
+            if let Removal::InFlight(operations @ 1..) = removal
+                && races.is_empty()
+            {
+                let message =
+                    format!("{call:?} of {ptr:p}, which {operations} pending operations name");
+                machine.report(FindingKind::FreedInFlight, message);
+            }
+            // One finding, though several operations may still use it.
+            if let Some(race) = races.into_iter().next_back() {
+                machine.findings.report_race(FindingKind::FreedInFlight, race);
+            }
+            Ok(())
+        }
+        // An answer that programs ask for: is it registered?
+        Err(Refusal::Unknown) if call == Call::HostUnregister => {
+            Err(CudaCode::HOST_MEMORY_NOT_REGISTERED)
+        }
+        Err(_) => {
+            let message = format!("{call:?} of {ptr:p}, which is not the start of such a block");
+            Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE))
+        }
+    }
+}
+
+fn address(ptr: NonNull<u8>) -> u64 {
+    ptr.as_ptr().addr() as u64
+}
+
+// SAFETY: operations run in stream order under one lock and touch the ranges in their arguments
+// only (`execute`); `Poll::Done` and a successful synchronize are given for complete positions, and
+// the lock makes what was written visible (`schedule`, `runtime`); host memory is initialised,
+// aligned to 4096 and freed by `host_free` alone (`host_memory`). There is no current device and no
+// last-error slot to disturb, and only calls that name a capturing stream, or that the contract
+// rules out, touch a capture.
+unsafe impl Driver for Runtime {
+    fn device_count(&self) -> DriverResult<i32> {
+        self.shared.with(|machine| {
+            machine.check_loaded()?;
+            Ok(machine.devices.len() as i32)
+        })
+    }
+
+    fn device_name(&self, device: Ordinal) -> DriverResult<String> {
+        self.call(Call::Attributes, device, |_| Ok(format!("Emulated device {device}")))
+    }
+
+    fn attribute(&self, device: Ordinal, attribute: Attribute) -> DriverResult<i32> {
+        self.call(Call::Attributes, device, |machine| {
+            Ok(match attribute {
+                Attribute::MemoryPoolsSupported | Attribute::UnifiedAddressing => 1,
+                Attribute::CanUseHostPointerForRegisteredMem => i32::from(machine.host_addresses),
+                Attribute::HostNumaNode => -1,
+                Attribute::AsyncEngineCount => 3,
+                Attribute::PciDomainId | Attribute::PciDeviceId => 0,
+                Attribute::PciBusId => device + 1,
+            })
+        })
+    }
+
+    fn memory_info(&self, device: Ordinal) -> DriverResult<(usize, usize)> {
+        self.call(Call::MemoryInfo, device, |machine| Ok(machine.memory.free_and_total(device)))
+    }
+
+    fn versions(&self) -> DriverResult<(i32, i32)> {
+        self.shared.with(|machine| machine.check_loaded())?;
+        // The semantics are those of CUDA 13.0.
+        Ok((13_000, 13_000))
+    }
+
+    fn host_alloc(&self, device: Ordinal, bytes: usize, _: HostFlags) -> DriverResult<NonNull<u8>> {
+        self.call(Call::HostAlloc, device, |machine| {
+            if bytes == 0 {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            machine.host.check_call(bytes)?;
+            let ptr = machine.host.allocate(device, bytes).ok_or(CudaCode::MEMORY_ALLOCATION)?;
+            machine.order.allocated(MemoryKind::PageLocked, address(ptr), bytes);
+            Ok(ptr)
+        })
+    }
+
+    unsafe fn host_free(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        self.with(|machine| {
+            refuse_in_host_function(machine, Call::HostFree)?;
+            machine.enter(Call::HostFree, machine.host.device_of(ptr).unwrap_or(0), |machine| {
+                // SAFETY: the caller promises that no reference into the block is used afterwards.
+                let outcome = unsafe { machine.host.free(ptr) };
+                removed(machine, Call::HostFree, ptr, outcome)
+            })
+        })
+    }
+
+    unsafe fn host_register(
+        &self,
+        device: Ordinal,
+        ptr: NonNull<u8>,
+        bytes: usize,
+        flags: HostFlags,
+    ) -> DriverResult<()> {
+        self.call(Call::HostRegister, device, |machine| {
+            if bytes == 0 || flags.write_combined {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            machine.host.check_call(bytes)?;
+            if !machine.host.has_room(bytes) {
+                return Err(CudaCode::MEMORY_ALLOCATION);
+            }
+            if machine.host.register(device, ptr, bytes) {
+                machine.order.allocated(MemoryKind::HostRegistered, address(ptr), bytes);
+                Ok(())
+            } else {
+                Err(CudaCode::HOST_MEMORY_ALREADY_REGISTERED)
+            }
+        })
+    }
+
+    unsafe fn host_unregister(&self, ptr: NonNull<u8>) -> DriverResult<()> {
+        self.with(|machine| {
+            refuse_in_host_function(machine, Call::HostUnregister)?;
+            let device = machine.host.device_of(ptr).unwrap_or(0);
+            machine.enter(Call::HostUnregister, device, |machine| {
+                let outcome = machine.host.unregister(ptr);
+                removed(machine, Call::HostUnregister, ptr, outcome)
+            })
+        })
+    }
+
+    unsafe fn device_alloc(&self, stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
+        self.on_stream(Call::DeviceAlloc, stream, |machine, key| {
+            machine.refuse_in_capture(Call::DeviceAlloc, key)?;
+            if bytes == 0 {
+                return Err(CudaCode::INVALID_VALUE);
+            }
+            let ptr = machine.memory.reserve(stream.device, bytes)?;
+            machine.order.allocated(MemoryKind::OnDevice(stream.device), ptr, bytes);
+            machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
+            Ok(ptr)
+        })
+    }
+
+    unsafe fn device_free(&self, stream: RawStream, ptr: DevicePtr) -> DriverResult<()> {
+        self.on_stream(Call::DeviceFree, stream, |machine, key| {
+            machine.refuse_in_capture(Call::DeviceFree, key)?;
+            if let Err(violation) = machine.memory.retire(ptr) {
+                let message = format!("DeviceFree on {}: {violation}", machine.describe(key));
+                return Err(machine.misuse(FindingKind::BadFree, message, CudaCode::INVALID_VALUE));
+            }
+            machine.submit(key, Vec::new(), Action::Free { ptr })
+        })
+    }
+
+    unsafe fn copy_h2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: *const u8,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.copy_host(stream, HostUse::new(HostPtr(src.cast_mut()), bytes, Access::Read), dst)
+    }
+
+    unsafe fn copy_d2h(
+        &self,
+        stream: RawStream,
+        dst: *mut u8,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.copy_host(stream, HostUse::new(HostPtr(dst), bytes, Access::Write), src)
+    }
+
+    fn supports_batches(&self, device: Ordinal) -> DriverResult<bool> {
+        self.call(Call::Attributes, device, |machine| Ok(machine.batches))
+    }
+
+    unsafe fn copy_batch(
+        &self,
+        stream: RawStream,
+        kind: BatchKind,
+        copies: &[BatchCopy],
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyBatch, stream, |machine, key| {
+            machine.copy_batch(key, kind, copies)
+        })
+    }
+
+    unsafe fn copy_d2d(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        src: DevicePtr,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyD2D, stream, |machine, key| {
+            if bytes == 0 {
+                return Ok(());
+            }
+            // Rule 18: the stream may be another device's, but the two ranges have one.
+            let device = machine.memory.device_of(src).unwrap_or(stream.device);
+            if let Some(message) = bad_copy(machine, (dst, device), (src, device), bytes) {
+                let message = format!("CopyD2D on {}: {message}", machine.describe(key));
+                return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
+            }
+            let copy = Transfer::Across { dst, src, bytes };
+            machine.submit(key, Vec::new(), Action::Copy(Call::CopyD2D, copy))
+        })
+    }
+
+    unsafe fn copy_peer(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        dst_device: Ordinal,
+        src: DevicePtr,
+        src_device: Ordinal,
+        bytes: usize,
+    ) -> DriverResult<()> {
+        self.on_stream(Call::CopyPeer, stream, |machine, key| {
+            for device in [dst_device, src_device] {
+                machine.device(device)?.lost.map_or(Ok(()), Err)?;
+            }
+            if bytes == 0 {
+                return Ok(());
+            }
+            if let Some(message) = bad_copy(machine, (dst, dst_device), (src, src_device), bytes) {
+                let message = format!("CopyPeer on {}: {message}", machine.describe(key));
+                return Err(machine.misuse(FindingKind::BadCopy, message, CudaCode::INVALID_VALUE));
+            }
+            let action = Action::Copy(Call::CopyPeer, Transfer::Across { dst, src, bytes });
+            if key != machine.devices[stream.device as usize].legacy {
+                return machine.submit(key, Vec::new(), action);
+            }
+            // Rule 19: on a legacy stream it waits for, and holds up, both devices.
+            let others = [dst_device, src_device].into_iter().filter(|&d| d != stream.device);
+            // Before anything is enqueued: a call that fails must not have copied.
+            for device in others.clone() {
+                machine.refuse_implicit(machine.devices[device as usize].legacy)?;
+            }
+            let mut waits = Vec::new();
+            others.clone().for_each(|device| machine.device_waits(device, &mut waits));
+            let agent = machine.streams.get(key).expect("just resolved").agent;
+            others.clone().for_each(|device| machine.order.follows_device(agent, device));
+            machine.submit(key, waits, action)?;
+            for device in others {
+                let (legacy, tail) = (machine.devices[device as usize].legacy, machine.tail(key));
+                let follower = machine.streams.get(legacy).expect("lives for ever").agent;
+                machine.order.follows(follower, agent);
+                machine.submit(legacy, vec![tail], Action::Join)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn stream_create(&self, device: Ordinal, flags: StreamFlags) -> DriverResult<RawStream> {
+        self.call(Call::StreamCreate, device, |machine| {
+            Ok(machine.stream_create(device, flags.blocking))
+        })
+    }
+
+    unsafe fn stream_destroy(&self, stream: RawStream) -> DriverResult<()> {
+        self.on_stream(Call::StreamDestroy, stream, |machine, key| {
+            if stream.is_default() {
+                return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+            }
+            machine.stream_destroy(key);
+            Ok(())
+        })
+    }
+
+    unsafe fn stream_query(&self, stream: RawStream) -> DriverResult<Poll> {
+        self.on_stream(Call::StreamQuery, stream, |machine, key| {
+            machine.refuse_capturing(key)?;
+            let found = machine.streams.get(key).expect("just resolved");
+            let mut patience = found.patience;
+            let (tail, knowledge) = (machine.tail(key), machine.knowledge(key));
+            let answer = machine.poll(tail, &mut patience);
+            machine.learn_from(answer, knowledge);
+            if let Some(stream) = machine.streams.get_mut(key) {
+                stream.patience = patience;
+            }
+            answer
+        })
+    }
+
+    unsafe fn stream_synchronize(&self, stream: RawStream) -> DriverResult<()> {
+        self.synchronize(Call::StreamSynchronize, stream.device, |machine| {
+            let key = machine.resolve(Call::StreamSynchronize, stream)?;
+            machine.refuse_capturing(key)?;
+            Ok((Some(machine.tail(key)), machine.knowledge(key)))
+        })
+    }
+
+    unsafe fn stream_wait_event(&self, stream: RawStream, event: RawEvent) -> DriverResult<()> {
+        self.on_stream(Call::StreamWaitEvent, stream, |machine, key| {
+            let event = machine.resolve_event(Call::StreamWaitEvent, event)?;
+            if machine.capture_wait(key, event)? {
+                return Ok(());
+            }
+            let event = machine.events.get(event).expect("just resolved");
+            let agent = machine.streams.get(key).expect("just resolved").agent;
+            machine.order.waits(agent, &event.order);
+            let snapshot = event.snapshot;
+            snapshot.map_or(Ok(()), |snapshot| machine.submit(key, vec![snapshot], Action::Join))
+        })
+    }
+
+    unsafe fn stream_capture(&self, stream: RawStream) -> DriverResult<Capture> {
+        self.on_stream(Call::StreamCapture, stream, |machine, key| machine.capture_status(key))
+    }
+
+    fn event_create(&self, device: Ordinal, timing: bool) -> DriverResult<RawEvent> {
+        self.call(Call::EventCreate, device, |machine| Ok(machine.event_create(device, timing)))
+    }
+
+    unsafe fn event_destroy(&self, event: RawEvent) -> DriverResult<()> {
+        self.on_event(Call::EventDestroy, event, |machine, key| {
+            machine.events.remove(key);
+            Ok(())
+        })
+    }
+
+    unsafe fn event_record(&self, event: RawEvent, stream: RawStream) -> DriverResult<()> {
+        self.on_stream(Call::EventRecord, stream, |machine, key| {
+            let found = machine.resolve_event(Call::EventRecord, event)?;
+            if event.device != stream.device {
+                let message = format!("EventRecord of {event:?} on {stream:?}");
+                let code = CudaCode::INVALID_RESOURCE_HANDLE;
+                return Err(machine.misuse(FindingKind::BadHandle, message, code));
+            }
+            machine.submit(key, Vec::new(), Action::Mark { event: found })
+        })
+    }
+
+    unsafe fn event_query(&self, event: RawEvent) -> DriverResult<Poll> {
+        self.on_event(Call::EventQuery, event, |machine, key| {
+            let Some(target) = machine.event_target(key)? else { return Ok(Poll::Done) };
+            let event = machine.events.get(key).expect("just resolved");
+            let (mut patience, knowledge) = (event.patience, event.order.knowledge.clone());
+            let answer = machine.poll(target, &mut patience);
+            machine.learn_from(answer, knowledge);
+            machine.events.get_mut(key).expect("just resolved").patience = patience;
+            answer
+        })
+    }
+
+    unsafe fn event_synchronize(&self, event: RawEvent) -> DriverResult<()> {
+        self.synchronize(Call::EventSynchronize, event.device, |machine| {
+            let key = machine.resolve_event(Call::EventSynchronize, event)?;
+            let target = machine.event_target(key)?;
+            let found = machine.events.get(key).expect("just resolved");
+            Ok((target, found.order.knowledge.clone()))
+        })
+    }
+
+    unsafe fn event_elapsed(&self, start: RawEvent, end: RawEvent) -> DriverResult<f32> {
+        self.on_event(Call::EventElapsed, start, |machine, first| {
+            let second = machine.resolve_event(Call::EventElapsed, end)?;
+            // Unlike other questions about such an event, this one does not end the capture (seen).
+            for key in [first, second] {
+                if machine.events.get(key).is_some_and(|event| event.captured.is_some()) {
+                    return Err(CudaCode::CAPTURED_EVENT);
+                }
+            }
+            let mut stamps = [0; 2];
+            for (key, stamp) in [first, second].into_iter().zip(&mut stamps) {
+                let target = machine.event_target(key)?;
+                let event = machine.events.get(key).expect("just resolved");
+                if !event.timing || event.device != start.device {
+                    return Err(CudaCode::INVALID_RESOURCE_HANDLE);
+                }
+                let target = target.ok_or(CudaCode::INVALID_RESOURCE_HANDLE)?;
+                *stamp = match event.stamp {
+                    Some(stamp) if machine.is_complete(target) => stamp,
+                    _ => return Err(CudaCode::NOT_READY),
+                };
+            }
+            for key in [first, second] {
+                let event = machine.events.get(key).expect("just resolved");
+                let knowledge = event.order.knowledge.clone();
+                machine.learn_from(Ok(Poll::Done), knowledge);
+            }
+            Ok((stamps[1] as f64 - stamps[0] as f64) as f32 / 1e6)
+        })
+    }
+
+    unsafe fn launch_host(
+        &self,
+        stream: RawStream,
+        function: HostFunction,
+        data: *mut c_void,
+    ) -> DriverResult<()> {
+        let call = HostCall { function, data };
+        self.on_stream(Call::LaunchHost, stream, |machine, key| {
+            host_thread::ensure(machine, &self.shared)?;
+            machine.submit(key, Vec::new(), Action::HostFunction(call))
+        })
+    }
+
+    fn can_access_peer(&self, device: Ordinal, peer: Ordinal) -> DriverResult<bool> {
+        self.call(Call::PeerQuery, device, |machine| {
+            machine.device(peer)?;
+            Ok(device != peer)
+        })
+    }
+
+    fn enable_peer_access(&self, device: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        self.call(Call::PeerEnable, device, |machine| {
+            machine.device(peer)?;
+            if device == peer {
+                return Err(CudaCode::INVALID_DEVICE);
+            }
+            machine.device(device)?.mapped_peers.push(peer);
+            Ok(())
+        })
+    }
+
+    fn sees_host_accesses(&self) -> bool {
+        true
+    }
+
+    fn watches_allocated_memory(&self) -> bool {
+        self.shared.with(|machine| machine.host.watcher.is_some())
+    }
+
+    fn host_access(&self, ptr: *const u8, bytes: usize, writes: bool) {
+        let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+        self.with(|machine| {
+            machine.order.host_access(ptr.addr() as u64, bytes as u64, access);
+            machine.report_races();
+            machine.open_to_host(ptr.addr(), bytes);
+        });
+    }
+
+    fn pool_access(&self, owner: Ordinal, peer: Ordinal) -> DriverResult<()> {
+        self.call(Call::PoolAccess, owner, |machine| {
+            let peers = &mut machine.device(peer)?.peers;
+            if owner != peer && !peers.contains(&owner) {
+                peers.push(owner);
+            }
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,505 @@
+//! The public side of the emulated device: how a test builds a machine and looks into it.
+
+use std::any::Any;
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::device_memory::MAX_DEVICES;
+use super::execution::Execution;
+use super::fault::Fault;
+use super::finding::Finding;
+use super::machine::{CaptureMode, Machine, Usage};
+use super::order::Knowledge;
+use super::runtime::{Runtime, Shared};
+use super::schedule::{Path, Replay};
+use super::watch::Watcher;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{Call, Driver, DriverResult, Ordinal, RawStream};
+
+/// An emulated machine. Clones are handles on the same one.
+#[derive(Clone)]
+pub struct Emulator {
+    pub(super) runtime: Arc<Runtime>,
+    execution: Execution,
+    seed: u64,
+}
+
+/// What a thread knew to be complete when it called [`Emulator::hand_over`].
+#[derive(Clone, Debug)]
+pub struct HandOver(Knowledge);
+
+/// How an [`Emulator`] is to be.
+#[derive(Clone, Debug)]
+#[must_use = "nothing is built before `build`"]
+pub struct Builder {
+    devices: usize,
+    memory_bytes: usize,
+    execution: Execution,
+    seed: u64,
+    batches: bool,
+    host_addresses: bool,
+    page_lock_limit: Option<(usize, CudaCode)>,
+    races: bool,
+    threads_apart: bool,
+    sites: bool,
+    host_function_limit: Option<Duration>,
+    watch_host: bool,
+    faults: Vec<Fault>,
+    replay: Option<Replay>,
+    record: bool,
+    operations: Option<u64>,
+    path: Option<Vec<usize>>,
+}
+
+impl Default for Builder {
+    fn default() -> Self {
+        Builder {
+            devices: 1,
+            memory_bytes: 4 << 30,
+            execution: Execution::Eager,
+            seed: 0,
+            batches: true,
+            host_addresses: true,
+            page_lock_limit: None,
+            races: true,
+            threads_apart: false,
+            sites: false,
+            host_function_limit: None,
+            watch_host: false,
+            faults: Vec::new(),
+            replay: None,
+            record: false,
+            operations: None,
+            path: None,
+        }
+    }
+}
+
+impl Builder {
+    /// How many devices; 1 unless said, at least 1 and at most 256.
+    pub fn devices(mut self, devices: usize) -> Self {
+        self.devices = devices.clamp(1, MAX_DEVICES);
+        self
+    }
+
+    /// The memory of each device in bytes; 4 GiB unless said. It takes real memory only as far as
+    /// it is allocated.
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory_bytes = bytes;
+        self
+    }
+
+    /// When operations run; [`Execution::Eager`] unless said.
+    pub fn execution(mut self, execution: Execution) -> Self {
+        self.execution = execution;
+        self
+    }
+
+    /// The seed of every choice that the emulator makes; 0 unless said.
+    pub fn seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// Whether the machine makes [batches](Driver::copy_batch) of copies, as drivers of CUDA 12.8
+    /// and later do; it does unless said.
+    pub fn batches(mut self, batches: bool) -> Self {
+        self.batches = batches;
+        self
+    }
+
+    /// Whether kernels can use page-locked memory at the addresses that the host uses; they can
+    /// unless said. A kernel that does it all the same loses its device.
+    pub fn host_addresses(mut self, host_addresses: bool) -> Self {
+        self.host_addresses = host_addresses;
+        self
+    }
+
+    /// The most that one call of `cudaHostAlloc` or `cudaHostRegister` page-locks, in bytes, and
+    /// the error that a larger one gets. Not limited unless said. Drivers from R580 on refuse 512
+    /// GiB, Linux 6.11 to 6.13 more than 2 GiB, with [`CudaCode::MEMORY_ALLOCATION`].
+    pub fn page_lock_limit(mut self, bytes: usize, code: CudaCode) -> Self {
+        self.page_lock_limit = Some((bytes, code));
+        self
+    }
+
+    /// Whether the machine looks for [races](super::FindingKind::Race); it does unless said.
+    pub fn races(mut self, races: bool) -> Self {
+        self.races = races;
+        self
+    }
+
+    /// Whether a thread knows only of work that it has waited for itself, for the search for races.
+    ///
+    /// It is off unless said. Then work that any thread has waited for counts as known to all
+    /// threads from then on: the machine cannot see locks and channels, and whoever has waited may
+    /// have said so. With it on, a thread learns of what others have waited for at its first call,
+    /// when they have ended, and by [`Emulator::hand_over`]. That finds a thread that uses what
+    /// another has waited for, without being told.
+    pub fn threads_apart(mut self, apart: bool) -> Self {
+        self.threads_apart = apart;
+        self
+    }
+
+    /// Whether findings of races name the lines of the program that made the calls. It is off
+    /// unless said, because it makes a call a thousand times slower. It needs debug information.
+    pub fn sites(mut self, sites: bool) -> Self {
+        self.sites = sites;
+        self
+    }
+
+    /// How long a call may wait for one host function to return. It is not limited unless said: a
+    /// host function may be slow. After that time the two wait for each other, as far as the
+    /// machine can tell: that is a [finding](super::FindingKind::Deadlock) instead of a hang. The
+    /// device is then lost with [`CudaCode::LAUNCH_TIMEOUT`], so that the program comes to its end.
+    pub fn host_function_limit(mut self, limit: Duration) -> Self {
+        self.host_function_limit = Some(limit);
+        self
+    }
+
+    /// Whether the machine sees what the host itself does to memory of `cudaHostAlloc`, and looks
+    /// for [races](super::FindingKind::Race) with that. It does not unless said.
+    ///
+    /// Pages that an operation uses are closed to the host until it knows that the operation is
+    /// complete. A load or store that comes too early faults; it is reported, with its line, and
+    /// done all the same. So this takes the process's handlers of SIGSEGV and SIGTRAP, and passes
+    /// on what is not of such pages to those that were there before. If somebody takes its place
+    /// later, the next call of the driver opens all pages, and says so once on standard error; the
+    /// host's sides of copies are hashed then, as below. A debugger stops at those faults. A system
+    /// call on a page that is closed fails with `EFAULT`; [`Emulator::host_writes`] opens it.
+    ///
+    /// Pools of such a machine allocate their memory, so that it is watched, whatever their
+    /// `PageLocking` is. Blocks aligned to more than a page are
+    /// registered.
+    ///
+    /// Pages of pageable and registered memory are the program's own, and are not closed. The
+    /// host's side of an asynchronous copy is hashed instead, when the copy has run and when
+    /// somebody learns of that (docs/drop-in.md says more). What differs then is a
+    /// [`SourceChanged`](super::FindingKind::SourceChanged) or a
+    /// [`DestinationChanged`](super::FindingKind::DestinationChanged).
+    ///
+    /// What stand-ins for kernels use is seen too ([`Face::launch`](super::Face::launch)). Nothing
+    /// is watched without [`races`](Self::races).
+    pub fn watch_host(mut self, watch: bool) -> Self {
+        self.watch_host = watch;
+        self
+    }
+
+    /// Adds a fault, as [`Emulator::inject`] does.
+    pub fn fault(mut self, fault: Fault) -> Self {
+        self.faults.push(fault);
+        self
+    }
+
+    /// About how many [operations](Emulator::operations) the program enqueues, for
+    /// [`Execution::Pct`]. Unless said, it takes any number below 65,536 for possible.
+    pub fn operations(mut self, operations: u64) -> Self {
+        self.operations = Some(operations);
+        self
+    }
+
+    /// Repeats a run: its seed, and what it decided otherwise than an eager one. The machine then
+    /// counts as eager; what [`execution`](Self::execution) and [`seed`](Self::seed) say does not
+    /// matter.
+    ///
+    /// A program with one thread and without host functions runs exactly as it did. With more
+    /// threads the decisions are the same ones, each for the operation of the same number in the
+    /// same stream; but what the threads do at what time is theirs.
+    pub fn replay(mut self, replay: Replay) -> Self {
+        self.replay = Some(replay);
+        self
+    }
+
+    /// Whether the machine writes its decisions down, for [`Emulator::replay`]. It is off unless
+    /// said: it takes some dozens of bytes for each operation that does not run at once.
+    pub fn record(mut self, record: bool) -> Self {
+        self.record = record;
+        self
+    }
+
+    /// The machine takes this path through all orders, and the first choice behind its end.
+    pub(super) fn path(mut self, path: Vec<usize>) -> Self {
+        self.path = Some(path);
+        self
+    }
+
+    /// Builds the machine.
+    #[must_use]
+    pub fn build(self) -> Emulator {
+        let (execution, seed) = match &self.replay {
+            Some(replay) => (Execution::Eager, replay.seed()),
+            None => (self.execution, self.seed),
+        };
+        let mut machine = Machine::new(self.devices, self.memory_bytes, execution, seed);
+        machine.schedule.configure(self.replay, self.record, self.operations);
+        machine.schedule.path = self.path.map(Path::new);
+        machine.batches = self.batches;
+        machine.host_addresses = self.host_addresses;
+        machine.host.largest_call = self.page_lock_limit;
+        machine.host_function_limit = self.host_function_limit;
+        machine.sites = self.sites;
+        machine.order.configure(self.races, self.threads_apart);
+        self.faults.into_iter().for_each(|fault| machine.faults.inject(fault));
+        let shared = Arc::new(Shared::new(machine));
+        if self.watch_host && self.races {
+            let watcher = Watcher::new(&shared);
+            shared.with(|machine| machine.host.watcher = watcher);
+        }
+        Emulator { runtime: Arc::new(Runtime { shared, sites: self.sites }), execution, seed }
+    }
+}
+
+impl Emulator {
+    /// A machine with one device that runs everything at once.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// Starts to say how the machine is to be.
+    pub fn builder() -> Builder {
+        Builder::default()
+    }
+
+    /// The machine as a driver. All of them are the same machine.
+    #[must_use]
+    pub fn driver(&self) -> Arc<dyn Driver> {
+        Arc::clone(&self.runtime) as Arc<dyn Driver>
+    }
+
+    /// The machine that is this driver; `None` for a driver of GPUs.
+    #[doc(hidden)]
+    pub fn of(driver: Arc<dyn Driver>) -> Option<Self> {
+        let driver: Arc<dyn Any + Send + Sync> = driver;
+        let runtime = driver.downcast::<Runtime>().ok()?;
+        let (execution, seed) =
+            runtime.shared.with(|machine| (machine.schedule.execution, machine.findings.seed));
+        Some(Emulator { runtime, execution, seed })
+    }
+
+    /// When operations run.
+    #[must_use]
+    pub fn execution(&self) -> Execution {
+        self.execution
+    }
+
+    /// The seed that the machine was built with.
+    #[must_use]
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many operations have been enqueued so far on all streams.
+    #[must_use]
+    pub fn operations(&self) -> u64 {
+        self.with(|machine| machine.submitted)
+    }
+
+    /// The decisions of the run so far, if they are [written down](Builder::record).
+    #[must_use]
+    pub fn replay(&self) -> Option<Replay> {
+        self.with(|machine| machine.replay())
+    }
+
+    /// The choices made on a [path](Builder::path), each with how many there were.
+    pub(super) fn path(&self) -> Vec<(usize, usize)> {
+        self.with(|machine| machine.schedule.path.as_ref().map_or(vec![], |path| path.taken()))
+    }
+
+    /// Makes a call to come fail.
+    pub fn inject(&self, fault: Fault) {
+        self.with(|machine| machine.faults.inject(fault));
+    }
+
+    /// Forgets all faults that have not struck, and ends those that last.
+    pub fn clear_faults(&self) {
+        self.with(|machine| machine.faults.clear());
+    }
+
+    /// Limits how much memory may be page-locked at a time, allocated and registered together. More
+    /// gets [`CudaCode::MEMORY_ALLOCATION`]; what there is stays. [`usize::MAX`] lifts the limit.
+    pub fn limit_page_locked(&self, bytes: usize) {
+        self.with(|machine| machine.host.capacity = bytes);
+    }
+
+    /// Changes how much memory each device has; what there is stays.
+    pub fn limit_device_memory(&self, bytes: usize) {
+        self.with(|machine| machine.memory.set_capacity(bytes));
+    }
+
+    /// How many devices the machine has.
+    #[must_use]
+    pub fn device_count(&self) -> usize {
+        self.with(|machine| machine.devices.len())
+    }
+
+    /// Loses a device with a sticky error, as a faulty kernel does: what is enqueued on it never
+    /// runs. Streams of other devices that wait for its events go on, or never do; the seed
+    /// decides. [`CudaCode::CUDART_UNLOADING`] loses all devices, as the end of the process does.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn lose_device(&self, device: Ordinal, code: CudaCode) -> DriverResult<()> {
+        self.with(|machine| {
+            machine.device(device)?;
+            machine.lose(device, code);
+            Ok(())
+        })
+    }
+
+    /// How many calls of a kind were made, those that failed included.
+    #[must_use]
+    pub fn calls(&self, call: Call) -> u64 {
+        self.with(|machine| machine.faults.calls(call))
+    }
+
+    /// The misuses seen so far, the first thousand of them.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        self.with(|machine| machine.findings.list())
+    }
+
+    /// Says that the calling thread, or the host function that it is in, reads host memory now. The
+    /// machine cannot see that by itself. It looks for [races](super::FindingKind::Race), and does
+    /// not touch the memory.
+    pub fn host_reads(&self, ptr: *const u8, bytes: usize) {
+        self.runtime.host_access(ptr, bytes, false);
+    }
+
+    /// Says that the calling thread, or the host function that it is in, writes to host memory now;
+    /// otherwise as [`host_reads`](Self::host_reads).
+    pub fn host_writes(&self, ptr: *const u8, bytes: usize) {
+        self.runtime.host_access(ptr, bytes, true);
+    }
+
+    /// What the calling thread knows to be complete, to be told to another thread. For machines
+    /// whose [threads are apart](Builder::threads_apart); beside others it says nothing new.
+    #[must_use]
+    pub fn hand_over(&self) -> HandOver {
+        HandOver(self.with(|machine| machine.order.hand_over()))
+    }
+
+    /// Tells the calling thread what another knew.
+    pub fn take_over(&self, told: &HandOver) {
+        self.with(|machine| {
+            machine.order.take_over(&told.0);
+            machine.settle_host();
+        });
+    }
+
+    /// What is allocated and pending now.
+    #[must_use]
+    pub fn usage(&self) -> Usage {
+        self.with(|machine| machine.usage())
+    }
+
+    /// Starts a graph capture of the stream in global mode, as `cudaStreamBeginCapture` does.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`] for the legacy stream, 401 if the stream is
+    /// capturing, [`CudaCode::INVALID_RESOURCE_HANDLE`] if it is not live.
+    pub fn begin_capture(&self, stream: RawStream) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("begin_capture", stream)?;
+            machine.begin_capture(key, CaptureMode::Global)
+        })
+    }
+
+    /// Ends a capture, on the thread that began it, and says how many operations it recorded. The
+    /// graph is not kept.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::STREAM_CAPTURE_INVALIDATED`] if a forbidden call has killed the capture, 401 if
+    /// the stream is not capturing, 903 if the capture began on another stream, 904 if others have
+    /// captured what it has not waited for, 908 on another thread.
+    pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
+        self.with(|machine| {
+            let key = machine.resolve("end_capture", stream)?;
+            machine.end_capture(key).map(|nodes| nodes.len())
+        })
+    }
+
+    /// Makes a stream stuck: none of its operations starts until it is [released](Self::release).
+    /// They also go on when the driver destroys the stream, and when the thread ends whose default
+    /// stream it is.
+    ///
+    /// A `pinlane::Stream` that is dropped meanwhile is destroyed when its work is done,
+    /// and so never: keep its [`RawStream`], which still names it.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if the stream is not live.
+    pub fn stall(&self, stream: RawStream) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("stall", stream)?;
+            machine.streams.get_mut(key).expect("just resolved").stalled = true;
+            Ok(())
+        })
+    }
+
+    /// Makes a stream slow: each of its operations takes so many steps more before it is complete.
+    /// A step is a call that any thread makes on the machine. Who waits lets as many pass as it
+    /// takes; so does a host function for what is ahead of it. 0 makes the stream as fast as
+    /// others.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if the stream is not live.
+    pub fn slow(&self, stream: RawStream, steps: u32) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("slow", stream)?;
+            machine.make_slow(key, steps);
+            Ok(())
+        })
+    }
+
+    /// Lets a stalled stream go on.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_RESOURCE_HANDLE`] if the stream is not live.
+    pub fn release(&self, stream: RawStream) -> DriverResult<()> {
+        self.with(|machine| {
+            let key = machine.resolve("release", stream)?;
+            machine.release(key);
+            Ok(())
+        })
+    }
+
+    /// Lets a stream go on, if it is stalled, because nobody can name it any more.
+    #[doc(hidden)]
+    pub fn abandon(&self, stream: RawStream) {
+        self.with(|machine| {
+            let key = super::slots::Key::from_handle(stream.handle, super::machine::STREAM_TAG);
+            let is_stalled =
+                |key: &super::slots::Key| machine.streams.get(*key).is_some_and(|one| one.stalled);
+            if let Some(key) = key.filter(is_stalled) {
+                machine.release(key);
+            }
+        });
+    }
+
+    pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
+        self.runtime.shared.with(work)
+    }
+}
+
+impl Default for Emulator {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for Emulator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Emulator")
+            .field("execution", &self.execution)
+            .field("seed", &self.seed)
+            .field("usage", &self.usage())
+            .finish_non_exhaustive()
+    }
+}

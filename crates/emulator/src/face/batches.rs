@@ -1,0 +1,183 @@
+//! Batches of copies (rule 8).
+//!
+//! | source on the host | when it is read |
+//! |---|---|
+//! | in stream order, page-locked | when the batch runs |
+//! | in stream order, pageable | at the call, when the stream is done, or when the batch runs |
+//! | during the call | at the call |
+//! | any order | at the call, or when the batch runs |
+//!
+//! Where there are two, the seed picks; an eager machine takes the first.
+
+use std::ffi::c_void;
+
+use super::Face;
+use crate::copies::{bad_copy, depend};
+use crate::finding::FindingKind;
+use crate::host_memory::{Access, HostPtr, HostUse};
+use crate::machine::Machine;
+use crate::operation::{Action, Source, Transfer};
+use crate::slots::Key;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{BatchCopy, Call, DriverResult, RawStream};
+
+/// When the source of a copy of a batch may be read (`cudaMemcpySrcAccessOrder`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceOrder {
+    /// In the order of the stream.
+    InStreamOrder,
+    /// Ahead of that, and not after the call.
+    DuringCall,
+    /// Ahead of that, and after the call.
+    Any,
+}
+
+/// One copy of a batch.
+#[derive(Clone, Copy, Debug)]
+pub struct BatchEntry {
+    /// Where the bytes go.
+    pub dst: *mut c_void,
+    /// Where they come from.
+    pub src: *const c_void,
+    /// How many.
+    pub bytes: usize,
+    /// When the source may be read.
+    pub order: SourceOrder,
+}
+
+impl BatchEntry {
+    fn is_of_nothing(&self) -> bool {
+        self.bytes == 0 || self.dst.is_null() || self.src.is_null()
+    }
+
+    fn plain(&self) -> BatchCopy {
+        BatchCopy { dst: self.dst.addr() as u64, src: self.src.addr() as u64, bytes: self.bytes }
+    }
+}
+
+impl Face {
+    /// Makes many copies, in any order among themselves. `cudaMemcpyBatchAsync`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] on the legacy stream, for NULL, and for copies of no bytes; and
+    /// as for [`copy`](Self::copy). [`CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding, on a
+    /// capturing stream, whose capture goes on. Copies that overlap are a finding only.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`copy`](Self::copy), of each entry.
+    pub unsafe fn copy_batch(&self, stream: RawStream, entries: &[BatchEntry]) -> DriverResult<()> {
+        if entries.iter().any(BatchEntry::is_of_nothing) {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        entries.iter().try_for_each(|entry| self.held(entry.dst).check_writable())?;
+        let runtime = &self.emulator.runtime;
+        let (within_host, entries): (Vec<BatchEntry>, Vec<BatchEntry>) = {
+            let on_device = |ptr: *const c_void| self.held(ptr).is_device();
+            entries.iter().partition(|entry| !on_device(entry.dst) && !on_device(entry.src))
+        };
+        let (is_late, drains) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
+            machine.check_face_batch(key, &entries)?;
+            let is_late = machine.takes_liberty_on(key, 2);
+            let mut drains = false;
+            for entry in entries.iter().filter(|entry| entry.order == SourceOrder::InStreamOrder) {
+                let host = HostUse::new(HostPtr(entry.src.cast_mut().cast()), entry.bytes, READ);
+                let on_device = machine.memory.device_of(entry.src.addr() as u64).is_some();
+                drains |= !on_device && machine.is_pageable(Call::CopyBatch, key, &host)?;
+            }
+            Ok((is_late, drains))
+        })?;
+        if !within_host.is_empty() || (drains && !is_late) {
+            self.drain(stream, !within_host.is_empty())?;
+        }
+        // As every copy within the host: by the call (rule 2).
+        for BatchEntry { dst, src, bytes, .. } in within_host {
+            // SAFETY: the caller says that both are mapped.
+            unsafe { std::ptr::copy(src.cast::<u8>(), dst.cast::<u8>(), bytes) };
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let (waits, tail) = runtime.on_stream(Call::CopyBatch, stream, |machine, key| {
+            let transfers: DriverResult<Box<[Transfer]>> =
+                entries.iter().map(|entry| machine.batch_transfer(key, entry, is_late)).collect();
+            let transfers = transfers?;
+            let to_pageable =
+                |transfer: &Transfer| matches!(transfer, Transfer::Out { dst, .. } if dst.pageable);
+            let waits = transfers.iter().any(to_pageable);
+            machine.submit(key, Vec::new(), Action::Batch(transfers))?;
+            Ok((waits, machine.tail(key)))
+        })?;
+        if waits { self.wait(stream.device, tail, false) } else { Ok(()) }
+    }
+}
+
+const READ: Access = Access::Read;
+
+impl Machine {
+    /// Whether a stream takes these copies. GPUs were seen to make copies that overlap.
+    fn check_face_batch(&mut self, key: Key, entries: &[BatchEntry]) -> DriverResult<()> {
+        let takes = self.check_batch(key);
+        if takes == Err(CudaCode::STREAM_CAPTURE_UNSUPPORTED) {
+            let message = format!("CopyBatch on {}, which is capturing", self.describe(key));
+            self.report(FindingKind::Capture, message);
+        }
+        takes?;
+        let copies: Vec<BatchCopy> = entries.iter().map(BatchEntry::plain).collect();
+        if depend(&copies) {
+            self.bad_batch(key, "copies that overlap");
+        }
+        Ok(())
+    }
+
+    fn batch_transfer(
+        &mut self,
+        key: Key,
+        entry: &BatchEntry,
+        is_late: bool,
+    ) -> DriverResult<Transfer> {
+        let BatchCopy { dst, src, bytes } = entry.plain();
+        let call = Call::CopyBatch;
+        let (to, from) = (self.memory.device_of(dst), self.memory.device_of(src));
+        for address in [to.map(|_| dst), from.map(|_| src)].into_iter().flatten() {
+            self.check_allocated(call, key, address, bytes)?;
+        }
+        let ptr = |at: *const c_void| HostPtr(at.cast_mut().cast());
+        match (to, from) {
+            (Some(to), Some(from)) => {
+                if let Some(what) = bad_copy(self, (dst, to), (src, from), bytes) {
+                    self.bad_batch(key, &what);
+                }
+                Ok(Transfer::Across { dst, src, bytes })
+            }
+            (None, Some(_)) => {
+                let host = HostUse::new(ptr(entry.dst), bytes, Access::Write);
+                let pageable = self.is_pageable(call, key, &host)?;
+                Ok(Transfer::Out { dst: HostUse { pageable, ..host }, src })
+            }
+            (Some(_), None) => {
+                let host = HostUse::new(ptr(entry.src), bytes, READ);
+                let pageable = self.is_pageable(call, key, &host)?;
+                let in_order = entry.order == SourceOrder::InStreamOrder;
+                if in_order && (!pageable || is_late) {
+                    let host = HostUse { pageable, in_order, ..host };
+                    return Ok(Transfer::In { dst, src: Source::Host(host) });
+                }
+                if entry.order == SourceOrder::Any && is_late {
+                    // Out of the stream's order, as pageable memory is always read.
+                    let host = HostUse { pageable: true, ..host };
+                    return Ok(Transfer::In { dst, src: Source::Host(host) });
+                }
+                // What is promised to be done races with nothing that comes later.
+                let during_call = entry.order == SourceOrder::DuringCall;
+                let from = if during_call { 0 } else { src as usize };
+                // SAFETY: the caller of `Face::copy_batch` says that it can be read now.
+                let bytes = unsafe { self.host.taken(host.ptr, bytes) };
+                let src = Source::Taken { bytes, from, ahead: !in_order };
+                Ok(Transfer::In { dst, src })
+            }
+            (None, None) => unreachable!("copied by the call"),
+        }
+    }
+}

@@ -1,0 +1,63 @@
+//! System calls of the program's own, on page-locked memory that is watched
+//! ([`Builder::watch_host`](super::super::Builder::watch_host)).
+
+use std::ffi::c_int;
+use std::ops::Range;
+
+use super::Face;
+use crate::watch::{exchange, must_be_said, used_by_call};
+use pinlane_base::sanitizer::ours;
+
+impl Face {
+    /// Runs code of a library that shows this machine to a program. A thread sanitizer of the
+    /// program does not look at its loads and stores: it does not see the locks of such code. What
+    /// the machine orders for the program, it is told.
+    pub fn unseen<R>(work: impl FnOnce() -> R) -> R {
+        ours(work)
+    }
+
+    /// Whether a system call that uses the buffer is to be said by
+    /// [`call_begins`](Self::call_begins) and [`call_ends`](Self::call_ends). Takes no lock and
+    /// allocates nothing.
+    ///
+    /// In a child that was forked nothing is to be said: pages that were closed are open then.
+    #[must_use]
+    pub fn must_be_said(buffer: &Range<usize>) -> bool {
+        must_be_said(buffer)
+    }
+
+    /// The program calls `sigaction` for a signal: `new` is to be its action, unless it only asks.
+    ///
+    /// If the machine handles the signal, it goes on to do so, notes the action, and lets it have
+    /// what is not the machine's, as the system would. Then this gives the action before; otherwise
+    /// `None`, and the call is to be made.
+    ///
+    /// # Safety
+    ///
+    /// * The action is one that the system may take.
+    #[must_use]
+    pub unsafe fn exchange_action(
+        signal: c_int,
+        new: Option<&libc::sigaction>,
+    ) -> Option<libc::sigaction> {
+        exchange(signal, new)
+    }
+
+    /// A stand-in for a kernel is about to make a system call that uses the buffer: that is a use
+    /// by the kernel, and no page that the call needs stays closed.
+    pub fn stand_in_calls(buffer: &Range<usize>, writes: bool) {
+        used_by_call(buffer, writes);
+    }
+
+    /// A system call is about to use the buffer: its pages are open until the call ends. Nothing
+    /// stays locked, so that the call may block.
+    pub fn call_begins(&self, buffer: Range<usize>) {
+        self.emulator.with(|machine| machine.call_begins(buffer));
+    }
+
+    /// The system call is over. It has read, or written to, the first `used` bytes of the buffer:
+    /// they may race with what uses them.
+    pub fn call_ends(&self, buffer: Range<usize>, used: usize, writes: bool) {
+        self.emulator.with(|machine| machine.call_ends(buffer, used, writes));
+    }
+}

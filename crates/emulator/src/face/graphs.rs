@@ -1,0 +1,135 @@
+//! Captures and graphs (rules 32 to 34).
+
+use super::Face;
+use crate::finding::FindingKind;
+use crate::machine::CaptureMode;
+use pinlane_driver::{Call, DriverResult, RawEvent, RawStream};
+
+impl Face {
+    /// Starts a capture. `cudaStreamBeginCapture`
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emulator::begin_capture`](super::super::Emulator::begin_capture).
+    pub fn begin_capture(&self, stream: RawStream, mode: CaptureMode) -> DriverResult<()> {
+        self.emulator.with(|machine| {
+            let key = machine.resolve(self.call(), stream)?;
+            machine.begin_capture(key, mode)
+        })
+    }
+
+    /// Ends a capture; gives the handle of its graph. `cudaStreamEndCapture`
+    ///
+    /// # Errors
+    ///
+    /// As for [`Emulator::end_capture`](super::super::Emulator::end_capture).
+    pub fn end_capture(&self, stream: RawStream) -> DriverResult<usize> {
+        self.emulator.with(|machine| {
+            let key = machine.resolve(self.call(), stream)?;
+            let nodes = machine.end_capture(key)?;
+            Ok(machine.graph_create(nodes))
+        })
+    }
+
+    /// Fails if a capture under way forbids calls that are potentially unsafe, and kills it. Such
+    /// calls are those that allocate and free other than in stream order, and queries of events.
+    ///
+    /// # Errors
+    ///
+    /// [`pinlane_driver::CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
+    pub fn refuse_unsafe(&self) -> DriverResult<()> {
+        let (call, mode) = (self.call(), self.capture_mode());
+        self.emulator.with(|machine| machine.refuse_unsafe(call, mode))
+    }
+
+    /// The same, for a call that asks about a stream, or waits for it.
+    ///
+    /// # Errors
+    ///
+    /// As for [`refuse_unsafe`](Self::refuse_unsafe); and if the stream is captured itself, or one
+    /// that the legacy stream waits for.
+    pub fn refuse_unsafe_on(&self, stream: RawStream) -> DriverResult<()> {
+        let (call, mode) = (self.call(), self.capture_mode());
+        self.emulator.with(|machine| {
+            let key = machine.resolve(call, stream)?;
+            machine.refuse_capturing(key)?;
+            machine.refuse_unsafe(call, mode)
+        })
+    }
+
+    /// Fails, and kills the capture, if the stream is captured: for calls that cannot be.
+    ///
+    /// # Errors
+    ///
+    /// [`pinlane_driver::CudaCode::STREAM_CAPTURE_UNSUPPORTED`], with a finding.
+    pub fn refuse_captured(&self, stream: RawStream) -> DriverResult<()> {
+        if !self.is_capturing(stream) {
+            return Ok(());
+        }
+        let message = format!("{} on {stream:?}, which is capturing", self.call());
+        self.emulator.with(|machine| {
+            machine.report(FindingKind::Capture, message);
+            let key = machine.resolve(self.call(), stream)?;
+            machine.refuse_capturing(key)
+        })
+    }
+
+    /// Whether a stream is captured.
+    pub fn is_capturing(&self, stream: RawStream) -> bool {
+        self.emulator.with(|machine| {
+            let key = machine.resolve(self.call(), stream).ok();
+            let stream = key.and_then(|key| machine.streams.get(key));
+            stream.is_some_and(|stream| stream.capture.is_some())
+        })
+    }
+
+    /// Whether an event was last recorded in a capture that is under way.
+    ///
+    /// # Errors
+    ///
+    /// [`pinlane_driver::CudaCode::INVALID_RESOURCE_HANDLE`] if there is no such
+    /// event.
+    pub fn is_captured(&self, event: RawEvent) -> DriverResult<bool> {
+        self.emulator.with(|machine| {
+            let key = machine.resolve_event(Call::EventQuery, event)?;
+            let captured = machine.events.get(key).and_then(|event| event.captured);
+            Ok(captured.is_some_and(|capture| machine.captures.get(capture).is_some()))
+        })
+    }
+
+    /// Makes an executable graph. It holds the page-locked memory that it uses until it is
+    /// destroyed. `cudaGraphInstantiate`
+    ///
+    /// # Errors
+    ///
+    /// [`pinlane_driver::CudaCode::INVALID_VALUE`], and a finding, if there is no such graph.
+    pub fn graph_instantiate(&self, graph: usize) -> DriverResult<usize> {
+        self.emulator.with(|machine| machine.graph_instantiate(self.call(), graph))
+    }
+
+    /// Runs an executable graph. `cudaGraphLaunch`
+    ///
+    /// # Errors
+    ///
+    /// As for [`graph_instantiate`](Self::graph_instantiate), and what the machine says of the
+    /// stream.
+    ///
+    /// # Safety
+    ///
+    /// * What its operations use is as valid as at the calls that were captured.
+    pub unsafe fn graph_launch(&self, graph: usize, stream: RawStream) -> DriverResult<()> {
+        let runtime = &self.emulator.runtime;
+        runtime.on_stream(Call::Busy, stream, |machine, key| {
+            machine.graph_launch(self.call(), graph, key)
+        })
+    }
+
+    /// Destroys a graph, or an executable one.
+    ///
+    /// # Errors
+    ///
+    /// As for [`graph_instantiate`](Self::graph_instantiate).
+    pub fn graph_destroy(&self, graph: usize) -> DriverResult<()> {
+        self.emulator.with(|machine| machine.graph_destroy(self.call(), graph))
+    }
+}

@@ -1,0 +1,231 @@
+//! Pools of memory of devices and of the host. All memory of the machine comes from one place; a
+//! pool counts what was taken in its name.
+
+use std::ffi::c_void;
+
+use super::Face;
+use super::books::{DeviceNote, HostKind, Place, PoolId, State};
+use super::memory::OF_POOL;
+use crate::operation::Action;
+use crate::order::MemoryKind;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{Call, DriverResult, Ordinal, RawStream};
+
+/// A figure of a pool that can be asked for (`cudaMemPoolAttr`, from 4 on).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PoolFigure {
+    /// How much the pool keeps when nobody uses it.
+    ReleaseThreshold,
+    /// What it has taken from the device.
+    Reserved,
+    /// The most that it ever had.
+    ReservedHigh,
+    /// What is allocated from it.
+    Used,
+    /// The most that ever was.
+    UsedHigh,
+}
+
+impl Face {
+    /// Creates a pool on a device, of at most `limit` bytes; 0 is no limit. `cudaMemPoolCreate`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn pool_create(&self, device: Ordinal, limit: usize) -> DriverResult<PoolId> {
+        self.emulator.with(|machine| machine.device(device).map(drop))?;
+        let mut books = self.books.lock();
+        books.pools.all.push(State::new(device, limit));
+        Ok(PoolId(books.pools.all.len() - 1))
+    }
+
+    /// Creates a pool of page-locked memory of the host, of at most `limit` bytes; 0 is no limit.
+    /// `cudaMemPoolCreate`
+    #[must_use]
+    pub fn pool_create_on_host(&self, limit: usize) -> PoolId {
+        let pools = &mut self.books.lock().pools;
+        pools.all.push(State { place: Place::OnHost, ..State::new(0, limit) });
+        PoolId(pools.all.len() - 1)
+    }
+
+    /// The default pool of memory of the host. `cudaMemGetDefaultMemPool`
+    #[must_use]
+    pub fn host_pool(&self) -> PoolId {
+        self.books.lock().pools.default_on_host()
+    }
+
+    /// Whether the pool is one of memory of the host.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
+    pub fn is_host_pool(&self, pool: PoolId) -> DriverResult<bool> {
+        self.books.lock().pools.find(pool).map(|state| state.place == Place::OnHost)
+    }
+
+    /// Destroys a pool; what was taken from it stays. `cudaMemPoolDestroy`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] for a default pool, and for none.
+    pub fn pool_destroy(&self, pool: PoolId) -> DriverResult<()> {
+        let pools = &mut self.books.lock().pools;
+        if pool.0 <= pools.default_on_host().0 {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        pools.find(pool)?.gone = true;
+        for (device, current) in pools.current.iter_mut().enumerate() {
+            if *current == pool {
+                *current = PoolId(device);
+            }
+        }
+        Ok(())
+    }
+
+    /// The pool that `cudaMallocAsync` uses on a device. `cudaDeviceGetMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn device_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
+        let pool = usize::try_from(device).ok();
+        let books = self.books.lock();
+        let pool = pool.and_then(|device| books.pools.current.get(device).copied());
+        pool.ok_or(CudaCode::INVALID_DEVICE)
+    }
+
+    /// The default pool of managed memory of a device. `cudaMemGetDefaultMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn managed_pool(&self, device: Ordinal) -> DriverResult<PoolId> {
+        self.device_pool(device)?;
+        Ok(PoolId(self.books.lock().pools.current.len() + device as usize))
+    }
+
+    /// Makes `cudaMallocAsync` use a pool of that device. `cudaDeviceSetMemPool`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or it is another device's.
+    pub fn set_device_pool(&self, device: Ordinal, pool: PoolId) -> DriverResult<()> {
+        let pools = &mut self.books.lock().pools;
+        let state = pools.find(pool)?;
+        if state.device != device || state.place == Place::OnHost {
+            return Err(CudaCode::INVALID_VALUE);
+        }
+        pools.current[device as usize] = pool;
+        Ok(())
+    }
+
+    /// The device of a pool.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool.
+    pub fn pool_device(&self, pool: PoolId) -> DriverResult<Ordinal> {
+        self.books.lock().pools.find(pool).map(|state| state.device)
+    }
+
+    /// Gives back what the pool has and nobody uses, down to `keep` bytes. `cudaMemPoolTrimTo`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool. As for
+    /// [`refuse_unsafe`](Self::refuse_unsafe).
+    pub fn pool_trim(&self, pool: PoolId, keep: usize) -> DriverResult<()> {
+        self.refuse_unsafe()?;
+        let pools = &mut self.books.lock().pools;
+        let state = pools.find(pool)?;
+        state.reserved = state.reserved.min(state.used.max(keep as u64));
+        Ok(())
+    }
+
+    /// A switch for the reuse of freed memory, 0 to 2; sets it if a value is given.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool or switch.
+    pub fn pool_switch(&self, pool: PoolId, switch: usize, set: Option<i32>) -> DriverResult<i32> {
+        let pools = &mut self.books.lock().pools;
+        let switch = pools.find(pool)?.reuse.get_mut(switch).ok_or(CudaCode::INVALID_VALUE)?;
+        *switch = set.unwrap_or(*switch);
+        Ok(*switch)
+    }
+
+    /// A figure of a pool; sets it if a value is given. High marks can only be set to 0.
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_VALUE`] if there is no such pool, or the figure cannot be set so.
+    pub fn pool_figure(
+        &self,
+        pool: PoolId,
+        figure: PoolFigure,
+        set: Option<u64>,
+    ) -> DriverResult<u64> {
+        let pools = &mut self.books.lock().pools;
+        let state = pools.find(pool)?;
+        match (figure, set) {
+            (PoolFigure::ReleaseThreshold, Some(bytes)) => state.threshold = bytes,
+            (PoolFigure::ReservedHigh, Some(0)) => state.reserved_high = state.reserved,
+            (PoolFigure::UsedHigh, Some(0)) => state.used_high = state.used,
+            (_, None) => {}
+            _ => return Err(CudaCode::INVALID_VALUE),
+        }
+        Ok(match figure {
+            PoolFigure::ReleaseThreshold => state.threshold,
+            PoolFigure::Reserved => state.reserved,
+            PoolFigure::ReservedHigh => state.reserved_high,
+            PoolFigure::Used => state.used,
+            PoolFigure::UsedHigh => state.used_high,
+        })
+    }
+
+    /// Allocates memory in stream order. `cudaMallocFromPoolAsync`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::MEMORY_ALLOCATION`] if the pool or its device has not so much.
+    pub fn malloc_async(
+        &self,
+        stream: RawStream,
+        pool: PoolId,
+        bytes: usize,
+    ) -> DriverResult<*mut c_void> {
+        let State { device, limit, used, place, .. } = *self.books.lock().pools.find(pool)?;
+        if limit != 0 && used + bytes as u64 > limit as u64 {
+            return Err(CudaCode::MEMORY_ALLOCATION);
+        }
+        match place {
+            Place::Managed => return self.host_alloc(bytes, OF_POOL, true),
+            Place::OnHost => {
+                let ptr = self.alloc_host(bytes, 0, HostKind::Pooled(pool))?;
+                self.books.lock().pools.take(pool, bytes);
+                return Ok(ptr);
+            }
+            Place::OnDevice => {}
+        }
+        if !self.is_capturing(stream) {
+            self.refuse_unsafe()?;
+        }
+        let runtime = &self.emulator.runtime;
+        let address = runtime.on_stream(Call::DeviceAlloc, stream, |machine, key| {
+            machine.refuse_in_capture(Call::DeviceAlloc, key)?;
+            if bytes == 0 {
+                return Ok(0);
+            }
+            let ptr = machine.memory.reserve(device, bytes)?;
+            machine.order.allocated(MemoryKind::OnDevice(device), ptr, bytes);
+            machine.submit(key, Vec::new(), Action::Alloc { ptr })?;
+            Ok(ptr)
+        })?;
+        if address != 0 {
+            let mut books = self.books.lock();
+            books.device.insert(address, DeviceNote { bytes, pool: Some(pool) });
+            books.pools.take(pool, bytes);
+        }
+        Ok(std::ptr::without_provenance_mut(address as usize))
+    }
+}

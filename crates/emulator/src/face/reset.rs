@@ -1,0 +1,61 @@
+//! What a reset of a device destroys (rule 23).
+
+use std::ffi::c_void;
+
+use super::Face;
+use super::books::HostKind;
+use pinlane_driver::{DriverResult, Ordinal};
+
+impl Face {
+    /// Waits for the work of a device, without a promise of that, and destroys its memory, its
+    /// streams and events, and the page-locked memory that was made while it was current.
+    /// `cudaDeviceReset`
+    ///
+    /// # Errors
+    ///
+    /// As for [`synchronize`](Self::synchronize). A lost device stays lost.
+    ///
+    /// # Safety
+    ///
+    /// * No reference into such page-locked memory is used afterwards.
+    /// * Nobody uses streams, events and memory of the device afterwards, whoever made them: those
+    ///   of other users of the machine are destroyed, too.
+    pub unsafe fn reset(&self, device: Ordinal) -> DriverResult<()> {
+        self.refuse_in_host_function()?;
+        self.drain_device(device, false)?;
+        self.emulator.with(|machine| {
+            // It was waited for; that CUDA does not promise it is no reason to accuse anybody.
+            machine.sides.forget_device(device);
+            let default = |key| {
+                let device = &machine.devices[device as usize];
+                key == device.legacy || device.per_thread.contains(key)
+            };
+            let streams = machine.streams.keys_of(|stream| stream.device == device);
+            let streams: Vec<_> = streams.into_iter().filter(|&key| !default(key)).collect();
+            streams.into_iter().for_each(|key| machine.stream_destroy(key));
+            for key in machine.events.keys_of(|event| event.device == device) {
+                machine.events.remove(key);
+            }
+        });
+        let (memory, blocks) = {
+            let books = self.books.lock();
+            let memory: Vec<u64> = books.device.keys().copied().collect();
+            let blocks = books.host.iter().filter(|(_, note)| note.device == device);
+            (memory, blocks.map(|(&start, note)| (start, note.kind)).collect::<Vec<_>>())
+        };
+        let at = |address: usize| std::ptr::with_exposed_provenance_mut::<c_void>(address);
+        // First what nobody has waited for: work that uses it is a finding.
+        blocks.into_iter().try_for_each(|(start, kind)| match kind {
+            HostKind::Registered => self.unregister(at(start)),
+            HostKind::Allocated => self.free_host(at(start), false),
+            HostKind::Managed => self.free_host(at(start), true),
+            HostKind::Pooled(_) => self.free_pooled(at(start), &self.held(at(start))),
+        })?;
+        for address in memory {
+            if self.held(at(address as usize)).device == device {
+                self.free(at(address as usize))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,132 @@
+//! What the runtime keeps for each thread: its current device (rule 18), its last error (rules 26
+//! to 29), and the name of the call that it makes.
+
+use std::cell::RefCell;
+
+use super::Face;
+use crate::liberties::Quirk;
+use crate::machine::CaptureMode;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, Ordinal, RawStream};
+
+/// A stream as a call names it: by its handle, which may be 0.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The `cudaStream_t`, as a number.
+    pub handle: usize,
+    /// Whether 0 means the per-thread default stream, as in programs that were compiled for it.
+    pub per_thread: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct State {
+    face: u64,
+    device: Ordinal,
+    error: CudaCode,
+    call: &'static str,
+    capture_mode: CaptureMode,
+}
+
+thread_local! {
+    /// One for each face that the thread has called: nearly always one.
+    static STATES: RefCell<Vec<State>> = const { RefCell::new(Vec::new()) };
+}
+
+impl Face {
+    /// The calling thread's current device: 0 until it sets another.
+    #[must_use]
+    pub fn current_device(&self) -> Ordinal {
+        self.state(|state| state.device).unwrap_or(0)
+    }
+
+    /// Makes a device current on the calling thread. `cudaSetDevice`
+    ///
+    /// # Errors
+    ///
+    /// [`CudaCode::INVALID_DEVICE`] if there is no such device.
+    pub fn set_device(&self, device: Ordinal) -> DriverResult<()> {
+        self.emulator.with(|machine| machine.device(device).map(drop))?;
+        self.state(|state| state.device = device);
+        Ok(())
+    }
+
+    /// Puts an error into the calling thread's slot. NotReady stays out of it, as seen on hardware,
+    /// but with some seeds (rule 29).
+    pub fn note_error(&self, code: CudaCode) {
+        let has_quirk = || self.emulator.with(|m| m.has_quirk(Quirk::NotReadyIsAnError));
+        if code != CudaCode::SUCCESS && (code != CudaCode::NOT_READY || has_quirk()) {
+            self.state(|state| state.error = code);
+        }
+    }
+
+    /// Whether the driver unloads before the destructors of what is older than the first call (rule
+    /// 30).
+    #[must_use]
+    pub fn unloads_early(&self) -> bool {
+        self.emulator.with(|machine| machine.has_quirk(Quirk::UnloadsEarly))
+    }
+
+    /// The calling thread's last error. `cudaPeekAtLastError`
+    #[must_use]
+    pub fn peek_error(&self) -> CudaCode {
+        self.state(|state| state.error).unwrap_or(CudaCode::SUCCESS)
+    }
+
+    /// The calling thread's last error, which is then forgotten, unless it is one that every call
+    /// returns for ever (rule 28). `cudaGetLastError`
+    #[must_use]
+    pub fn take_error(&self) -> CudaCode {
+        let take = |state: &mut State| match state.error {
+            code if code.is_sticky() => code,
+            _ => std::mem::replace(&mut state.error, CudaCode::SUCCESS),
+        };
+        self.state(take).unwrap_or(CudaCode::SUCCESS)
+    }
+
+    /// Names the call that the calling thread makes from now on, for findings. Gives the name of
+    /// the one that it has made so far: a call may be made inside of another.
+    pub fn exchange_call(&self, name: &'static str) -> &'static str {
+        self.state(|state| std::mem::replace(&mut state.call, name)).unwrap_or(name)
+    }
+
+    /// The name of the call that the calling thread makes.
+    pub(super) fn call(&self) -> &'static str {
+        self.state(|state| state.call).unwrap_or("a call")
+    }
+
+    /// How the calling thread takes captures of others. `cudaThreadExchangeStreamCaptureMode`
+    pub(super) fn capture_mode(&self) -> CaptureMode {
+        self.state(|state| state.capture_mode).unwrap_or_default()
+    }
+
+    /// Sets that, and gives what it was before.
+    pub fn exchange_capture_mode(&self, mode: CaptureMode) -> CaptureMode {
+        let exchange = |state: &mut State| std::mem::replace(&mut state.capture_mode, mode);
+        self.state(exchange).unwrap_or_default()
+    }
+
+    /// The default stream that a call without a stream uses (rule 3).
+    #[must_use]
+    pub fn default_stream(&self, per_thread: bool) -> RawStream {
+        let handle = if per_thread { RawStream::PER_THREAD } else { RawStream::LEGACY };
+        RawStream { device: self.current_device(), handle }
+    }
+
+    /// `None` on a thread that is ending.
+    fn state<R>(&self, work: impl FnOnce(&mut State) -> R) -> Option<R> {
+        STATES
+            .try_with(|states| {
+                let mut states = states.borrow_mut();
+                let at = states.iter().position(|state| state.face == self.id);
+                let at = at.unwrap_or_else(|| {
+                    let error = CudaCode::SUCCESS;
+                    let capture_mode = CaptureMode::default();
+                    let call = "a call";
+                    states.push(State { face: self.id, device: 0, error, call, capture_mode });
+                    states.len() - 1
+                });
+                work(&mut states[at])
+            })
+            .ok()
+    }
+}

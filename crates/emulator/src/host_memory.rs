@@ -1,0 +1,554 @@
+//! Host memory: which of it is page-locked, and which pending operations name it.
+//!
+//! * Allocated blocks are real memory of the process, aligned to 4096 bytes and poisoned, never
+//!   uninitialised. They outlive the emulator unless they are freed: somebody may still hold a
+//!   pointer.
+//! * A block that is freed while a pending operation names it is *quarantined*: its memory is never
+//!   given back, so that the program under test stays sound and can be told of its mistake.
+//! * Blocks never overlap (rule 21).
+//!
+//! * A machine that watches the host ([`watch`](super::watch)) maps its blocks twice. The program
+//!   has one mapping, and all that is done here is done to the other.
+//!
+//! This is the one place that dereferences host memory.
+
+use std::alloc::Layout;
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+
+use super::order::Epoch;
+use super::rng;
+use super::watch::{Area, Watched, Watcher};
+use pinlane_driver::CudaCode;
+use pinlane_driver::{DriverResult, Ordinal};
+
+const PAGE: usize = 4096;
+
+/// How much memory the emulated machine can page-lock unless told. A real system may promise more
+/// than it has, and kill the process that touches it.
+const MACHINE: usize = 64 << 30;
+
+/// A pointer that an operation carries until it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HostPtr(pub(super) *mut u8);
+
+// SAFETY: the pointer is only dereferenced by `HostMemory`, under the lock of the machine, and the
+// preconditions of the driver's copies give that thread the right to, whichever it is.
+unsafe impl Send for HostPtr {}
+
+impl HostPtr {
+    pub(super) fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    /// The same memory from another address on.
+    pub(super) fn with_address(self, address: u64) -> Self {
+        HostPtr(self.0.with_addr(address as usize))
+    }
+}
+
+/// How an operation that has not run yet uses a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    Read,
+    Write,
+}
+
+/// A range of host memory that an operation names.
+#[derive(Clone, Debug)]
+pub(super) struct HostUse {
+    pub(super) ptr: HostPtr,
+    pub(super) bytes: usize,
+    pub(super) access: Access,
+    /// In no page-locked block: only the caller knows how long it stays valid.
+    pub(super) pageable: bool,
+    /// The operation reads it when its stream wants, and not ahead of the stream's order (rule 8).
+    pub(super) in_order: bool,
+    /// The call returns when the operation is done: the host cannot come too early.
+    pub(super) waited: bool,
+    /// The operation only has an address in it, and may make no use of that.
+    pub(super) named: bool,
+    /// For a read: a hash of the contents at the call, if they must not change.
+    pub(super) fingerprint: Cell<Option<u64>>,
+}
+
+impl HostUse {
+    /// Of page-locked memory, as long as nobody says that it is pageable.
+    pub(super) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
+        let (pageable, in_order, waited, named) = (false, false, false, false);
+        let fingerprint = Cell::new(None);
+        HostUse { ptr, bytes, access, pageable, in_order, waited, named, fingerprint }
+    }
+}
+
+/// How much of a range is page-locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Cover {
+    /// All of it, by one block.
+    Whole,
+    /// Some of it, or all by several blocks, or by one that is freed.
+    Part,
+    None,
+}
+
+#[derive(Debug)]
+struct Use {
+    operation: u64,
+    start: usize,
+    end: usize,
+    /// `None` if it may be no use.
+    access: Option<Access>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Origin {
+    Allocated,
+    Registered,
+    Quarantined,
+}
+
+#[derive(Debug)]
+struct Block {
+    ptr: HostPtr,
+    bytes: usize,
+    device: Ordinal,
+    origin: Origin,
+    uses: Vec<Use>,
+    watched: Option<Watched>,
+}
+
+/// Why a block could not be freed or unregistered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// No block starts there, and none contains the address.
+    Unknown,
+    /// The address lies inside a block, or the block is of the other origin.
+    Mismatch,
+}
+
+/// How a block was taken out of the registry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Removal {
+    Clean,
+    /// Operations that have not run yet use the block: this many. 0 if they only have its address.
+    InFlight(usize),
+}
+
+/// The registry of page-locked memory, and of what is in use besides.
+#[derive(Debug)]
+pub(super) struct HostMemory {
+    seed: u64,
+    generation: u64,
+    blocks: BTreeMap<usize, Block>,
+    /// Bytes and blocks that are page-locked: all but those in quarantine.
+    locked: (usize, usize),
+    /// The most that one call page-locks, and what a larger one gets.
+    pub(super) largest_call: Option<(usize, CudaCode)>,
+    /// The most that is page-locked at a time.
+    pub(super) capacity: usize,
+    /// Of memory in no block.
+    pageable: Vec<Use>,
+    /// Who is told of new blocks, so that it sees what the host does to them.
+    pub(super) watcher: Option<Watcher>,
+    /// Whether faults come to the watcher: somebody may have taken its place.
+    sees_faults: bool,
+    /// The blocks that have closed pages.
+    closed: Vec<usize>,
+}
+
+impl HostMemory {
+    pub(super) fn new(seed: u64) -> Self {
+        HostMemory {
+            seed,
+            generation: 0,
+            blocks: BTreeMap::new(),
+            locked: (0, 0),
+            largest_call: None,
+            capacity: MACHINE,
+            pageable: Vec::new(),
+            watcher: None,
+            sees_faults: true,
+            closed: Vec::new(),
+        }
+    }
+
+    /// Bytes and blocks that are page-locked, allocated and registered ones alike.
+    pub(super) fn usage(&self) -> (usize, usize) {
+        self.locked
+    }
+
+    /// Blocks that were freed in flight, and whose memory is therefore kept for ever.
+    pub(super) fn quarantined(&self) -> usize {
+        self.blocks.len() - self.locked.1
+    }
+
+    /// Whether one call may page-lock so much.
+    pub(super) fn check_call(&self, bytes: usize) -> DriverResult<()> {
+        match self.largest_call {
+            Some((largest, code)) if bytes > largest => Err(code),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether so much more can be page-locked.
+    pub(super) fn has_room(&self, bytes: usize) -> bool {
+        bytes <= self.capacity.saturating_sub(self.usage().0)
+    }
+
+    /// The device that a block was allocated or registered on.
+    pub(super) fn device_of(&self, ptr: NonNull<u8>) -> Option<Ordinal> {
+        self.blocks.get(&ptr.as_ptr().addr()).map(|block| block.device)
+    }
+
+    pub(super) fn allocate(&mut self, device: Ordinal, bytes: usize) -> Option<NonNull<u8>> {
+        if !self.has_room(bytes) {
+            return None;
+        }
+        let layout =
+            Layout::from_size_align(bytes, PAGE).ok().filter(|layout| layout.size() > 0)?;
+        // Where the system maps no more, a block is not watched.
+        let watched = self.watcher.as_ref().and_then(|watcher| watcher.watch(bytes));
+        let ptr = match &watched {
+            Some(watched) => watched.program(),
+            // SAFETY: the layout's size is not 0.
+            None => NonNull::new(unsafe { std::alloc::alloc(layout) })?,
+        };
+        self.generation += 1;
+        let words = bytes / 8;
+        let word = rng::poison(self.seed, self.generation);
+        // SAFETY: `ptr` is valid for writes of `bytes` bytes, aligned to 4096, and nobody else's.
+        // All bytes are initialised here, the words by the loop and the tail by `write_bytes`.
+        unsafe {
+            for index in 0..words {
+                ptr.as_ptr().cast::<u64>().add(index).write(word);
+            }
+            ptr.as_ptr().add(words * 8).write_bytes(word as u8, bytes - words * 8);
+        }
+        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Allocated, watched);
+        Some(ptr)
+    }
+
+    /// Frees an allocated block, or quarantines it.
+    ///
+    /// # Safety
+    ///
+    /// * No reference into the block is used afterwards.
+    pub(super) unsafe fn free(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
+        let block = self.find(ptr, Origin::Allocated)?;
+        if !block.uses.is_empty() {
+            block.origin = Origin::Quarantined;
+            let bytes = block.bytes;
+            let uses = block.uses.iter().filter(|used| used.access.is_some()).count();
+            self.no_longer_locked(bytes);
+            return Ok(Removal::InFlight(uses));
+        }
+        let bytes = block.bytes;
+        self.no_longer_locked(bytes);
+        let gone = self.blocks.remove(&ptr.as_ptr().addr());
+        if let Some(watched) = gone.and_then(|block| block.watched) {
+            self.closed.retain(|&start| start != ptr.as_ptr().addr());
+            // SAFETY: no pointer into the block is used afterwards: promised by the caller.
+            unsafe { watched.free() };
+            return Ok(Removal::Clean);
+        }
+        let layout = Layout::from_size_align(bytes, PAGE).expect("was valid when allocated");
+        // SAFETY: `allocate` made a block of this layout at this address; it was in the registry,
+        // so that it has not been freed, and it is now out of it, so that it never will be again.
+        unsafe { std::alloc::dealloc(ptr.as_ptr(), layout) };
+        Ok(Removal::Clean)
+    }
+
+    /// Adds a range of the caller. False if it overlaps another block.
+    pub(super) fn register(&mut self, device: Ordinal, ptr: NonNull<u8>, bytes: usize) -> bool {
+        let start = ptr.as_ptr().addr();
+        let before = self.blocks.range(..start.saturating_add(bytes)).next_back();
+        if before.is_some_and(|(&other, block)| other + block.bytes > start) {
+            return false;
+        }
+        self.insert(HostPtr(ptr.as_ptr()), bytes, device, Origin::Registered, None);
+        true
+    }
+
+    pub(super) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
+        let block = self.find(ptr, Origin::Registered)?;
+        let (bytes, uses) = (block.bytes, block.uses.len());
+        self.no_longer_locked(bytes);
+        self.blocks.remove(&ptr.as_ptr().addr());
+        Ok(if uses == 0 { Removal::Clean } else { Removal::InFlight(uses) })
+    }
+
+    /// Whether the range lies in one page-locked block that is not freed.
+    pub(super) fn is_page_locked(&self, ptr: HostPtr, bytes: usize) -> bool {
+        self.containing(ptr, bytes).is_some_and(|block| block.origin != Origin::Quarantined)
+    }
+
+    pub(super) fn cover(&self, ptr: HostPtr, bytes: usize) -> Cover {
+        if self.is_page_locked(ptr, bytes) {
+            return Cover::Whole;
+        }
+        let before = self.blocks.range(..ptr.address().saturating_add(bytes)).next_back();
+        match before {
+            Some((&start, block)) if start + block.bytes > ptr.address() => Cover::Part,
+            _ => Cover::None,
+        }
+    }
+
+    /// The pointer to a range of page-locked memory, of which the caller has the address.
+    pub(super) fn locate(&self, address: u64, bytes: usize) -> Option<HostPtr> {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address as usize));
+        let block = self.containing(ptr, bytes)?;
+        let locked = block.origin != Origin::Quarantined;
+        locked.then(|| HostPtr(block.ptr.0.with_addr(ptr.address())))
+    }
+
+    /// Whether an operation that has not run yet uses some of the range that way.
+    pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, access: Access) -> bool {
+        let (start, end) = (ptr.address(), ptr.address() + bytes);
+        let block = self.containing(ptr, bytes);
+        let uses = block.map_or(&[][..], |block| &block.uses).iter().chain(&self.pageable);
+        uses.into_iter().any(|u| u.start < end && start < u.end && u.access == Some(access))
+    }
+
+    /// Notes that `operation` will use the range.
+    pub(super) fn begin_use(&mut self, host: &HostUse, operation: u64) {
+        let (start, access) = (host.ptr.address(), (!host.named).then_some(host.access));
+        let note = Use { operation, start, end: start + host.bytes, access };
+        if host.pageable {
+            self.pageable.push(note);
+        } else if let Some(block) = self.containing_mut(host.ptr, host.bytes) {
+            block.uses.push(note);
+        }
+    }
+
+    /// Notes that `operation` has run or never will. False if the memory is not page-locked any
+    /// more: then it must not be touched.
+    #[must_use]
+    pub(super) fn end_use(&mut self, host: &HostUse, operation: u64) -> bool {
+        let uses = if host.pageable {
+            &mut self.pageable
+        } else {
+            let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return false };
+            &mut block.uses
+        };
+        let at = uses.iter().position(|u| u.operation == operation);
+        // A registration that went and came back does not know the operations of its predecessor.
+        at.is_some_and(|at| {
+            uses.swap_remove(at);
+            true
+        })
+    }
+
+    /// The bytes of a range, to be read at once.
+    ///
+    /// # Safety
+    ///
+    /// * The range is page-locked, or pageable and valid; nobody writes to it while the slice is
+    ///   used.
+    pub(super) unsafe fn bytes<'a>(&self, ptr: HostPtr, bytes: usize) -> &'a [u8] {
+        // SAFETY: the memory is mapped and initialised; nobody writes meanwhile.
+        unsafe { std::slice::from_raw_parts(self.storage_of(ptr), bytes) }
+    }
+
+    /// A copy of the bytes of a range. A wrong program may have freed the memory, so that the copy
+    /// is allocated there: it then has other bytes, and no more is wrong.
+    ///
+    /// # Safety
+    ///
+    /// * The range is page-locked, or pageable and mapped.
+    pub(super) unsafe fn taken(&self, ptr: HostPtr, bytes: usize) -> Box<[u8]> {
+        let mut taken = vec![0; bytes];
+        // SAFETY: both ranges are mapped, and may overlap.
+        unsafe { std::ptr::copy(self.storage_of(ptr), taken.as_mut_ptr(), bytes) };
+        taken.into()
+    }
+
+    /// Overwrites a range with `source`.
+    ///
+    /// # Safety
+    ///
+    /// * The range of `source`'s length is page-locked, or pageable and valid; nobody else accesses
+    ///   it.
+    pub(super) unsafe fn write(&self, ptr: HostPtr, source: &[u8]) {
+        let target = self.storage_of(ptr);
+        // SAFETY: the memory is mapped; device memory, where `source` lies, is storage of
+        // its own, so that the two cannot overlap.
+        unsafe { std::ptr::copy_nonoverlapping(source.as_ptr(), target, source.len()) };
+    }
+
+    /// Overwrites a range with a pattern that nobody may rely on.
+    ///
+    /// # Safety
+    ///
+    /// * As for [`write`](Self::write).
+    pub(super) unsafe fn poison(&mut self, ptr: HostPtr, bytes: usize) {
+        self.generation += 1;
+        // SAFETY: the memory is mapped and initialised, and nobody else accesses it.
+        let range = unsafe { std::slice::from_raw_parts_mut(self.storage_of(ptr), bytes) };
+        rng::fill_word(range, rng::poison(self.seed, self.generation));
+    }
+
+    /// Where the bytes of an address are: a watched block has a view of its own for the program.
+    fn storage_of(&self, ptr: HostPtr) -> *mut u8 {
+        if self.watcher.is_none() {
+            return ptr.0;
+        }
+        let watched = self.containing(ptr, 1).and_then(|block| block.watched.as_ref());
+        watched.map_or(ptr.0, |watched| watched.storage_of(ptr.address()))
+    }
+
+    /// An operation, of which the host does not know that it is complete, uses the range.
+    pub(super) fn close(&mut self, host: &HostUse, by: Epoch) {
+        if !self.sees_faults {
+            return;
+        }
+        let (start, writes) = (host.ptr.address(), host.access == Access::Write);
+        let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return };
+        let block_start = block.ptr.address();
+        let Some(watched) = &mut block.watched else { return };
+        let was_open = watched.is_open();
+        watched.close(by, start..start + host.bytes, writes);
+        if was_open {
+            self.closed.push(block_start);
+        }
+    }
+
+    /// Whether faults come to the watcher. If not, all pages are opened, and stay open.
+    pub(super) fn set_watched(&mut self, sees_faults: bool) {
+        self.sees_faults = sees_faults;
+        if !sees_faults {
+            self.settle(|_| true);
+        }
+    }
+
+    /// Whether the pages of a range can be closed: it is in a block that is mapped twice.
+    pub(super) fn is_watched(&self, host: &HostUse) -> bool {
+        self.sees_faults
+            && self.containing(host.ptr, host.bytes).is_some_and(|block| block.watched.is_some())
+    }
+
+    /// Whether some pages are closed to the host.
+    #[inline]
+    pub(super) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// Opens the pages of operations that the host knows to be complete.
+    #[cold]
+    pub(super) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
+        let blocks = &mut self.blocks;
+        self.closed.retain(|start| {
+            let watched = blocks.get_mut(start).and_then(|block| block.watched.as_mut());
+            watched.is_some_and(|watched| {
+                watched.settle(&is_settled);
+                !watched.is_open()
+            })
+        });
+    }
+
+    /// The watched block that an address of the program's lies in.
+    pub(super) fn watched_mut(&mut self, address: usize) -> Option<&mut Watched> {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address / PAGE * PAGE));
+        self.containing_mut(ptr, 0)?.watched.as_mut()
+    }
+
+    /// The allocated blocks that some of these numbers are addresses in, each as a range that an
+    /// operation names.
+    pub(super) fn named_by(&self, words: &[u64]) -> Box<[HostUse]> {
+        let mut named: Vec<HostUse> = Vec::new();
+        for &word in words {
+            let ptr = HostPtr(std::ptr::without_provenance_mut(word as usize));
+            let block = self.containing(ptr, 1).filter(|block| block.origin == Origin::Allocated);
+            if let Some(block) = block
+                && named.iter().all(|other| other.ptr != block.ptr)
+            {
+                let host = HostUse::new(block.ptr, block.bytes, Access::Read);
+                named.push(HostUse { named: true, ..host });
+            }
+        }
+        named.into()
+    }
+
+    /// Whether the block that the address lies in was freed in flight.
+    pub(super) fn is_freed(&self, address: usize) -> bool {
+        let ptr = HostPtr(std::ptr::without_provenance_mut(address));
+        self.containing(ptr, 1).is_some_and(|block| block.origin == Origin::Quarantined)
+    }
+
+    fn watched<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = &'a Watched> {
+        let blocks = named.iter().filter_map(|host| self.blocks.get(&host.ptr.address()));
+        let watched = blocks.filter_map(|block| block.watched.as_ref());
+        watched.filter(|watched| watched.can_be_shut())
+    }
+
+    /// Those of the blocks that are watched, for a stand-in to run on.
+    pub(super) fn areas<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = Area> + 'a {
+        self.watched(named).map(Watched::area)
+    }
+
+    /// Runs `work` while all pages of these blocks are shut, and those of all others are open.
+    pub(super) fn shut<R>(&self, named: &[HostUse], work: impl FnOnce() -> R) -> R {
+        let mut result = None;
+        self.opened(|| {
+            self.watched(named).for_each(|watched| watched.set_shut(true));
+            result = Some(work());
+            self.watched(named).for_each(|watched| watched.set_shut(false));
+        });
+        result.expect("has run")
+    }
+
+    /// Runs `work` while all pages are open.
+    pub(super) fn opened(&self, work: impl FnOnce()) {
+        let closed = || self.closed.iter().filter_map(|start| self.blocks[start].watched.as_ref());
+        closed().for_each(|watched| watched.set_open(true));
+        work();
+        closed().for_each(|watched| watched.set_open(false));
+    }
+
+    fn insert(
+        &mut self,
+        ptr: HostPtr,
+        bytes: usize,
+        device: Ordinal,
+        origin: Origin,
+        watched: Option<Watched>,
+    ) {
+        // A quarantined block keeps its memory, so that no new block can lie where it does.
+        let block = Block { ptr, bytes, device, origin, uses: Vec::new(), watched };
+        self.blocks.insert(ptr.address(), block);
+        self.locked = (self.locked.0 + bytes, self.locked.1 + 1);
+    }
+
+    fn no_longer_locked(&mut self, bytes: usize) {
+        self.locked = (self.locked.0 - bytes, self.locked.1 - 1);
+    }
+
+    fn find(&mut self, ptr: NonNull<u8>, origin: Origin) -> Result<&mut Block, Refusal> {
+        let start = ptr.as_ptr().addr();
+        let Some(block) = self.containing_mut(HostPtr(ptr.as_ptr()), 1) else {
+            return Err(Refusal::Unknown);
+        };
+        if block.ptr.address() == start && block.origin == origin {
+            Ok(block)
+        } else {
+            Err(Refusal::Mismatch)
+        }
+    }
+
+    #[inline]
+    fn containing(&self, ptr: HostPtr, bytes: usize) -> Option<&Block> {
+        let (&start, block) = self.blocks.range(..=ptr.address()).next_back()?;
+        let offset = ptr.address() - start;
+        (offset <= block.bytes && bytes <= block.bytes - offset).then_some(block)
+    }
+
+    #[inline]
+    fn containing_mut(&mut self, ptr: HostPtr, bytes: usize) -> Option<&mut Block> {
+        let (&start, block) = self.blocks.range_mut(..=ptr.address()).next_back()?;
+        let offset = ptr.address() - start;
+        (offset <= block.bytes && bytes <= block.bytes - offset).then_some(block)
+    }
+}
+
+#[cfg(test)]
+mod tests;

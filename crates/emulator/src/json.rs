@@ -1,0 +1,78 @@
+//! Findings as JSON: one line each, for programs that read reports.
+//!
+//! Addresses are strings, because many readers of JSON keep only 53 bits of a number.
+
+use super::finding::Finding;
+use super::order::{Race, RacingMemory, RacingUse, Site};
+use pinlane_base::json::text;
+
+impl Finding {
+    /// The finding as one JSON object, on one line. Its members are `kind` (the name of the
+    /// [`FindingKind`](super::FindingKind)), `message`, `mode` (the [`Execution`](super::Execution)
+    /// as a text, such as `pct:3`), `seed` and `race`, which is `null` or an object with the fields
+    /// of [`Race`]. Addresses are strings, such as `"0xdea0000000002000"`. `call` and `site` are
+    /// `null` where they are not known.
+    #[must_use]
+    pub fn to_json(&self) -> String {
+        object([
+            ("kind", text(format_args!("{:?}", self.kind))),
+            ("message", text(&self.message)),
+            ("mode", text(self.execution)),
+            ("seed", self.seed.to_string()),
+            ("race", or_null(self.race(), race)),
+        ])
+    }
+}
+
+fn race(race: &Race) -> String {
+    let seen: Vec<String> = race.seen.iter().map(text).collect();
+    object([
+        ("first", used(&race.first)),
+        ("second", used(&race.second)),
+        ("memory", memory(&race.memory)),
+        ("start", address(race.start)),
+        ("bytes", race.bytes.to_string()),
+        ("seen", format!("[{}]", seen.join(","))),
+        ("missing", text(&race.missing)),
+    ])
+}
+
+fn used(used: &RacingUse) -> String {
+    object([
+        ("call", or_null(used.call.as_ref(), |call| text(format_args!("{call:?}")))),
+        ("operation", text(&used.operation)),
+        ("access", text(used.access)),
+        ("agent", text(&used.agent)),
+        ("position", used.position.to_string()),
+        ("site", or_null(used.site.as_ref(), site)),
+        ("start", address(used.start)),
+        ("bytes", used.bytes.to_string()),
+    ])
+}
+
+fn memory(memory: &RacingMemory) -> String {
+    object([
+        ("kind", text(memory.kind)),
+        ("start", address(memory.start)),
+        ("bytes", memory.bytes.to_string()),
+        ("generation", memory.generation.to_string()),
+        ("site", or_null(memory.site.as_ref(), site)),
+    ])
+}
+
+fn site(site: &Site) -> String {
+    object([("file", text(&site.file)), ("line", site.line.to_string())])
+}
+
+fn object<const N: usize>(members: [(&str, String); N]) -> String {
+    let members = members.map(|(key, value)| format!("\"{key}\":{value}"));
+    format!("{{{}}}", members.join(","))
+}
+
+fn or_null<T>(value: Option<&T>, show: impl FnOnce(&T) -> String) -> String {
+    value.map_or_else(|| "null".to_owned(), show)
+}
+
+fn address(address: u64) -> String {
+    format!("\"{address:#018x}\"")
+}

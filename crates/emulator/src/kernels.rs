@@ -1,0 +1,251 @@
+//! The kernels' launches on the emulated machine, and what kernels may touch.
+
+use super::device_memory::Violation;
+use super::host_memory::{Access, HostPtr, HostUse};
+use super::machine::Machine;
+use super::operation::{Action, Move, Moved, Pattern};
+use super::runtime::Runtime;
+use pinlane_driver::CudaCode;
+use pinlane_driver::{
+    Call, DevicePtr, DriverResult, Item, Kernels, Layer, Mover, Ordinal, RawStream, RowIndex,
+    RowMove, reference,
+};
+
+// SAFETY: an operation runs in stream order, and `execute` checks every address that it touches.
+unsafe impl Kernels for Runtime {
+    unsafe fn fill(
+        &self,
+        stream: RawStream,
+        dst: DevicePtr,
+        bytes: usize,
+        pattern: &[u8],
+    ) -> DriverResult<()> {
+        let pattern = Pattern::new(pattern).ok_or(CudaCode::INVALID_VALUE)?;
+        self.enqueue(stream, bytes, Action::Fill { dst, bytes, pattern })
+    }
+
+    unsafe fn checksum(
+        &self,
+        stream: RawStream,
+        src: DevicePtr,
+        bytes: usize,
+        out: DevicePtr,
+    ) -> DriverResult<()> {
+        // The checksum of nothing is written, too.
+        self.enqueue(stream, bytes.max(1), Action::Checksum { src, bytes, out })
+    }
+
+    unsafe fn move_items(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        items: u64,
+        count: usize,
+        _bytes: usize,
+    ) -> DriverResult<()> {
+        // SAFETY: the caller's preconditions.
+        unsafe { self.move_all(stream, mover, Moved::Items { at: items, count }) }
+    }
+
+    unsafe fn move_rows(
+        &self,
+        stream: RawStream,
+        mover: Mover,
+        rows: &RowMove,
+    ) -> DriverResult<()> {
+        // SAFETY: the caller's preconditions.
+        unsafe { self.move_all(stream, mover, Moved::Rows(*rows)) }
+    }
+
+    unsafe fn busy(&self, stream: RawStream, nanoseconds: u64) -> DriverResult<()> {
+        self.enqueue(stream, 1, Action::Busy { nanoseconds })
+    }
+}
+
+impl Runtime {
+    /// # Safety
+    ///
+    /// * `stream` is live.
+    /// * What is moved is as [`Kernels::move_items`] and [`Kernels::move_rows`] demand.
+    unsafe fn move_all(&self, stream: RawStream, mover: Mover, moved: Moved) -> DriverResult<()> {
+        self.on_stream(Call::MoveItems, stream, |machine, key| {
+            if moved.is_nothing() {
+                return Ok(());
+            }
+            // SAFETY: lists in host memory are complete, and left alone until the kernel is
+            // retired.
+            let (uses, known) = unsafe { machine.uses_of_move(mover, &moved) };
+            let work = Move { mover, moved, uses, known };
+            machine.submit(key, Vec::new(), Action::Move(Box::new(work)))
+        })
+    }
+}
+
+impl Machine {
+    /// The host memory that a move uses, as far as that is known before it runs: those of its lists
+    /// that are in page-locked memory, and what they name; and the items, if all lists are. If the
+    /// numbers of rows are not, it may use all of its tables. What is not known is found when it
+    /// runs.
+    ///
+    /// # Safety
+    ///
+    /// * Nobody writes to lists in page-locked memory meanwhile.
+    unsafe fn uses_of_move(&self, mover: Mover, moved: &Moved) -> (Box<[HostUse]>, Box<[Item]>) {
+        let mut uses = Vec::new();
+        for (at, bytes) in moved.lists() {
+            let list = self.host.locate(at, bytes);
+            uses.extend(list.map(|list| HostUse::new(list, bytes, Access::Read)));
+        }
+        let host = |at, bytes| {
+            let list = self.host.locate(at, bytes).ok_or(())?;
+            // SAFETY: just found page-locked; nobody writes meanwhile: promised by the caller.
+            Ok::<_, ()>(unsafe { self.host.bytes(list, bytes) }.to_vec())
+        };
+        let items = items_of(moved, host).map_err(|()| tables_of(mover, moved, host));
+        let (Ok(named) | Err(named)) = &items;
+        for item in named {
+            let (at, access) = match mover {
+                Mover::Up => (item.src, Access::Read),
+                Mover::Down => (item.dst, Access::Write),
+                Mover::OnDevice => continue,
+            };
+            let bytes = usize::try_from(item.bytes).unwrap_or(usize::MAX);
+            let found = self.host.locate(at, bytes).filter(|_| bytes != 0);
+            uses.extend(found.map(|ptr| HostUse::new(ptr, bytes, access)));
+        }
+        (uses.into(), items.unwrap_or_default().into())
+    }
+
+    /// The items of a move, of which `uses` are claimed.
+    pub(super) fn items(
+        &self,
+        device: Ordinal,
+        moved: &Moved,
+        uses: &[HostUse],
+    ) -> Result<Vec<Item>, Violation> {
+        items_of(moved, |at, bytes| {
+            if self.memory.device_of(at).is_some() {
+                self.reach(device, at)?;
+                return Ok(self.memory.read(at, bytes)?.to_vec());
+            }
+            let list = self.host_range(at, bytes, uses)?;
+            // SAFETY: page-locked; the host does not write to it until the move is retired.
+            Ok(unsafe { self.host.bytes(list, bytes) }.to_vec())
+        })
+    }
+
+    /// Copies one item, each side of which is in the memory that `mover` says.
+    pub(super) fn move_item(
+        &mut self,
+        device: Ordinal,
+        mover: Mover,
+        item: Item,
+        uses: &[HostUse],
+    ) -> Result<(), Violation> {
+        let Item { src, dst, bytes } = item;
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        match mover {
+            Mover::Up => {
+                self.reach(device, dst)?;
+                let src = self.host_range(src, bytes, uses)?;
+                // SAFETY: page-locked; the host does not write to it until the move is retired.
+                let source = unsafe { self.host.bytes(src, bytes) };
+                self.memory.write(dst, bytes)?.copy_from_slice(source);
+            }
+            Mover::Down => {
+                self.reach(device, src)?;
+                let dst = self.host_range(dst, bytes, uses)?;
+                let source = self.memory.read(src, bytes)?;
+                // SAFETY: page-locked; the host does not access it until the move is retired.
+                unsafe { self.host.write(dst, source) };
+            }
+            Mover::OnDevice => {
+                self.reach(device, src)?;
+                self.reach(device, dst)?;
+                self.memory.copy(dst, src, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Host memory that a kernel uses: page-locked now, or freed with the kernel's claim on it,
+    /// which was reported then.
+    fn host_range(&self, at: u64, bytes: usize, uses: &[HostUse]) -> Result<HostPtr, Violation> {
+        if !self.host_addresses {
+            return Err(format!("{at:#x} is an address of the host's, which kernels cannot use"));
+        }
+        let claimed = || {
+            let end = at.checked_add(bytes as u64)?;
+            let within = |host: &&HostUse| {
+                let start = host.ptr.address() as u64;
+                start <= at && end <= start + host.bytes as u64
+            };
+            uses.iter().find(within).map(|host| host.ptr.with_address(at))
+        };
+        let found = self.host.locate(at, bytes).or_else(claimed);
+        found.ok_or_else(|| format!("{bytes} bytes at {at:#x} are not in one page-locked block"))
+    }
+
+    /// Kernels reach the memory of their own device, and of those that their device has peer access
+    /// to and whose pools are open to it: the memory may come from `cudaMalloc` or from a pool.
+    /// Copies reach all.
+    pub(super) fn reach(&self, device: Ordinal, address: DevicePtr) -> Result<(), Violation> {
+        let Some(other) = self.memory.device_of(address) else { return Ok(()) };
+        let ours = &self.devices[device as usize];
+        if other == device || ours.peers.contains(&other) && ours.mapped_peers.contains(&other) {
+            return Ok(());
+        }
+        Err(format!(
+            "{address:#x} is memory of device {other}, and device {device} has no peer access to \
+             it, or none to its pool"
+        ))
+    }
+}
+
+/// The items of a move, whose lists `read` gives by address and length in bytes.
+fn items_of<E>(
+    moved: &Moved,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, E>,
+) -> Result<Vec<Item>, E> {
+    let mut lists = Vec::new();
+    for (at, bytes) in moved.lists() {
+        lists.push((at, read(at, bytes)?));
+    }
+    let list = |address| {
+        // Two lists may begin at one address.
+        let same = lists.iter().filter(|list| list.0 == address).map(|list| &list.1);
+        same.max_by_key(|list| list.len()).expect("read")
+    };
+    Ok(match moved {
+        Moved::Items { at, .. } => elements(list(*at)).collect(),
+        Moved::Rows(rows) => {
+            let number = |index: &RowIndex, n: u64| {
+                let at = (n * index.bytes) as usize;
+                match list(index.at)[at..][..index.bytes as usize] {
+                    [a, b, c, d] => u64::from(u32::from_le_bytes([a, b, c, d])),
+                    ref bytes => u64::from_le_bytes(bytes.try_into().expect("4 or 8 bytes")),
+                }
+            };
+            let layers: Vec<Layer> = elements(list(rows.layers)).collect();
+            reference::rows(rows, &layers, number).collect()
+        }
+    })
+}
+
+/// The tables in host memory of a move of rows, each as an item, if `read` can give the layers.
+fn tables_of(
+    mover: Mover,
+    moved: &Moved,
+    read: impl Fn(u64, usize) -> Result<Vec<u8>, ()>,
+) -> Vec<Item> {
+    let Moved::Rows(rows) = moved else { return Vec::new() };
+    let index = if mover == Mover::Up { &rows.from } else { &rows.to };
+    let bytes = index.limit.saturating_mul(rows.bytes);
+    let layers = read(rows.layers, rows.layer_count as usize * size_of::<Layer>());
+    let layers = layers.unwrap_or_default();
+    elements(&layers).map(|Layer { src, dst }| Item { src, dst, bytes }).collect()
+}
+
+fn elements<T: bytemuck::AnyBitPattern>(bytes: &[u8]) -> impl Iterator<Item = T> {
+    bytes.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned)
+}

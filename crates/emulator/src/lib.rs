@@ -1,0 +1,116 @@
+//! The emulated device: a CUDA runtime in pure Rust, for machines without a GPU and for finding
+//! bugs.
+//!
+//! It is a [`Driver`](pinlane_driver::Driver) like any other: code above the seam cannot tell the
+//! difference. [`Emulator`] gives access to what it adds:
+//!
+//! * it runs operations when a seed says so, within what CUDA's documents allow;
+//! * it makes calls fail on request;
+//! * it reports misuse as [`Finding`]s: what a correct program never does, and a real GPU answers
+//!   with torn data or a crash. [Races](FindingKind::Race) are found from one run.
+//!
+//! ```text
+//!  emulator::Emulator --+
+//!                       +--> runtime::Runtime --> Shared: one lock --> machine::Machine
+//!  face::Face ----------+
+//!  driver::Driver ------+                           ^               streams, events, backlog,
+//!                                                   |               device_memory, host_memory,
+//!                                       host_thread: host functions     fault, finding
+//!
+//!  What is done to a Machine:
+//!    enqueue    what a call does        capture, graphs   captures, and what they forbid
+//!    schedule   when operations run     copies    pageable copies and batches
+//!    execute    what they do            loss      devices that are lost
+//!    due        when host functions are called   stuck    waits that never end
+//!    order      what orders them: races           liberties  what CUDA leaves open
+//!    watch      what the host does to memory that is in use, and stand-ins to theirs
+//! ```
+//!
+//! # Invariants
+//!
+//! * All state is under one lock. Host functions run on a thread of their own with nothing locked.
+//!   Other code of the user's, stand-ins for kernels, runs under the lock and makes no call.
+//! * Every access to memory is checked first. A bad device address loses the device, a bad host
+//!   range fails the call, and host memory freed in flight is kept for ever. So a program that
+//!   breaks CUDA's rules is told, and its behaviour stays defined as long as it keeps the safety
+//!   contract of [`Driver`](pinlane_driver::Driver).
+//! * A run whose calls come from one thread depends on the seed alone, if that thread does not rest
+//!   while a host function is pending.
+//!
+//! # Choices
+//!
+//! Where CUDA's documents leave a choice, the emulated device promises the least: a synchronize of
+//! the legacy stream waits for that stream only, and allocation and free synchronize nothing.
+//! Device addresses are never given out twice. A busy kernel takes no real time, but counts in
+//! [`event_elapsed`][elapsed]. Host memory that is still allocated when the
+//! last handle goes is leaked, because somebody may hold a pointer into it. [`Face`] has a
+//! last-error slot, synchronous copies, and a free that synchronizes; a driver has none of these.
+//!
+//! [elapsed]: pinlane_driver::Driver::event_elapsed
+
+mod arena;
+mod capture;
+mod copies;
+mod device_memory;
+mod driver;
+mod due;
+mod emulator;
+mod enqueue;
+mod execute;
+mod execution;
+mod explore;
+mod face;
+mod fault;
+mod finding;
+mod forks;
+mod graphs;
+mod host_memory;
+mod host_thread;
+mod json;
+mod kernels;
+mod launches;
+mod liberties;
+mod loss;
+mod machine;
+mod name;
+mod operation;
+mod order;
+mod pageable;
+mod per_thread;
+mod pieces;
+mod rng;
+mod runtime;
+mod sanitized;
+mod schedule;
+mod slots;
+mod storage;
+mod stuck;
+mod thread;
+mod unreadable;
+mod watch;
+
+pub use emulator::{Builder, Emulator, HandOver};
+pub use execution::Execution;
+#[doc(hidden)]
+pub use explore::asked_for;
+pub use explore::{
+    Exploration, Explored, FailedRun, Outcome, explore, explore_orders, explore_steps,
+};
+pub use face::{
+    BatchEntry, Face, Held, Kind, Plane, PoolFigure, PoolId, SharedMemory, Side, SourceOrder,
+    Target,
+};
+pub use fault::{Fault, Repeat};
+pub use finding::{Finding, FindingKind};
+pub use machine::{CaptureMode, Usage};
+#[doc(hidden)]
+pub use order::leave_out;
+pub use order::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, RacingUse, Site};
+pub use schedule::Replay;
+pub use unreadable::Unreadable;
+
+/// The sources of this crate.
+const SOURCES: pinlane_base::sources::Sources = pinlane_base::own_sources!("lib.rs");
+
+#[cfg(test)]
+mod tests;

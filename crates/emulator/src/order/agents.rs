@@ -1,0 +1,446 @@
+//! Streams and host threads, and what each of them knows.
+//!
+//! A call on a stream is an edge from the calling thread to the operation. The rules of the default
+//! streams (10, 11, 15) are edges between streams of one device. All other edges come from calls.
+//!
+//! # Invariants
+//!
+//! * The number of an agent that is gone goes to another only when all host threads know all that
+//!   it did. Positions go on where they ended. So an old epoch never looks newer than it is: it is
+//!   ordered before everything that is still to come.
+
+use std::sync::Weak;
+
+use super::super::name::letters;
+use super::clock::{Agent, Epoch, Knowledge};
+use pinlane_driver::Ordinal;
+
+/// The most streams whose end nobody waited for. Work of older ones counts as done.
+const MOST_GONE: usize = 1024;
+/// The number of streams that are gone at which they are looked through.
+const FEW: usize = 16;
+
+/// What a stream is called in a report, and how it is ordered by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in super::super) enum Kind {
+    Legacy,
+    PerThread,
+    Blocking,
+    NonBlocking,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Who {
+    Stream {
+        kind: Kind,
+        device: Ordinal,
+        number: u32,
+    },
+    /// What copies of a stream do ahead of its order: read pageable memory (rule 4).
+    Ahead {
+        of: Agent,
+        kind: Kind,
+        device: Ordinal,
+        number: u32,
+    },
+    Thread {
+        number: u32,
+    },
+}
+
+#[derive(Debug)]
+struct Member {
+    who: Who,
+    knowledge: Knowledge,
+    /// The position at which this agent took over the number.
+    base: u64,
+    /// Of a stream: the agent of what is ahead of its order, once there is something.
+    ahead: Option<Agent>,
+}
+
+/// The streams of a device that order each other.
+#[derive(Debug)]
+struct Ordered {
+    legacy: Agent,
+    blocking: Vec<Agent>,
+    /// What blocking streams that are gone have done.
+    gone: Vec<Knowledge>,
+}
+
+#[derive(Debug)]
+struct Thread {
+    id: u64,
+    agent: Agent,
+    alive: Weak<()>,
+}
+
+#[derive(Debug)]
+pub(super) struct Agents {
+    members: Vec<Member>,
+    devices: Vec<Ordered>,
+    threads: Vec<Thread>,
+    /// Each thread is told only what it waited for itself.
+    apart: bool,
+    gone: Vec<Agent>,
+    streams: u32,
+}
+
+impl Agents {
+    pub(super) fn new() -> Self {
+        Agents {
+            members: Vec::new(),
+            devices: Vec::new(),
+            threads: Vec::new(),
+            apart: false,
+            gone: Vec::new(),
+            streams: 0,
+        }
+    }
+
+    #[inline]
+    pub(super) fn are_apart(&self) -> bool {
+        self.apart
+    }
+
+    pub(super) fn set_apart(&mut self, apart: bool) {
+        self.apart = apart;
+    }
+
+    fn add(&mut self, who: Who) -> Agent {
+        if let Some(agent) = self.vacancy() {
+            let member = &mut self.members[agent as usize];
+            let at = member.knowledge.at();
+            *member = Member { who, knowledge: Knowledge::new(at), base: at.position, ahead: None };
+            return agent;
+        }
+        let agent = self.members.len() as Agent;
+        let knowledge = Knowledge::new(Epoch { agent, position: 0 });
+        self.members.push(Member { who, knowledge, base: 0, ahead: None });
+        agent
+    }
+
+    /// The number of an agent that is gone, and of which there is nothing left to tell.
+    fn vacancy(&mut self) -> Option<Agent> {
+        let known = self.gone.iter().position(|&agent| self.is_settled(self.at(agent)));
+        let crowded = (self.gone.len() > MOST_GONE).then_some(0);
+        let agent = self.gone.remove(known.or(crowded)?);
+        if known.is_none() {
+            let told = self.knowledge(agent).clone();
+            self.tell_all_hosts(&told);
+        }
+        Some(agent)
+    }
+
+    fn tell_all_hosts(&mut self, told: &Knowledge) {
+        for at in 0..self.threads.len() {
+            self.tell_host(self.threads[at].agent, told);
+        }
+    }
+
+    pub(super) fn add_stream(&mut self, device: Ordinal, kind: Kind) -> Agent {
+        let number = self.streams;
+        self.streams += u32::from(kind != Kind::Legacy);
+        let agent = self.add(Who::Stream { kind, device, number });
+        match kind {
+            Kind::Legacy => {
+                self.devices.push(Ordered { legacy: agent, blocking: vec![], gone: vec![] });
+            }
+            Kind::PerThread | Kind::Blocking => {
+                self.devices[device as usize].blocking.push(agent);
+            }
+            Kind::NonBlocking => {}
+        }
+        agent
+    }
+
+    pub(super) fn remove_stream(&mut self, agent: Agent) {
+        let Member { who: Who::Stream { kind, device, .. }, ref knowledge, ahead, .. } =
+            self.members[agent as usize]
+        else {
+            return;
+        };
+        if kind != Kind::NonBlocking {
+            let knowledge = knowledge.clone();
+            let ordered = &mut self.devices[device as usize];
+            ordered.blocking.retain(|&other| other != agent);
+            ordered.gone.push(knowledge);
+            if ordered.gone.len() > FEW {
+                let mut gone = std::mem::take(&mut ordered.gone);
+                gone.retain(|told| !self.is_settled(told.at()));
+                let excess = gone.len().saturating_sub(MOST_GONE);
+                gone.drain(..excess).for_each(|told| self.tell_all_hosts(&told));
+                self.devices[device as usize].gone = gone;
+            }
+        }
+        self.gone.push(agent);
+        self.gone.extend(ahead);
+    }
+
+    #[inline]
+    pub(super) fn knowledge(&self, agent: Agent) -> &Knowledge {
+        &self.members[agent as usize].knowledge
+    }
+
+    #[inline]
+    pub(super) fn at(&self, agent: Agent) -> Epoch {
+        self.knowledge(agent).at()
+    }
+
+    /// One agent is told what another knows.
+    #[inline]
+    pub(super) fn learn_of(&mut self, agent: Agent, other: Agent) {
+        if !self.knowledge(agent).knows(self.at(other)) {
+            let told = self.knowledge(other).clone();
+            self.learn(agent, &told);
+        }
+    }
+
+    pub(super) fn learn(&mut self, agent: Agent, told: &Knowledge) {
+        self.members[agent as usize].knowledge.learn(told);
+    }
+
+    /// The next operation of a stream: after what the calling thread knows, and after what the
+    /// rules of the default streams say.
+    #[inline]
+    pub(super) fn enqueue(&mut self, stream: Agent, host: Agent) -> Epoch {
+        self.learn_of(stream, host);
+        if let Who::Stream { kind, device, .. } = self.members[stream as usize].who {
+            match kind {
+                Kind::NonBlocking => {}
+                Kind::Legacy => self.learn_of_device(stream, device),
+                Kind::PerThread | Kind::Blocking => {
+                    self.learn_of(stream, self.devices[device as usize].legacy);
+                }
+            }
+        }
+        let knowledge = &mut self.members[stream as usize].knowledge;
+        knowledge.step();
+        knowledge.at()
+    }
+
+    /// What the next operation of a stream does ahead of the stream's order, at any time from the
+    /// call on. It has the number of that operation, which is done only when this is.
+    pub(super) fn ahead(&mut self, stream: Agent, host: Agent) -> Epoch {
+        let Member { who, base, ahead, .. } = self.members[stream as usize];
+        let number = self.at(stream).position + 1 - base;
+        let ahead = ahead.unwrap_or_else(|| {
+            let Who::Stream { kind, device, number } = who else { unreachable!("a stream") };
+            let ahead = self.add(Who::Ahead { of: stream, kind, device, number });
+            self.members[stream as usize].ahead = Some(ahead);
+            ahead
+        });
+        self.learn_of(ahead, host);
+        let member = &mut self.members[ahead as usize];
+        member.knowledge.step_to(member.base + number);
+        let at = member.knowledge.at();
+        self.learn_of(stream, ahead);
+        at
+    }
+
+    /// Whether `later` is ahead of the order of a stream that does `earlier` before it.
+    pub(super) fn overtakes(&self, later: Epoch, earlier: Epoch) -> bool {
+        match self.members[later.agent as usize].who {
+            Who::Ahead { of, .. } => {
+                of == earlier.agent && self.position(earlier) < self.position(later)
+            }
+            _ => false,
+        }
+    }
+
+    pub(super) fn is_ahead(&self, agent: Agent) -> bool {
+        matches!(self.members[agent as usize].who, Who::Ahead { .. })
+    }
+
+    /// What the legacy and the blocking streams of a device have been given so far.
+    pub(super) fn learn_of_device(&mut self, agent: Agent, device: Ordinal) {
+        let at = device as usize;
+        let (blocking, gone) = {
+            let device = &mut self.devices[at];
+            (std::mem::take(&mut device.blocking), std::mem::take(&mut device.gone))
+        };
+        gone.iter().for_each(|told| self.learn(agent, told));
+        blocking.iter().for_each(|&other| self.learn_of(agent, other));
+        let legacy = self.devices[at].legacy;
+        self.learn_of(agent, legacy);
+        self.devices[at].blocking = blocking;
+        if agent != legacy {
+            self.devices[at].gone = gone;
+        }
+    }
+
+    /// What the streams of a device know, those included that are gone.
+    pub(super) fn of_device(&self, device: Ordinal) -> impl Iterator<Item = &Knowledge> {
+        let is_its = move |member: &&Member| match member.who {
+            Who::Stream { device: of, .. } => of == device,
+            // Its stream knows what it does.
+            Who::Ahead { .. } | Who::Thread { .. } => false,
+        };
+        self.members.iter().filter(is_its).map(|member| &member.knowledge)
+    }
+
+    /// A host thread has waited: it is told, and what it does next is after that.
+    pub(super) fn tell_host(&mut self, host: Agent, told: &Knowledge) {
+        let knowledge = &mut self.members[host as usize].knowledge;
+        if !knowledge.knows(told.at()) {
+            knowledge.learn(told);
+            knowledge.step();
+        }
+    }
+
+    /// Any thread may be told, unless threads are apart.
+    pub(super) fn tell_any_host(&mut self, told: &Knowledge) {
+        if let Some(first) = self.threads.first()
+            && !self.apart
+        {
+            self.tell_host(first.agent, told);
+        }
+    }
+
+    /// A host thread does something that operations may race with.
+    pub(super) fn step_host(&mut self, host: Agent) -> Epoch {
+        let knowledge = &mut self.members[host as usize].knowledge;
+        knowledge.step();
+        knowledge.at()
+    }
+
+    /// The agent of the calling thread, whose number is `id`.
+    ///
+    /// Unless threads are apart there is one agent for all of them: what one of them has waited for
+    /// may have been told to any other, by ways that cannot be seen.
+    #[inline]
+    pub(super) fn host(&mut self, id: u64, alive: impl FnOnce() -> Weak<()>) -> Agent {
+        let known = match self.threads.first() {
+            Some(first) if !self.apart => Some(first),
+            _ => self.threads.iter().find(|thread| thread.id == id),
+        };
+        match known {
+            Some(thread) => thread.agent,
+            None => self.add_thread(id, alive()),
+        }
+    }
+
+    /// Some thread, if one has made a call.
+    pub(super) fn any_host(&self) -> Option<Agent> {
+        self.threads.first().map(|thread| thread.agent)
+    }
+
+    /// A thread begins with what all others know: somebody has started it.
+    #[cold]
+    fn add_thread(&mut self, id: u64, alive: Weak<()>) -> Agent {
+        let agent = self.add(Who::Thread { number: self.threads.len() as u32 });
+        for at in 0..self.threads.len() {
+            self.learn_of(agent, self.threads[at].agent);
+        }
+        self.members[agent as usize].knowledge.step();
+        self.threads.push(Thread { id, agent, alive });
+        agent
+    }
+
+    /// What threads knew that have ended since the last look, all others know from now on: they
+    /// may have waited for their end. Whether there were any.
+    #[cold]
+    pub(super) fn bury(&mut self) -> bool {
+        if !self.apart {
+            return false;
+        }
+        let is_over = |thread: &Thread| thread.alive.strong_count() == 0;
+        let ended: Vec<Agent> =
+            self.threads.iter().filter(|thread| is_over(thread)).map(|t| t.agent).collect();
+        self.threads.retain(|thread| !is_over(thread));
+        for &agent in &ended {
+            let told = self.knowledge(agent).clone();
+            self.tell_all_hosts(&told);
+            self.gone.push(agent);
+        }
+        !ended.is_empty()
+    }
+
+    /// Whether all host threads know of it, and so everything that is still to come.
+    #[inline]
+    pub(super) fn is_settled(&self, epoch: Epoch) -> bool {
+        self.threads.iter().all(|thread| self.knowledge(thread.agent).knows(epoch))
+    }
+
+    /// The agent as a report names it.
+    pub(super) fn name(&self, agent: Agent) -> String {
+        let several = self.devices.len() > 1;
+        let of = |device: Ordinal| if several { format!(" of device {device}") } else { "".into() };
+        match self.members[agent as usize].who {
+            Who::Stream { kind: Kind::Legacy, device, .. }
+            | Who::Ahead { kind: Kind::Legacy, device, .. } => {
+                format!("legacy stream{}", of(device))
+            }
+            Who::Stream { kind, device, number } | Who::Ahead { kind, device, number, .. } => {
+                let own = if kind == Kind::PerThread { "per-thread " } else { "" };
+                format!("{own}stream {}{}", letters(number), of(device))
+            }
+            Who::Thread { .. } if !self.apart => "host".into(),
+            Who::Thread { number } => format!("host thread {number}"),
+        }
+    }
+
+    /// The same in short, with a position: `A#7`.
+    pub(super) fn label(&self, epoch: Epoch) -> String {
+        let name = self.name(epoch.agent);
+        let name = name.strip_prefix("stream ").unwrap_or(&name);
+        format!("{name}#{}", self.position(epoch))
+    }
+
+    pub(super) fn is_host(&self, agent: Agent) -> bool {
+        matches!(self.members[agent as usize].who, Who::Thread { .. })
+    }
+
+    /// How many operations the agent had done by then, that one included.
+    pub(super) fn position(&self, epoch: Epoch) -> u64 {
+        epoch.position.saturating_sub(self.members[epoch.agent as usize].base)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_a_stream_is_used_again_when_the_host_knows_its_end() {
+        let mut agents = Agents::new();
+        agents.add_stream(0, Kind::Legacy);
+        let host = agents.host(7, Weak::new);
+        let first = agents.add_stream(0, Kind::NonBlocking);
+        let last = agents.enqueue(first, host);
+        agents.remove_stream(first);
+        let second = agents.add_stream(0, Kind::NonBlocking);
+        assert_ne!(second, first, "nobody has waited for it");
+        let told = agents.knowledge(first).clone();
+        agents.tell_host(host, &told);
+        let third = agents.add_stream(0, Kind::NonBlocking);
+        let next = agents.enqueue(third, host);
+        assert_eq!((third, agents.position(next)), (first, 1));
+        assert!(next.position > last.position && !agents.is_settled(next));
+    }
+
+    #[test]
+    fn streams_that_nobody_waits_for_do_not_fill_the_memory() {
+        let mut agents = Agents::new();
+        agents.add_stream(0, Kind::Legacy);
+        let host = agents.host(7, Weak::new);
+        for _ in 0..10 * MOST_GONE {
+            let stream = agents.add_stream(0, Kind::NonBlocking);
+            agents.enqueue(stream, host);
+            agents.remove_stream(stream);
+        }
+        assert!(agents.members.len() < MOST_GONE + 10);
+    }
+
+    #[test]
+    fn the_legacy_stream_follows_however_many_blocking_streams_are_gone() {
+        let mut agents = Agents::new();
+        let legacy = agents.add_stream(0, Kind::Legacy);
+        let host = agents.host(7, Weak::new);
+        let streams = [(); 2 * MOST_GONE].map(|()| agents.add_stream(0, Kind::Blocking));
+        let last = streams.map(|stream| agents.enqueue(stream, host));
+        streams.iter().for_each(|&stream| agents.remove_stream(stream));
+        assert!(agents.devices[0].gone.len() <= MOST_GONE);
+        agents.enqueue(legacy, host);
+        assert!(last.iter().all(|&epoch| agents.knowledge(legacy).knows(epoch)));
+    }
+}

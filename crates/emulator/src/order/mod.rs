@@ -1,0 +1,586 @@
+//! The race checker: which operations are ordered, whatever a device may do.
+//!
+//! It looks at the calls of a program, not at when operations run. So one run finds a race, in any
+//! mode, though the run itself went well; and it finds the same ones with every seed.
+//!
+//! ```text
+//!   mod.rs    what the machine tells the checker
+//!   agents    streams and host threads, and what each knows      clock   vector clocks
+//!   memory    the allocations                                    shadow  who used which bytes
+//!   uses      what an operation reads and writes                 site    where calls are made
+//!   report    races as values and texts                          trail   the steps that led there
+//! ```
+//!
+//! # Invariants
+//!
+//! * Only what CUDA documents as order is an edge (docs/semantics.md, "Races"). What it permits
+//!   without promising, such as implicit synchronization, is none.
+//! * Where the checker cannot know, it takes the order that a correct program may have: threads
+//!   may hand anything to each other, and a host function may tell anybody that it was called.
+//! * Its memory is bounded. What is forgotten counts as ordered.
+
+mod agents;
+mod clock;
+mod memory;
+mod report;
+mod shadow;
+mod site;
+mod trail;
+mod uses;
+
+use std::collections::HashSet;
+use std::num::{NonZeroU32, NonZeroU64};
+
+use self::agents::Agents;
+use self::memory::{Memory, Origin};
+use self::shadow::{Conflict, Use, View};
+use self::site::Sites;
+use self::trail::{Step, Trail, What};
+use self::uses::Touch;
+use super::operation::Action;
+use super::thread::{alive, this_thread};
+use pinlane_driver::{Call, Item, Ordinal};
+
+pub(super) use self::agents::Kind;
+pub(super) use self::clock::{Agent, Epoch, Knowledge};
+pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
+pub use self::site::{Callers, LookUp, Site, leave_out};
+
+/// An event as the checker knows it.
+#[derive(Debug)]
+pub(super) struct Snapshot {
+    number: u32,
+    /// What was known where it was last recorded.
+    pub(super) knowledge: Option<Knowledge>,
+}
+
+/// A host function that is being called.
+#[derive(Debug)]
+struct Running {
+    thread: u64,
+    knowledge: Knowledge,
+}
+
+#[derive(Debug)]
+pub(super) struct Order {
+    on: bool,
+    agents: Agents,
+    memory: Memory,
+    sites: Sites,
+    trail: Trail,
+    events: u32,
+    running: Option<Running>,
+    /// Which operations were reported with which agents.
+    told: HashSet<(Epoch, Agent)>,
+    /// The calls so far that use memory.
+    calls: u64,
+    /// The call whose operation runs, if that is an earlier one than the call that is being made.
+    runs: Option<NonZeroU64>,
+    /// The names of kernels that have used memory.
+    kernels: Vec<&'static str>,
+    /// Races that nobody has taken yet.
+    found: Vec<Race>,
+    conflicts: Vec<Conflict>,
+}
+
+/// What an operation knows, and what everybody does.
+struct Eyes<'a> {
+    knowledge: &'a Knowledge,
+    agents: &'a Agents,
+}
+
+impl View for Eyes<'_> {
+    #[inline]
+    fn knows(&self, epoch: Epoch) -> bool {
+        self.knowledge.knows(epoch)
+    }
+
+    fn is_settled(&self, epoch: Epoch) -> bool {
+        self.agents.is_settled(epoch)
+    }
+}
+
+/// Which call it is, and where it was made, as a number.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Called {
+    number: u64,
+    pub(super) site: u32,
+}
+
+/// The host's side of a copy that has run.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Side {
+    pub(super) by: Epoch,
+    pub(super) call: Call,
+    /// What the copy does to it.
+    pub(super) access: RacingAccess,
+    pub(super) start: usize,
+    pub(super) bytes: usize,
+    /// Where the call was made, as a number.
+    pub(super) site: u32,
+}
+
+impl Side {
+    pub(super) fn overlaps(&self, start: usize, bytes: usize) -> bool {
+        self.start < start.saturating_add(bytes) && start < self.start + self.bytes
+    }
+}
+
+/// The operation that uses memory now.
+#[derive(Clone, Copy)]
+struct User {
+    at: Epoch,
+    call: Option<Call>,
+    value: Option<u8>,
+    /// The number of its name, if it is a kernel.
+    kernel: Option<NonZeroU32>,
+    /// Which call it is, and where that was made.
+    number: u64,
+    site: u32,
+}
+
+impl Order {
+    pub(super) fn new() -> Self {
+        Order {
+            on: true,
+            agents: Agents::new(),
+            memory: Memory::default(),
+            sites: Sites::default(),
+            trail: Trail::default(),
+            events: 0,
+            running: None,
+            told: HashSet::new(),
+            calls: 0,
+            runs: None,
+            kernels: Vec::new(),
+            found: Vec::new(),
+            conflicts: Vec::new(),
+        }
+    }
+
+    pub(super) fn configure(&mut self, on: bool, apart: bool) {
+        self.on = on;
+        self.agents.set_apart(apart);
+    }
+
+    /// The call that is being made was found to be made there.
+    #[cold]
+    pub(super) fn called_from(&mut self, site: Option<Site>) {
+        self.sites.set(site);
+    }
+
+    /// A call is being made.
+    #[inline]
+    pub(super) fn begin_call(&mut self) {
+        if self.agents.are_apart() {
+            // From its first call on, a thread is told nothing by itself.
+            self.host();
+        }
+    }
+
+    /// The calling thread has the machine from now on.
+    #[inline]
+    pub(super) fn begin_turn(&mut self) {
+        self.sites.set_callers();
+    }
+
+    /// Calls are known by their callers; `look_up` finds their lines.
+    pub(super) fn look_up_sites(&mut self, look_up: LookUp) {
+        self.sites.look_up_by(look_up);
+    }
+
+    /// The line of a finding's text that says where the call was made, if calls are known by their
+    /// callers.
+    pub(super) fn called_at(&self) -> String {
+        let site = self.here().filter(|_| self.sites.are_looked_up());
+        site.map_or(String::new(), |site| format!("\n  called at {site}"))
+    }
+
+    /// The latest that an agent has been given.
+    pub(super) fn latest(&self, agent: Agent) -> Epoch {
+        self.agents.at(agent)
+    }
+
+    /// Whether all host threads know that it is complete.
+    pub(super) fn is_settled(&self, epoch: Epoch) -> bool {
+        self.agents.is_settled(epoch)
+    }
+
+    /// The call that is being made, or that of the operation which runs.
+    #[inline]
+    pub(super) fn called(&self) -> Called {
+        let number = self.runs.map_or(self.calls, NonZeroU64::get);
+        Called { number, site: self.sites.current() }
+    }
+
+    /// Where the call is made.
+    pub(super) fn here(&self) -> Option<Site> {
+        self.sites.get(self.sites.current())
+    }
+
+    /// An operation of that call runs from now on. Gives what ends that again.
+    #[inline]
+    pub(super) fn exchange_called(&mut self, called: Called) -> Called {
+        let number = NonZeroU64::new(called.number);
+        let number = std::mem::replace(&mut self.runs, number).map_or(0, NonZeroU64::get);
+        Called { number, site: self.sites.exchange(called.site) }
+    }
+
+    /// Says where the host made the access that was just found to race.
+    pub(super) fn place_found(&mut self, site: Option<Site>) {
+        self.found.iter_mut().for_each(|race| race.second.site.clone_from(&site));
+    }
+
+    pub(super) fn take_found(&mut self) -> Vec<Race> {
+        std::mem::take(&mut self.found)
+    }
+
+    #[inline]
+    pub(super) fn has_found(&self) -> bool {
+        !self.found.is_empty()
+    }
+
+    #[inline]
+    fn host(&mut self) -> Agent {
+        self.agents.host(this_thread(), alive)
+    }
+
+    // ---- streams --------------------------------------------------------------------------------
+
+    pub(super) fn stream_created(&mut self, device: Ordinal, kind: Kind) -> Agent {
+        self.agents.add_stream(device, kind)
+    }
+
+    pub(super) fn stream_removed(&mut self, agent: Agent) {
+        self.agents.remove_stream(agent);
+    }
+
+    /// An operation is enqueued on a stream. Gives what it knows, if that is needed when it runs,
+    /// or is asked for.
+    #[inline]
+    pub(super) fn enqueued(
+        &mut self,
+        stream: Agent,
+        action: &Action,
+        is_asked: bool,
+    ) -> Option<Knowledge> {
+        if !self.on {
+            return None;
+        }
+        let host = self.host();
+        let ahead = uses::is_ahead(action).then(|| self.agents.ahead(stream, host));
+        let at = self.agents.enqueue(stream, host);
+        let value = uses::value_of(action);
+        let user = User { value, ..self.user(at, Some(action.call())) };
+        uses::touches(action, |touch| match ahead {
+            Some(at) if touch.ahead => self.touch(User { at, ..user }, touch, None),
+            _ => self.touch(user, touch, None),
+        });
+        let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
+        (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
+    }
+
+    /// What a move uses whose items were in device memory: known when it runs.
+    pub(super) fn moved(&mut self, knowledge: &Knowledge, items: &[Item]) {
+        let user = self.late_user(knowledge, Call::MoveItems);
+        uses::of_items(items, |touch| self.touch(user, touch, Some(knowledge)));
+    }
+
+    /// What a kernel has used, as addresses and lengths: known when its stand-in has run. Gives the
+    /// kernel's place.
+    pub(super) fn used(
+        &mut self,
+        knowledge: &Knowledge,
+        kernel: &'static str,
+        uses: impl Iterator<Item = (u64, u64, RacingAccess)>,
+    ) -> Epoch {
+        let known = self.kernels.iter().position(|&other| other == kernel);
+        let at = known.unwrap_or_else(|| {
+            self.kernels.push(kernel);
+            self.kernels.len() - 1
+        });
+        let kernel = NonZeroU32::new(at as u32 + 1);
+        let user = User { kernel, ..self.late_user(knowledge, Call::Busy) };
+        for (start, bytes, access) in uses {
+            self.touch(user, Touch::new(start, bytes, access), Some(knowledge));
+        }
+        knowledge.at()
+    }
+
+    /// Who uses memory by the call that is being made.
+    #[inline]
+    fn user(&mut self, at: Epoch, call: Option<Call>) -> User {
+        self.calls += 1;
+        User { at, call, value: None, kernel: None, number: self.calls, site: self.sites.current() }
+    }
+
+    /// The same of an operation that runs now.
+    fn late_user(&self, knowledge: &Knowledge, call: Call) -> User {
+        let Called { number, site } = self.called();
+        User { at: knowledge.at(), call: Some(call), value: None, kernel: None, number, site }
+    }
+
+    /// A stream will wait for the latest operation of another.
+    pub(super) fn follows(&mut self, stream: Agent, other: Agent) {
+        if self.on {
+            self.agents.learn_of(stream, other);
+        }
+    }
+
+    /// A stream will wait for all that the blocking streams of a device have been given.
+    pub(super) fn follows_device(&mut self, stream: Agent, device: Ordinal) {
+        if self.on {
+            self.agents.learn_of_device(stream, device);
+        }
+    }
+
+    // ---- events ---------------------------------------------------------------------------------
+
+    pub(super) fn event_created(&mut self) -> Snapshot {
+        self.events = self.events.wrapping_add(1);
+        Snapshot { number: self.events, knowledge: None }
+    }
+
+    /// The event gets a copy of what the stream knows.
+    pub(super) fn recorded(&mut self, stream: Agent, event: &mut Snapshot) {
+        if self.on {
+            let knowledge = self.agents.knowledge(stream).clone();
+            let (by, what) = (knowledge.at(), What::Record(event.number));
+            self.trail.push(Step { by, what, site: self.sites.current() });
+            event.knowledge = Some(knowledge);
+        }
+    }
+
+    /// The stream's next operation waits for what the event was recorded behind, as of now.
+    pub(super) fn waits(&mut self, stream: Agent, event: &Snapshot) {
+        if self.on {
+            let told = event.knowledge.as_ref();
+            let now = self.agents.at(stream);
+            let by = Epoch { position: now.position + 1, ..now };
+            let what = What::Wait(event.number, told.map(Knowledge::at));
+            self.trail.push(Step { by, what, site: self.sites.current() });
+            if let Some(told) = told {
+                self.agents.learn(stream, told);
+            }
+        }
+    }
+
+    // ---- the host -------------------------------------------------------------------------------
+
+    /// All that a stream has been given so far.
+    pub(super) fn tail(&self, stream: Agent) -> Option<Knowledge> {
+        self.on.then(|| self.agents.knowledge(stream).clone())
+    }
+
+    /// All that the streams of a device have been given so far, those included that are gone.
+    pub(super) fn device_tail(&self, device: Ordinal) -> Vec<Knowledge> {
+        if self.on { self.agents.of_device(device).cloned().collect() } else { Vec::new() }
+    }
+
+    /// The calling thread has learned that this is complete.
+    pub(super) fn synchronized(&mut self, told: &Knowledge) {
+        if self.on {
+            let host = self.host();
+            self.agents.tell_host(host, told);
+            let (by, what) = (self.agents.at(host), What::Synchronize(told.at()));
+            self.trail.push(Step { by, what, site: self.sites.current() });
+        }
+    }
+
+    /// A host function is about to be called, on this thread.
+    pub(super) fn function_begins(&mut self, knowledge: Option<Knowledge>) {
+        if let Some(knowledge) = knowledge {
+            self.agents.tell_any_host(&knowledge);
+            self.running = Some(Running { thread: this_thread(), knowledge });
+        }
+    }
+
+    /// It has returned. Gives what it knew.
+    pub(super) fn function_ends(&mut self) -> Option<Knowledge> {
+        self.running.take().map(|running| running.knowledge)
+    }
+
+    /// What the calling thread knows, as a token for another thread.
+    pub(super) fn hand_over(&mut self) -> Knowledge {
+        let host = self.host();
+        self.agents.step_host(host);
+        self.agents.knowledge(host).clone()
+    }
+
+    pub(super) fn take_over(&mut self, told: &Knowledge) {
+        let host = self.host();
+        self.agents.tell_host(host, told);
+    }
+
+    /// The host reads or writes memory, now.
+    pub(super) fn host_access(&mut self, start: u64, bytes: u64, access: RacingAccess) {
+        if !self.on || bytes == 0 {
+            return;
+        }
+        let touch = Touch::new(start, bytes, access);
+        if let Some(running) = self.running.as_ref().filter(|r| r.thread == this_thread()) {
+            let knowledge = running.knowledge.clone();
+            let user = self.user(knowledge.at(), None);
+            return self.touch(user, touch, Some(&knowledge));
+        }
+        let host = self.host();
+        let at = self.agents.step_host(host);
+        let user = self.user(at, None);
+        self.touch(user, touch, None);
+    }
+
+    /// The host has written to what an operation uses before it could know that this is complete.
+    /// `None` if that was told already.
+    pub(super) fn too_early(&mut self, side: Side) -> Option<Race> {
+        let host = self.agents.any_host()?;
+        let at = self.agents.at(host);
+        let is_new = self.told.len() < Self::KEPT && self.told.insert((side.by, host));
+        if !is_new {
+            return None;
+        }
+        let (start, bytes) = (side.start as u64, side.bytes as u64);
+        let first = Use {
+            at: side.by,
+            start,
+            bytes,
+            call: Some(side.call),
+            access: side.access,
+            value: None,
+            kernel: None,
+            number: 0,
+            site: side.site,
+        };
+        let second = Use { at, call: None, access: RacingAccess::Write, site: 0, ..first };
+        let origin = self.memory.origin_of(start);
+        Some(self.race(&first, &second, origin, start, bytes))
+    }
+
+    // ---- memory ---------------------------------------------------------------------------------
+
+    pub(super) fn allocated(&mut self, kind: MemoryKind, start: u64, bytes: usize) {
+        if self.on {
+            self.memory.add(kind, start, bytes as u64, self.sites.current());
+        }
+    }
+
+    /// How long an allocation is; 0 if none begins there.
+    pub(super) fn bytes_at(&self, start: u64) -> usize {
+        self.memory.bytes_at(start).unwrap_or(0) as usize
+    }
+
+    /// Host memory is freed or unregistered: what uses it that the calling thread does not know to
+    /// be complete.
+    pub(super) fn host_freed(&mut self, call: Call, start: u64) -> Vec<Race> {
+        let Some(bytes) = self.memory.bytes_at(start).filter(|_| self.on) else { return vec![] };
+        let host = self.host();
+        let at = self.agents.step_host(host);
+        let touch = Touch::new(start, bytes, RacingAccess::Free);
+        let earlier = std::mem::take(&mut self.found);
+        let user = self.user(at, Some(call));
+        self.touch(user, touch, None);
+        self.memory.remove(start);
+        std::mem::replace(&mut self.found, earlier)
+    }
+
+    // ---- races ----------------------------------------------------------------------------------
+
+    /// Notes a use of memory, by its agent's latest operation unless `knowledge` says otherwise.
+    #[inline]
+    fn touch(&mut self, user: User, touch: Touch, knowledge: Option<&Knowledge>) {
+        let Touch { start, bytes, access, .. } = touch;
+        let new = Use {
+            at: user.at,
+            start,
+            bytes,
+            call: user.call,
+            access,
+            value: user.value,
+            kernel: user.kernel,
+            number: user.number,
+            site: user.site,
+        };
+        let is_late = knowledge.is_some();
+        let knowledge = knowledge.unwrap_or_else(|| self.agents.knowledge(user.at.agent));
+        let eyes = Eyes { knowledge, agents: &self.agents };
+        let origin = self.memory.touch(new, &eyes, &mut self.conflicts);
+        if !self.conflicts.is_empty() {
+            self.report(new, origin.expect("there are conflicts in it"), is_late);
+        }
+    }
+
+    #[cold]
+    fn report(&mut self, second: Use, origin: Origin, is_late: bool) {
+        let mut conflicts = std::mem::take(&mut self.conflicts);
+        // What a use meets that is known late may have been enqueued behind it meanwhile.
+        let after = |first: &Use| self.agents.knowledge(first.at.agent).knows(second.at);
+        conflicts.retain(|conflict| !(is_late && after(&conflict.first)));
+        if self.agents.bury() {
+            let host = self.host();
+            self.agents.learn_of(second.at.agent, host);
+            let knowledge = self.agents.knowledge(second.at.agent);
+            conflicts.retain(|conflict| !knowledge.knows(conflict.first.at));
+        }
+        for Conflict { first, start, end } in conflicts.drain(..) {
+            let is_new =
+                self.told.len() < Self::KEPT && self.told.insert((first.at, second.at.agent));
+            if !is_new {
+                continue;
+            }
+            // What a host function does is known when it runs, and what overtakes it at its call.
+            // What a kernel or a move has used is known when it has run.
+            let is_swapped =
+                self.agents.overtakes(first.at, second.at) || second.number < first.number;
+            let (first, second) = match is_swapped {
+                true => (second, first),
+                false => (first, second),
+            };
+            let race = self.race(&first, &second, origin, start, end - start);
+            self.found.push(race);
+        }
+        self.conflicts = conflicts;
+    }
+
+    fn race(&self, first: &Use, second: &Use, origin: Origin, start: u64, bytes: u64) -> Race {
+        let site = |number| self.sites.get(number).map_or(String::new(), |s| format!(" ({s})"));
+        let explanation = self.trail.explain(&self.agents, first.at, second.at, site);
+        let memory = RacingMemory {
+            kind: origin.kind,
+            start: origin.start,
+            bytes: origin.bytes,
+            generation: origin.generation,
+            site: self.sites.get(origin.site),
+        };
+        Race {
+            first: self.racing(first),
+            second: self.racing(second),
+            memory,
+            start,
+            bytes,
+            seen: explanation.seen,
+            missing: explanation.missing,
+        }
+    }
+
+    /// As many as there are findings.
+    const KEPT: usize = 1000;
+
+    fn racing(&self, used: &Use) -> RacingUse {
+        let kernel = used.kernel.map(|number| self.kernels[number.get() as usize - 1]);
+        let operation = match (used.call, used.value) {
+            _ if kernel.is_some() => format!("kernel {}", kernel.unwrap_or_default()),
+            (Some(call), Some(value)) => format!("{call:?}({value:#04x})"),
+            (Some(call), None) => format!("{call:?}"),
+            (None, _) => format!("host {}", used.access),
+        };
+        RacingUse {
+            call: used.call,
+            operation,
+            access: used.access,
+            agent: self.agents.name(used.at.agent),
+            position: self.agents.position(used.at),
+            site: self.sites.get(used.site),
+            start: used.start,
+            bytes: used.bytes,
+        }
+    }
+}

@@ -1,0 +1,396 @@
+//! Where a call was made: the first line outside of this crate.
+//!
+//! A backtrace with its lines costs as much as thousands of operations. So nothing is asked unless
+//! the builder says so. Who makes the calls for a program can do with less: it notes the addresses
+//! that a call returns to ([`Callers`]), whose lines are looked up when there is something to say.
+
+use std::backtrace::Backtrace;
+use std::cell::{Cell, OnceCell};
+use std::collections::HashMap;
+use std::fmt;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use pinlane_base::sources::Sources;
+
+/// A line of the program that made a call.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Site {
+    /// The file, as the debug information names it.
+    pub file: String,
+    /// The line.
+    pub line: u32,
+}
+
+impl fmt::Display for Site {
+    /// The last part of the path, and the line.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.file.rsplit(['/', '\\']).next().unwrap_or_default();
+        write!(f, "{name}:{}", self.line)
+    }
+}
+
+impl Site {
+    /// Where the caller of this crate is, as far as its debug information tells.
+    #[cold]
+    pub(in super::super) fn capture() -> Option<Site> {
+        let here = std::env::current_dir().unwrap_or_default();
+        let here = here.to_str().unwrap_or_default();
+        let backtrace = capturing::alone(|| Backtrace::force_capture().to_string());
+        first_outside(&backtrace, here, &left_out())
+    }
+}
+
+/// Crates above this one whose lines are no program's.
+static ABOVE: [AtomicPtr<Sources>; 4] = [const { AtomicPtr::new(ptr::null_mut()) }; 4];
+
+/// From now on, the lines of these sources are no program's: they are of a crate that makes calls
+/// for programs. There is room for 4 such crates.
+pub fn leave_out(sources: &'static Sources) {
+    let own = ptr::from_ref(sources).cast_mut();
+    for place in &ABOVE {
+        let was =
+            place.compare_exchange(ptr::null_mut(), own, Ordering::Release, Ordering::Relaxed);
+        if was.is_ok() || was == Err(own) {
+            return;
+        }
+    }
+}
+
+/// The sources of this crate, of those below it, and of those above that have said so.
+fn left_out() -> Vec<Sources> {
+    let [file, package] = pinlane_driver::SOURCES;
+    let below = [crate::SOURCES, pinlane_base::SOURCES, Sources::new(file, "lib.rs", package)];
+    // SAFETY: null, or what `leave_out` was given, which lives for ever.
+    let above = ABOVE.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
+    below.into_iter().chain(above.copied()).collect()
+}
+
+/// The standard library takes a lock for a backtrace, which would stay held in a child that is
+/// forked meanwhile. So a fork waits until no thread takes one.
+mod capturing {
+    use std::cell::UnsafeCell;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    struct Lock(UnsafeCell<libc::pthread_mutex_t>);
+
+    // SAFETY: a mutex of the C library is for all threads.
+    unsafe impl Sync for Lock {}
+
+    static LOCK: Lock = Lock(UnsafeCell::new(libc::PTHREAD_MUTEX_INITIALIZER));
+    static FORKS_WAIT: AtomicBool = AtomicBool::new(false);
+
+    extern "C" fn take() {
+        // SAFETY: the mutex is initialised, and never destroyed.
+        unsafe { libc::pthread_mutex_lock(LOCK.0.get()) };
+    }
+
+    extern "C" fn give_back() {
+        // SAFETY: this thread has taken it; the only thread of a child is the one that forked.
+        unsafe { libc::pthread_mutex_unlock(LOCK.0.get()) };
+    }
+
+    /// `work` does not unwind.
+    pub(super) fn alone<R>(work: impl FnOnce() -> R) -> R {
+        if !FORKS_WAIT.swap(true, Ordering::Relaxed) {
+            // SAFETY: the functions are there for the whole life of the process, and allowed where
+            // they are called. If it fails, a fork does not wait.
+            unsafe { libc::pthread_atfork(Some(take), Some(give_back), Some(give_back)) };
+        }
+        take();
+        let result = work();
+        give_back();
+        result
+    }
+}
+
+/// Finds the first frame with a line that is neither of these sources nor of the standard library,
+/// in a backtrace as the standard library prints it. `here` is the folder that its paths may begin
+/// at. Builds with little debug information name functions without their crates.
+fn first_outside(backtrace: &str, here: &str, left_out: &[Sources]) -> Option<Site> {
+    let mut function = "";
+    for line in backtrace.lines().map(str::trim_start) {
+        if let Some(place) = line.strip_prefix("at ") {
+            if is_outside(function)
+                && !is_left_out(place, here, left_out)
+                && let Some(site) = site_of(place)
+            {
+                return Some(site);
+            }
+        } else {
+            let number_and_name = line.split_once(": ");
+            function = number_and_name.map_or("", |(_, name)| name.trim());
+        }
+    }
+    None
+}
+
+fn is_left_out(place: &str, here: &str, left_out: &[Sources]) -> bool {
+    let of_std = place.starts_with("/rustc/") || place.contains("/rustlib/src/rust/library/");
+    let inside = left_out.iter().any(|sources| sources.contain(place, here));
+    of_std || inside && !place.contains("/tests")
+}
+
+fn is_outside(function: &str) -> bool {
+    let name = function.trim_start_matches(['<', '&', '(', '*']);
+    let name = name.strip_prefix("dyn ").or(name.strip_prefix("impl ")).unwrap_or(name);
+    const INSIDE: [&str; 10] = [
+        "std::",
+        "core::",
+        "alloc::",
+        "test::",
+        // Reserved for compilers and the C library: it calls `main`, and copies memory.
+        "__",
+        "rust_",
+        "pinlane::",
+        "pinlane_",
+        // The C++ wrapper, whose names are not demangled.
+        "_ZN7pinlane",
+        "_ZNK7pinlane",
+    ];
+    let inside = INSIDE.iter().any(|prefix| name.starts_with(prefix));
+    !function.is_empty() && (!inside || name.contains("::tests::"))
+}
+
+/// Takes `path:line:column` or `path:line` apart.
+fn site_of(place: &str) -> Option<Site> {
+    let mut parts = place.rsplitn(3, ':');
+    let (last, middle, rest) = (parts.next()?, parts.next()?, parts.next());
+    let (file, line) = match (middle.parse::<u32>(), rest) {
+        (Ok(line), Some(file)) => (file.to_owned(), line),
+        _ => (place.strip_suffix(last)?.strip_suffix(':')?.to_owned(), last.parse().ok()?),
+    };
+    Some(Site { file, line })
+}
+
+/// The addresses that a call returns to, the innermost first; 0 behind the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Callers(pub [usize; Callers::MOST]);
+
+thread_local! {
+    /// Of the call that the thread is in.
+    static CALLERS: Cell<Callers> = const { Cell::new(Callers::NONE) };
+}
+
+impl Callers {
+    /// How many addresses are kept: some of them may have no line.
+    pub const MOST: usize = 4;
+
+    /// Of no call.
+    pub const NONE: Self = Callers([0; Callers::MOST]);
+
+    /// Those of the call that the calling thread is in.
+    pub fn current() -> Self {
+        CALLERS.try_with(Cell::get).unwrap_or_default()
+    }
+
+    /// The calling thread makes a call from there, from now on. Gives from where it was so far.
+    pub fn exchange(self) -> Self {
+        CALLERS.try_with(|callers| callers.replace(self)).unwrap_or_default()
+    }
+}
+
+/// Finds the line of a call: of the first address that has one.
+pub type LookUp = fn(&Callers) -> Option<Site>;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Place {
+    Line(Site),
+    Callers(Callers),
+}
+
+#[derive(Debug)]
+struct Entry {
+    place: Place,
+    /// Its line, once somebody has asked.
+    site: OnceCell<Option<Site>>,
+}
+
+/// The sites of a machine, by numbers that fit into the record of a use. Number 0 is no site.
+#[derive(Debug, Default)]
+pub(super) struct Sites {
+    list: Vec<Entry>,
+    numbers: HashMap<Place, u32>,
+    /// That of the call which is being made.
+    current: u32,
+    look_up: Option<LookUp>,
+    /// The last callers and their number: many calls come from a loop.
+    last: (Callers, u32),
+}
+
+impl Sites {
+    /// The most sites that are told apart.
+    const MOST: usize = 1 << 20;
+
+    pub(super) fn set(&mut self, site: Option<Site>) {
+        // Else the call has been noted by its callers.
+        if self.look_up.is_none() {
+            self.current = site.map_or(0, |site| self.number(Place::Line(site)));
+        }
+    }
+
+    /// From now on calls are known by their callers.
+    pub(super) fn look_up_by(&mut self, look_up: LookUp) {
+        self.look_up = Some(look_up);
+    }
+
+    pub(super) fn are_looked_up(&self) -> bool {
+        self.look_up.is_some()
+    }
+
+    /// The calling thread has the machine now.
+    #[inline]
+    pub(super) fn set_callers(&mut self) {
+        if self.look_up.is_some() {
+            self.note(Callers::current());
+        }
+    }
+
+    /// The call that is being made has these callers.
+    #[cold]
+    fn note(&mut self, callers: Callers) {
+        if callers != self.last.0 {
+            let is_none = callers == Callers::default();
+            let number = if is_none { 0 } else { self.number(Place::Callers(callers)) };
+            self.last = (callers, number);
+        }
+        self.current = self.last.1;
+    }
+
+    fn number(&mut self, place: Place) -> u32 {
+        if let Some(&number) = self.numbers.get(&place) {
+            return number;
+        }
+        if self.list.len() == Self::MOST {
+            return 0;
+        }
+        self.list.push(Entry { place: place.clone(), site: OnceCell::new() });
+        let number = self.list.len() as u32;
+        self.numbers.insert(place, number);
+        number
+    }
+
+    /// Another site is that of the call.
+    #[inline]
+    pub(super) fn exchange(&mut self, site: u32) -> u32 {
+        std::mem::replace(&mut self.current, site)
+    }
+
+    #[inline]
+    pub(super) fn current(&self) -> u32 {
+        self.current
+    }
+
+    pub(super) fn get(&self, number: u32) -> Option<Site> {
+        let Entry { place, site } = self.list.get((number as usize).checked_sub(1)?)?;
+        let find = || match place {
+            Place::Line(site) => Some(site.clone()),
+            Place::Callers(callers) => self.look_up?(callers),
+        };
+        site.get_or_init(find).clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_line_outside_of_the_crate_is_the_site() {
+        let backtrace = "   0: std::backtrace::Backtrace::create
+             at /rustc/abc/library/std/src/backtrace.rs:331:13
+   1: <pinlane::driver::emulated::runtime::Runtime as pinlane::driver::Kernels>::fill
+             at ./src/driver/emulated/kernels.rs:22:9
+   2: pinlane_stream_fill
+             at ./src/capi/kernels.rs:10:1
+   3: _ZN7pinlane6stream4fillEv
+             at ./include/pinlane/cpp/stream.hpp:40
+   4: __memset_avx2
+             at ../sysdeps/x86_64/multiarch/memset.S:235
+   4: app::without_a_line
+   5: app::work
+             at /home/me/app/src/main.rs:41:5
+   6: main";
+        let site = first_outside(backtrace, "/build", &[]).unwrap();
+        assert_eq!((site.line, site.to_string()), (41, "main.rs:41".to_owned()));
+        assert_eq!(first_outside("   0: std::x\n             at a.rs:1:1", "/build", &[]), None);
+    }
+
+    #[test]
+    fn functions_without_their_crates_are_known_by_their_files() {
+        const OWN: [Sources; 2] = [
+            Sources::new("crates/emulator/src/lib.rs", "lib.rs", "/build/pinlane/crates/emulator"),
+            Sources::new("cudart/src/lib.rs", "lib.rs", "/build/pinlane/cudart"),
+        ];
+        let backtrace = "   0: force_capture
+             at /rustc/abc/library/std/src/backtrace.rs:331:13
+   1: capture
+             at /build/pinlane/crates/emulator/src/order/site.rs:31:24
+   2: cudaMemcpyAsync
+             at /build/pinlane/cudart/src/copies.rs:40:5
+   3: main
+             at /build/pinlane/examples/main.rs:41:5";
+        assert_eq!(first_outside(backtrace, "/", &OWN).unwrap().to_string(), "main.rs:41");
+        // Run in a folder of a crate's.
+        let backtrace = backtrace.replace("/build/pinlane/cudart/", "./");
+        let site = first_outside(&backtrace, "/build/pinlane/cudart", &OWN).unwrap();
+        assert_eq!(site.to_string(), "main.rs:41");
+    }
+
+    #[test]
+    fn this_crate_is_left_out_and_crates_above_it_are_once_they_say_so() {
+        static ABOVE_IT: Sources = Sources::new("above/src/lib.rs", "lib.rs", "/build/above");
+        let here = std::env::current_dir().unwrap();
+        let is_left_out = |place| is_left_out(place, here.to_str().unwrap(), &left_out());
+        assert!(is_left_out(concat!(env!("CARGO_MANIFEST_DIR"), "/src/machine.rs:7:1")));
+        assert!(!is_left_out("/build/above/src/copies.rs:7:1"));
+        leave_out(&ABOVE_IT);
+        leave_out(&ABOVE_IT);
+        assert!(is_left_out("/build/above/src/copies.rs:7:1"));
+        assert!(!is_left_out("/build/above/examples/main.rs:7:1"));
+    }
+
+    #[test]
+    fn places_with_and_without_a_column_are_understood() {
+        let site = |place| site_of(place).map(|site| (site.file, site.line));
+        assert_eq!(site("a/b.cpp:41"), Some(("a/b.cpp".into(), 41)));
+        assert_eq!(site("C:\\b.rs:41:7"), Some(("C:\\b.rs".into(), 41)));
+        assert_eq!(site("C:\\b.rs:41"), Some(("C:\\b.rs".into(), 41)));
+        assert_eq!(site("nowhere"), None);
+    }
+
+    #[test]
+    fn a_site_keeps_its_number() {
+        let (mut sites, a) = (Sites::default(), Site { file: "a".into(), line: 1 });
+        sites.set(Some(a.clone()));
+        let number = sites.current();
+        sites.set(Some(Site { line: 2, ..a.clone() }));
+        assert_ne!(sites.current(), number);
+        sites.set(Some(a.clone()));
+        assert_eq!((sites.current(), sites.get(number)), (number, Some(a)));
+        sites.set(None);
+        assert_eq!(sites.get(sites.current()), None);
+    }
+
+    #[test]
+    fn callers_are_those_of_the_thread_and_looked_up_when_asked_for() {
+        let mut sites = Sites::default();
+        sites.look_up_by(|callers| Some(Site { file: "a".into(), line: callers.0[0] as u32 }));
+        let line = |sites: &Sites| sites.get(sites.current()).map(|site| site.line);
+        let former = Callers([41, 0, 0, 0]).exchange();
+        sites.set_callers();
+        assert_eq!(line(&sites), Some(41));
+        sites.set(Some(Site { file: "b".into(), line: 1 }));
+        assert_eq!(line(&sites), Some(41), "callers say it better");
+        let number = sites.current();
+        assert_eq!(Callers([42, 0, 0, 0]).exchange(), Callers([41, 0, 0, 0]));
+        sites.set_callers();
+        assert_eq!(line(&sites), Some(42));
+        std::thread::scope(|scope| scope.spawn(|| sites.set_callers()).join().unwrap());
+        assert_eq!(sites.current(), 0, "another thread is in no call");
+        assert_eq!(Callers([41, 0, 0, 0]).exchange(), Callers([42, 0, 0, 0]));
+        sites.set_callers();
+        assert_eq!(sites.current(), number);
+        former.exchange();
+    }
+}

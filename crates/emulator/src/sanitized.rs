@@ -1,0 +1,73 @@
+//! What the machine tells a thread sanitizer of the program: a host function is ordered after the
+//! thread that has launched it, and before whoever learns that it is complete. It is the race
+//! checker's order. What devices do is not told of: they are no threads, and races with them are
+//! found by [`order`](super::order).
+//!
+//! # Invariant
+//!
+//! * One thread calls all host functions. So who comes after one of them comes after those that
+//!   were called before it.
+
+use std::collections::VecDeque;
+
+use super::machine::Machine;
+use super::operation::Action;
+use super::order::{Agent, Epoch, Knowledge};
+use super::slots::Key;
+use pinlane_base::sanitizer::{Tag, acquire, is_there, release};
+
+/// The most functions that are told apart. Older ones count as known to everybody.
+const MOST: usize = 1024;
+
+/// What the sanitizer knows things by.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Its parts are the streams, as those that launch functions there.
+    launches: Tag,
+    /// The functions that have returned, the last one first.
+    returned: VecDeque<(Epoch, Tag)>,
+}
+
+impl Told {
+    pub(super) fn new() -> Self {
+        Told { launches: Tag::new(), returned: VecDeque::new() }
+    }
+}
+
+impl Machine {
+    /// The calling thread gives an operation to a stream.
+    #[inline]
+    pub(super) fn tell_enqueued(&self, stream: Agent, action: &Action) {
+        if is_there() && matches!(action, Action::HostFunction(_)) {
+            release(self.told.launches.part(stream as usize));
+        }
+    }
+
+    /// The calling thread is about to call a host function of the stream.
+    pub(super) fn tell_called(&self, key: Key) {
+        if let Some(stream) = self.streams.get(key) {
+            acquire(self.told.launches.part(stream.agent as usize));
+        }
+    }
+
+    /// The calling thread comes back from a host function, which knew that.
+    pub(super) fn tell_returned(&mut self, known: &Knowledge) {
+        if is_there() {
+            let tag = Tag::new();
+            release(tag.part(0));
+            self.told.returned.push_front((known.at(), tag));
+            self.told.returned.truncate(MOST);
+        }
+    }
+
+    /// The calling thread has learned of this.
+    #[inline]
+    pub(super) fn tell_known(&self, known: &Knowledge) {
+        if is_there() {
+            let returned = &self.told.returned;
+            let oldest = returned.back().filter(|_| returned.len() == MOST);
+            let last = returned.iter().find(|(at, _)| known.knows(*at)).or(oldest);
+            last.inspect(|(_, tag)| acquire(tag.part(0)));
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! What the host does to memory whose pages cannot be closed: pageable and registered.
+//!
+//! When a copy has run, the host's side of it is hashed, be it the source or the destination. It is
+//! hashed again as soon as somebody learns that the copy is done. If it differs by then, the
+//! program has written there too early, or has given the memory away.
+//!
+//! | who learns that a copy is done | when its side is looked at |
+//! |---|---|
+//! | a thread: it has waited, or a query has said so | before the call returns |
+//! | a host function behind the copy | before it is called |
+//! | a stand-in for a kernel behind the copy, which may write there itself | before it runs |
+//! | a later operation that writes there | before it runs |
+//!
+//! # Invariants
+//!
+//! * A side is kept only while nobody can know that its copy is done. So nothing of a correct
+//!   program writes to it meanwhile.
+//! * The memory may be gone. The system is asked to read it, which says no where we would crash.
+//! * What is kept is bounded. The oldest goes first, and is looked at no more.
+
+use std::collections::VecDeque;
+
+use super::super::finding::FindingKind;
+use super::super::host_memory::{Access, HostUse};
+use super::super::machine::Machine;
+use super::super::operation::{Action, Launch, Source, Transfer};
+use super::super::order::{Knowledge, RacingAccess, Side};
+use super::super::pageable::{self, Look};
+use super::super::rng;
+use super::super::slots::Key;
+use pinlane_driver::{Call, Ordinal};
+
+/// The most sides that are kept.
+const MOST: usize = 1024;
+/// The most bytes that they have together: what a wait may have to hash.
+const MOST_BYTES: usize = 1 << 30;
+/// How much is hashed at a time.
+const CHUNK: usize = 256 << 10;
+
+/// The host's side of a copy that has run.
+#[derive(Debug)]
+struct Hashed {
+    side: Side,
+    hash: u64,
+    device: Ordinal,
+}
+
+/// The sides of which nobody knows that their copies are done.
+#[derive(Debug, Default)]
+pub(in super::super) struct Sides {
+    list: VecDeque<Hashed>,
+    bytes: usize,
+}
+
+impl Sides {
+    #[inline]
+    pub(in super::super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    fn push(&mut self, hashed: Hashed) {
+        let bytes = hashed.side.bytes;
+        if bytes > MOST_BYTES {
+            return;
+        }
+        while self.list.len() == MOST || self.bytes + bytes > MOST_BYTES {
+            let Some(oldest) = self.list.pop_front() else { break };
+            self.bytes -= oldest.side.bytes;
+        }
+        self.bytes += bytes;
+        self.list.push_back(hashed);
+    }
+
+    /// Takes out those that `is_over` names.
+    fn take(&mut self, is_over: impl Fn(&Side) -> bool) -> Vec<Hashed> {
+        let list = std::mem::take(&mut self.list);
+        let (over, rest): (Vec<_>, Vec<_>) =
+            list.into_iter().partition(|hashed| is_over(&hashed.side));
+        self.list = rest.into();
+        self.bytes -= over.iter().map(|hashed| hashed.side.bytes).sum::<usize>();
+        over
+    }
+
+    /// The device is reset.
+    pub(in super::super) fn forget_device(&mut self, device: Ordinal) {
+        self.list.retain(|hashed| hashed.device != device);
+        self.bytes = self.list.iter().map(|hashed| hashed.side.bytes).sum();
+    }
+
+    /// Host memory is unregistered or freed: of what is pending there, that call tells.
+    pub(in super::super) fn forget(&mut self, start: usize, bytes: usize) {
+        if !self.list.is_empty() {
+            self.take(|side| side.overlaps(start, bytes));
+        }
+    }
+}
+
+impl Machine {
+    /// Whether the race checker has to keep what an operation knows, because sides are hashed.
+    #[inline]
+    pub(in super::super) fn hashes_sides_of(&self, action: &Action) -> bool {
+        if self.host.watcher.is_none() {
+            return false;
+        }
+        match action {
+            Action::Copy(_, transfer) => self.side_of(transfer).is_some(),
+            Action::Batch(transfers) => transfers.iter().any(|t| self.side_of(t).is_some()),
+            Action::Kernel(launch) => launch.stand_in.is_some(),
+            _ => false,
+        }
+    }
+
+    /// The host's side of a copy if it can be seen no other way: its address, its length, the
+    /// address of the device's side, and whether the host's is written.
+    fn side_of(&self, transfer: &Transfer) -> Option<(usize, usize, u64, bool)> {
+        let is_hidden = |host: &HostUse| !host.waited && !self.host.is_watched(host);
+        match *transfer {
+            Transfer::In { dst, src: Source::Host(ref host) } => {
+                is_hidden(host).then(|| (host.ptr.address(), host.bytes, dst, false))
+            }
+            // What was read before the call returned, as documented, has no address.
+            Transfer::In { dst, src: Source::Taken { ref bytes, from, .. } } => {
+                (from != 0).then_some((from, bytes.len(), dst, false))
+            }
+            Transfer::Out { dst: ref host, src } => {
+                is_hidden(host).then(|| (host.ptr.address(), host.bytes, src, true))
+            }
+            Transfer::Across { .. } => None,
+        }
+    }
+
+    /// A copy has run: its host side must not change before somebody knows that.
+    pub(in super::super) fn hash_sides(
+        &mut self,
+        key: Key,
+        action: &Action,
+        knowledge: &Knowledge,
+    ) {
+        let (call, transfers) = match action {
+            Action::Copy(call, transfer) => (*call, std::slice::from_ref(transfer)),
+            Action::Batch(transfers) => (Call::CopyBatch, &**transfers),
+            _ => return,
+        };
+        let by = knowledge.at();
+        let Some(device) = self.streams.get(key).map(|stream| stream.device) else { return };
+        let site = self.order.called().site;
+        let mut sides: Vec<_> = transfers.iter().filter_map(|t| self.side_of(t)).collect();
+        // Lines land in any order; the first one that changes is told of.
+        sides.sort_unstable();
+        for (start, bytes, on_device, writes) in sides {
+            let Ok(copied) = self.memory.read(on_device, bytes) else { continue };
+            let hash = copied.chunks(CHUNK).fold(0, hash_on);
+            let access = if writes { RacingAccess::Write } else { RacingAccess::Read };
+            let side = Side { by, call, access, start, bytes, site };
+            self.sides.push(Hashed { side, hash, device });
+        }
+    }
+
+    /// An operation is about to run, which may write to sides of earlier ones.
+    #[cold]
+    pub(in super::super) fn look_before(&mut self, action: &Action, known: Option<&Knowledge>) {
+        if let (Action::Kernel(Launch { stand_in: Some(_), .. }), Some(known)) = (action, known) {
+            self.look_at_known(known);
+        }
+        action
+            .host_uses()
+            .filter(|host| host.access == Access::Write)
+            .for_each(|host| self.look_before_writing(host));
+    }
+
+    /// The machine is about to write to a range.
+    pub(in super::super) fn look_before_writing(&mut self, host: &HostUse) {
+        if !self.sides.is_empty() {
+            self.look_at(|side| side.overlaps(host.ptr.address(), host.bytes));
+        }
+    }
+
+    /// Somebody learns of all this, and may write to the sides from now on.
+    #[inline]
+    pub(in super::super) fn look_at_known(&mut self, known: &Knowledge) {
+        if !self.sides.is_empty() {
+            self.look_at(|side| known.knows(side.by));
+        }
+    }
+
+    /// Looks at sides for the last time.
+    #[cold]
+    fn look_at(&mut self, is_over: impl Fn(&Side) -> bool) {
+        let mut told = Vec::new();
+        for Hashed { side, hash, device } in self.sides.take(is_over) {
+            let is_lost = self.devices[device as usize].lost.is_some();
+            if is_lost || told.contains(&(side.by, side.access)) {
+                continue;
+            }
+            let what = match hash_of(side.start, side.bytes) {
+                Ok(Some(now)) if now != hash => "written to",
+                Err(Gone) => "unmapped",
+                Ok(_) => continue,
+            };
+            // One finding, though a copy may have many lines.
+            told.push((side.by, side.access));
+            let (kind, role) = match side.access {
+                RacingAccess::Write => (FindingKind::DestinationChanged, "destination"),
+                _ => (FindingKind::SourceChanged, "source"),
+            };
+            let headline = format!(
+                "the {role} of {:?}, {} bytes at {:#x}, was {what} before the program knew that \
+                 the copy was done",
+                side.call, side.bytes, side.start
+            );
+            if let Some(race) = self.order.too_early(side) {
+                let noticed = self.order.here();
+                let noticed = noticed.map(|site| format!("\n  noticed:    at {site}"));
+                let message = headline + &race.details() + &noticed.unwrap_or_default();
+                self.findings.report_with(kind, message, race);
+            }
+        }
+    }
+}
+
+/// The memory is mapped no more.
+struct Gone;
+
+/// The hash of what is there now; `None` if the system does not let us look.
+fn hash_of(start: usize, bytes: usize) -> Result<Option<u64>, Gone> {
+    let mut buffer = vec![0; bytes.min(CHUNK)];
+    let mut hash = 0;
+    for at in (0..bytes).step_by(CHUNK) {
+        let part = &mut buffer[..CHUNK.min(bytes - at)];
+        match pageable::look(start + at, part) {
+            Look::Read => hash = hash_on(hash, part),
+            Look::Gone => return Err(Gone),
+            Look::Forbidden => return Ok(None),
+        }
+    }
+    Ok(Some(hash))
+}
+
+fn hash_on(hash: u64, chunk: &[u8]) -> u64 {
+    hash.rotate_left(29).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ rng::fingerprint(chunk)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::super::order::{Kind, Order};
+    use super::*;
+
+    fn hashed(start: usize, bytes: usize) -> Hashed {
+        let mut order = Order::new();
+        let stream = order.stream_created(0, Kind::Legacy);
+        let by = order.latest(stream);
+        let (call, access) = (Call::CopyH2D, RacingAccess::Read);
+        Hashed { side: Side { by, call, access, start, bytes, site: 0 }, hash: 0, device: 0 }
+    }
+
+    #[test]
+    fn what_is_kept_is_bounded_in_number_and_bytes() {
+        let mut sides = Sides::default();
+        (0..3 * MOST).for_each(|at| sides.push(hashed(at, 1)));
+        assert_eq!((sides.list.len(), sides.bytes), (MOST, MOST));
+        assert_eq!(sides.list[0].side.start, 2 * MOST, "the oldest went first");
+        sides.push(hashed(0, MOST_BYTES));
+        assert_eq!((sides.list.len(), sides.bytes), (1, MOST_BYTES));
+        sides.push(hashed(0, MOST_BYTES + 1));
+        assert_eq!(sides.list.len(), 1, "too long to be looked at");
+        sides.forget(MOST_BYTES - 1, 1);
+        assert_eq!((sides.list.len(), sides.bytes), (0, 0));
+    }
+
+    #[test]
+    fn a_hash_sees_every_chunk_and_memory_that_is_gone_crashes_nothing() {
+        let mut bytes = vec![7_u8; 2 * CHUNK + 5];
+        let of_slice = |bytes: &[u8]| bytes.chunks(CHUNK).fold(0, hash_on);
+        let here = |bytes: &[u8]| hash_of(bytes.as_ptr().addr(), bytes.len()).ok().flatten();
+        let first = here(&bytes);
+        assert!(first.is_none_or(|hash| hash == of_slice(&bytes)));
+        for at in [0, CHUNK, 2 * CHUNK + 4] {
+            bytes[at] ^= 1;
+            assert_ne!(first, Some(of_slice(&bytes)), "byte {at}");
+            bytes[at] ^= 1;
+        }
+        assert!(hash_of(4096, 8).is_err() || first.is_none(), "nothing is mapped there");
+    }
+}

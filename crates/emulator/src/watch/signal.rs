@@ -1,0 +1,181 @@
+//! Faults of the program on pages that are closed.
+//!
+//! The handler takes the machine's lock and may allocate. That is no rule of signals, but of the
+//! place: the fault is a load or store of the program's on page-locked memory, and no code that
+//! holds the machine's lock, or is inside the allocator, makes one. A fault elsewhere takes no lock
+//! and allocates nothing: it goes to whoever else handles it ([`owner`]).
+//!
+//! To close a page behind one access, the processor is made to trap after one instruction. Where
+//! that cannot be done (it is done on x86-64), the page stays open until its next use.
+//!
+//! A forked child has its parent's handlers, and blocks of its parent's, perhaps with pages that
+//! are closed. It opens them, and asks no machine: locks of the parent's may be held for ever.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::ffi::{c_int, c_void};
+use std::ptr;
+use std::sync::Weak;
+
+use super::super::runtime::Shared;
+use super::view::open_all;
+use super::{PAGE, Verdict, owner, places, stack, stand_in};
+use pinlane_base::lock::Mutex;
+use pinlane_base::process::PerProcess;
+use pinlane_base::sanitizer::ours;
+
+type Blocks = BTreeMap<usize, (usize, Weak<Shared>)>;
+
+/// The watched blocks of the process, by their first addresses.
+static BLOCKS: PerProcess<Mutex<Blocks>> = PerProcess::new();
+
+/// The most pages that one instruction touches: both ends of a string move across two pages.
+const PAGES: usize = 4;
+
+thread_local! {
+    /// The pages that are open for the instruction which this thread executes; 0 for none.
+    static OPENED: Cell<[usize; PAGES]> = const { Cell::new([0; PAGES]) };
+}
+
+pub(super) fn register(start: usize, bytes: usize, machine: Weak<Shared>) {
+    let mut blocks = BLOCKS.get().lock();
+    blocks.insert(start, (bytes, machine));
+    places::insert(start..start + bytes);
+}
+
+pub(super) fn unregister(start: usize) {
+    let mut blocks = BLOCKS.get().lock();
+    blocks.remove(&start);
+    places::remove(start);
+}
+
+/// The machine of the block that an address lies in, if this process has made the block.
+fn find(address: usize) -> Option<Weak<Shared>> {
+    let blocks = BLOCKS.known()?.lock();
+    let (&start, (bytes, machine)) = blocks.range(..=address).next_back()?;
+    (address - start < *bytes).then(|| machine.clone())
+}
+
+/// The program has touched a page that is closed, or something else is wrong.
+pub(super) unsafe extern "C" fn on_fault(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    // SAFETY: where the thread keeps its error number.
+    let error = unsafe { *libc::__errno_location() };
+    // SAFETY: the system gives the handler both. What somebody has sent has no address.
+    let (address, context) = unsafe {
+        let is_fault = (*info).si_code > 0;
+        (is_fault.then(|| (*info).si_addr().addr()), &mut *context.cast::<libc::ucontext_t>())
+    };
+    let is_good = address.is_some_and(|address| {
+        let may_be_ours = places::find(&(address..address.saturating_add(1))).is_some();
+        (may_be_ours || stand_in::is_running())
+            && stack::with_room(|| make_good(address, &mut *context))
+    });
+    if !is_good {
+        // SAFETY: this is the handler.
+        unsafe { owner::pass_on(signal, info, ptr::from_mut(context).cast()) };
+    }
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = error };
+}
+
+/// Opens what the access needs. False if it is of no memory that is watched.
+fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
+    let writes = processor::is_write(context);
+    if stand_in::fault(address, writes) {
+        return true;
+    }
+    let Some(place) = places::find(&(address..address + 1)) else { return false };
+    let machine = if place.is_own { find(address) } else { None };
+    let Some(machine) = machine.and_then(|machine| machine.upgrade()) else {
+        // Nobody closes its pages any more.
+        return open_all(place.block.start, place.block.len());
+    };
+    let verdict = ours(|| machine.with(|machine| machine.host_touched(address, writes)));
+    if verdict == Verdict::Once && owner::is_ours(libc::SIGTRAP) && processor::step(context) {
+        note(address / PAGE * PAGE);
+    }
+    true
+}
+
+fn note(page: usize) {
+    let mut opened = OPENED.get();
+    if let Some(vacant) = opened.iter_mut().find(|other| [0, page].contains(*other)) {
+        *vacant = page;
+    }
+    OPENED.set(opened);
+}
+
+/// The processor has executed one instruction, or somebody has set a breakpoint.
+pub(super) unsafe extern "C" fn on_trap(
+    signal: c_int,
+    info: *mut libc::siginfo_t,
+    context: *mut c_void,
+) {
+    let opened = OPENED.take();
+    if opened[0] == 0 {
+        // SAFETY: this is the handler.
+        return unsafe { owner::pass_on(signal, info, context) };
+    }
+    // SAFETY: where the thread keeps its error number.
+    let error = unsafe { *libc::__errno_location() };
+    // SAFETY: the system gives it to the handler.
+    processor::step_no_more(unsafe { &mut *context.cast() });
+    stack::with_room(|| {
+        for page in opened.into_iter().filter(|&page| page != 0) {
+            if let Some(machine) = find(page).and_then(|machine| machine.upgrade()) {
+                machine.with(|machine| machine.host_has_touched(page));
+            }
+        }
+    });
+    // SAFETY: as above.
+    unsafe { *libc::__errno_location() = error };
+}
+
+#[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+mod processor {
+    use libc::ucontext_t;
+
+    /// Of the flags register: trap after the next instruction.
+    const TRAP: i64 = 0x100;
+    /// Of the error code of a page fault: it was a write.
+    const WRITE: i64 = 2;
+
+    pub(super) fn is_write(context: &ucontext_t) -> bool {
+        context.uc_mcontext.gregs[libc::REG_ERR as usize] & WRITE != 0
+    }
+
+    /// Makes the thread trap after one instruction. False if that would end the process.
+    pub(super) fn step(context: &mut ucontext_t) -> bool {
+        // SAFETY: the set is that of the system.
+        let blocked = unsafe { libc::sigismember(&raw const context.uc_sigmask, libc::SIGTRAP) };
+        if blocked == 0 {
+            context.uc_mcontext.gregs[libc::REG_EFL as usize] |= TRAP;
+        }
+        blocked == 0
+    }
+
+    pub(super) fn step_no_more(context: &mut ucontext_t) {
+        context.uc_mcontext.gregs[libc::REG_EFL as usize] &= !TRAP;
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_env = "gnu")))]
+mod processor {
+    use libc::ucontext_t;
+
+    /// Nobody says. A write where only reads are let through must be one; a page that is closed is
+    /// written to by an operation, and so a read of it is as wrong as a write.
+    pub(super) fn is_write(_: &ucontext_t) -> bool {
+        false
+    }
+
+    pub(super) fn step(_: &mut ucontext_t) -> bool {
+        false
+    }
+
+    pub(super) fn step_no_more(_: &mut ucontext_t) {}
+}

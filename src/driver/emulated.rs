@@ -1,0 +1,18 @@
+//! The emulated device: the crate `pinlane-emulator`, which says here how it works.
+
+#[cfg(feature = "capi")]
+pub(crate) use pinlane_emulator::asked_for;
+#[doc(inline)]
+pub use pinlane_emulator::{
+    BatchEntry, Builder, Callers, CaptureMode, Emulator, Execution, Exploration, Explored, Face,
+    FailedRun, Fault, Finding, FindingKind, HandOver, Held, Kind, LookUp, MemoryKind, Outcome,
+    Plane, PoolFigure, PoolId, Race, RacingAccess, RacingMemory, RacingUse, Repeat, Replay,
+    SharedMemory, Side, Site, SourceOrder, Target, Unreadable, Usage, explore, explore_orders,
+    explore_steps,
+};
+
+/// Findings name the program's lines, and none of this crate's.
+pub(crate) fn leave_out_lines() {
+    static OWN: pinlane_base::sources::Sources = pinlane_base::own_sources!("driver/emulated.rs");
+    pinlane_emulator::leave_out(&OWN);
+}
