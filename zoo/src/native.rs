@@ -135,7 +135,7 @@ impl Native {
             .env("PINLANE_CUDART_DEVICES", devices.to_string())
             .env_remove("PINLANE_CUDART_EXIT")
             // For those that never return; the host functions of the zoo take no time.
-            .env("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "5");
+            .env("PINLANE_CUDART_HOST_FUNCTION_SECONDS", "0.5");
         let end = ended(command.env("PINLANE_CUDART_REPORT", &report));
         let lines = fs::read_to_string(&report).unwrap_or_default();
         let _ = fs::remove_file(&report);

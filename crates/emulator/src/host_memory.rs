@@ -446,6 +446,14 @@ impl HostMemory {
         });
     }
 
+    /// The host function that was called has returned.
+    pub(super) fn take_back_lent(&mut self) {
+        for start in &self.closed {
+            let watched = self.blocks.get_mut(start).and_then(|block| block.watched.as_mut());
+            watched.into_iter().for_each(Watched::take_back);
+        }
+    }
+
     /// The watched block that an address of the program's lies in.
     pub(super) fn watched_mut(&mut self, address: usize) -> Option<&mut Watched> {
         let ptr = HostPtr(std::ptr::without_provenance_mut(address / PAGE * PAGE));

@@ -13,6 +13,7 @@ mod explore;
 mod face;
 mod hashed;
 mod json;
+mod lent;
 mod loss;
 mod order;
 mod per_thread;

@@ -400,6 +400,12 @@ impl Order {
         self.running.take().map(|running| running.knowledge)
     }
 
+    /// Whether this thread is inside a host function, which that operation is ordered after.
+    pub(super) fn is_after_function(&self, epoch: Epoch) -> bool {
+        let running = self.running.as_ref().filter(|running| running.thread == this_thread());
+        running.is_some_and(|r| self.agents.knowledge(epoch.agent).knows(r.knowledge.at()))
+    }
+
     /// What the calling thread knows, as a token for another thread.
     pub(super) fn hand_over(&mut self) -> Knowledge {
         let host = self.host();
@@ -511,9 +517,15 @@ impl Order {
     #[cold]
     fn report(&mut self, second: Use, origin: Origin, is_late: bool) {
         let mut conflicts = std::mem::take(&mut self.conflicts);
-        // What a use meets that is known late may have been enqueued behind it meanwhile.
+        // What a use meets that is known late may have been enqueued behind it meanwhile. It is the
+        // later one, so it stays.
         let after = |first: &Use| self.agents.knowledge(first.at.agent).knows(second.at);
-        conflicts.retain(|conflict| !(is_late && after(&conflict.first)));
+        let later = conflicts.extract_if(.., |conflict| is_late && after(&conflict.first));
+        for Conflict { first, start, end } in later {
+            let knowledge = self.agents.knowledge(first.at.agent);
+            let eyes = Eyes { knowledge, agents: &self.agents };
+            self.memory.touch(Use { start, bytes: end - start, ..first }, &eyes, &mut Vec::new());
+        }
         if self.agents.bury() {
             let host = self.host();
             self.agents.learn_of(second.at.agent, host);

@@ -268,6 +268,7 @@ impl Machine {
         self.host_functions -= 1;
         self.host_calling = None;
         self.function_has_returned();
+        self.host.take_back_lent();
         if let Some(known) = self.order.function_ends() {
             self.tell_returned(&known);
         }

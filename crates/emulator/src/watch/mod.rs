@@ -15,6 +15,8 @@
 //! * It is a race: that is a finding, with the line of the access. The operation's pages are
 //!   opened, so that the program goes on and is told once.
 //! * It is none, because the host has learned of it meanwhile: the pages are opened.
+//! * It is none, because a host function makes it, and what uses the page is ordered after that
+//!   function: the page is open until the function returns, or until something else uses it.
 //! * It is none, because other bytes of the page are in use: the access is let through, and the
 //!   page is closed again behind it.
 //!
@@ -36,6 +38,7 @@ mod stack;
 mod stand_in;
 mod view;
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -43,6 +46,8 @@ use std::sync::{Arc, Weak};
 pub(super) use self::calls::must_be_said;
 pub(super) use self::hashed::Sides;
 pub(super) use self::owner::exchange;
+#[cfg(test)]
+pub(super) use self::signal::STEPS;
 pub(super) use self::stand_in::{Area, Seen, Touched, sees_faults, used_by_call};
 use self::view::{Access, View};
 use super::machine::Machine;
@@ -74,6 +79,8 @@ pub(super) struct Watched {
     closed: Vec<Closed>,
     /// The buffers of system calls that are being made: their pages are open.
     in_calls: Vec<Range<usize>>,
+    /// Pages that are open for the host function which runs.
+    lent: BTreeSet<usize>,
 }
 
 impl Watcher {
@@ -90,7 +97,7 @@ impl Watcher {
     pub(super) fn watch(&self, bytes: usize) -> Option<Watched> {
         let view = View::new(bytes).ok()?;
         signal::register(view.start(), view.bytes(), self.0.clone());
-        Some(Watched { view, closed: Vec::new(), in_calls: Vec::new() })
+        Some(Watched { view, closed: Vec::new(), in_calls: Vec::new(), lent: BTreeSet::new() })
     }
 }
 
@@ -119,7 +126,26 @@ impl Watched {
             self.apply(oldest.range);
         }
         self.closed.push(Closed { by, range: range.clone(), writes });
+        // It need not be ordered after the function: that faults again.
+        self.lent.retain(|page| range.end <= *page || page + PAGE <= range.start);
         self.apply(range);
+    }
+
+    /// Opens a page for the host function that runs, if all that uses it is ordered after that.
+    fn lend(&mut self, page: usize, is_after: impl Fn(Epoch) -> bool) -> bool {
+        let in_use = |closed: &&Closed| closed.range.start < page + PAGE && page < closed.range.end;
+        let lends = self.closed.iter().filter(in_use).all(|closed| is_after(closed.by));
+        if lends {
+            self.lent.insert(page);
+            self.apply(page..page + 1);
+        }
+        lends
+    }
+
+    /// The host function has returned.
+    pub(super) fn take_back(&mut self) {
+        let lent = std::mem::take(&mut self.lent);
+        lent.into_iter().for_each(|page| self.apply(page..page + 1));
     }
 
     /// Opens what the host knows to be complete.
@@ -142,7 +168,7 @@ impl Watched {
     /// What the program may do to a page.
     fn access_to(&self, page: usize) -> Access {
         let is_on = |range: &Range<usize>| range.start < page + PAGE && page < range.end;
-        if self.in_calls.iter().any(is_on) {
+        if self.in_calls.iter().any(is_on) || self.lent.contains(&page) {
             return Access::All;
         }
         let in_use = self.closed.iter().filter(|closed| is_on(&closed.range));
@@ -234,9 +260,11 @@ impl Machine {
         if races {
             watched.forgive(&touched);
         }
-        match watched.access_to(address / PAGE * PAGE) {
+        let page = address / PAGE * PAGE;
+        match watched.access_to(page) {
             Access::All => Verdict::Again,
             Access::Read if !writes => Verdict::Again,
+            _ if watched.lend(page, |by| self.order.is_after_function(by)) => Verdict::Again,
             _ => {
                 watched.open_page(address);
                 Verdict::Once

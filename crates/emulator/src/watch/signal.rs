@@ -37,6 +37,12 @@ thread_local! {
     static OPENED: Cell<[usize; PAGES]> = const { Cell::new([0; PAGES]) };
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many accesses of the thread were let through one by one.
+    pub(in super::super) static STEPS: Cell<u32> = const { Cell::new(0) };
+}
+
 pub(super) fn register(start: usize, bytes: usize, machine: Weak<Shared>) {
     let mut blocks = BLOCKS.get().lock();
     blocks.insert(start, (bytes, machine));
@@ -95,6 +101,8 @@ fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
         return open_all(place.block.start, place.block.len());
     };
     let verdict = ours(|| machine.with(|machine| machine.host_touched(address, writes)));
+    #[cfg(test)]
+    STEPS.set(STEPS.get() + u32::from(verdict == Verdict::Once));
     if verdict == Verdict::Once && owner::is_ours(libc::SIGTRAP) && processor::step(context) {
         note(address / PAGE * PAGE);
     }
