@@ -7,21 +7,25 @@
 //!   given back, so that the program under test stays sound and can be told of its mistake.
 //! * Blocks never overlap (rule 21).
 //!
-//! * A machine that watches the host ([`watch`](super::watch)) maps its blocks twice. The program
-//!   has one mapping, and all that is done here is done to the other.
+//! * A machine that watches the host ([`watch`](super::watch)) maps its blocks twice (`watched`).
+//!   The program has one mapping, and all that is done here is done to the other.
 //!
 //! This is the one place that dereferences host memory.
 
 use std::alloc::Layout;
-use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ptr::NonNull;
 
-use super::order::Epoch;
 use super::rng;
-use super::watch::{Area, Watched, Watcher};
+use super::watch::{Watched, Watcher};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal};
+
+mod uses;
+mod watched;
+
+use uses::Uses;
+pub(super) use uses::{Access, HostUse};
 
 const PAGE: usize = 4096;
 
@@ -48,40 +52,6 @@ impl HostPtr {
     }
 }
 
-/// How an operation that has not run yet uses a range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    Read,
-    Write,
-}
-
-/// A range of host memory that an operation names.
-#[derive(Clone, Debug)]
-pub(super) struct HostUse {
-    pub(super) ptr: HostPtr,
-    pub(super) bytes: usize,
-    pub(super) access: Access,
-    /// In no page-locked block: only the caller knows how long it stays valid.
-    pub(super) pageable: bool,
-    /// The operation reads it when its stream wants, and not ahead of the stream's order (rule 8).
-    pub(super) in_order: bool,
-    /// The call returns when the operation is done: the host cannot come too early.
-    pub(super) waited: bool,
-    /// The operation only has an address in it, and may make no use of that.
-    pub(super) named: bool,
-    /// For a read: a hash of the contents at the call, if they must not change.
-    pub(super) fingerprint: Cell<Option<u64>>,
-}
-
-impl HostUse {
-    /// Of page-locked memory, as long as nobody says that it is pageable.
-    pub(super) fn new(ptr: HostPtr, bytes: usize, access: Access) -> Self {
-        let (pageable, in_order, waited, named) = (false, false, false, false);
-        let fingerprint = Cell::new(None);
-        HostUse { ptr, bytes, access, pageable, in_order, waited, named, fingerprint }
-    }
-}
-
 /// How much of a range is page-locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cover {
@@ -90,15 +60,6 @@ pub(super) enum Cover {
     /// Some of it, or all by several blocks, or by one that is freed.
     Part,
     None,
-}
-
-#[derive(Debug)]
-struct Use {
-    operation: u64,
-    start: usize,
-    end: usize,
-    /// `None` if it may be no use.
-    access: Option<Access>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,7 +75,7 @@ struct Block {
     bytes: usize,
     device: Ordinal,
     origin: Origin,
-    uses: Vec<Use>,
+    uses: Uses,
     watched: Option<Watched>,
 }
 
@@ -148,7 +109,7 @@ pub(super) struct HostMemory {
     /// The most that is page-locked at a time.
     pub(super) capacity: usize,
     /// Of memory in no block.
-    pageable: Vec<Use>,
+    pageable: Uses,
     /// Who is told of new blocks, so that it sees what the host does to them.
     pub(super) watcher: Option<Watcher>,
     /// Whether faults come to the watcher: somebody may have taken its place.
@@ -166,7 +127,7 @@ impl HostMemory {
             locked: (0, 0),
             largest_call: None,
             capacity: MACHINE,
-            pageable: Vec::new(),
+            pageable: Uses::default(),
             watcher: None,
             sees_faults: true,
             closed: Vec::new(),
@@ -239,7 +200,7 @@ impl HostMemory {
         if !block.uses.is_empty() {
             block.origin = Origin::Quarantined;
             let bytes = block.bytes;
-            let uses = block.uses.iter().filter(|used| used.access.is_some()).count();
+            let uses = block.uses.certain();
             self.no_longer_locked(bytes);
             return Ok(Removal::InFlight(uses));
         }
@@ -272,10 +233,16 @@ impl HostMemory {
 
     pub(super) fn unregister(&mut self, ptr: NonNull<u8>) -> Result<Removal, Refusal> {
         let block = self.find(ptr, Origin::Registered)?;
-        let (bytes, uses) = (block.bytes, block.uses.len());
+        let (bytes, removal) = (
+            block.bytes,
+            match block.uses.is_empty() {
+                true => Removal::Clean,
+                false => Removal::InFlight(block.uses.certain()),
+            },
+        );
         self.no_longer_locked(bytes);
         self.blocks.remove(&ptr.as_ptr().addr());
-        Ok(if uses == 0 { Removal::Clean } else { Removal::InFlight(uses) })
+        Ok(removal)
     }
 
     /// Whether the range lies in one page-locked block that is not freed.
@@ -304,20 +271,17 @@ impl HostMemory {
 
     /// Whether an operation that has not run yet uses some of the range that way.
     pub(super) fn is_pending(&self, ptr: HostPtr, bytes: usize, access: Access) -> bool {
-        let (start, end) = (ptr.address(), ptr.address() + bytes);
         let block = self.containing(ptr, bytes);
-        let uses = block.map_or(&[][..], |block| &block.uses).iter().chain(&self.pageable);
-        uses.into_iter().any(|u| u.start < end && start < u.end && u.access == Some(access))
+        let mut uses = block.map(|block| &block.uses).into_iter().chain([&self.pageable]);
+        uses.any(|uses| uses.touch(ptr.address(), bytes, access))
     }
 
     /// Notes that `operation` will use the range.
     pub(super) fn begin_use(&mut self, host: &HostUse, operation: u64) {
-        let (start, access) = (host.ptr.address(), (!host.named).then_some(host.access));
-        let note = Use { operation, start, end: start + host.bytes, access };
         if host.pageable {
-            self.pageable.push(note);
+            self.pageable.begin(host, operation);
         } else if let Some(block) = self.containing_mut(host.ptr, host.bytes) {
-            block.uses.push(note);
+            block.uses.begin(host, operation);
         }
     }
 
@@ -325,18 +289,12 @@ impl HostMemory {
     /// more: then it must not be touched.
     #[must_use]
     pub(super) fn end_use(&mut self, host: &HostUse, operation: u64) -> bool {
-        let uses = if host.pageable {
-            &mut self.pageable
-        } else {
-            let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return false };
-            &mut block.uses
-        };
-        let at = uses.iter().position(|u| u.operation == operation);
+        if host.pageable {
+            return self.pageable.end(host, operation);
+        }
         // A registration that went and came back does not know the operations of its predecessor.
-        at.is_some_and(|at| {
-            uses.swap_remove(at);
-            true
-        })
+        let block = self.containing_mut(host.ptr, host.bytes);
+        block.is_some_and(|block| block.uses.end(host, operation))
     }
 
     /// The bytes of a range, to be read at once.
@@ -397,69 +355,6 @@ impl HostMemory {
         watched.map_or(ptr.0, |watched| watched.storage_of(ptr.address()))
     }
 
-    /// An operation, of which the host does not know that it is complete, uses the range.
-    pub(super) fn close(&mut self, host: &HostUse, by: Epoch) {
-        if !self.sees_faults {
-            return;
-        }
-        let (start, writes) = (host.ptr.address(), host.access == Access::Write);
-        let Some(block) = self.containing_mut(host.ptr, host.bytes) else { return };
-        let block_start = block.ptr.address();
-        let Some(watched) = &mut block.watched else { return };
-        let was_open = watched.is_open();
-        watched.close(by, start..start + host.bytes, writes);
-        if was_open {
-            self.closed.push(block_start);
-        }
-    }
-
-    /// Whether faults come to the watcher. If not, all pages are opened, and stay open.
-    pub(super) fn set_watched(&mut self, sees_faults: bool) {
-        self.sees_faults = sees_faults;
-        if !sees_faults {
-            self.settle(|_| true);
-        }
-    }
-
-    /// Whether the pages of a range can be closed: it is in a block that is mapped twice.
-    pub(super) fn is_watched(&self, host: &HostUse) -> bool {
-        self.sees_faults
-            && self.containing(host.ptr, host.bytes).is_some_and(|block| block.watched.is_some())
-    }
-
-    /// Whether some pages are closed to the host.
-    #[inline]
-    pub(super) fn has_closed(&self) -> bool {
-        !self.closed.is_empty()
-    }
-
-    /// Opens the pages of operations that the host knows to be complete.
-    #[cold]
-    pub(super) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
-        let blocks = &mut self.blocks;
-        self.closed.retain(|start| {
-            let watched = blocks.get_mut(start).and_then(|block| block.watched.as_mut());
-            watched.is_some_and(|watched| {
-                watched.settle(&is_settled);
-                !watched.is_open()
-            })
-        });
-    }
-
-    /// The host function that was called has returned.
-    pub(super) fn take_back_lent(&mut self) {
-        for start in &self.closed {
-            let watched = self.blocks.get_mut(start).and_then(|block| block.watched.as_mut());
-            watched.into_iter().for_each(Watched::take_back);
-        }
-    }
-
-    /// The watched block that an address of the program's lies in.
-    pub(super) fn watched_mut(&mut self, address: usize) -> Option<&mut Watched> {
-        let ptr = HostPtr(std::ptr::without_provenance_mut(address / PAGE * PAGE));
-        self.containing_mut(ptr, 0)?.watched.as_mut()
-    }
-
     /// The allocated blocks that some of these numbers are addresses in, each as a range that an
     /// operation names.
     pub(super) fn named_by(&self, words: &[u64]) -> Box<[HostUse]> {
@@ -483,36 +378,6 @@ impl HostMemory {
         self.containing(ptr, 1).is_some_and(|block| block.origin == Origin::Quarantined)
     }
 
-    fn watched<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = &'a Watched> {
-        let blocks = named.iter().filter_map(|host| self.blocks.get(&host.ptr.address()));
-        let watched = blocks.filter_map(|block| block.watched.as_ref());
-        watched.filter(|watched| watched.can_be_shut())
-    }
-
-    /// Those of the blocks that are watched, for a stand-in to run on.
-    pub(super) fn areas<'a>(&'a self, named: &'a [HostUse]) -> impl Iterator<Item = Area> + 'a {
-        self.watched(named).map(Watched::area)
-    }
-
-    /// Runs `work` while all pages of these blocks are shut, and those of all others are open.
-    pub(super) fn shut<R>(&self, named: &[HostUse], work: impl FnOnce() -> R) -> R {
-        let mut result = None;
-        self.opened(|| {
-            self.watched(named).for_each(|watched| watched.set_shut(true));
-            result = Some(work());
-            self.watched(named).for_each(|watched| watched.set_shut(false));
-        });
-        result.expect("has run")
-    }
-
-    /// Runs `work` while all pages are open.
-    pub(super) fn opened(&self, work: impl FnOnce()) {
-        let closed = || self.closed.iter().filter_map(|start| self.blocks[start].watched.as_ref());
-        closed().for_each(|watched| watched.set_open(true));
-        work();
-        closed().for_each(|watched| watched.set_open(false));
-    }
-
     fn insert(
         &mut self,
         ptr: HostPtr,
@@ -522,7 +387,7 @@ impl HostMemory {
         watched: Option<Watched>,
     ) {
         // A quarantined block keeps its memory, so that no new block can lie where it does.
-        let block = Block { ptr, bytes, device, origin, uses: Vec::new(), watched };
+        let block = Block { ptr, bytes, device, origin, uses: Uses::default(), watched };
         self.blocks.insert(ptr.address(), block);
         self.locked = (self.locked.0 + bytes, self.locked.1 + 1);
     }
