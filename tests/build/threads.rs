@@ -32,7 +32,7 @@ fn rule_22_threads_are_started_in_one_place() {
 /// The names of threads, and the case in which each is refused (rule 19): a function of
 /// `tests/soundness/without_threads.rs`, or why there is none.
 const REFUSED: [(&str, &str); 12] = [
-    ("pinlane-call", "none: on a GPU alone; the code of the call is then `cudaErrorUnknown`"),
+    ("pinlane-call", "none: on a GPU alone; the call is then made in place"),
     ("pinlane-copy-", "copy_team"),
     ("pinlane-grow", "none: its caller is the keeper; `with_helpers` does without"),
     ("pinlane-host", "none: no thread, but memory"),

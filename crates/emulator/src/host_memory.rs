@@ -116,6 +116,8 @@ pub(super) struct HostMemory {
     sees_faults: bool,
     /// The blocks that have closed pages.
     closed: Vec<usize>,
+    /// Whether some of those pages are open for a host function.
+    lends: bool,
 }
 
 impl HostMemory {
@@ -131,6 +133,7 @@ impl HostMemory {
             watcher: None,
             sees_faults: true,
             closed: Vec::new(),
+            lends: false,
         }
     }
 

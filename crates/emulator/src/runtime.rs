@@ -187,6 +187,7 @@ impl Runtime {
             machine.order.begin_call();
             if machine.host.has_closed() {
                 machine.ask_for_faults();
+                machine.host.take_back_lent();
             }
             machine.call_is_made();
             let result = work(machine);

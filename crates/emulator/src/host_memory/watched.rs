@@ -54,12 +54,20 @@ impl HostMemory {
         });
     }
 
-    /// The host function that was called has returned.
+    /// The host function that was called has returned, or another thread makes a call.
     pub(crate) fn take_back_lent(&mut self) {
+        if !std::mem::take(&mut self.lends) {
+            return;
+        }
         for start in &self.closed {
             let watched = self.blocks.get_mut(start).and_then(|block| block.watched.as_mut());
             watched.into_iter().for_each(Watched::take_back);
         }
+    }
+
+    /// Some page was lent to a host function.
+    pub(crate) fn is_lending(&mut self) {
+        self.lends = true;
     }
 
     /// The watched block that an address of the program's lies in.

@@ -403,7 +403,10 @@ impl Order {
     /// Whether this thread is inside a host function, which that operation is ordered after.
     pub(super) fn is_after_function(&self, epoch: Epoch) -> bool {
         let running = self.running.as_ref().filter(|running| running.thread == this_thread());
-        running.is_some_and(|r| self.agents.knowledge(epoch.agent).knows(r.knowledge.at()))
+        running.is_some_and(|Running { knowledge, .. }| {
+            let is_before = knowledge.knows(epoch);
+            !is_before && self.agents.knowledge(epoch.agent).knows(knowledge.at())
+        })
     }
 
     /// What the calling thread knows, as a token for another thread.

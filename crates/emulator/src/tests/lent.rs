@@ -81,6 +81,40 @@ fn when_the_function_has_returned_its_pages_are_closed_again() {
     assert_eq!(found, [FindingKind::Race]);
 }
 
+/// Another thread writes too early while the function runs, after a call of its own.
+#[test]
+fn a_call_of_another_thread_closes_what_is_lent() {
+    static STAGE: AtomicU32 = AtomicU32::new(0);
+    fn stage(number: u32) {
+        while STAGE.load(Ordering::Acquire) != number {
+            std::hint::spin_loop();
+        }
+    }
+    unsafe extern "C" fn touches(memory: *mut c_void) {
+        // SAFETY: the test keeps the memory until the function has returned.
+        unsafe { memory.cast::<u8>().write_volatile(7) };
+        STAGE.store(1, Ordering::Release);
+        stage(2);
+    }
+    let emulator = Emulator::builder().watch_host(true).devices(1).memory_bytes(1 << 24).build();
+    let driver = emulator.driver();
+    let stream = driver.stream_create(0, StreamFlags::default()).unwrap();
+    let memory = driver.host_alloc(0, LEN, HostFlags::default()).unwrap().as_ptr();
+    // SAFETY: as in `run`.
+    unsafe {
+        let gpu = driver.device_alloc(stream, LEN).unwrap();
+        driver.launch_host(stream, touches, memory.cast()).unwrap();
+        driver.copy_h2d(stream, gpu, memory, LEN).unwrap();
+        stage(1);
+        driver.memory_info(0).unwrap();
+        memory.add(50).write_volatile(8);
+        STAGE.store(2, Ordering::Release);
+        driver.stream_synchronize(stream).unwrap();
+    }
+    let found: Vec<_> = emulator.findings().iter().map(|finding| finding.kind).collect();
+    assert_eq!(found, [FindingKind::Race]);
+}
+
 #[test]
 fn beside_other_uses_of_a_page_each_store_is_looked_at() {
     assert_eq!(run(Some((2048, 2048))), (2048, vec![]), "the first half of the first page");

@@ -16,7 +16,7 @@
 //!   opened, so that the program goes on and is told once.
 //! * It is none, because the host has learned of it meanwhile: the pages are opened.
 //! * It is none, because a host function makes it, and what uses the page is ordered after that
-//!   function: the page is open until the function returns, or until something else uses it.
+//!   function: the page is open until the function returns, or another thread makes a call.
 //! * It is none, because other bytes of the page are in use: the access is let through, and the
 //!   page is closed again behind it.
 //!
@@ -264,7 +264,10 @@ impl Machine {
         match watched.access_to(page) {
             Access::All => Verdict::Again,
             Access::Read if !writes => Verdict::Again,
-            _ if watched.lend(page, |by| self.order.is_after_function(by)) => Verdict::Again,
+            _ if watched.lend(page, |by| self.order.is_after_function(by)) => {
+                self.host.is_lending();
+                Verdict::Again
+            }
             _ => {
                 watched.open_page(address);
                 Verdict::Once
