@@ -148,7 +148,9 @@ fn is_outside(function: &str) -> bool {
         "_ZN7pinlane",
         "_ZNK7pinlane",
     ];
-    let inside = INSIDE.iter().any(|prefix| name.starts_with(prefix));
+    // Where threads begin, in the C library.
+    const BEGIN: [&str; 3] = ["start_thread", "clone", "clone3"];
+    let inside = INSIDE.iter().any(|prefix| name.starts_with(prefix)) || BEGIN.contains(&name);
     !function.is_empty() && (!inside || name.contains("::tests::"))
 }
 
@@ -307,6 +309,10 @@ mod tests {
              at ./include/pinlane/cpp/stream.hpp:40
    4: __memset_avx2
              at ../sysdeps/x86_64/multiarch/memset.S:235
+   4: start_thread
+             at ./nptl/pthread_create.c:442:8
+   4: clone3
+             at ../sysdeps/unix/sysv/linux/x86_64/clone3.S:81
    4: app::without_a_line
    5: app::work
              at /home/me/app/src/main.rs:41:5
