@@ -109,8 +109,5 @@ pub use order::{Callers, LookUp, MemoryKind, Race, RacingAccess, RacingMemory, R
 pub use schedule::Replay;
 pub use unreadable::Unreadable;
 
-/// The sources of this crate.
-const SOURCES: pinlane_base::sources::Sources = pinlane_base::own_sources!("lib.rs");
-
 #[cfg(test)]
 mod tests;

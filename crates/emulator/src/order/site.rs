@@ -60,7 +60,8 @@ pub fn leave_out(sources: &'static Sources) {
 /// The sources of this crate, of those below it, and of those above that have said so.
 fn left_out() -> Vec<Sources> {
     let [file, package] = pinlane_driver::SOURCES;
-    let below = [crate::SOURCES, pinlane_base::SOURCES, Sources::new(file, "lib.rs", package)];
+    let own = pinlane_base::own_sources!("order/site.rs");
+    let below = [own, pinlane_base::SOURCES, Sources::new(file, "lib.rs", package)];
     // SAFETY: null, or what `leave_out` was given, which lives for ever.
     let above = ABOVE.iter().filter_map(|place| unsafe { place.load(Ordering::Acquire).as_ref() });
     below.into_iter().chain(above.copied()).collect()
