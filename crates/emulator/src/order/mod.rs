@@ -21,6 +21,7 @@
 
 mod agents;
 mod clock;
+mod function;
 mod memory;
 mod report;
 mod shadow;
@@ -43,6 +44,7 @@ use pinlane_driver::{Call, Item, Ordinal};
 
 pub(super) use self::agents::Kind;
 pub(super) use self::clock::{Agent, Epoch, Knowledge};
+use self::function::Running;
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub use self::site::{Callers, LookUp, Site, leave_out};
 
@@ -52,13 +54,6 @@ pub(super) struct Snapshot {
     number: u32,
     /// What was known where it was last recorded.
     pub(super) knowledge: Option<Knowledge>,
-}
-
-/// A host function that is being called.
-#[derive(Debug)]
-struct Running {
-    thread: u64,
-    knowledge: Knowledge,
 }
 
 #[derive(Debug)]
@@ -387,28 +382,6 @@ impl Order {
         }
     }
 
-    /// A host function is about to be called, on this thread.
-    pub(super) fn function_begins(&mut self, knowledge: Option<Knowledge>) {
-        if let Some(knowledge) = knowledge {
-            self.agents.tell_any_host(&knowledge);
-            self.running = Some(Running { thread: this_thread(), knowledge });
-        }
-    }
-
-    /// It has returned. Gives what it knew.
-    pub(super) fn function_ends(&mut self) -> Option<Knowledge> {
-        self.running.take().map(|running| running.knowledge)
-    }
-
-    /// Whether this thread is inside a host function, which that operation is ordered after.
-    pub(super) fn is_after_function(&self, epoch: Epoch) -> bool {
-        let running = self.running.as_ref().filter(|running| running.thread == this_thread());
-        running.is_some_and(|Running { knowledge, .. }| {
-            let is_before = knowledge.knows(epoch);
-            !is_before && self.agents.knowledge(epoch.agent).knows(knowledge.at())
-        })
-    }
-
     /// What the calling thread knows, as a token for another thread.
     pub(super) fn hand_over(&mut self) -> Knowledge {
         let host = self.host();
@@ -427,8 +400,7 @@ impl Order {
             return;
         }
         let touch = Touch::new(start, bytes, access);
-        if let Some(running) = self.running.as_ref().filter(|r| r.thread == this_thread()) {
-            let knowledge = running.knowledge.clone();
+        if let Some(knowledge) = self.known_to_function().cloned() {
             let user = self.user(knowledge.at(), None);
             return self.touch(user, touch, Some(&knowledge));
         }
