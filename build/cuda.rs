@@ -13,7 +13,8 @@ pub fn build(project: &Path, out_dir: &Path) -> Result<(), Failure> {
     match toolkit::decide(&Machine, &site)? {
         Decision::Cuda(toolkit) => {
             build_with(&toolkit, &site, out_dir)?;
-            // Metadata are for the build scripts of who depends on this package: cli/build.rs.
+            // Metadata are for the build scripts of who depends on this package:
+            // crates/cli/build.rs.
             println!(
                 "cargo::metadata=toolkit=CUDA {} in {}",
                 toolkit.version,

@@ -12,7 +12,7 @@ use crate::sources::read;
 
 /// All errors of CUDA, by number.
 fn names() -> BTreeMap<i32, String> {
-    let list = read("cudart/exports/errors.txt");
+    let list = read("crates/cudart/exports/errors.txt");
     let line = |line: &str| {
         let (number, name) = line.split_once(' ').expect("a number and a name");
         (number.parse().expect("a number"), name.to_owned())

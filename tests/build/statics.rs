@@ -97,10 +97,10 @@ fn rule_22_statics_are_safe_in_a_forked_child() {
 fn rule_22_what_the_drop_in_looks_at_in_a_forked_child_has_no_lock() {
     const LOCKS: [&str; 6] = ["Mutex<", "RwLock<", "OnceLock<", "LazyLock<", "Once", "Condvar"];
     let looked_at = ["io/mod.rs", "io/real.rs", "io/calls.rs", "io/actions.rs"];
-    let all = sources_of("cudart/src");
+    let all = sources_of("crates/cudart/src");
     for file in looked_at {
         let source = all.iter().find(|source| source.path.to_str() == Some(file));
-        let source = source.unwrap_or_else(|| panic!("cudart/src/{file} is gone"));
+        let source = source.unwrap_or_else(|| panic!("crates/cudart/src/{file} is gone"));
         for (name, kind) in statics(source) {
             assert!(!LOCKS.iter().any(|lock| kind.contains(lock)), "{file}: {name}: {kind}");
         }

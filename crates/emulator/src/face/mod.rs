@@ -3,8 +3,8 @@
 //! [`Driver`](pinlane_driver::Driver) is what the layers of this crate need, and no more. A program
 //! for the CUDA runtime also makes synchronous copies, frees with a synchronize, keeps a current
 //! device and a last error on each thread, and asks what a pointer is. [`Face`] adds these to the
-//! same machine. It knows nothing of C: the library in `cudart/` gives it the names, structs and
-//! NULL checks of `cuda_runtime_api.h`.
+//! same machine. It knows nothing of C: the library in `crates/cudart/` gives it the names, structs
+//! and NULL checks of `cuda_runtime_api.h`.
 //!
 //! | file | what | rules of docs/semantics.md |
 //! |---|---|---|

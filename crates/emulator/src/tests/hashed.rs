@@ -1,5 +1,5 @@
-//! What the program does to memory whose pages cannot be closed. `cudart/tests/programs` has more,
-//! as programs.
+//! What the program does to memory whose pages cannot be closed. `crates/cudart/tests/programs` has
+//! more, as programs.
 
 use std::ffi::c_void;
 

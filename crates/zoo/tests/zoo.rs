@@ -143,7 +143,7 @@ fn wrapped(line: &str) -> String {
 /// `PINLANE_FINDINGS=overwrite` writes them anew.
 #[test]
 fn the_book_prints_what_an_eager_run_finds() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/guide/findings");
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/guide/findings");
     let overwrite = std::env::var("PINLANE_FINDINGS").is_ok_and(|value| value == "overwrite");
     let all: Vec<Program> = Language::ALL.into_iter().flat_map(Program::all).collect();
     let mut wrong = Vec::new();

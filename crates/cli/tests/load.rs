@@ -7,7 +7,7 @@ use crate::run::{json, pinlane};
 
 /// The data set that comes with the crate.
 fn digits() -> String {
-    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/data/digits.safetensors");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/data/digits.safetensors");
     file.to_str().unwrap().to_owned()
 }
 

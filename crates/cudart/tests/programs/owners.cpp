@@ -1,6 +1,6 @@
 // A program beside somebody else who handles SIGSEGV: `OWNER MOMENT`. It makes no call of CUDA
 // between the moment and its next access.
-#include "../../../tests/ffi/owners/owner.h"
+#include "../../../../tests/ffi/owners/owner.h"
 
 #include "cuda.h"
 

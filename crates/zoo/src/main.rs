@@ -77,7 +77,8 @@ fn row(program: &Program, measured: &Measured) -> String {
     let file = program.file();
     let (title, report) = (&program.header.title, link(&program.header.report));
     format!(
-        "| [`{file}`](../zoo/programs/{file}) | {title} {report} | {found} | {eager} | {needed} |"
+        "| [`{file}`](../crates/zoo/programs/{file}) | {title} {report} | {found} | {eager} | \
+         {needed} |"
     )
 }
 
@@ -116,7 +117,7 @@ fn page(programs: &[Program], measured: &[Measured], twins: u64) -> String {
 <!-- Written by scripts/zoo. -->
 
 Small programs, each made after a bug that happened to somebody. Each has a twin that differs only
-by the fix. `zoo/programs` has {rust} in Rust, {c} in C and {cpp} in C++. Those
+by the fix. `crates/zoo/programs` has {rust} in Rust, {c} in C and {cpp} in C++. Those
 in C and C++ are linked with the [drop-in CUDA runtime](drop-in.md).
 
 What finds the bugs:

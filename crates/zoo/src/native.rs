@@ -26,7 +26,7 @@ fn zoo() -> &'static Path {
 /// Where programs and reports go.
 fn work() -> PathBuf {
     let target = env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
-    target.unwrap_or_else(|| zoo().join("../target")).join("zoo")
+    target.unwrap_or_else(|| zoo().join("../../target")).join("zoo")
 }
 
 /// Runs a command that must end well.
@@ -44,7 +44,7 @@ fn library() -> &'static Path {
             return folder.into();
         }
         fs::create_dir_all(work()).expect("the folder of programs can be made");
-        let (root, target) = (zoo().join(".."), work().join(".."));
+        let (root, target) = (zoo().join("../.."), work().join(".."));
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "--package", "pinlane-cudart", "--target-dir"]);
         must(cargo.arg(&target).current_dir(&root));
