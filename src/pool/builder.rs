@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::PinnedPool;
 use super::classes::PAGE;
 use super::core::Core;
-use super::limits;
+use super::keeper::limits;
 use super::options::{Options, PageLocking};
 use crate::context::Context;
 use crate::driver::HostFlags;

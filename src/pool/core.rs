@@ -7,7 +7,7 @@
 //!              the books (take.rs): free blocks; blocks that devices are done with -> block
 //!                | nothing
 //!                v
-//!              the queue, for which the keeper works (keeper.rs): it page-locks and
+//!              the queue, for which the keeper works (keeper): it page-locks and
 //!              releases memory, and looks for blocks that devices are done with -> block, or error
 //! ```
 //!
@@ -20,12 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::books::Books;
-use super::cache::Cache;
+use super::books::queue::Delivery;
+use super::books::store::Slab;
 use super::classes::MAX_ALIGN;
-use super::gate::Gate;
 use super::options::Options;
-use super::queue::Delivery;
-use super::store::Slab;
+use super::thread::cache::Cache;
+use super::thread::gate::Gate;
 use super::trace;
 use crate::context::Context;
 use crate::error::Result;

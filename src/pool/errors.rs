@@ -3,10 +3,10 @@
 use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 
+use super::books::stats::{Brief, Stats, in_units};
 use super::classes::Size;
-use super::grow::Failure;
-use super::limits::Limits;
-use super::stats::{Brief, Stats, in_units};
+use super::keeper::grow::Failure;
+use super::keeper::limits::Limits;
 use crate::context::Context;
 use crate::error::{Context as Found, CudaCode, Error, ErrorKind, Remedy};
 

@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use super::stats::{ClassStats, Stats};
+use super::books::stats::{ClassStats, Stats};
 
 /// One number of a snapshot: its JSON key (which ends in `_ns` for a time), whether it goes up and
 /// down or only grows, what it is, and its value.

@@ -34,66 +34,48 @@
 //!
 //! # The files
 //!
-//! Read `hit` first: an allocation and a drop, when all goes well. Then `core`, which draws the
-//! rest of the way. A file names only files below it.
+//! Read `thread/hit` first: an allocation and a drop, when all goes well. Then `core`, which draws
+//! the rest of the way.
 //!
 //! ```text
-//!   builder               options of a pool
-//!   allocator, raw        memory by address: for collections, and for C
-//!   mod                   the handle, and the forms of `alloc`
-//!   hit                   a thread's own block, taken and given back
-//!   take                  what an allocation does otherwise
-//!   reclaim               how else blocks come back, and the end of a pool
-//!   keeper                the thread that works for requests that wait
-//!   retire                which blocks in flight are done
-//!   core                  what the handles of a pool share
-//!   books                 what is under its lock: store and queue, with their counts
-//!   store, parked         slabs and their blocks; blocks in flight
-//!   queue                 requests that wait, and whose turn it is
-//!   cache, local, gate    what a thread keeps; how it finds it; how others reach it
-//!   grow, pages, limits   page-locking; memory from the system; how much there is
-//!   known, index          which block an address lies in, of whichever pool
-//!   loan, table, addresses  a loan of a block; which block of a pool begins at an address
-//!   classes               which size of block a request gets
-//!   options, stats, export, errors, trace
+//!   mod                  the handle, and the forms of `alloc`
+//!   builder, options     options of a pool
+//!   allocator            memory for collections
+//!   core                 what the handles of a pool share
+//!   thread/              what a thread keeps
+//!     hit                  a thread's own block, taken and given back
+//!     cache, local, gate   what a thread keeps; how it finds it; how others reach it
+//!   books/               what is under the pool's lock: store and queue, with their counts
+//!     store, parked        slabs and their blocks; blocks in flight
+//!     queue                requests that wait, and whose turn it is
+//!     stats                counts for users
+//!   keeper/              the thread that works for requests that wait
+//!     take                 what an allocation does when it is no hit
+//!     reclaim              how else blocks come back, and the end of a pool
+//!     retire               which blocks in flight are done
+//!     grow, pages, limits  page-locking; memory from the system; how much there is
+//!   by_address/          blocks by the addresses of their memory
+//!     known, index         which block an address lies in, of whichever pool
+//!     raw, table, addresses  memory by address; which block of a pool begins at an address
+//!     loan                 a loan of a block, for C
+//!   classes              which size of block a request gets
+//!   errors, trace, export  messages; events; a pool's counts as text
 //! ```
 //!
 #![doc = include_str!("events.md")]
 
-#[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
-mod addresses;
 #[cfg(feature = "allocator-api2")]
 mod allocator;
 mod books;
 mod builder;
-mod cache;
+mod by_address;
 mod classes;
 mod core;
 mod errors;
 mod export;
-mod gate;
-mod grow;
-mod hit;
-mod index;
 mod keeper;
-mod known;
-mod limits;
-#[cfg(feature = "capi")]
-mod loan;
-mod local;
 mod options;
-mod pages;
-mod parked;
-mod queue;
-#[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
-mod raw;
-mod reclaim;
-mod retire;
-mod stats;
-mod store;
-#[cfg_attr(not(any(feature = "capi", feature = "allocator-api2")), allow(dead_code))]
-mod table;
-mod take;
+mod thread;
 mod trace;
 
 use std::fmt;
@@ -110,15 +92,15 @@ use crate::memory::{PinnedBuf, PinnedRegion, byte_count};
 use crate::process::on_ordinary_thread;
 #[cfg(feature = "allocator-api2")]
 pub use allocator::PinnedAllocator;
+use books::queue::Waiter;
+pub use books::stats::{ClassStats, Durations, GrowthFallbacks, Stats};
 pub use builder::Builder;
+pub(crate) use by_address::known::block_at;
+use by_address::table::AddressTable;
 use classes::{MAX_ALIGN, Size, class_of};
 use core::Core;
-pub(crate) use known::block_at;
+use keeper::take::Patience;
 pub use options::PageLocking;
-use queue::Waiter;
-pub use stats::{ClassStats, Durations, GrowthFallbacks, Stats};
-use table::AddressTable;
-use take::Patience;
 
 /// A pool of page-locked host memory. Cheap to clone; all clones are the same pool.
 ///

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::PinnedPool;
-use super::cache::Cache;
+use super::books::queue::{Queue, Request, Waiter};
 use super::classes::Size;
-use super::queue::{Queue, Request, Waiter};
+use super::thread::cache::Cache;
 use crate::device::Device;
 use crate::driver::emulated::Emulator;
 use crate::error::ErrorKind;

@@ -13,9 +13,9 @@ use std::time::Duration;
 #[cfg(feature = "tracing")]
 use tracing::level_filters::LevelFilter;
 
+use super::books::stats::Fallbacks;
 #[cfg(feature = "tracing")]
 use super::keeper;
-use super::stats::Fallbacks;
 use crate::error::Error;
 use crate::notice;
 #[cfg(feature = "tracing")]

@@ -141,6 +141,6 @@ fn the_walk_reads_paths_and_skips_comments_and_tests() {
     let used: Vec<_> = uses(&source).into_iter().collect();
     assert_eq!(used, ["error", "memory", "pool", "sys"]);
     assert_eq!(source.module(), "stream");
-    let tests = Source { path: "pool/raw/tests.rs".into(), text: text.into() };
+    let tests = Source { path: "pool/by_address/raw/tests.rs".into(), text: text.into() };
     assert_eq!(uses(&tests), BTreeSet::new());
 }

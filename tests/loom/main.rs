@@ -259,32 +259,53 @@ mod memory {
 }
 
 mod pool {
-    #[path = "../../../src/pool/books.rs"]
+    #[path = "../../../src/pool/books/mod.rs"]
     pub mod books;
-    #[path = "../../../src/pool/cache.rs"]
-    pub mod cache;
     #[path = "../../../src/pool/core.rs"]
     pub mod core;
-    #[path = "../../../src/pool/gate.rs"]
-    pub mod gate;
-    #[path = "../../../src/pool/hit.rs"]
-    pub mod hit;
-    #[path = "../../../src/pool/index.rs"]
-    pub mod index;
-    #[path = "../../../src/pool/parked.rs"]
-    pub mod parked;
-    #[path = "../../../src/pool/queue.rs"]
-    pub mod queue;
-    #[path = "../../../src/pool/reclaim.rs"]
-    pub mod reclaim;
-    #[path = "../../../src/pool/retire.rs"]
-    pub mod retire;
-    #[path = "../../../src/pool/stats.rs"]
-    pub mod stats;
-    #[path = "../../../src/pool/store.rs"]
-    pub mod store;
-    #[path = "../../../src/pool/take.rs"]
-    pub mod take;
+
+    pub mod by_address {
+        #[path = "../../../../src/pool/by_address/index.rs"]
+        pub mod index;
+
+        pub mod known;
+    }
+
+    /// The models do the keeper's work themselves.
+    pub mod keeper {
+        use super::books::Books;
+        use super::core::Core;
+        use crate::error::Result;
+
+        pub mod grow;
+        #[path = "../../../../src/pool/keeper/reclaim.rs"]
+        pub mod reclaim;
+        #[path = "../../../../src/pool/keeper/retire.rs"]
+        pub mod retire;
+        #[path = "../../../../src/pool/keeper/take.rs"]
+        pub mod take;
+
+        impl Core {
+            pub fn call_keeper(&self, _: &'static str, _: &mut Books) -> Result<()> {
+                Ok(())
+            }
+
+            pub fn is_keeper(&self) -> bool {
+                false
+            }
+        }
+    }
+
+    pub mod thread {
+        #[path = "../../../../src/pool/thread/cache.rs"]
+        pub mod cache;
+        #[path = "../../../../src/pool/thread/gate.rs"]
+        pub mod gate;
+        #[path = "../../../../src/pool/thread/hit.rs"]
+        pub mod hit;
+
+        pub mod local;
+    }
 
     /// The models of the index.
     mod index_models;
@@ -319,58 +340,6 @@ mod pool {
         }
     }
 
-    pub mod grow {
-        use std::ptr::NonNull;
-        use std::sync::atomic::Ordering;
-
-        use crate::context::Context;
-
-        pub const LEAST_PART: usize = 8 << 20;
-
-        pub struct Memory(pub usize);
-
-        impl Memory {
-            pub fn seam(&self) -> usize {
-                usize::MAX
-            }
-
-            pub fn ptr(&self) -> NonNull<u8> {
-                NonNull::dangling()
-            }
-
-            pub fn bytes(&self) -> usize {
-                self.0
-            }
-
-            /// # Safety
-            ///
-            /// * As the crate's.
-            pub unsafe fn release(self, context: &Context) -> bool {
-                context.released.fetch_add(self.0, Ordering::Relaxed);
-                true
-            }
-        }
-    }
-
-    /// The index of a model is its own: see `index.rs`.
-    pub mod known {
-        use std::ptr::NonNull;
-
-        use crate::memory::block::Block;
-
-        pub struct Known;
-
-        impl Known {
-            pub fn new(_: NonNull<u8>, _: usize, _: NonNull<[Block]>) -> Self {
-                Known
-            }
-        }
-
-        impl Drop for Known {
-            fn drop(&mut self) {}
-        }
-    }
-
     pub mod options {
         pub struct Options {
             pub max_bytes: usize,
@@ -380,8 +349,8 @@ mod pool {
     }
 
     pub mod errors {
+        use super::books::stats::{Brief, Stats};
         use super::classes::Size;
-        use super::stats::{Brief, Stats};
         use crate::error::Error;
 
         pub fn not_ready(_: &'static str, _: Size) -> Error {
@@ -411,74 +380,5 @@ mod pool {
         pub fn failed_elsewhere(_: usize, _: &Error) {}
         pub fn released(_: usize, _: usize) {}
         pub fn quarantined(_: usize) {}
-    }
-
-    /// The models do the keeper's work themselves.
-    pub mod keeper {
-        use super::books::Books;
-        use super::core::Core;
-        use crate::error::Result;
-
-        impl Core {
-            pub fn call_keeper(&self, _: &'static str, _: &mut Books) -> Result<()> {
-                Ok(())
-            }
-
-            pub fn is_keeper(&self) -> bool {
-                false
-            }
-        }
-    }
-
-    /// As the crate's, with the model's threads, of which each uses one pool.
-    pub mod local {
-        use std::cell::RefCell;
-        use std::ptr;
-        use std::sync::{Arc, Weak};
-
-        use super::cache::Cache;
-
-        pub trait Home {
-            fn take_back(&self, cache: &Arc<Cache>);
-        }
-
-        loom::thread_local! {
-            static CACHE: RefCell<Option<(Arc<Cache>, Weak<dyn Home>)>> = RefCell::new(None);
-        }
-
-        pub struct Last;
-
-        pub static LAST: Last = Last;
-
-        impl Last {
-            pub fn get(&self) -> *const Cache {
-                let of = |kept: &(Arc<Cache>, _)| Arc::as_ptr(&kept.0);
-                CACHE.with(|slot| slot.borrow().as_ref().map_or(ptr::null(), of))
-            }
-        }
-
-        pub fn get(pool: u64) -> Option<Arc<Cache>> {
-            let cache = CACHE.with(|slot| slot.borrow().as_ref().map(|(cache, _)| cache.clone()));
-            cache.filter(|cache| cache.pool == pool)
-        }
-
-        pub fn switch_to(_: u64) -> bool {
-            false
-        }
-
-        pub fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
-            CACHE.with(|slot| *slot.borrow_mut() = Some((cache.clone(), home)));
-            true
-        }
-
-        /// The thread ends.
-        pub fn end() {
-            let last = CACHE.with(|slot| slot.borrow_mut().take());
-            if let Some((cache, home)) = last
-                && let Some(home) = home.upgrade()
-            {
-                home.take_back(&cache);
-            }
-        }
     }
 }

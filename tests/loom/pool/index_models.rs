@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use loom::thread;
 
-use super::index::{Extent, Index};
+use super::by_address::index::{Extent, Index};
 use crate::explore;
 
 fn slab(number: usize) -> Extent {

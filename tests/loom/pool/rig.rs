@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use loom::cell::UnsafeCell;
 
+use super::books::queue::Waiter;
 use super::classes::{PAGE, Size};
 use super::core::Core;
-use super::grow::Memory;
-use super::local;
+use super::keeper::grow::Memory;
+use super::keeper::take::{Patience, Waiting};
 use super::options::Options;
-use super::queue::Waiter;
-use super::take::{Patience, Waiting};
+use super::thread::local;
 use crate::context::Context;
 use crate::memory::block::BlockRef;
 use crate::timeline::Timeline;

@@ -19,24 +19,24 @@ use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::time::Duration;
 
-use super::classes::PAGE;
 use super::limits;
-use super::options::{Options, PageLocking};
 use super::pages::{Pages, keep_from_children, leave_to_children};
-use super::stats::Fallbacks;
 use crate::context::Context;
 use crate::driver::{Attribute, Driver, HostFlags, Ordinal};
 use crate::error::{CudaCode, Error};
 use crate::memory::lock::{self, NotRegistered};
+use crate::pool::books::stats::Fallbacks;
+use crate::pool::classes::PAGE;
+use crate::pool::options::{Options, PageLocking};
 
 /// The smallest part that is registered. No slab of several blocks is larger.
-pub(super) const LEAST_PART: usize = 8 << 20;
+pub(crate) const LEAST_PART: usize = 8 << 20;
 
 /// Pause between two registrations: `cudaHostRegister` keeps other threads' CUDA calls waiting.
 const PAUSE: Duration = Duration::from_micros(100);
 
 /// Page-locked memory. Dropping it leaks it; see [`release`](Memory::release).
-pub(super) struct Memory {
+pub(crate) struct Memory {
     ptr: NonNull<u8>,
     bytes: usize,
     origin: Origin,
@@ -52,16 +52,16 @@ enum Origin {
 unsafe impl Send for Memory {}
 
 impl Memory {
-    pub(super) fn ptr(&self) -> NonNull<u8> {
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.ptr
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// No operation may span a multiple of this many bytes.
-    pub(super) fn seam(&self) -> usize {
+    pub(crate) fn seam(&self) -> usize {
         match self.origin {
             Origin::Registered(_, part) => part,
             Origin::Allocated => usize::MAX,
@@ -76,7 +76,7 @@ impl Memory {
     /// * No operation that names the memory is pending on any stream.
     /// * Nobody accesses it any more.
     /// * The calling thread is not inside a host function.
-    pub(super) unsafe fn release(self, context: &Context) -> bool {
+    pub(crate) unsafe fn release(self, context: &Context) -> bool {
         let Some(driver) = context.releaser() else { return false };
         match self.origin {
             Origin::Registered(pages, part) => {
@@ -113,7 +113,7 @@ unsafe fn free(driver: &dyn Driver, ptr: NonNull<u8>, bytes: usize) -> bool {
 }
 
 /// Why memory was not page-locked.
-pub(super) enum Failure {
+pub(crate) enum Failure {
     /// The runtime may not be called here.
     Refused(Error),
     /// The system does not have enough memory. How much it has, if it says so.
@@ -124,7 +124,7 @@ pub(super) enum Failure {
 
 /// How memory may be registered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Parts {
+pub(crate) enum Parts {
     /// In one call.
     One,
     /// With at most this many bytes in a call, and in smaller parts where the system refuses that.
@@ -133,7 +133,7 @@ pub(super) enum Parts {
 
 /// Page-locks `bytes`, a multiple of a page, aligned to `align`. Blocks for a time that grows with
 /// the size.
-pub(super) fn page_lock(
+pub(crate) fn page_lock(
     context: &Context,
     options: &Options,
     parts: Parts,

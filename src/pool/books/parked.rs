@@ -15,28 +15,28 @@ const BATCH: usize = 64;
 
 /// The blocks in flight, by the number of their stream.
 #[derive(Default)]
-pub(super) struct Parked {
+pub(crate) struct Parked {
     lots: BTreeMap<u64, (Arc<Timeline>, VecDeque<BlockRef>)>,
     /// All that is in flight, including what is being looked at without the lock.
-    pub(super) blocks: usize,
+    pub(crate) blocks: usize,
 }
 
 impl Parked {
-    pub(super) fn lot(&mut self, stream: &Arc<Timeline>) -> &mut VecDeque<BlockRef> {
+    pub(crate) fn lot(&mut self, stream: &Arc<Timeline>) -> &mut VecDeque<BlockRef> {
         let lot = self.lots.entry(stream.id());
         &mut lot.or_insert_with(|| (stream.clone(), VecDeque::new())).1
     }
 
     /// The streams with parked blocks. Those without leave the books. The caller must drop the
     /// result without the lock, because a stream may end with it.
-    pub(super) fn streams(&mut self) -> Vec<Arc<Timeline>> {
+    pub(crate) fn streams(&mut self) -> Vec<Arc<Timeline>> {
         let streams = self.lots.values().map(|(stream, _)| stream.clone()).collect();
         self.lots.retain(|_, (_, blocks)| !blocks.is_empty());
         streams
     }
 
     /// The oldest blocks of a stream's queue.
-    pub(super) fn take_front(&mut self, stream: &Arc<Timeline>) -> VecDeque<BlockRef> {
+    pub(crate) fn take_front(&mut self, stream: &Arc<Timeline>) -> VecDeque<BlockRef> {
         match self.lots.get_mut(&stream.id()) {
             Some((_, blocks)) => blocks.drain(..blocks.len().min(BATCH)).collect(),
             None => VecDeque::new(),
@@ -44,7 +44,7 @@ impl Parked {
     }
 
     /// Everything, at the end of the pool.
-    pub(super) fn take_all(&mut self) -> impl Iterator<Item = BlockRef> + use<> {
+    pub(crate) fn take_all(&mut self) -> impl Iterator<Item = BlockRef> + use<> {
         std::mem::take(&mut self.lots).into_values().flat_map(|(_, blocks)| blocks)
     }
 }

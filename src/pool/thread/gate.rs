@@ -38,28 +38,28 @@ const CLOSED: u32 = u32::MAX;
 
 /// Every hit reads it and few threads write it, so it has cache lines of its own.
 #[repr(align(128))]
-pub(super) struct Gate {
+pub(crate) struct Gate {
     /// The mark of the process that may enter its lanes, or [`CLOSED`].
-    pub(super) open_to: AtomicU32,
-    pub(super) process: Process,
-    pub(super) fences: Fences,
+    pub(crate) open_to: AtomicU32,
+    pub(crate) process: Process,
+    pub(crate) fences: Fences,
 }
 
 impl Gate {
-    pub(super) fn new(process: Process) -> Self {
+    pub(crate) fn new(process: Process) -> Self {
         let open_to = AtomicU32::new(process.mark);
         Gate { open_to, process, fences: asymmetric::fences() }
     }
 
     /// Closes the gate. The caller holds the pool's lock. It may use a lane once it has
     /// [waited](Self::wait_for) for it.
-    pub(super) fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open_to.store(CLOSED, Ordering::Relaxed);
         self.fences.heavy();
     }
 
     /// Returns once the owner of a lane is not in it. The gate is closed.
-    pub(super) fn wait_for(&self, busy: &AtomicBool) {
+    pub(crate) fn wait_for(&self, busy: &AtomicBool) {
         let mut spins = 0;
         // Acquire: sees what the owner did in its lane.
         while busy.load(Ordering::Acquire) {
@@ -68,12 +68,12 @@ impl Gate {
     }
 
     /// Opens the gate. The caller holds the pool's lock.
-    pub(super) fn open(&self) {
+    pub(crate) fn open(&self) {
         self.open_to.store(self.process.mark, Ordering::Release);
     }
 
     /// Whether the gate is closed. The answer lasts only under the pool's lock.
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.open_to.load(Ordering::Relaxed) == CLOSED
     }
 }

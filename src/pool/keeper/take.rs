@@ -6,18 +6,19 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use super::books::Books;
-use super::cache::{Cache, batch};
-use super::classes::Size;
-use super::core::Core;
-use super::queue::{Reply, Request, Waiter};
-use super::{errors, local, trace};
 use crate::error::Result;
 use crate::memory::block::BlockRef;
+use crate::pool::books::Books;
+use crate::pool::books::queue::{Reply, Request, Waiter};
+use crate::pool::classes::Size;
+use crate::pool::core::Core;
+use crate::pool::thread::cache::{Cache, batch};
+use crate::pool::thread::local;
+use crate::pool::{errors, trace};
 
 /// How long an allocation may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Patience {
+pub(crate) enum Patience {
     /// Only what is page-locked and free already.
     None,
     /// Grow, and wait for devices, but not for buffers to be dropped.
@@ -35,7 +36,7 @@ struct Elsewhere {
 
 impl Core {
     /// A block for a request of `size`, after this thread had no hit.
-    pub(super) fn take(
+    pub(crate) fn take(
         self: &Arc<Self>,
         operation: &'static str,
         size: Size,
@@ -60,7 +61,7 @@ impl Core {
 
     /// A block that is free, or that a device turns out to be done with. Does not block. With
     /// `others`, also what other threads keep.
-    pub(super) fn take_now(&self, size: Size, others: bool) -> Option<BlockRef> {
+    pub(crate) fn take_now(&self, size: Size, others: bool) -> Option<BlockRef> {
         let cache = self.own_cache();
         // If this thread used another pool last, this one's cache has not been asked yet.
         if let Some(block) = size.class().and_then(|class| self.hit(class)) {
@@ -123,7 +124,7 @@ impl Core {
 
     /// This thread's cache, made if it has none; `None` if the thread is ending. It is then the one
     /// used last, unless it is new.
-    pub(super) fn own_cache(&self) -> Option<Arc<Cache>> {
+    pub(crate) fn own_cache(&self) -> Option<Arc<Cache>> {
         if let Some(cache) = local::get(self.id) {
             return Some(cache);
         }
@@ -139,7 +140,7 @@ impl Core {
     }
 
     /// Enters a request into the queue.
-    pub(super) fn enqueue(
+    pub(crate) fn enqueue(
         self: &Arc<Self>,
         operation: &'static str,
         size: Size,
@@ -176,7 +177,7 @@ impl Core {
 }
 
 /// A request whose outcome somebody waits for; withdrawn when dropped.
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     core: Arc<Core>,
     /// The request's, in the queue.
     number: u64,
@@ -185,7 +186,7 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Blocks until the outcome is there; `None` if it is not by `deadline`.
-    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
         // A request that has left the queue is served: the outcome is at most a moment away.
         self.reply
             .wait(deadline)

@@ -12,7 +12,7 @@ use crate::memory::PinnedBuf;
 use crate::memory::block::Block;
 
 /// A buffer that is lent: its entry is marked until this drops.
-pub(super) struct Loan<'a> {
+pub(crate) struct Loan<'a> {
     table: &'a AddressTable,
     entry: &'a Entry,
     /// What the entry was.
@@ -23,7 +23,7 @@ pub(super) struct Loan<'a> {
 
 impl AddressTable {
     /// Lends the block that `address` lies in.
-    pub(super) fn lend(&self, operation: &'static str, address: usize) -> Result<Loan<'_>> {
+    pub(crate) fn lend(&self, operation: &'static str, address: usize) -> Result<Loan<'_>> {
         let begin = self.around(address).map(|(begin, _)| begin);
         let entry = begin.and_then(|begin| self.entries.get(begin));
         let entry = entry.ok_or_else(|| unknown(operation, address))?;

@@ -26,10 +26,10 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use super::classes::Size;
-use super::trace;
 use crate::error::Result;
 use crate::memory::block::BlockRef;
+use crate::pool::classes::Size;
+use crate::pool::trace;
 use crate::process::call_user;
 use crate::sync::{Condvar, Mutex};
 use crate::wakers;
@@ -39,7 +39,7 @@ const ABSENT_AFTER: u64 = 64;
 
 /// Who waits for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiter {
+pub(crate) enum Waiter {
     /// A thread, in the call.
     Thread,
     Task {
@@ -51,7 +51,7 @@ pub(super) enum Waiter {
 }
 
 impl Waiter {
-    pub(super) fn task() -> Self {
+    pub(crate) fn task() -> Self {
         Waiter::Task { answered: Instant::now(), called: None }
     }
 }
@@ -63,24 +63,24 @@ struct Turn {
 }
 
 /// One request in the queue.
-pub(super) struct Request {
+pub(crate) struct Request {
     /// The call, for messages.
-    pub(super) operation: &'static str,
-    pub(super) size: Size,
+    pub(crate) operation: &'static str,
+    pub(crate) size: Size,
     /// Ends with an error when only live buffers stand in its way, instead of waiting until
     /// somebody drops one.
-    pub(super) gives_up: bool,
-    pub(super) waiter: Waiter,
-    pub(super) since: Instant,
+    pub(crate) gives_up: bool,
+    pub(crate) waiter: Waiter,
+    pub(crate) since: Instant,
     /// There was no room for new memory at once.
-    pub(super) waited: bool,
-    pub(super) reply: Arc<Reply>,
+    pub(crate) waited: bool,
+    pub(crate) reply: Arc<Reply>,
 }
 
 impl Request {
     /// How much longer this request, if it is the first in the queue, is the only one served;
     /// `None` if it is not its turn. A task must have answered in this turn.
-    pub(super) fn alone_for(&self) -> Option<Duration> {
+    pub(crate) fn alone_for(&self) -> Option<Duration> {
         let turn = self.turn()?;
         let there = match self.waiter {
             Waiter::Thread => true,
@@ -115,7 +115,7 @@ impl Request {
     }
 
     /// Ends the request.
-    pub(super) fn end(self, result: Result<BlockRef>) -> Delivery {
+    pub(crate) fn end(self, result: Result<BlockRef>) -> Delivery {
         let waited = self.waited.then(|| self.since.elapsed());
         Delivery { reply: self.reply, bytes: self.size.bytes, waited, result }
     }
@@ -123,7 +123,7 @@ impl Request {
 
 /// The requests that wait.
 #[derive(Default)]
-pub(super) struct Queue {
+pub(crate) struct Queue {
     /// By their numbers, which ascend in the order in which they came.
     requests: BTreeMap<u64, Request>,
     /// Those that are not absent.
@@ -141,16 +141,16 @@ pub(super) struct Queue {
 
 impl Queue {
     /// How many there are, absent ones included.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.requests.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.requests.is_empty()
     }
 
     /// Enters a request; gives its number.
-    pub(super) fn push(&mut self, request: Request) -> u64 {
+    pub(crate) fn push(&mut self, request: Request) -> u64 {
         let number = self.next;
         self.next += 1;
         if request.gives_up {
@@ -162,7 +162,7 @@ impl Queue {
     }
 
     /// Takes a request out of the queue, if it is there.
-    pub(super) fn remove(&mut self, number: u64) -> Option<Request> {
+    pub(crate) fn remove(&mut self, number: u64) -> Option<Request> {
         let request = self.requests.remove(&number)?;
         self.hide(number, request.size);
         self.giving_up.remove(&number);
@@ -170,17 +170,17 @@ impl Queue {
         Some(request)
     }
 
-    pub(super) fn get_mut(&mut self, number: u64) -> Option<&mut Request> {
+    pub(crate) fn get_mut(&mut self, number: u64) -> Option<&mut Request> {
         self.requests.get_mut(&number)
     }
 
     /// All requests, absent ones included.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u64, &Request)> {
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, &Request)> {
         self.requests.iter().map(|(&number, request)| (number, request))
     }
 
     /// The first request that gives up.
-    pub(super) fn first_that_gives_up(&self) -> Option<u64> {
+    pub(crate) fn first_that_gives_up(&self) -> Option<u64> {
         self.giving_up.first().copied()
     }
 
@@ -200,30 +200,30 @@ impl Queue {
     }
 
     /// The number of the first request that is not absent.
-    pub(super) fn first(&self) -> Option<u64> {
+    pub(crate) fn first(&self) -> Option<u64> {
         self.present.first().copied()
     }
 
     /// Whether a request that is not absent asks for `size`.
-    pub(super) fn has(&self, size: Size) -> bool {
+    pub(crate) fn has(&self, size: Size) -> bool {
         self.by_size.contains_key(&size)
     }
 
     /// The first request of each size that is not absent, and not `but`.
-    pub(super) fn first_of_each_size(&self, but: Option<u64>) -> BTreeMap<u64, &Request> {
+    pub(crate) fn first_of_each_size(&self, but: Option<u64>) -> BTreeMap<u64, &Request> {
         let others = |numbers: &BTreeSet<u64>| numbers.iter().copied().find(|&n| Some(n) != but);
         let first = self.by_size.values().filter_map(others);
         first.map(|number| (number, &self.requests[&number])).collect()
     }
 
     /// Whether free blocks are for the first request only.
-    pub(super) fn first_is_alone(&self) -> bool {
+    pub(crate) fn first_is_alone(&self) -> bool {
         self.first().is_some_and(|first| self.requests[&first].alone_for().is_some())
     }
 
     /// If the turn of the first request has begun and its task has not answered in it: the task,
     /// to be called. It is called once.
-    pub(super) fn call_first(&mut self) -> Option<Arc<Reply>> {
+    pub(crate) fn call_first(&mut self) -> Option<Arc<Reply>> {
         let number = self.first()?;
         let first = self.requests.get_mut(&number)?;
         let began = first.turn()?.began;
@@ -238,7 +238,7 @@ impl Queue {
     }
 
     /// The task of a request was called and has polled: it is no longer absent.
-    pub(super) fn answer(&mut self, number: u64) -> Option<&Request> {
+    pub(crate) fn answer(&mut self, number: u64) -> Option<&Request> {
         let request = self.requests.get_mut(&number)?;
         request.waiter = Waiter::task();
         let size = request.size;
@@ -248,7 +248,7 @@ impl Queue {
     }
 
     /// A request was served, from the queue or past it. Those that do not answer may be absent now.
-    pub(super) fn count_served(&mut self) {
+    pub(crate) fn count_served(&mut self) {
         self.served += 1;
         let is_absent = |number: &mut u64| self.requests[number].is_absent(self.served);
         let absent: Vec<u64> = self.called.extract_if(.., is_absent).collect();
@@ -259,7 +259,7 @@ impl Queue {
 
     /// Serves the requests for which `take` finds free blocks: first come, first served. When there
     /// is none for a request, there is none for the others of its size.
-    pub(super) fn serve(
+    pub(crate) fn serve(
         &mut self,
         mut take: impl FnMut(Size) -> Option<BlockRef>,
     ) -> Vec<Delivery> {
@@ -285,17 +285,17 @@ impl Queue {
 }
 
 /// An outcome on its way.
-pub(super) struct Delivery {
+pub(crate) struct Delivery {
     reply: Arc<Reply>,
     /// The size of the block.
     bytes: usize,
-    pub(super) waited: Option<Duration>,
+    pub(crate) waited: Option<Duration>,
     result: Result<BlockRef>,
 }
 
 impl Delivery {
     /// Hands the outcome over. Call it without the pool's lock.
-    pub(super) fn make(self) {
+    pub(crate) fn make(self) {
         match (&self.result, self.waited) {
             (Ok(_), Some(time)) => trace::waited(self.bytes, time),
             (Ok(_), None) => {}
@@ -307,7 +307,7 @@ impl Delivery {
 
 /// Where the outcome of a request appears.
 #[derive(Default)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     outcome: Mutex<Outcome>,
     there: Condvar,
 }
@@ -338,7 +338,7 @@ impl Reply {
     }
 
     /// Wakes the task, which answers by polling. Call it without the pool's lock.
-    pub(super) fn call(&self) {
+    pub(crate) fn call(&self) {
         let mut outcome = self.outcome.lock();
         outcome.called = true;
         let waker = outcome.waker.take();
@@ -347,7 +347,7 @@ impl Reply {
     }
 
     /// Nobody waits any more: a block that comes, or has come, goes back to the pool.
-    pub(super) fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         let mut outcome = self.outcome.lock();
         outcome.abandoned = true;
         let (result, waker) = (outcome.result.take(), outcome.waker.take());
@@ -357,7 +357,7 @@ impl Reply {
     }
 
     /// Blocks until the outcome is there, or until `deadline`.
-    pub(super) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
+    pub(crate) fn wait(&self, deadline: Option<Instant>) -> Option<Result<BlockRef>> {
         let mut outcome = self.outcome.lock();
         loop {
             if let Some(result) = outcome.result.take() {
@@ -375,7 +375,7 @@ impl Reply {
 
     /// The outcome, or a note to wake `task` when it is there; and whether the task had been
     /// called.
-    pub(super) fn poll(&self, task: &mut Context<'_>) -> (Poll<Result<BlockRef>>, bool) {
+    pub(crate) fn poll(&self, task: &mut Context<'_>) -> (Poll<Result<BlockRef>>, bool) {
         // Cloning and dropping a waker runs user code.
         let new = task.waker().clone();
         let mut outcome = self.outcome.lock();

@@ -16,7 +16,7 @@ pub struct Durations {
 }
 
 impl Durations {
-    pub(super) fn add(&mut self, took: Duration) {
+    pub(crate) fn add(&mut self, took: Duration) {
         self.count += 1;
         self.total += took;
         self.longest = self.longest.max(took);
@@ -113,28 +113,28 @@ pub struct Stats {
 
 /// What the pool counts under its lock.
 #[derive(Default)]
-pub(super) struct Counts {
-    pub(super) shared_hits: u64,
+pub(crate) struct Counts {
+    pub(crate) shared_hits: u64,
     /// Hits of threads that have ended.
-    pub(super) past_hits: u64,
-    pub(super) misses: u64,
-    pub(super) trims: u64,
-    pub(super) growths: Durations,
-    pub(super) waits: Durations,
-    pub(super) fallbacks: GrowthFallbacks,
+    pub(crate) past_hits: u64,
+    pub(crate) misses: u64,
+    pub(crate) trims: u64,
+    pub(crate) growths: Durations,
+    pub(crate) waits: Durations,
+    pub(crate) fallbacks: GrowthFallbacks,
 }
 
 /// What one growth did another way than wanted.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Fallbacks {
-    pub(super) not_registered: bool,
-    pub(super) in_parts: bool,
-    pub(super) small_pages: bool,
-    pub(super) other_node: bool,
+pub(crate) struct Fallbacks {
+    pub(crate) not_registered: bool,
+    pub(crate) in_parts: bool,
+    pub(crate) small_pages: bool,
+    pub(crate) other_node: bool,
 }
 
 impl GrowthFallbacks {
-    pub(super) fn add(&mut self, growth: Fallbacks) {
+    pub(crate) fn add(&mut self, growth: Fallbacks) {
         self.not_registered += u64::from(growth.not_registered);
         self.in_parts += u64::from(growth.in_parts);
         self.small_pages += u64::from(growth.small_pages);
@@ -144,15 +144,15 @@ impl GrowthFallbacks {
 
 /// What an error says about the pool: only what is known without counting.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Brief {
-    pub(super) max_bytes: usize,
-    pub(super) committed_bytes: usize,
+pub(crate) struct Brief {
+    pub(crate) max_bytes: usize,
+    pub(crate) committed_bytes: usize,
     /// Free for all threads.
-    pub(super) free_bytes: usize,
+    pub(crate) free_bytes: usize,
     /// Blocks that a device may still use.
-    pub(super) in_flight: usize,
+    pub(crate) in_flight: usize,
     /// Requests in the queue.
-    pub(super) waiting: usize,
+    pub(crate) waiting: usize,
 }
 
 impl fmt::Display for Brief {
@@ -196,7 +196,7 @@ impl fmt::Display for Stats {
 }
 
 /// A size for people: "64 KiB", "125.8 GiB".
-pub(super) fn in_units(bytes: usize) -> String {
+pub(crate) fn in_units(bytes: usize) -> String {
     let units = [(30, "GiB"), (20, "MiB"), (10, "KiB")];
     match units.into_iter().find(|&(shift, _)| bytes >> shift > 0) {
         Some((shift, unit)) if bytes.trailing_zeros() >= shift => {

@@ -27,8 +27,8 @@
 //! * All shelves together hold at most `max_bytes`.
 //! * A counter is written only by a party that may touch what it counts. Anybody may read it.
 
-use super::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
 use crate::memory::block::BlockRef;
+use crate::pool::classes::{KEPT_CLASSES, LARGEST_KEPT, Size, class_bytes};
 use crate::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use crate::sync::cell::UnsafeExclusive;
 
@@ -41,39 +41,39 @@ fn shelf_limit(bytes: usize) -> usize {
 }
 
 /// How many more blocks of `bytes` a thread takes from the books when it takes one.
-pub(super) fn batch(bytes: usize) -> usize {
+pub(crate) fn batch(bytes: usize) -> usize {
     ((64 << 10) >> bytes.ilog2()).min(shelf_limit(bytes) / 2)
 }
 
 // One cache line.
 #[derive(Default)]
 #[repr(align(64))]
-pub(super) struct Shelf {
-    pub(super) blocks: UnsafeExclusive<Vec<BlockRef>>,
+pub(crate) struct Shelf {
+    pub(crate) blocks: UnsafeExclusive<Vec<BlockRef>>,
     /// The size of a block.
-    pub(super) size: u64,
+    pub(crate) size: u64,
     /// The number of `blocks`, for anybody to read.
-    pub(super) len: AtomicU64,
-    pub(super) hits: AtomicU64,
+    pub(crate) len: AtomicU64,
+    pub(crate) hits: AtomicU64,
     /// Blocks of this class in the outbox.
-    pub(super) posted: AtomicU64,
+    pub(crate) posted: AtomicU64,
 }
 
 // Two threads' caches never share a cache line, nor a pair of lines that is fetched together. A hit
 // touches the first line, which ends where the shelves begin, and the line of one shelf.
 #[repr(C, align(128))]
-pub(super) struct Cache {
+pub(crate) struct Cache {
     /// The owner is in its lane.
-    pub(super) busy: AtomicBool,
+    pub(crate) busy: AtomicBool,
     /// The number of the pool.
-    pub(super) pool: u64,
-    pub(super) max_bytes: u64,
+    pub(crate) pool: u64,
+    pub(crate) max_bytes: u64,
     /// On the shelves.
-    pub(super) bytes: AtomicU64,
+    pub(crate) bytes: AtomicU64,
     /// The number of blocks in `outbox`, for anybody to read.
-    pub(super) posted: AtomicU64,
-    pub(super) outbox: UnsafeExclusive<Vec<BlockRef>>,
-    pub(super) shelves: [Shelf; KEPT_CLASSES],
+    pub(crate) posted: AtomicU64,
+    pub(crate) outbox: UnsafeExclusive<Vec<BlockRef>>,
+    pub(crate) shelves: [Shelf; KEPT_CLASSES],
     /// Written under the pool's lock.
     seen_hits: AtomicU64,
 }
@@ -83,7 +83,7 @@ pub(super) struct Cache {
 unsafe impl Sync for Cache {}
 
 impl Cache {
-    pub(super) fn new(pool: u64, max_bytes: usize) -> Self {
+    pub(crate) fn new(pool: u64, max_bytes: usize) -> Self {
         let shelf = |class| Shelf { size: class_bytes(class) as u64, ..Shelf::default() };
         Cache {
             busy: AtomicBool::new(false),
@@ -98,7 +98,7 @@ impl Cache {
     }
 
     /// Whether a block for a request of `size` may be here: free, or in flight.
-    pub(super) fn may_have(&self, size: Size) -> bool {
+    pub(crate) fn may_have(&self, size: Size) -> bool {
         let free = |class: usize| self.shelves[class].len.load(Relaxed) > 0;
         self.posted.load(Relaxed) > 0 || size.class().is_some_and(free)
     }
@@ -108,7 +108,7 @@ impl Cache {
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn room(&self, class: usize) -> usize {
+    pub(crate) unsafe fn room(&self, class: usize) -> usize {
         let shelf = &self.shelves[class];
         // SAFETY: the caller's precondition.
         let blocks = unsafe { &mut *shelf.blocks.get() };
@@ -124,7 +124,7 @@ impl Cache {
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn push(&self, class: usize, block: BlockRef) {
+    pub(crate) unsafe fn push(&self, class: usize, block: BlockRef) {
         let shelf = &self.shelves[class];
         // SAFETY: the caller's precondition.
         let blocks = unsafe { &mut *shelf.blocks.get() };
@@ -139,7 +139,7 @@ impl Cache {
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn make_room(&self, class: usize, mut give: impl FnMut(BlockRef)) {
+    pub(crate) unsafe fn make_room(&self, class: usize, mut give: impl FnMut(BlockRef)) {
         let shelf = &self.shelves[class];
         let full = shelf.len.load(Relaxed) as usize >= shelf_limit(shelf.size as usize);
         let shelves = if full { std::slice::from_ref(shelf) } else { &self.shelves[..] };
@@ -168,7 +168,7 @@ impl Cache {
     /// # Safety
     ///
     /// * The caller may touch the shelves (first invariant).
-    pub(super) unsafe fn empty_shelves(&self, mut give: impl FnMut(BlockRef)) {
+    pub(crate) unsafe fn empty_shelves(&self, mut give: impl FnMut(BlockRef)) {
         for shelf in &self.shelves {
             // SAFETY: the caller's precondition.
             unsafe { self.keep_only(shelf, 0, &mut give) };
@@ -180,7 +180,7 @@ impl Cache {
     /// # Safety
     ///
     /// * The caller may touch the outbox (first invariant).
-    pub(super) unsafe fn take_outbox(&self) -> Vec<BlockRef> {
+    pub(crate) unsafe fn take_outbox(&self) -> Vec<BlockRef> {
         if self.posted.load(Relaxed) == 0 {
             return Vec::new();
         }
@@ -191,13 +191,13 @@ impl Cache {
     }
 
     /// How many allocations the owner has had from here.
-    pub(super) fn hits(&self) -> u64 {
+    pub(crate) fn hits(&self) -> u64 {
         self.shelves.iter().map(|shelf| shelf.hits.load(Relaxed)).sum()
     }
 
     /// Whether the owner has not allocated from here since the last call. The caller holds the
     /// pool's lock.
-    pub(super) fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         let hits = self.hits();
         let idle = hits == self.seen_hits.load(Relaxed);
         self.seen_hits.store(hits, Relaxed);

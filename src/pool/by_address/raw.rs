@@ -4,12 +4,12 @@ use std::ptr::NonNull;
 #[cfg(feature = "capi")]
 use std::time::{Duration, Instant};
 
-use super::classes::class_of;
-use super::take::Patience;
-use super::{PinnedPool, errors};
 use crate::error::Result;
 #[cfg(feature = "capi")]
 use crate::memory::PinnedBuf;
+use crate::pool::classes::class_of;
+use crate::pool::keeper::take::Patience;
+use crate::pool::{PinnedPool, errors};
 
 impl PinnedPool {
     /// Allocates at least `bytes` bytes, initialised and aligned to `align`: a power of two, at
@@ -91,7 +91,7 @@ impl PinnedPool {
 
     /// The size of the block at `memory`; `None` if there is none, or in a forked child.
     #[cfg(feature = "allocator-api2")]
-    pub(super) fn raw_bytes(&self, memory: *const u8) -> Option<usize> {
+    pub(crate) fn raw_bytes(&self, memory: *const u8) -> Option<usize> {
         self.handle.core.context.check_process("PinnedPool::raw_bytes").ok()?;
         self.handle.table.bytes_at(memory.addr())
     }

@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Component, Path};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::stats::in_units;
+use crate::pool::books::stats::in_units;
 
 /// The default budget where the system says nothing.
 const FALLBACK: usize = 1 << 30;
@@ -21,7 +21,7 @@ const LARGE: usize = 64 << 20;
 const UNLIMITED: usize = 1 << 62;
 
 /// Half of the lowest limit; 1 GiB if none is known. Reads a few small files.
-pub(super) fn default_budget() -> usize {
+pub(crate) fn default_budget() -> usize {
     Limits::current().budget()
 }
 
@@ -30,7 +30,7 @@ pub(super) fn default_budget() -> usize {
 ///
 /// To ask is to read a few small files. So each large growth asks, and small ones ask once they add
 /// up to a large one. When memory runs short, each growth asks.
-pub(super) fn ask_for(bytes: usize) -> Result<(), usize> {
+pub(crate) fn ask_for(bytes: usize) -> Result<(), usize> {
     static UNASKED: AtomicUsize = AtomicUsize::new(LARGE);
     let part = bytes.min(LARGE);
     if UNASKED.fetch_add(part, Ordering::Relaxed).saturating_add(part) < LARGE {
@@ -50,7 +50,7 @@ fn available(root: &Path) -> usize {
 
 /// The limits, in bytes, that hold for this process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Limits {
+pub(crate) struct Limits {
     /// Memory of the machine, if known.
     physical: Option<usize>,
     /// The lowest limit of the control groups that the process is in, if there is one.
@@ -61,7 +61,7 @@ pub(super) struct Limits {
 }
 
 impl Limits {
-    pub(super) fn current() -> Self {
+    pub(crate) fn current() -> Self {
         Limits { memlock: memlock(), ..Self::below(Path::new("/")) }
     }
 

@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 use crate::memory::block::Block;
 
 /// Blocks begin at multiples of this.
-pub(super) const GRANULE: usize = 256;
+pub(crate) const GRANULE: usize = 256;
 
 struct Node<T, const N: usize>([AtomicPtr<T>; N]);
 
@@ -27,17 +27,17 @@ type Middle = Node<Leaf, { 1 << 13 }>;
 type Root = Node<Middle, { 1 << 15 }>;
 
 #[derive(Default)]
-pub(super) struct Addresses {
+pub(crate) struct Addresses {
     root: AtomicPtr<Root>,
 }
 
 /// What it points to is up to the caller.
-pub(super) type Entry = AtomicPtr<Block>;
+pub(crate) type Entry = AtomicPtr<Block>;
 
 impl Addresses {
     /// The entry of an address, if anything ever began near it.
     #[inline]
-    pub(super) fn get(&self, address: usize) -> Option<&Entry> {
+    pub(crate) fn get(&self, address: usize) -> Option<&Entry> {
         let [root, middle, leaf] = path(address)?;
         child(child(child(&self.root)?.at(root))?.at(middle)).map(|node| node.at(leaf))
     }
@@ -45,7 +45,7 @@ impl Addresses {
     /// The entry of an address; `None` for addresses that are no multiple of [`GRANULE`], or too
     /// high.
     #[inline]
-    pub(super) fn make(&self, address: usize) -> Option<&Entry> {
+    pub(crate) fn make(&self, address: usize) -> Option<&Entry> {
         let [root, middle, leaf] = path(address)?;
         Some(made(made(made(&self.root).at(root)).at(middle)).at(leaf))
     }

@@ -1,7 +1,7 @@
 //! A hit: an allocation takes a free block that its thread keeps, and a drop gives it back.
 //!
-//! Nothing else runs in a hit but the typed wrappers [`PinnedPool::alloc`](super::PinnedPool) and
-//! `PinnedBuf`. A hit takes no lock, waits for nothing, and writes only to memory of its own
+//! Nothing else runs in a hit but the typed wrappers [`PinnedPool::alloc`](crate::pool::PinnedPool)
+//! and `PinnedBuf`. A hit takes no lock, waits for nothing, and writes only to memory of its own
 //! thread. Everything else is slower: `take.rs` when no block is kept, `reclaim.rs` when the block
 //! cannot be kept.
 
@@ -9,10 +9,10 @@ use std::any::Any;
 use std::sync::Arc;
 
 use super::cache::Cache;
-use super::core::Core;
 use super::local::LAST;
 use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
+use crate::pool::core::Core;
 use crate::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// The calling thread is in the lane of its cache until this drops.
@@ -42,7 +42,7 @@ impl Core {
 
     /// A free block of `class` that this thread keeps.
     #[inline]
-    pub(super) fn hit(&self, class: usize) -> Option<BlockRef> {
+    pub(crate) fn hit(&self, class: usize) -> Option<BlockRef> {
         // SAFETY: nothing here keeps a cache or ends the thread.
         let inside = unsafe { self.enter() }?;
         let cache = inside.0;
@@ -57,7 +57,7 @@ impl Core {
     }
 
     /// Keeps a block of `class` that a device may still use, or returns it.
-    pub(super) fn post(&self, class: usize, block: BlockRef) -> Result<(), BlockRef> {
+    pub(crate) fn post(&self, class: usize, block: BlockRef) -> Result<(), BlockRef> {
         // SAFETY: nothing here keeps a cache or ends the thread.
         let Some(inside) = (unsafe { self.enter() }) else { return Err(block) };
         let cache = inside.0;

@@ -5,15 +5,15 @@
 
 use std::sync::Arc;
 
-use super::core::Core;
-use super::store::Fate;
-use super::trace;
 use crate::memory::hazard::Access;
+use crate::pool::books::store::Fate;
+use crate::pool::core::Core;
+use crate::pool::trace;
 use crate::timeline::Timeline;
 
 impl Core {
     /// Finds blocks in flight that the devices are done with. Does not block.
-    pub(super) fn retire(&self) {
+    pub(crate) fn retire(&self) {
         if self.context.driver("PinnedPool::alloc").is_err() {
             return;
         }

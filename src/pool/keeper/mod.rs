@@ -8,26 +8,33 @@
 //! back.
 //!
 //! `queue.rs` says which request is next. A request that [gives
-//! up](super::queue::Request::gives_up) gets an error as soon as nothing is in flight and nothing
-//! can be released: then only live buffers, or requests that wait for such, stand in its way. When
-//! memory is lost, every request that no live buffer could serve any more gets an error at once
-//! ([`Store::could_serve`]).
+//! up](super::books::queue::Request::gives_up) gets an error as soon as nothing is in flight and
+//! nothing can be released: then only live buffers, or requests that wait for such, stand in its
+//! way. When memory is lost, every request that no live buffer could serve any more gets an error
+//! at once ([`Store::could_serve`]).
+
+pub(super) mod grow;
+pub(super) mod limits;
+mod pages;
+mod reclaim;
+mod retire;
+pub(super) mod take;
 
 use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::books::Books;
-use super::cache::Cache;
+use super::books::queue::{Delivery, Reply, Request};
+use super::books::store::{Slab, Store};
 use super::classes::Size;
 use super::core::Core;
-use super::grow::{Parts, page_lock};
-use super::queue::{Delivery, Reply, Request};
-use super::store::{Slab, Store};
+use super::thread::cache::Cache;
 use super::{errors, trace};
 use crate::error::Result;
 use crate::process::thread::{self, Thread};
 use crate::trace::Kind;
+use grow::{Parts, page_lock};
 
 /// How long the keeper waits for more to do before it ends.
 const LINGER: Duration = Duration::from_millis(50);
@@ -81,13 +88,13 @@ impl Growth {
 
 /// Whether the calling thread is the keeper of any pool.
 #[cfg(feature = "tracing")]
-pub(super) fn is_calling_thread() -> bool {
+pub(crate) fn is_calling_thread() -> bool {
     WORKS_FOR.get() != 0
 }
 
 impl Core {
     /// Makes sure that the keeper runs and looks at the queue.
-    pub(super) fn call_keeper(&self, operation: &'static str, books: &mut Books) -> Result<()> {
+    pub(crate) fn call_keeper(&self, operation: &'static str, books: &mut Books) -> Result<()> {
         self.wake.notify_all();
         if books.keeper_runs {
             return Ok(());
@@ -114,7 +121,7 @@ impl Core {
     }
 
     /// Whether the calling thread is a keeper of this pool, which must not wait for its keepers.
-    pub(super) fn is_keeper(&self) -> bool {
+    pub(crate) fn is_keeper(&self) -> bool {
         WORKS_FOR.get() == self.id
     }
 

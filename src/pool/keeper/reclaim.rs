@@ -13,20 +13,20 @@
 
 use std::sync::Arc;
 
-use super::cache::Cache;
-use super::core::Core;
-use super::local::{self, Home};
-use super::store::Store;
-use super::trace;
 use crate::context::Context;
 use crate::memory::block::{BlockOwner, BlockRef};
 use crate::memory::hazard::Access;
+use crate::pool::books::store::Store;
+use crate::pool::core::Core;
+use crate::pool::thread::cache::Cache;
+use crate::pool::thread::local::{self, Home};
+use crate::pool::trace;
 use crate::process::on_ordinary_thread;
 use crate::sync::atomic::Ordering::Relaxed;
 
 impl Core {
     /// Takes a block back when that was no hit.
-    pub(super) fn reclaim_slow(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
+    pub(crate) fn reclaim_slow(&self, block: BlockRef) -> Option<Arc<dyn BlockOwner>> {
         // In a forked child a thread that exists only in the parent may hold the lock.
         if !self.context.is_current() {
             return None;
@@ -90,7 +90,7 @@ impl Core {
     }
 
     /// Brings what this thread has posted to the books. `cache` is its own.
-    pub(super) fn post_all(&self, cache: &Cache) {
+    pub(crate) fn post_all(&self, cache: &Cache) {
         if cache.posted.load(Relaxed) == 0 {
             return;
         }
@@ -112,7 +112,7 @@ impl Core {
 
     /// The last handle is gone: gives back what is free, and leaves the rest to the buffers that
     /// are alive.
-    pub(super) fn close(self: Arc<Self>) {
+    pub(crate) fn close(self: Arc<Self>) {
         let (keeper, slabs) = {
             let mut books = self.lock();
             books.closed = true;

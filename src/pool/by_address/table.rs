@@ -27,16 +27,16 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::Ordering;
 
 use super::addresses::{Addresses, GRANULE};
-use super::classes::{LARGEST_KEPT, class_bytes};
 use crate::error::{Error, ErrorKind, Result};
 use crate::memory::block::{Block, BlockRef};
 use crate::memory::{PinnedBuf, PinnedRegion};
+use crate::pool::classes::{LARGEST_KEPT, class_bytes};
 use crate::sync::Mutex;
 
 /// Dropping it leaks the blocks. In a forked child it must be forgotten instead.
 #[derive(Default)]
-pub(super) struct AddressTable {
-    pub(super) entries: Addresses,
+pub(crate) struct AddressTable {
+    pub(crate) entries: Addresses,
     /// The sizes of the blocks without a class.
     large: Mutex<BTreeMap<usize, usize>>,
 }
@@ -45,14 +45,14 @@ pub(super) struct AddressTable {
 const CLASS: u32 = 56;
 /// In place of a class.
 const LARGE: usize = 0xff;
-pub(super) const LENT: usize = 1;
+pub(crate) const LENT: usize = 1;
 const FREED: usize = 2;
 const _: () = assert!(align_of::<Block>() > (LENT | FREED));
 
 /// # Safety
 ///
 /// * The caller alone has taken `entry` out of its place, or marked it as lent.
-pub(super) unsafe fn block_of(entry: *mut Block) -> BlockRef {
+pub(crate) unsafe fn block_of(entry: *mut Block) -> BlockRef {
     let block = entry.map_addr(|address| address & ((1 << CLASS) - 1) & !(LENT | FREED));
     // SAFETY: `insert` made the entry of a right, which the table had alone until the caller took
     // it.
@@ -60,14 +60,14 @@ pub(super) unsafe fn block_of(entry: *mut Block) -> BlockRef {
 }
 
 /// The buffer that is a whole block.
-pub(super) fn whole(block: BlockRef) -> PinnedBuf<u8> {
+pub(crate) fn whole(block: BlockRef) -> PinnedBuf<u8> {
     let bytes = block.bytes();
     PinnedBuf::new(PinnedRegion::new(block), bytes)
 }
 
 impl AddressTable {
     #[inline]
-    pub(super) fn insert(&self, block: BlockRef) {
+    pub(crate) fn insert(&self, block: BlockRef) {
         let address = block.ptr().addr().get();
         let class = block.class.map_or(LARGE, usize::from);
         if class == LARGE {
@@ -82,7 +82,7 @@ impl AddressTable {
     /// Takes out the block that begins at `address`; `None` if it is lent, whose end then gives it
     /// back.
     #[inline]
-    pub(super) fn remove(
+    pub(crate) fn remove(
         &self,
         operation: &'static str,
         address: usize,
@@ -110,14 +110,14 @@ impl AddressTable {
     }
 
     /// A block that has just been taken out of its entry has no size any more.
-    pub(super) fn forget_size(&self, block: &Block) {
+    pub(crate) fn forget_size(&self, block: &Block) {
         if block.class.is_none() {
             self.large.lock().remove(&block.ptr().addr().get());
         }
     }
 
     /// The start and the size of the allocation that `address` lies in.
-    pub(super) fn around(&self, address: usize) -> Option<(usize, usize)> {
+    pub(crate) fn around(&self, address: usize) -> Option<(usize, usize)> {
         let holds = |(begin, bytes): &(usize, usize)| address - begin < *bytes;
         self.kept_below(address).filter(holds).or_else(|| {
             let large = self.large.lock();
@@ -139,7 +139,7 @@ impl AddressTable {
 
     /// The size of the block that begins at `address`.
     #[cfg(feature = "allocator-api2")]
-    pub(super) fn bytes_at(&self, address: usize) -> Option<usize> {
+    pub(crate) fn bytes_at(&self, address: usize) -> Option<usize> {
         let entry = self.entries.get(address)?.load(Ordering::Relaxed);
         match entry.addr() >> CLASS {
             _ if entry.is_null() => None,
@@ -164,7 +164,7 @@ impl AddressTable {
 }
 
 #[cold]
-pub(super) fn unknown(operation: &'static str, address: usize) -> Error {
+pub(crate) fn unknown(operation: &'static str, address: usize) -> Error {
     Error::new(
         ErrorKind::InvalidHandle,
         operation,

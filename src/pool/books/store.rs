@@ -22,16 +22,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ptr::NonNull;
 use std::time::Instant;
 
-use super::classes::{PAGE, Size};
-use super::grow::{LEAST_PART, Memory};
-use super::known::Known;
 use super::parked::Parked;
 use crate::context::Context;
 use crate::memory::block::{Block, BlockOwner, BlockRef};
+use crate::pool::by_address::known::Known;
+use crate::pool::classes::{PAGE, Size};
+use crate::pool::keeper::grow::{LEAST_PART, Memory};
 
 /// A piece of page-locked memory, cut into blocks of one size. Dropping it leaks it.
-pub(super) struct Slab {
-    pub(super) memory: Memory,
+pub(crate) struct Slab {
+    pub(crate) memory: Memory,
     size: Size,
     blocks: NonNull<[Block]>,
     /// The number of the stock of its size.
@@ -83,7 +83,7 @@ impl Slab {
     /// # Safety
     ///
     /// * As for [`Memory::release`].
-    pub(super) unsafe fn release(self, context: &Context) -> bool {
+    pub(crate) unsafe fn release(self, context: &Context) -> bool {
         debug_assert!(self.is_empty());
         drop(self.known);
         // SAFETY: `new` leaked the slice from a box. All rights to descriptors are in `free`, which
@@ -100,22 +100,22 @@ impl Slab {
 
 /// All blocks of one size.
 #[derive(Default)]
-pub(super) struct Stock {
-    pub(super) size: Size,
+pub(crate) struct Stock {
+    pub(crate) size: Size,
     loose: Vec<BlockRef>,
     /// The slabs that have sorted free blocks. The oldest is used first, so that the youngest
     /// become empty.
     with_free: BTreeSet<usize>,
-    pub(super) blocks: usize,
-    pub(super) free: usize,
-    pub(super) parked: usize,
-    pub(super) quarantined: usize,
-    pub(super) growths: u64,
+    pub(crate) blocks: usize,
+    pub(crate) free: usize,
+    pub(crate) parked: usize,
+    pub(crate) quarantined: usize,
+    pub(crate) growths: u64,
 }
 
 /// What became of a block in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
+pub(crate) enum Fate {
     Free,
     /// Another stream uses it.
     Elsewhere,
@@ -123,46 +123,46 @@ pub(super) enum Fate {
 }
 
 #[derive(Default)]
-pub(super) struct Store {
-    pub(super) max_bytes: usize,
+pub(crate) struct Store {
+    pub(crate) max_bytes: usize,
     /// So many bytes of a size are to be page-locked in one slab, or what is missing of them, where
     /// there is room.
-    pub(super) slab_bytes: usize,
-    pub(super) committed: usize,
-    pub(super) peak: usize,
+    pub(crate) slab_bytes: usize,
+    pub(crate) committed: usize,
+    pub(crate) peak: usize,
     /// Bytes of slabs that could not be released.
-    pub(super) unreleased: usize,
+    pub(crate) unreleased: usize,
     /// Bytes of slabs that are stuck.
     stuck: usize,
     /// Memory has been lost, and nobody has looked yet which requests that ends.
-    pub(super) newly_lost: bool,
+    pub(crate) newly_lost: bool,
     stocks: Vec<Stock>,
     by_size: BTreeMap<Size, usize>,
-    pub(super) parked: Parked,
+    pub(crate) parked: Parked,
     slabs: Vec<Option<Slab>>,
     vacant: Vec<usize>,
     /// Bytes of free blocks.
-    pub(super) free_bytes: usize,
+    pub(crate) free_bytes: usize,
 }
 
 impl Store {
-    pub(super) fn new(max_bytes: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize) -> Self {
         // No block is larger than `isize::MAX`, so no sum overflows.
         Store { max_bytes: max_bytes.min(isize::MAX as usize), ..Store::default() }
     }
 
     /// The stocks, by size.
-    pub(super) fn stocks(&self) -> impl Iterator<Item = &Stock> {
+    pub(crate) fn stocks(&self) -> impl Iterator<Item = &Stock> {
         self.by_size.values().map(|&stock| &self.stocks[stock])
     }
 
     /// Whether a block of `size` is in flight.
-    pub(super) fn in_flight(&self, size: Size) -> bool {
+    pub(crate) fn in_flight(&self, size: Size) -> bool {
         self.by_size.get(&size).is_some_and(|&stock| self.stocks[stock].parked > 0)
     }
 
     /// How many more bytes may be committed.
-    pub(super) fn room(&self) -> usize {
+    pub(crate) fn room(&self) -> usize {
         self.max_bytes - self.committed
     }
 
@@ -173,13 +173,13 @@ impl Store {
     }
 
     /// A free block for a request of `size`.
-    pub(super) fn take(&mut self, size: Size) -> Option<BlockRef> {
+    pub(crate) fn take(&mut self, size: Size) -> Option<BlockRef> {
         let stock = self.fitting(size)?;
         self.take_from(stock)
     }
 
     /// Up to `count` free blocks of exactly `size`.
-    pub(super) fn take_batch(&mut self, size: Size, count: usize, mut give: impl FnMut(BlockRef)) {
+    pub(crate) fn take_batch(&mut self, size: Size, count: usize, mut give: impl FnMut(BlockRef)) {
         let Some(&stock) = self.by_size.get(&size) else { return };
         for _ in 0..count {
             let Some(block) = self.take_from(stock) else { return };
@@ -202,7 +202,7 @@ impl Store {
     /// Whether a request of `size` could be served if every buffer were dropped and the devices
     /// were done with them: by a block that is not lost, or by new memory in place of all that can
     /// be released. Once false it stays false.
-    pub(super) fn could_serve(&self, size: Size) -> bool {
+    pub(crate) fn could_serve(&self, size: Size) -> bool {
         let left = self.max_bytes - self.stuck - self.unreleased;
         let alive = |stock: usize| self.stocks[stock].blocks > self.stocks[stock].quarantined;
         self.smallest_growth(size) <= left || self.serving(size).any(alive)
@@ -229,7 +229,7 @@ impl Store {
     }
 
     /// A block is free again.
-    pub(super) fn put(&mut self, block: BlockRef) {
+    pub(crate) fn put(&mut self, block: BlockRef) {
         let stock = self.stock_of(&block);
         stock.loose.push(block);
         stock.free += 1;
@@ -255,8 +255,9 @@ impl Store {
     }
 
     /// A block came back whose uses may be pending. It is parked even if they are complete by now:
-    /// [`retire`](super::retire) ends them, without the lock, because a stream may end with them.
-    pub(super) fn park(&mut self, block: BlockRef) {
+    /// [`retire`](crate::pool::keeper::retire) ends them, without the lock, because a stream may
+    /// end with them.
+    pub(crate) fn park(&mut self, block: BlockRef) {
         match block.hazards.a_stream() {
             None => self.put(block),
             Some(stream) => {
@@ -270,7 +271,7 @@ impl Store {
     /// A block that was taken out of a lot is free, or used by another stream, or lost: if nobody
     /// can say whether the device is done with it, it is never used again and its slab is never
     /// released (soundness rule 4).
-    pub(super) fn unpark(&mut self, block: BlockRef, fate: Fate) {
+    pub(crate) fn unpark(&mut self, block: BlockRef, fate: Fate) {
         self.parked.blocks -= 1;
         let stock = self.stock_of(&block);
         stock.parked -= 1;
@@ -294,13 +295,13 @@ impl Store {
     }
 
     /// The system did not take slabs of so many bytes.
-    pub(super) fn keep_unreleased(&mut self, bytes: usize) {
+    pub(crate) fn keep_unreleased(&mut self, bytes: usize) {
         self.unreleased += bytes;
         self.newly_lost |= bytes > 0;
     }
 
     /// Commits `bytes`, if the budget allows it.
-    pub(super) fn reserve(&mut self, bytes: usize) -> bool {
+    pub(crate) fn reserve(&mut self, bytes: usize) -> bool {
         let fits = bytes <= self.room();
         if fits {
             self.committed += bytes;
@@ -310,12 +311,12 @@ impl Store {
     }
 
     /// Committed bytes have been released, or could not be page-locked.
-    pub(super) fn release(&mut self, bytes: usize) {
+    pub(crate) fn release(&mut self, bytes: usize) {
         self.committed -= bytes;
     }
 
     /// How many bytes must be page-locked for one block.
-    pub(super) fn smallest_growth(&self, size: Size) -> usize {
+    pub(crate) fn smallest_growth(&self, size: Size) -> usize {
         size.bytes.next_multiple_of(PAGE)
     }
 
@@ -323,7 +324,7 @@ impl Store {
     /// or if `frugal`. Otherwise a slab with what is missing of the bytes that the owner wants, or,
     /// for a size of a class, as large as all memory of that size so far, but at most 8 MiB and a
     /// sixteenth of the budget.
-    pub(super) fn growth(&self, size: Size, frugal: bool) -> usize {
+    pub(crate) fn growth(&self, size: Size, frugal: bool) -> usize {
         const SMALLEST_SLAB: usize = 64 << 10;
         let limit = LEAST_PART.min(self.max_bytes / 16);
         let blocks = self.by_size.get(&size).map_or(0, |&stock| self.stocks[stock].blocks);
@@ -336,7 +337,7 @@ impl Store {
     }
 
     /// Adds page-locked memory of committed bytes.
-    pub(super) fn add(&mut self, memory: Memory, size: Size, owner: NonNull<dyn BlockOwner>) {
+    pub(crate) fn add(&mut self, memory: Memory, size: Size, owner: NonNull<dyn BlockOwner>) {
         let home = self.vacant.pop().unwrap_or_else(|| {
             self.slabs.push(None);
             self.slabs.len() - 1
@@ -359,7 +360,7 @@ impl Store {
     /// Takes wholly free slabs out of the books, those first that have been free for longest, until
     /// `bytes` of free blocks are gone; only slabs that were free before `before`, if given. Their
     /// memory stays committed until it is [released](Self::release).
-    pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
+    pub(crate) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         self.sort();
         let mut empty: Vec<(Instant, usize)> = Vec::new();
         for (home, slab) in self.slabs.iter().enumerate() {
@@ -391,7 +392,7 @@ impl Store {
     }
 
     /// How many blocks are not here: live, or kept by threads.
-    pub(super) fn outside(&self) -> usize {
+    pub(crate) fn outside(&self) -> usize {
         let outside = |stock: &Stock| stock.blocks - stock.free - stock.parked - stock.quarantined;
         self.stocks.iter().map(outside).sum()
     }

@@ -11,7 +11,7 @@ use crate::sync::sanitizer::ours;
 const _: () = assert!(std::mem::offset_of!(Cache, shelves) <= 64, "a hit touches two lines");
 
 /// A pool, to whoever keeps a cache of it.
-pub(super) trait Home: Send + Sync {
+pub(crate) trait Home: Send + Sync {
     /// The thread ends: the pool takes back all that it kept. Called by the owner of `cache`.
     fn take_back(&self, cache: &Arc<Cache>);
 }
@@ -19,7 +19,7 @@ pub(super) trait Home: Send + Sync {
 thread_local! {
     /// The cache used last; null, or one that is in `CACHES`. It has no destructor, so that reading
     /// it is one load.
-    pub(super) static LAST: Cell<*const Cache> = const { Cell::new(ptr::null()) };
+    pub(crate) static LAST: Cell<*const Cache> = const { Cell::new(ptr::null()) };
     static CACHES: RefCell<Caches> = RefCell::new(Caches::default());
 }
 
@@ -36,7 +36,7 @@ struct Caches {
 const FEW: usize = 4;
 
 /// This thread's cache for the pool of that number, if it has one. It is then the one used last.
-pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
+pub(crate) fn get(pool: u64) -> Option<Arc<Cache>> {
     let find = |caches: &RefCell<Caches>| {
         let caches = caches.borrow();
         let (cache, _) = caches.by_pool.get(&pool)?;
@@ -48,13 +48,13 @@ pub(super) fn get(pool: u64) -> Option<Arc<Cache>> {
 
 /// Makes this thread's cache for the pool of that number the one used last. False if it was
 /// already, or if there is none.
-pub(super) fn switch_to(pool: u64) -> bool {
+pub(crate) fn switch_to(pool: u64) -> bool {
     let last = LAST.get();
     get(pool).is_some() && LAST.get() != last
 }
 
 /// Keeps `cache` as this thread's for `home`. False if the thread is ending.
-pub(super) fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
+pub(crate) fn keep(cache: &Arc<Cache>, home: Weak<dyn Home>) -> bool {
     let kept = CACHES.try_with(|caches| {
         let mut caches = caches.borrow_mut();
         LAST.set(ptr::null());

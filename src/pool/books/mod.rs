@@ -1,47 +1,52 @@
 //! What a pool has under its lock: the books.
 
+pub(super) mod parked;
+pub(super) mod queue;
+pub(super) mod stats;
+pub(super) mod store;
+
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::cache::{Cache, Shelf};
 use super::errors;
-use super::gate::Gate;
 use super::options::Options;
-use super::queue::{Delivery, Queue};
-use super::stats::{Brief, ClassStats, Counts, Stats};
-use super::store::{Slab, Stock, Store};
+use super::thread::cache::{Cache, Shelf};
+use super::thread::gate::Gate;
 use crate::process::thread::Thread;
 use crate::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use queue::{Delivery, Queue};
+use stats::{Brief, ClassStats, Counts, Stats};
+use store::{Slab, Stock, Store};
 
-pub(super) struct Books {
-    pub(super) store: Store,
-    pub(super) caches: Vec<Arc<Cache>>,
-    pub(super) queue: Queue,
+pub(crate) struct Books {
+    pub(crate) store: Store,
+    pub(crate) caches: Vec<Arc<Cache>>,
+    pub(crate) queue: Queue,
     /// Outcomes to be handed over once the lock is free.
-    pub(super) ready: Vec<Delivery>,
-    pub(super) counts: Counts,
+    pub(crate) ready: Vec<Delivery>,
+    pub(crate) counts: Counts,
     /// How many batches are neither here nor in buffers at the moment: blocks on their way from a
     /// thread to the books, and slabs on their way to the system.
-    pub(super) under_way: usize,
-    pub(super) keeper: Option<Thread>,
-    pub(super) keeper_runs: bool,
-    pub(super) last_request: Instant,
+    pub(crate) under_way: usize,
+    pub(crate) keeper: Option<Thread>,
+    pub(crate) keeper_runs: bool,
+    pub(crate) last_request: Instant,
     /// When blocks in flight were last checked without a request.
-    pub(super) looked_at: Instant,
+    pub(crate) looked_at: Instant,
     /// What was still free when the keeper had given back what it could.
-    pub(super) kept_bytes: usize,
+    pub(crate) kept_bytes: usize,
     /// The keeper is page-locking memory.
-    pub(super) growing: bool,
+    pub(crate) growing: bool,
     /// The most that the system registers in one call, as far as growths have found out.
-    pub(super) largest_part: usize,
+    pub(crate) largest_part: usize,
     /// The last growth failed; the next is for one block only.
-    pub(super) frugal: bool,
+    pub(crate) frugal: bool,
     /// No handle to the pool is left; buffers may be.
-    pub(super) closed: bool,
+    pub(crate) closed: bool,
 }
 
 impl Books {
-    pub(super) fn new(max_bytes: usize) -> Self {
+    pub(crate) fn new(max_bytes: usize) -> Self {
         let now = Instant::now();
         Books {
             store: Store::new(max_bytes),
@@ -63,7 +68,7 @@ impl Books {
     }
 
     /// Hands free blocks to the requests that they fit.
-    pub(super) fn match_requests(&mut self) {
+    pub(crate) fn match_requests(&mut self) {
         let store = &mut self.store;
         for delivery in self.queue.serve(|size| store.take(size)) {
             if let Some(time) = delivery.waited {
@@ -91,7 +96,7 @@ impl Books {
 
     /// Puts all that threads keep into the books, as far as it is `wanted`. Closes the gate; the
     /// caller opens it again, or leaves it closed.
-    pub(super) fn collect(&mut self, gate: &Gate, wanted: fn(&Cache) -> bool) {
+    pub(crate) fn collect(&mut self, gate: &Gate, wanted: fn(&Cache) -> bool) {
         gate.close();
         let store = &mut self.store;
         for cache in self.caches.iter().filter(|cache| wanted(cache)) {
@@ -103,7 +108,7 @@ impl Books {
     }
 
     /// A thread ends: moves all that it kept into the books. Called by the owner of `cache`.
-    pub(super) fn take_back(&mut self, cache: &Arc<Cache>) {
+    pub(crate) fn take_back(&mut self, cache: &Arc<Cache>) {
         let Some(index) = self.caches.iter().position(|other| Arc::ptr_eq(other, cache)) else {
             return;
         };
@@ -116,7 +121,7 @@ impl Books {
 
     /// Takes wholly free slabs out of the books; see [`Store::take_empty`]. If there are any, the
     /// caller must pass them to `Core::release`.
-    pub(super) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
+    pub(crate) fn take_empty(&mut self, bytes: usize, before: Option<Instant>) -> Vec<Slab> {
         let slabs = self.store.take_empty(bytes, before);
         self.under_way += usize::from(!slabs.is_empty());
         slabs
@@ -124,14 +129,14 @@ impl Books {
 
     /// How much free memory should be given back without being asked; `None` also if that was tried
     /// and hardly anything has been freed since.
-    pub(super) fn excess(&self, options: &Options) -> Option<usize> {
+    pub(crate) fn excess(&self, options: &Options) -> Option<usize> {
         let free = self.store.free_bytes;
         let (high, low) = options.watermarks?;
         let worth = !self.closed && free > self.kept_bytes + self.kept_bytes / 8;
         (worth && free > high).then(|| free - low)
     }
 
-    pub(super) fn brief(&self) -> Brief {
+    pub(crate) fn brief(&self) -> Brief {
         Brief {
             max_bytes: self.store.max_bytes,
             committed_bytes: self.store.committed,
@@ -141,7 +146,7 @@ impl Books {
         }
     }
 
-    pub(super) fn stats(&self) -> Stats {
+    pub(crate) fn stats(&self) -> Stats {
         let (store, counts) = (&self.store, &self.counts);
         let in_threads = |class: Option<usize>, of: fn(&Shelf) -> &AtomicU64| -> usize {
             let Some(class) = class else { return 0 };

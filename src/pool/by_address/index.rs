@@ -24,13 +24,13 @@ use crate::sync::atomic::{AtomicPtr, AtomicUsize, Ordering, fence};
 
 /// Memory in blocks of one size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Extent {
-    pub(super) begin: usize,
-    pub(super) end: usize,
+pub(crate) struct Extent {
+    pub(crate) begin: usize,
+    pub(crate) end: usize,
     /// The size of a block.
-    pub(super) each: usize,
+    pub(crate) each: usize,
     /// The descriptor of the first block; the others follow it.
-    pub(super) blocks: NonNull<Block>,
+    pub(crate) blocks: NonNull<Block>,
 }
 
 // SAFETY: an `Extent` describes memory. Its pointer is to descriptors, which are `Send` and `Sync`.
@@ -39,7 +39,7 @@ unsafe impl Send for Extent {}
 unsafe impl Sync for Extent {}
 
 #[derive(Default)]
-pub(super) struct Index {
+pub(crate) struct Index {
     version: AtomicUsize,
     /// Null before there is a slab.
     table: AtomicPtr<Table>,
@@ -88,7 +88,7 @@ impl Row {
 impl Index {
     /// The slab that `address` lies in.
     #[inline]
-    pub(super) fn find(&self, address: usize) -> Option<Extent> {
+    pub(crate) fn find(&self, address: usize) -> Option<Extent> {
         // Acquire: sees the rows of that version.
         let before = self.version.load(Ordering::Acquire);
         let found = self.search(address);
@@ -122,7 +122,7 @@ impl Index {
         rows[..behind].last()?.get()
     }
 
-    pub(super) fn insert(&self, slab: Extent) {
+    pub(crate) fn insert(&self, slab: Extent) {
         let mut state = self.state.lock();
         let at = state.slabs.partition_point(|other| other.begin < slab.begin);
         let (before, behind) = state.slabs.split_at(at);
@@ -133,7 +133,7 @@ impl Index {
     }
 
     /// Removes a slab, if it is there.
-    pub(super) fn remove(&self, slab: Extent) {
+    pub(crate) fn remove(&self, slab: Extent) {
         let mut state = self.state.lock();
         let at = state.slabs.partition_point(|other| other.begin < slab.begin);
         if state.slabs.get(at) == Some(&slab) {

@@ -25,11 +25,11 @@ use crate::process::PerProcess;
 static INDEX: PerProcess<Index> = PerProcess::new();
 
 /// A slab is in the index until this drops.
-pub(super) struct Known(Extent);
+pub(crate) struct Known(Extent);
 
 impl Known {
     /// Memory from `begin` on, in blocks of `each` bytes. `blocks` are their descriptors, in order.
-    pub(super) fn new(begin: NonNull<u8>, each: usize, blocks: NonNull<[Block]>) -> Self {
+    pub(crate) fn new(begin: NonNull<u8>, each: usize, blocks: NonNull<[Block]>) -> Self {
         let begin = begin.addr().get();
         let end = begin + each * blocks.len();
         let slab = Extent { begin, end, each, blocks: blocks.cast() };

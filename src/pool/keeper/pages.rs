@@ -18,7 +18,7 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::stats::Fallbacks;
+use crate::pool::books::stats::Fallbacks;
 use crate::process::thread::with_helpers;
 use crate::sync::spin;
 
@@ -29,7 +29,7 @@ const PAGE: usize = 4096;
 const HUGE_PAGE: usize = 2 << 20;
 
 /// What a thread populates at a time: whole huge pages, so that no two threads share one.
-pub(super) const SLICE: usize = 2 * HUGE_PAGE;
+pub(crate) const SLICE: usize = 2 * HUGE_PAGE;
 
 /// How much memory makes one more thread worth its start: zeroing a slice takes about a
 /// millisecond, starting a thread a twentieth of that.
@@ -40,7 +40,7 @@ const BYTES_PER_THREAD: usize = SLICE;
 /// If it is page-locked, it must be unlocked before it drops: CUDA would keep the pages of a range
 /// that is gone.
 #[derive(Debug)]
-pub(super) struct Pages {
+pub(crate) struct Pages {
     /// All that the system mapped: `bytes`, and what lies around them for alignment.
     mapping: NonNull<u8>,
     mapped: usize,
@@ -57,7 +57,7 @@ impl Pages {
     /// Maps `bytes`, a multiple of 4 KiB, aligned to `align`, a power of two; from 2 MiB on also to
     /// 2 MiB. The pages will lie on `numa_node` as far as it has room. Fails if the system maps no
     /// more. The result tells which wishes it refused.
-    pub(super) fn map(
+    pub(crate) fn map(
         bytes: usize,
         align: usize,
         numa_node: Option<u32>,
@@ -74,11 +74,11 @@ impl Pages {
         Ok((pages, fallbacks))
     }
 
-    pub(super) fn ptr(&self) -> NonNull<u8> {
+    pub(crate) fn ptr(&self) -> NonNull<u8> {
         self.ptr
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
@@ -138,7 +138,7 @@ impl Pages {
     /// for one part of `part` bytes after the other, while the threads continue with the next.
     /// Blocks while the kernel zeroes the memory. A system that promises more than it has kills the
     /// process (`vm.overcommit_memory`). Stops at the first error.
-    pub(super) fn populate<E>(
+    pub(crate) fn populate<E>(
         &self,
         threads: usize,
         part: usize,
@@ -191,12 +191,12 @@ impl Pages {
 /// every registered page inside `fork`, and older kernels could give the parent another page than
 /// the one that the device reads. What the CUDA runtime allocates would be shared with the child,
 /// which could change the parent's bytes.
-pub(super) fn keep_from_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
+pub(crate) fn keep_from_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
     advise(ptr, bytes, libc::MADV_DONTFORK)
 }
 
 /// Undoes [`keep_from_children`], before somebody else gets the pages.
-pub(super) fn leave_to_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
+pub(crate) fn leave_to_children(ptr: NonNull<u8>, bytes: usize) -> io::Result<()> {
     advise(ptr, bytes, libc::MADV_DOFORK)
 }
 
