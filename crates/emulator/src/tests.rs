@@ -13,6 +13,7 @@ mod explore;
 mod face;
 mod hashed;
 mod json;
+mod late;
 mod lent;
 mod loss;
 mod order;

@@ -3,12 +3,17 @@
 //! A call on a stream is an edge from the calling thread to the operation. The rules of the default
 //! streams (10, 11, 15) are edges between streams of one device. All other edges come from calls.
 //!
+//! An operation knows what its agent knew when it was enqueued. What a stream waits for afterwards
+//! is for its later operations. So an agent also keeps what it knew earlier, once there are
+//! operations that the checker learns of late.
+//!
 //! # Invariants
 //!
 //! * The number of an agent that is gone goes to another only when all host threads know all that
 //!   it did. Positions go on where they ended. So an old epoch never looks newer than it is: it is
 //!   ordered before everything that is still to come.
 
+use std::collections::VecDeque;
 use std::sync::Weak;
 
 use super::super::name::letters;
@@ -19,6 +24,9 @@ use pinlane_driver::Ordinal;
 const MOST_GONE: usize = 1024;
 /// The number of streams that are gone at which they are looked through.
 const FEW: usize = 16;
+/// How many earlier states of knowledge all agents keep together. An operation from before the
+/// oldest counts as knowing what that one has.
+const MOST_EARLIER: usize = 4096;
 
 /// What a stream is called in a report, and how it is ordered by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +60,33 @@ enum Who {
 struct Member {
     who: Who,
     knowledge: Knowledge,
+    /// What it knew before it learned more, each with the last position that knew no more.
+    earlier: VecDeque<Knowledge>,
     /// The position at which this agent took over the number.
     base: u64,
     /// Of a stream: the agent of what is ahead of its order, once there is something.
     ahead: Option<Agent>,
+}
+
+impl Member {
+    fn new(who: Who, at: Epoch) -> Self {
+        let knowledge = Knowledge::new(at);
+        Member { who, knowledge, earlier: VecDeque::new(), base: at.position, ahead: None }
+    }
+
+    /// Takes on what another knows; keeps at most so many earlier states.
+    fn learn(&mut self, told: &Knowledge, kept: usize) {
+        if self.knowledge.knows(told.at()) {
+            return;
+        }
+        let is_new = self.earlier.back().is_none_or(|last| last.at() != self.knowledge.at());
+        if kept > 0 && is_new {
+            let excess = (self.earlier.len() + 1).saturating_sub(kept);
+            self.earlier.drain(..excess);
+            self.earlier.push_back(self.knowledge.clone());
+        }
+        self.knowledge.learn(told);
+    }
 }
 
 /// The streams of a device that order each other.
@@ -81,6 +112,8 @@ pub(super) struct Agents {
     threads: Vec<Thread>,
     /// Each thread is told only what it waited for itself.
     apart: bool,
+    /// Whether agents keep what they knew earlier.
+    look_back: bool,
     gone: Vec<Agent>,
     streams: u32,
 }
@@ -92,6 +125,7 @@ impl Agents {
             devices: Vec::new(),
             threads: Vec::new(),
             apart: false,
+            look_back: false,
             gone: Vec::new(),
             streams: 0,
         }
@@ -109,13 +143,11 @@ impl Agents {
     fn add(&mut self, who: Who) -> Agent {
         if let Some(agent) = self.vacancy() {
             let member = &mut self.members[agent as usize];
-            let at = member.knowledge.at();
-            *member = Member { who, knowledge: Knowledge::new(at), base: at.position, ahead: None };
+            *member = Member::new(who, member.knowledge.at());
             return agent;
         }
         let agent = self.members.len() as Agent;
-        let knowledge = Knowledge::new(Epoch { agent, position: 0 });
-        self.members.push(Member { who, knowledge, base: 0, ahead: None });
+        self.members.push(Member::new(who, Epoch { agent, position: 0 }));
         agent
     }
 
@@ -196,7 +228,20 @@ impl Agents {
     }
 
     pub(super) fn learn(&mut self, agent: Agent, told: &Knowledge) {
-        self.members[agent as usize].knowledge.learn(told);
+        let kept = if self.look_back { (MOST_EARLIER / self.members.len()).max(1) } else { 0 };
+        self.members[agent as usize].learn(told, kept);
+    }
+
+    /// From now on agents keep what they knew earlier.
+    pub(super) fn look_back(&mut self) {
+        self.look_back = true;
+    }
+
+    /// What an agent knew when it did that.
+    pub(super) fn knew(&self, epoch: Epoch) -> Knowledge {
+        let Member { knowledge, earlier, .. } = &self.members[epoch.agent as usize];
+        let next = earlier.partition_point(|other| other.at().position < epoch.position);
+        earlier.get(next).unwrap_or(knowledge).as_of(epoch)
     }
 
     /// The next operation of a stream: after what the calling thread knows, and after what the
@@ -221,7 +266,7 @@ impl Agents {
     /// What the next operation of a stream does ahead of the stream's order, at any time from the
     /// call on. It has the number of that operation, which is done only when this is.
     pub(super) fn ahead(&mut self, stream: Agent, host: Agent) -> Epoch {
-        let Member { who, base, ahead, .. } = self.members[stream as usize];
+        let &Member { who, base, ahead, .. } = &self.members[stream as usize];
         let number = self.at(stream).position + 1 - base;
         let ahead = ahead.unwrap_or_else(|| {
             let Who::Stream { kind, device, number } = who else { unreachable!("a stream") };
@@ -280,10 +325,9 @@ impl Agents {
 
     /// A host thread has waited: it is told, and what it does next is after that.
     pub(super) fn tell_host(&mut self, host: Agent, told: &Knowledge) {
-        let knowledge = &mut self.members[host as usize].knowledge;
-        if !knowledge.knows(told.at()) {
-            knowledge.learn(told);
-            knowledge.step();
+        if !self.knowledge(host).knows(told.at()) {
+            self.learn(host, told);
+            self.step_host(host);
         }
     }
 
@@ -442,5 +486,29 @@ mod tests {
         assert!(agents.devices[0].gone.len() <= MOST_GONE);
         agents.enqueue(legacy, host);
         assert!(last.iter().all(|&epoch| agents.knowledge(legacy).knows(epoch)));
+    }
+
+    #[test]
+    fn an_operation_knows_what_its_stream_knew_and_what_is_kept_of_that_is_bounded() {
+        let mut agents = Agents::new();
+        agents.add_stream(0, Kind::Legacy);
+        agents.look_back();
+        let host = agents.host(7, Weak::new);
+        let [a, b] = [(); 2].map(|()| agents.add_stream(0, Kind::NonBlocking));
+        let pairs = [(); 2 * MOST_EARLIER].map(|()| {
+            let first = agents.enqueue(a, host);
+            let told = agents.knowledge(a).clone();
+            agents.learn(b, &told);
+            (first, agents.enqueue(b, host))
+        });
+        let kept = agents.members[b as usize].earlier.len();
+        assert!((1..MOST_EARLIER).contains(&kept));
+        for (at, pair) in pairs.windows(2).enumerate() {
+            let [(first, second), (next, _)] = pair else { unreachable!() };
+            let knew = agents.knew(*second);
+            assert!(knew.knows(*first) && knew.at() == *second);
+            let is_forgotten = at + 1 < pairs.len() - kept;
+            assert_eq!(knew.knows(*next), is_forgotten, "{at}");
+        }
     }
 }

@@ -83,6 +83,11 @@ impl Knowledge {
         self.at
     }
 
+    /// The same past, of an earlier moment that had no other.
+    pub(super) fn as_of(&self, at: Epoch) -> Self {
+        Knowledge { at, past: self.past.clone() }
+    }
+
     /// Whether it happened before this moment, or is it.
     #[inline]
     pub(in super::super) fn knows(&self, epoch: Epoch) -> bool {

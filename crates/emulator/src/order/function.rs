@@ -27,9 +27,8 @@ impl Order {
 
     /// Whether this thread is inside a host function, which that operation is ordered after.
     pub(crate) fn is_after_function(&self, epoch: Epoch) -> bool {
-        self.known_to_function().is_some_and(|known| {
-            !known.knows(epoch) && self.agents.knowledge(epoch.agent).knows(known.at())
-        })
+        self.known_to_function()
+            .is_some_and(|known| !known.knows(epoch) && self.agents.knew(epoch).knows(known.at()))
     }
 
     /// What the host function knows that this thread is inside.

@@ -272,6 +272,9 @@ impl Order {
             _ => self.touch(user, touch, None),
         });
         let is_late = action.is_known_late() || matches!(action, Action::HostFunction(_));
+        if is_late {
+            self.agents.look_back();
+        }
         (is_late || is_asked).then(|| self.agents.knowledge(stream).clone())
     }
 
@@ -494,17 +497,20 @@ impl Order {
         let mut conflicts = std::mem::take(&mut self.conflicts);
         // What a use meets that is known late may have been enqueued behind it meanwhile. It is the
         // later one, so it stays.
-        let after = |first: &Use| self.agents.knowledge(first.at.agent).knows(second.at);
+        let after = |first: &Use| self.agents.knew(first.at).knows(second.at);
         let later = conflicts.extract_if(.., |conflict| is_late && after(&conflict.first));
         for Conflict { first, start, end } in later {
-            let knowledge = self.agents.knowledge(first.at.agent);
-            let eyes = Eyes { knowledge, agents: &self.agents };
+            let knowledge = self.agents.knew(first.at);
+            let eyes = Eyes { knowledge: &knowledge, agents: &self.agents };
             self.memory.touch(Use { start, bytes: end - start, ..first }, &eyes, &mut Vec::new());
         }
         if self.agents.bury() {
             let host = self.host();
-            self.agents.learn_of(second.at.agent, host);
-            let knowledge = self.agents.knowledge(second.at.agent);
+            let mut knowledge = self.agents.knew(second.at);
+            knowledge.learn(self.agents.knowledge(host));
+            if !is_late {
+                self.agents.learn_of(second.at.agent, host);
+            }
             conflicts.retain(|conflict| !knowledge.knows(conflict.first.at));
         }
         for Conflict { first, start, end } in conflicts.drain(..) {
