@@ -15,7 +15,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::books::stats::Fallbacks;
 #[cfg(feature = "tracing")]
-use super::keeper;
+use super::keeper::current;
 use crate::error::Error;
 use crate::notice;
 #[cfg(feature = "tracing")]
@@ -41,7 +41,7 @@ macro_rules! event {
     };
     ($level:ident, $($event:tt)*) => {
         #[cfg(feature = "tracing")]
-        if keeper::is_calling_thread() {
+        if current::pool() != 0 {
             event!(elsewhere, $level, $($event)*);
         } else {
             event!(here, $level, $($event)*);

@@ -67,7 +67,8 @@ mod timing;
 use std::sync::Arc;
 
 pub(crate) use self::nvtx::range as nvtx_range;
-pub(crate) use self::recorder::{Recorder, Switch, Work};
+pub(crate) use self::recorder::{Recorder, Switch};
+pub(crate) use self::span::Work;
 pub use self::span::{Kind, Span, Track};
 use crate::error::{Refused, Result};
 

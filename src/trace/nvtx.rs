@@ -18,8 +18,7 @@ use std::ptr;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-use super::Work;
-use super::span::Kind;
+use super::span::{Kind, Work};
 use crate::process::PerProcess;
 
 /// The domain of all ranges.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::nvtx;
-use super::span::{Kind, Span, Track};
+use super::span::{Kind, Span, Track, Work};
 use super::timing::Moment;
 use crate::driver::{Driver, RawStream};
 use crate::error::{Error, ErrorKind, Result};
@@ -76,14 +76,6 @@ impl Switch {
         let start = recorder.begun.elapsed();
         Some(Begun { noted: Some(Noted { recorder, kind, work, start }), _range })
     }
-}
-
-/// What a span shows of a call.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Work {
-    pub(crate) name: &'static str,
-    /// 0 if it moves none.
-    pub(crate) bytes: usize,
 }
 
 /// A span of the calling thread. It ends when this is dropped.

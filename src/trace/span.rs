@@ -22,6 +22,14 @@ pub struct Span {
     pub end: Duration,
 }
 
+/// What a span shows of a call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    pub(crate) name: &'static str,
+    /// 0 if it moves none.
+    pub(crate) bytes: usize,
+}
+
 /// Who did something.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Track {

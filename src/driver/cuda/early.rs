@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
 use std::mem::take;
 
-use super::CudaDriver;
 use super::convert::{Address, stream_of};
 use super::thread::{call_on_device, call_with_device, relaxed};
 use crate::driver::{DevicePtr, Driver, DriverResult, Ordinal, RawEvent, RawStream};
@@ -44,7 +43,7 @@ fn with_bank<R>(device: Ordinal, work: impl FnOnce(&mut Bank) -> R) -> R {
 /// * `stream` is live and not capturing.
 /// * The address is used only by work that is ordered after this call on `stream`.
 pub(super) unsafe fn alloc(
-    driver: &CudaDriver,
+    driver: &dyn Driver,
     stream: RawStream,
     bytes: usize,
 ) -> DriverResult<DevicePtr> {
@@ -98,7 +97,7 @@ unsafe fn of_pool(stream: RawStream, bytes: usize) -> DriverResult<DevicePtr> {
 /// * `ptr` came from [`alloc`] and has not been freed.
 /// * Every operation that names the memory is ordered before this call on `stream`.
 pub(super) unsafe fn free(
-    driver: &CudaDriver,
+    driver: &dyn Driver,
     stream: RawStream,
     ptr: DevicePtr,
 ) -> DriverResult<()> {
@@ -127,7 +126,7 @@ impl Bank {
     /// # Safety
     ///
     /// * `stream` is live, and of this bank's device.
-    unsafe fn mark_free(&mut self, driver: &CudaDriver, stream: RawStream) -> DriverResult<()> {
+    unsafe fn mark_free(&mut self, driver: &dyn Driver, stream: RawStream) -> DriverResult<()> {
         let event = match self.frees.entry(stream.handle) {
             Entry::Occupied(known) => *known.get(),
             Entry::Vacant(place) => *place.insert(driver.event_create(stream.device, false)?),
@@ -139,7 +138,7 @@ impl Bank {
 }
 
 /// Blocks until all memory of `cudaMalloc` that was freed is free. Whether there was any.
-fn wait_for_frees(driver: &CudaDriver, device: Ordinal) -> bool {
+fn wait_for_frees(driver: &dyn Driver, device: Ordinal) -> bool {
     let frees = with_bank(device, |bank| take(&mut bank.frees));
     let some = !frees.is_empty();
     for event in frees.into_values() {

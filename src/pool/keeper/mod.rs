@@ -13,6 +13,7 @@
 //! way. When memory is lost, every request that no live buffer could serve any more gets an error
 //! at once ([`Store::could_serve`]).
 
+pub(super) mod current;
 pub(super) mod grow;
 pub(super) mod limits;
 mod pages;
@@ -20,7 +21,6 @@ mod reclaim;
 mod retire;
 pub(super) mod take;
 
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -47,11 +47,6 @@ const SHORTEST_SLEEP: Duration = Duration::from_micros(20);
 const LONGEST_SLEEP: Duration = Duration::from_micros(500);
 /// The least that the keeper sleeps while it waits for memory to be idle for long enough.
 const SHORTEST_NAP: Duration = Duration::from_millis(1);
-
-thread_local! {
-    /// The number of the pool whose keeper this thread is; 0 for none.
-    static WORKS_FOR: Cell<u64> = const { Cell::new(0) };
-}
 
 /// What the keeper does next, without the lock.
 enum Step {
@@ -86,12 +81,6 @@ impl Growth {
     }
 }
 
-/// Whether the calling thread is the keeper of any pool.
-#[cfg(feature = "tracing")]
-pub(crate) fn is_calling_thread() -> bool {
-    WORKS_FOR.get() != 0
-}
-
 impl Core {
     /// Makes sure that the keeper runs and looks at the queue.
     pub(crate) fn call_keeper(&self, operation: &'static str, books: &mut Books) -> Result<()> {
@@ -104,7 +93,7 @@ impl Core {
         // lock. The new one waits for it, so that whoever joins the one has joined both.
         let last = books.keeper.take();
         let work = |(own, last): (Arc<Core>, Option<Thread>)| {
-            WORKS_FOR.set(own.id);
+            current::set(own.id);
             own.keep();
             drop(own);
             last.map(Thread::join);
@@ -122,7 +111,7 @@ impl Core {
 
     /// Whether the calling thread is a keeper of this pool, which must not wait for its keepers.
     pub(crate) fn is_keeper(&self) -> bool {
-        WORKS_FOR.get() == self.id
+        current::pool() == self.id
     }
 
     /// The keeper's work.
