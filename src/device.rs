@@ -102,12 +102,8 @@ pub(crate) fn check_ordinal(
     if usize::try_from(ordinal).is_ok_and(|number| number < count) {
         return Ok(());
     }
-    let remedy = Remedy::in_rust_and_c(
-        "name one from 0 on, or build the machine with more: emulated::Builder::devices",
-        "name one from 0 on, or give pinlane_emulator_create a larger number of devices",
-    );
     let what = format!("there is no device {ordinal}: the machine has {count}");
-    let error = Error::new(ErrorKind::NoDevice, operation, what, remedy);
+    let error = Error::new(ErrorKind::NoDevice, operation, what, Remedy::BuildMoreDevices);
     Err(error.with_code(CudaCode::INVALID_DEVICE))
 }
 
@@ -126,10 +122,7 @@ impl Device {
                 ErrorKind::NoDevice,
                 "Device::open",
                 format!("there is no device {ordinal}: the driver sees {count}"),
-                Remedy::in_rust_and_c(
-                    "choose one that Device::available() lists, and look at CUDA_VISIBLE_DEVICES",
-                    "count devices with pinlane_device_count, and look at CUDA_VISIBLE_DEVICES",
-                ),
+                Remedy::ChooseDevice,
             ));
         }
         Device::on(driver, ordinal)

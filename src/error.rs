@@ -5,9 +5,12 @@
 //! [CUDA code](Error::cuda_code) if the runtime reported one, the [operation](Error::operation)
 //! that failed, and a message that names sizes, devices and the remedy.
 
+mod remedy;
+
 use std::fmt;
 use std::sync::Arc;
 
+pub(crate) use self::remedy::Remedy;
 #[doc(inline)]
 pub use pinlane_driver::CudaCode;
 
@@ -92,29 +95,6 @@ pub(crate) enum Context {
     Later(Arc<dyn fmt::Display + Send + Sync>),
 }
 
-/// What to do about it. A C program must not be told to call methods of Rust, so a remedy that
-/// names functions, or how they are named in either language, has two texts.
-/// `tests/build/c_rules.rs` looks at all of them.
-#[derive(Clone, Copy)]
-pub(crate) struct Remedy {
-    rust: &'static str,
-    #[cfg_attr(not(feature = "capi"), allow(dead_code))]
-    c: &'static str,
-}
-
-impl Remedy {
-    /// In the words of Rust, and in those of C.
-    pub(crate) const fn in_rust_and_c(rust: &'static str, c: &'static str) -> Self {
-        Remedy { rust, c }
-    }
-}
-
-impl From<&'static str> for Remedy {
-    fn from(text: &'static str) -> Self {
-        Remedy { rust: text, c: text }
-    }
-}
-
 impl From<&'static str> for Context {
     fn from(text: &'static str) -> Self {
         Context::Known(text)
@@ -159,14 +139,7 @@ impl Error {
         context: impl Into<Context>,
     ) -> Self {
         let (kind, remedy) = classify(code);
-        Error(Box::new(Inner {
-            kind,
-            cuda: Some(code),
-            operation,
-            context: context.into(),
-            remedy,
-            source: None,
-        }))
+        Error::new(kind, operation, context, remedy).with_code(code)
     }
 
     /// The same error, with what it comes from.
@@ -212,7 +185,7 @@ impl Error {
     /// What to do about it, in one sentence.
     #[must_use]
     pub fn remedy(&self) -> &'static str {
-        self.0.remedy.rust
+        self.0.remedy.in_rust()
     }
 
     /// Whether its text was made together with the error, and not later.
@@ -221,32 +194,22 @@ impl Error {
         matches!(self.0.context, Context::Made(_))
     }
 
-    /// The message for a C program that called `function`.
+    /// What was found, and what to do about it, for messages in another language.
     #[cfg(feature = "capi")]
-    pub(crate) fn in_c(&self, function: &str) -> String {
-        let Inner { cuda, operation, context, remedy, .. } = &*self.0;
-        // Functions of the CUDA runtime have the same names in C. Others are this crate's.
-        let below = if operation.starts_with("cuda") { &[": ", operation] } else { &["", ""] };
-        let code = cuda.map_or(String::new(), |code| format!(": {code}"));
-        format!("{function}{}: {context}{code}; {}", below.concat(), remedy.c)
+    pub(crate) fn context_and_remedy(&self) -> (&Context, Remedy) {
+        (&self.0.context, self.0.remedy)
     }
 }
 
 fn classify(code: CudaCode) -> (ErrorKind, Remedy) {
-    let same = |kind, text: &'static str| (kind, Remedy::from(text));
-    match code {
-        CudaCode::MEMORY_ALLOCATION => same(
-            ErrorKind::OutOfDeviceMemory,
-            "free buffers on that device, or allocate fewer bytes",
-        ),
-        CudaCode::NO_DEVICE | CudaCode::INVALID_DEVICE => (
-            ErrorKind::NoDevice,
-            Remedy::in_rust_and_c(
-                "list the devices with Device::available(), or use Device::emulated()",
-                "count the devices with pinlane_device_count, or use pinlane_emulator_create",
-            ),
-        ),
-        CudaCode::INSUFFICIENT_DRIVER => same(
+    let (kind, remedy) = match code {
+        CudaCode::NO_DEVICE | CudaCode::INVALID_DEVICE => {
+            return (ErrorKind::NoDevice, Remedy::ListDevices);
+        }
+        CudaCode::MEMORY_ALLOCATION => {
+            (ErrorKind::OutOfDeviceMemory, "free buffers on that device, or allocate fewer bytes")
+        }
+        CudaCode::INSUFFICIENT_DRIVER => (
             ErrorKind::NoDevice,
             "install an NVIDIA driver at least as new as the toolkit that this binary was built \
              with, or use an emulated device",
@@ -254,27 +217,28 @@ fn classify(code: CudaCode) -> (ErrorKind, Remedy) {
         CudaCode::STREAM_CAPTURE_UNSUPPORTED
         | CudaCode::STREAM_CAPTURE_INVALIDATED
         | CudaCode::STREAM_CAPTURE_IMPLICIT
-        | CudaCode::CAPTURED_EVENT => same(
+        | CudaCode::CAPTURED_EVENT => (
             ErrorKind::StreamCapturing,
             "end the graph capture first, or use a stream that is not part of it",
         ),
-        CudaCode::NOT_PERMITTED => same(
+        CudaCode::NOT_PERMITTED => (
             ErrorKind::Unsupported,
             "CUDA calls are forbidden inside a host function: hand the work to another thread",
         ),
         CudaCode::NOT_SUPPORTED => {
-            same(ErrorKind::Unsupported, "use a device and a driver that support this call")
+            (ErrorKind::Unsupported, "use a device and a driver that support this call")
         }
-        code if code.is_sticky() => same(
+        code if code.is_sticky() => (
             ErrorKind::DeviceLost,
             "the CUDA context is corrupted: end the process; run it under compute-sanitizer to \
              find the faulty kernel",
         ),
-        _ => same(
+        _ => (
             ErrorKind::Cuda,
             "look the code up in the CUDA Runtime API documentation, section cudaError",
         ),
-    }
+    };
+    (kind, remedy.into())
 }
 
 impl fmt::Display for Error {
@@ -284,7 +248,7 @@ impl fmt::Display for Error {
         if let Some(code) = cuda {
             write!(f, ": {code}")?;
         }
-        write!(f, "; {}", remedy.rust)
+        write!(f, "; {}", remedy.in_rust())
     }
 }
 

@@ -235,10 +235,7 @@ fn no_watcher(why: &dyn fmt::Display) -> Error {
         ErrorKind::Unsupported,
         "Ticket::poll",
         format!("the thread that watches awaited tickets could not be started: {why}"),
-        Remedy::in_rust_and_c(
-            "raise the limit on threads and poll again, or use Ticket::wait",
-            "raise the limit on threads and ask again, or call pinlane_ticket_wait",
-        ),
+        Remedy::WaitWithoutWatcher,
     )
 }
 

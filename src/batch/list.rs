@@ -6,10 +6,9 @@ use std::sync::Arc;
 use super::items::{Download, Item, Upload};
 use crate::copy::direct::Lists;
 use crate::copy::entry::Entry;
-use crate::copy::job::views_of_equal_length;
 use crate::copy::route::Route;
 use crate::copy::survey::Survey;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Remedy, Result};
 
 /// The uploads of a batch, as a list that can be submitted more than once:
 /// [`Stream::upload_list`](crate::Stream::upload_list). Collect it from pairs of a source and a
@@ -105,7 +104,7 @@ impl<'a> List<'a> {
             ErrorKind::LengthMismatch,
             operation,
             format!("copy {number} has {host} bytes on the host and {device} on the device"),
-            views_of_equal_length(),
+            Remedy::ViewsOfEqualLength,
         ))
     }
 }

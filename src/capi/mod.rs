@@ -38,6 +38,7 @@ mod pool;
 mod pool_stats;
 mod prefetch;
 mod recording;
+mod remedy;
 mod request;
 mod slice;
 mod staging;

@@ -2,7 +2,7 @@
 //!
 //! A function of the C interface is named once, where it calls [`boundary`]. The errors of its body
 //! need not know it: a message begins with that name, whatever the Rust code below calls the
-//! operation, and ends with what to do in C ([`Remedy`](crate::error::Remedy)).
+//! operation, and ends with what to do in C ([`in_c`]).
 //!
 //! A message is made when somebody asks for it. Until then a failed call keeps what the message is
 //! made of, so polling with a call that says `NOT_READY` costs what the question costs.
@@ -13,6 +13,7 @@ use std::ffi::{CStr, CString, c_char};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::prefetch::Failure;
+use super::remedy::in_c;
 use crate::error::{Context, Error, ErrorKind, Result};
 use crate::notice::{self, Event};
 use crate::process::discard_panic;
@@ -175,12 +176,21 @@ impl Last {
     fn message(&mut self) -> (&CStr, Option<Last>) {
         let mut made_of = None;
         if let Last::Failed(function, error) = self {
-            let text = error.in_c(function).replace('\0', "?");
-            let made = Last::Message(CString::new(text).unwrap_or_default());
+            let made = Last::Message(message(function, error));
             made_of = Some(std::mem::replace(self, made));
         }
         (if let Last::Message(message) = self { message } else { c"" }, made_of)
     }
+}
+
+/// The message for a C program that called `function`.
+fn message(function: &str, error: &Error) -> CString {
+    let (operation, (context, remedy)) = (error.operation(), error.context_and_remedy());
+    // Functions of the CUDA runtime have the same names in C. Others are Rust's.
+    let below = if operation.starts_with("cuda") { &[": ", operation] } else { &["", ""] };
+    let code = error.cuda_code().map_or(String::new(), |code| format!(": {code}"));
+    let text = format!("{function}{}: {context}{code}; {}", below.concat(), in_c(remedy));
+    CString::new(text.replace('\0', "?")).unwrap_or_default()
 }
 
 /// An error that the C interface finds itself. The boundary names the function.
@@ -371,9 +381,10 @@ mod tests {
         let kind = ErrorKind::OutOfRange;
         boundary("pinlane_upload", || Err(Error::new(kind, "Stream::upload", "8 of 7", "less")));
         assert_eq!(c_message(), "pinlane_upload: 8 of 7; less");
-        let remedy = Remedy::in_rust_and_c("call Device::open", "call pinlane_device_open");
+        let remedy = Remedy::ReadThroughPageCache;
         boundary("pinlane_upload", || Err(Error::new(kind, "Stream::upload", "8 of 7", remedy)));
-        assert_eq!(c_message(), "pinlane_upload: 8 of 7; call pinlane_device_open");
+        let rest = "read the file by way of the page cache: without PINLANE_FILE_DIRECT";
+        assert_eq!(c_message(), format!("pinlane_upload: 8 of 7; {rest}"));
         boundary("pinlane_upload", || Err(Error::new(kind, "cudaMalloc", "8 of 7", "less")));
         assert_eq!(c_message(), "pinlane_upload: cudaMalloc: 8 of 7; less");
     }
@@ -435,7 +446,7 @@ mod tests {
     fn every_status_has_its_own_name() {
         let names: std::collections::BTreeSet<_> =
             (0..=PINLANE_STATUS_CANCELLED).map(name_of).collect();
-        assert_eq!(names.len(), NAMES.len());
+        assert_eq!(names.len(), STATUSES.len());
         assert_eq!(name_of(-1), c"PINLANE_STATUS_UNKNOWN");
         assert_eq!(name_of(PINLANE_STATUS_BUSY), c"PINLANE_STATUS_BUSY");
         assert_eq!(name_of(PINLANE_STATUS_CANCELLED), c"PINLANE_STATUS_CANCELLED");

@@ -213,16 +213,8 @@ pub(crate) fn check_lengths<T>(operation: &'static str, src: usize, dst: usize) 
         ErrorKind::LengthMismatch,
         operation,
         format!("the source has {}, the destination {dst}", counted::<T>(src)),
-        views_of_equal_length(),
+        Remedy::ViewsOfEqualLength,
     ))
-}
-
-/// What to do about sides of different lengths.
-pub(crate) const fn views_of_equal_length() -> Remedy {
-    Remedy::in_rust_and_c(
-        "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)",
-        "give both sides the same number of bytes",
-    )
 }
 
 /// Refuses destinations that overlap: each is its first address and its length in bytes.

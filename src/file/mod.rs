@@ -116,10 +116,7 @@ impl FileReader {
                 ErrorKind::Unsupported,
                 OPERATION,
                 format!("{}: its file system refuses O_DIRECT: {cause}", path.display()),
-                Remedy::in_rust_and_c(
-                    "read the file by way of the page cache: FileReader::open",
-                    "read the file by way of the page cache: without PINLANE_FILE_DIRECT",
-                ),
+                Remedy::ReadThroughPageCache,
             )
         };
         let file = open_regular(path, libc::O_DIRECT).map_err(|error| refused(&error))?;

@@ -36,11 +36,7 @@ pub(super) fn not_ready(operation: &'static str, size: Size) -> Error {
         ErrorKind::NotReady,
         operation,
         Found::Numbers(|[bytes, _]| format!("no block of {bytes} bytes is free"), [size.bytes, 0]),
-        Remedy::in_rust_and_c(
-            "try again when buffers have been dropped, or call alloc, which grows and waits",
-            "try again when buffers have been freed, or call pinlane_buffer_alloc, which grows and \
-             waits",
-        ),
+        Remedy::AllocThatWaits,
     )
 }
 
@@ -50,12 +46,7 @@ pub(super) fn exhausted(operation: &'static str, size: Size, stats: &Stats) -> E
         ErrorKind::BudgetExhausted,
         operation,
         format!("a block of {} bytes does not fit in the budget: {stats}", size.bytes),
-        Remedy::in_rust_and_c(
-            "drop buffers, wait for that with alloc_timeout, or build the pool with a larger \
-             max_bytes",
-            "free buffers, wait for that with pinlane_buffer_alloc_timeout, or create the pool \
-             with a larger max_bytes",
-        ),
+        Remedy::MakeRoom,
     )
 }
 
@@ -65,11 +56,7 @@ pub(super) fn hopeless(operation: &'static str, size: Size, stats: &Stats) -> Er
         ErrorKind::BudgetExhausted,
         operation,
         format!("no block of {} bytes can become free: {stats}", size.bytes),
-        Remedy::in_rust_and_c(
-            "quarantined memory never comes back: build a new pool, or one with a larger max_bytes",
-            "quarantined memory never comes back: create a new pool, or one with a larger \
-             max_bytes",
-        ),
+        Remedy::MakeNewPool,
     )
 }
 
@@ -88,10 +75,7 @@ pub(super) fn timed_out(operation: &'static str, size: Size, pool: Brief) -> Err
         ErrorKind::TimedOut,
         operation,
         Found::Later(Arc::new(NoBlockInTime(size.bytes, pool))),
-        Remedy::in_rust_and_c(
-            "drop buffers sooner, wait longer, or build the pool with a larger max_bytes",
-            "free buffers sooner, wait longer, or create the pool with a larger max_bytes",
-        ),
+        Remedy::MakeRoomSooner,
     )
 }
 

@@ -27,12 +27,6 @@ use crate::ticket::Ticket;
 
 const OPERATION: &str = "Prefetch";
 
-/// What to do about an error of the producer.
-const PRODUCERS_OWN: Remedy = Remedy::in_rust_and_c(
-    "look at the error's source, which is the producer's own",
-    "see pinlane_last_producer_error, which is what the producer returned",
-);
-
 /// A batch whose copy has been enqueued.
 pub(super) struct Copied {
     pub(super) number: u64,
@@ -207,8 +201,8 @@ fn emptied<T, U>(mut list: Vec<T>) -> Vec<U> {
 /// An error of the producer's own code.
 #[cold]
 fn failed(number: u64, source: Box<dyn StdError + Send + Sync>) -> Error {
-    Error::new(ErrorKind::Producer, OPERATION, format!("batch {number}: {source}"), PRODUCERS_OWN)
-        .with_source(source)
+    let what = format!("batch {number}: {source}");
+    Error::new(ErrorKind::Producer, OPERATION, what, Remedy::LookAtProducer).with_source(source)
 }
 
 #[cfg(test)]

@@ -244,10 +244,7 @@ impl Timeline {
                 ErrorKind::WrongThread,
                 operation,
                 "the per-thread default stream was opened by another thread",
-                Remedy::in_rust_and_c(
-                    "call Device::per_thread_stream() on the thread that uses it",
-                    "call pinlane_stream_borrow with the value 2 on the thread that uses it",
-                ),
+                Remedy::OpenOnItsThread,
             )),
             _ => Ok(()),
         }

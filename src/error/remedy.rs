@@ -1,0 +1,72 @@
+//! What to do about an error.
+
+/// What to do about an error. A program must not be told to call functions of another language, so
+/// a remedy that names functions is a key: Rust's words for it stand here, C's in `capi/remedy.rs`.
+#[derive(Clone, Copy)]
+pub(crate) enum Remedy {
+    /// The same words in every language. They name no functions.
+    Words(&'static str),
+    ListDevices,
+    ChooseDevice,
+    #[cfg_attr(not(feature = "emulated"), allow(dead_code))]
+    BuildMoreDevices,
+    OpenOnItsThread,
+    ViewsOfEqualLength,
+    WaitWithoutWatcher,
+    AllocThatWaits,
+    MakeRoom,
+    MakeNewPool,
+    MakeRoomSooner,
+    ReadThroughPageCache,
+    LookAtProducer,
+}
+
+impl From<&'static str> for Remedy {
+    fn from(words: &'static str) -> Self {
+        Remedy::Words(words)
+    }
+}
+
+impl Remedy {
+    pub(super) fn in_rust(self) -> &'static str {
+        match self {
+            Remedy::Words(words) => words,
+            Remedy::ListDevices => {
+                "list the devices with Device::available(), or use Device::emulated()"
+            }
+            Remedy::ChooseDevice => {
+                "choose one that Device::available() lists, and look at CUDA_VISIBLE_DEVICES"
+            }
+            Remedy::BuildMoreDevices => {
+                "name one from 0 on, or build the machine with more: emulated::Builder::devices"
+            }
+            Remedy::OpenOnItsThread => {
+                "call Device::per_thread_stream() on the thread that uses it"
+            }
+            Remedy::ViewsOfEqualLength => {
+                "copy between views of equal length: buffer.slice(range), buffer.slice_mut(range)"
+            }
+            Remedy::WaitWithoutWatcher => {
+                "raise the limit on threads and poll again, or use Ticket::wait"
+            }
+            Remedy::AllocThatWaits => {
+                "try again when buffers have been dropped, or call alloc, which grows and waits"
+            }
+            Remedy::MakeRoom => {
+                "drop buffers, wait for that with alloc_timeout, or build the pool with a larger \
+                 max_bytes"
+            }
+            Remedy::MakeNewPool => {
+                "quarantined memory never comes back: build a new pool, or one with a larger \
+                 max_bytes"
+            }
+            Remedy::MakeRoomSooner => {
+                "drop buffers sooner, wait longer, or build the pool with a larger max_bytes"
+            }
+            Remedy::ReadThroughPageCache => {
+                "read the file by way of the page cache: FileReader::open"
+            }
+            Remedy::LookAtProducer => "look at the error's source, which is the producer's own",
+        }
+    }
+}
