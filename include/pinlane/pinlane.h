@@ -44,33 +44,6 @@
 struct DLManagedTensor;
 struct DLManagedTensorVersioned;
 
-/* Initialisers of the structs that begin with their size. */
-#define PINLANE_EMULATOR_OPTIONS_INIT \
-  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, \
-    0, 0, NULL, 0, 3, 0, 0 }
-#define PINLANE_EXPLORATION_INIT \
-  { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
-#define PINLANE_EXPLORED_INIT { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
-#define PINLANE_EMULATOR_USAGE_INIT \
-  { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
-#define PINLANE_STREAM_OPTIONS_INIT { sizeof(pinlane_stream_options), 0, 0 }
-#define PINLANE_POOL_OPTIONS_INIT \
-  { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
-#define PINLANE_DLPACK_OPTIONS_INIT \
-  { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
-#define PINLANE_BATCH_OPTIONS_INIT { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
-#define PINLANE_INDICES_INIT { sizeof(pinlane_indices), PINLANE_INDEX_U32, 0, NULL, 0, NULL, 0 }
-#define PINLANE_STAGING_OPTIONS_INIT \
-  { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
-#define PINLANE_COPY_TEAM_OPTIONS_INIT \
-  { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
-#define PINLANE_PRODUCER_INIT { sizeof(pinlane_producer), NULL, NULL, NULL, NULL, NULL }
-#define PINLANE_PREFETCH_OPTIONS_INIT { sizeof(pinlane_prefetch_options), 0, 0, 0, 0 }
-#define PINLANE_PREFETCH_PROGRESS_INIT { sizeof(pinlane_prefetch_progress), 0, 0, 0, 0 }
-#define PINLANE_POOL_STATS_INIT \
-  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
-    0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0 }
-
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -4266,6 +4239,40 @@ pinlane_status pinlane_checksum(const void *data,
                                 size_t bytes,
                                 uint64_t *sum);
 
+/* Initialisers of the structs that begin with their size. */
+#define PINLANE_BATCH_OPTIONS_INIT \
+  { sizeof(pinlane_batch_options), PINLANE_ROUTE_AUTOMATIC, 0 }
+#define PINLANE_INDICES_INIT \
+  { sizeof(pinlane_indices), PINLANE_INDEX_U32, 0, NULL, 0, NULL, 0 }
+#define PINLANE_DLPACK_OPTIONS_INIT \
+  { sizeof(pinlane_dlpack_options), NULL, NULL, 0, 1, 8, 1, 0, PINLANE_DLPACK_CPU, 0, NULL }
+#define PINLANE_EXPLORATION_INIT \
+  { sizeof(pinlane_exploration), 0, 0, 1, 1000, NULL, 1, 0 }
+#define PINLANE_EXPLORED_INIT \
+  { sizeof(pinlane_explored), 0, 0, 0, 0, 0, 0 }
+#define PINLANE_EMULATOR_OPTIONS_INIT \
+  { sizeof(pinlane_emulator_options), 0, 1073741824, PINLANE_EXECUTION_EAGER, 0, 0, NULL, 0, \
+    3, 0, 0 }
+#define PINLANE_EMULATOR_USAGE_INIT \
+  { sizeof(pinlane_emulator_usage), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_POOL_OPTIONS_INIT \
+  { sizeof(pinlane_pool_options), 0, 0, 0, 0, 0, PINLANE_PAGE_LOCKING_REGISTER, 0, 0, 0 }
+#define PINLANE_POOL_STATS_INIT \
+  { sizeof(pinlane_pool_stats), 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, \
+    0, 0, 0, 0 }
+#define PINLANE_PREFETCH_OPTIONS_INIT \
+  { sizeof(pinlane_prefetch_options), 0, 0, 0, 0 }
+#define PINLANE_PREFETCH_PROGRESS_INIT \
+  { sizeof(pinlane_prefetch_progress), 0, 0, 0, 0 }
+#define PINLANE_PRODUCER_INIT \
+  { sizeof(pinlane_producer), NULL, NULL, NULL, NULL, NULL }
+#define PINLANE_STAGING_OPTIONS_INIT \
+  { sizeof(pinlane_staging_options), 0, 0, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_COPY_TEAM_OPTIONS_INIT \
+  { sizeof(pinlane_copy_team_options), NULL, 0, 0, 0, 0, 0, 0 }
+#define PINLANE_STREAM_OPTIONS_INIT \
+  { sizeof(pinlane_stream_options), 0, 0 }
+
 /**
  * Each writes what the `_INIT` macro of its struct holds, for languages that have no macros. `size`
  * is the size of the struct in the caller's header: `sizeof *pointer`. No more bytes are written.
@@ -4277,21 +4284,21 @@ pinlane_status pinlane_checksum(const void *data,
  *
  * - `pointer` is NULL or points to `size` bytes.
  */
-pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
-pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
-pinlane_status pinlane_exploration_init(pinlane_exploration *pointer, size_t size);
-pinlane_status pinlane_explored_init(pinlane_explored *pointer, size_t size);
-pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
-pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
-pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
-pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
 pinlane_status pinlane_batch_options_init(pinlane_batch_options *pointer, size_t size);
 pinlane_status pinlane_indices_init(pinlane_indices *pointer, size_t size);
-pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
-pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
-pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);
+pinlane_status pinlane_dlpack_options_init(pinlane_dlpack_options *pointer, size_t size);
+pinlane_status pinlane_exploration_init(pinlane_exploration *pointer, size_t size);
+pinlane_status pinlane_explored_init(pinlane_explored *pointer, size_t size);
+pinlane_status pinlane_emulator_options_init(pinlane_emulator_options *pointer, size_t size);
+pinlane_status pinlane_emulator_usage_init(pinlane_emulator_usage *pointer, size_t size);
+pinlane_status pinlane_pool_options_init(pinlane_pool_options *pointer, size_t size);
+pinlane_status pinlane_pool_stats_init(pinlane_pool_stats *pointer, size_t size);
 pinlane_status pinlane_prefetch_options_init(pinlane_prefetch_options *pointer, size_t size);
 pinlane_status pinlane_prefetch_progress_init(pinlane_prefetch_progress *pointer, size_t size);
+pinlane_status pinlane_producer_init(pinlane_producer *pointer, size_t size);
+pinlane_status pinlane_staging_options_init(pinlane_staging_options *pointer, size_t size);
+pinlane_status pinlane_copy_team_options_init(pinlane_copy_team_options *pointer, size_t size);
+pinlane_status pinlane_stream_options_init(pinlane_stream_options *pointer, size_t size);
 
 #ifdef __cplusplus
 } // extern "C"

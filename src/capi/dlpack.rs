@@ -62,8 +62,10 @@ pub struct pinlane_dlpack_options {
 layout!(pinlane_dlpack_options: 56; ndim 24, code 28, bits 29, lanes 30, offset_bytes 32,
     device_type 40, flags 44, stream 48);
 growing!(pinlane_dlpack_options_init: pinlane_dlpack_options, sizes [56], default {
-    code: DataType::U8.code, bits: DataType::U8.bits, lanes: 1, device_type: PINLANE_DLPACK_CPU
+    code: 1, bits: 8, lanes: 1, device_type: PINLANE_DLPACK_CPU
 });
+
+const _: () = assert!(DataType::U8.code == 1 && DataType::U8.bits == 8);
 
 impl pinlane_dlpack_options {
     /// The layout of a tensor of `bytes`; `whole` is the shape where none is given.

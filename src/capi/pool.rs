@@ -69,7 +69,9 @@ pub struct pinlane_pool_options {
 }
 
 layout!(pinlane_pool_options: 64; size 0, idle_age_us 40, flags 56);
-growing!(pinlane_pool_options_init: pinlane_pool_options, sizes [64], default {});
+growing!(pinlane_pool_options_init: pinlane_pool_options, sizes [64], default {
+    page_locking: PINLANE_PAGE_LOCKING_REGISTER
+});
 
 impl pinlane_pool_options {
     fn builder(&self, device: &Device) -> Result<Builder> {

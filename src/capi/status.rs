@@ -100,59 +100,20 @@ fn status_of(kind: ErrorKind) -> pinlane_status {
     }
 }
 
-/// The name of each status, and the name with what it means.
-macro_rules! names {
-    ($($name:ident $meaning:literal)*) => {
-        [$((
-            c_string(concat!("PINLANE_STATUS_", stringify!($name), "\0")),
-            c_string(concat!("PINLANE_STATUS_", stringify!($name), ": ", $meaning, "\0")),
-        )),*]
-    };
-}
-
-const fn c_string(text: &'static str) -> &'static CStr {
-    match CStr::from_bytes_with_nul(text.as_bytes()) {
-        Ok(text) => text,
-        Err(_) => panic!("one NUL, at the end"),
-    }
-}
-
-const NAMES: [(&CStr, &CStr); 24] = names! {
-    OK "The call did what it promises."
-    INVALID_VALUE "An argument is outside what the function accepts."
-    LENGTH_MISMATCH "The lengths of a copy's two sides, or of a pattern and its range, do not fit."
-    OUT_OF_RANGE "A range does not lie inside its buffer."
-    NOT_READY "The device still uses the buffer, or no block is free. Only try_ functions say so."
-    BUDGET_EXHAUSTED "Live buffers take the pool's whole budget."
-    OUT_OF_HOST_MEMORY "The system has no more page-locked memory to give."
-    OUT_OF_DEVICE_MEMORY "The device has no more memory to give."
-    NO_DEVICE "No usable device: no CUDA in this build, no driver, or no device of that number."
-    UNSUPPORTED "Not supported by this build, device or stream."
-    WRONG_DEVICE "The stream belongs to another device or driver than the buffers."
-    WRONG_THREAD "The per-thread default stream was used on a thread that did not open it."
-    STREAM_CAPTURING "The stream is being captured into a graph."
-    FORKED_PROCESS "The process is a forked child of the one that opened the device."
-    DEVICE_LOST "The device is lost: a sticky CUDA error."
-    BUSY "At this moment another thread uses the buffer in a way that conflicts."
-    INVALID_HANDLE "A handle is NULL, freed, of another type, or never was one."
-    PANIC "A panic was caught: a bug in pinlane."
-    CUDA "Another failure that the CUDA runtime reported: see pinlane_last_cuda_error."
-    TIMED_OUT "The call waited for as long as it was allowed to."
-    IO "A file could not be opened or read, or ended early."
-    END "There is nothing more to get."
-    PRODUCER "The program's own producer failed: see pinlane_last_producer_error."
-    CANCELLED "The call was withdrawn before it had an outcome."
-};
+/// Each status, its name, and the name with what it means: the comment of its constant.
+/// `build/header.rs` writes them.
+const STATUSES: &[(pinlane_status, &CStr, &CStr)] =
+    &include!(concat!(env!("OUT_DIR"), "/statuses.rs"));
 
 fn name_of(status: pinlane_status) -> &'static CStr {
-    let known = usize::try_from(status).ok().and_then(|number| NAMES.get(number));
-    known.map_or(c"PINLANE_STATUS_UNKNOWN", |(name, _)| name)
+    let known = STATUSES.iter().find(|(known, ..)| *known == status);
+    known.map_or(c"PINLANE_STATUS_UNKNOWN", |(_, name, _)| name)
 }
 
 /// Empty for OK, and for a number that is no status.
 fn meaning_of(status: pinlane_status) -> &'static CStr {
-    let known = usize::try_from(status).ok().filter(|&number| number > 0);
-    known.and_then(|number| NAMES.get(number)).map_or(c"", |(_, meaning)| meaning)
+    let known = STATUSES.iter().find(|(known, ..)| *known == status && status != PINLANE_STATUS_OK);
+    known.map_or(c"", |(.., meaning)| meaning)
 }
 
 thread_local! {

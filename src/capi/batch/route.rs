@@ -27,7 +27,9 @@ pub struct pinlane_batch_options {
 }
 
 layout!(pinlane_batch_options: 16; route 8, flags 12);
-growing!(pinlane_batch_options_init: pinlane_batch_options, sizes [16], default {});
+growing!(pinlane_batch_options_init: pinlane_batch_options, sizes [16], default {
+    route: PINLANE_ROUTE_AUTOMATIC
+});
 
 /// The route that the options choose.
 ///

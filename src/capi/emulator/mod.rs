@@ -106,7 +106,7 @@ pub struct pinlane_emulator_options {
 layout!(pinlane_emulator_options: 72; size 0, execution 24, page_lock_limit_bytes 32,
     replay 40, operations 48, pct_depth 56, host_function_limit_us 64);
 growing!(pinlane_emulator_options_init: pinlane_emulator_options, sizes [40, 64, 72], default {
-    memory_bytes: 1 << 30, pct_depth: 3
+    memory_bytes: 1_073_741_824, execution: PINLANE_EXECUTION_EAGER, pct_depth: 3
 });
 
 /// Runs the body where there is an emulated device, and refuses the call elsewhere.

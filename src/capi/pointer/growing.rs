@@ -141,15 +141,13 @@ fn unknown_size<T: Growing>(name: &str, size: usize) -> Error {
 }
 
 /// A struct that begins with its size: the sizes that released headers had, this one's last; the
-/// members whose default is not 0; and the exported function that initialises it, which
-/// cbindgen.toml declares, because cbindgen sees no macros.
+/// members whose default is not 0, as numbers or constants of the header; and the exported function
+/// that initialises it. `build/header.rs` reads the same text: it writes the function's prototype
+/// and the `_INIT` macro.
 ///
 /// When a struct gets members, its new size is added to the list. The members go to the end, and
 /// none may leave a gap: what a shorter struct did not have must not begin inside it.
 macro_rules! growing {
-    ($type:ident, sizes [$($size:literal),+], default { $($member:ident: $value:expr),* }) => {
-        growing!(@type $type, [$($size),+], { $($member: $value),* });
-    };
     (
         $init:ident: $type:ident, sizes [$($size:literal),+],
         default { $($member:ident: $value:expr),* }
@@ -216,7 +214,7 @@ mod tests {
         new: u32,
         zero: u32,
     }
-    growing!(Grown, sizes [16, 24], default { old: 1, new: 7 });
+    growing!(@type Grown, [16, 24], { old: 1, new: 7 });
 
     fn last_message() -> String {
         // SAFETY: a string, valid until this thread's next call.

@@ -57,7 +57,7 @@ pub struct pinlane_indices {
 
 layout!(pinlane_indices: 48; kind 8, flags 12, numbers 16, count 24, device_buffer 32,
     device_offset 40);
-growing!(pinlane_indices_init: pinlane_indices, sizes [48], default {});
+growing!(pinlane_indices_init: pinlane_indices, sizes [48], default { kind: PINLANE_INDEX_U32 });
 
 /// Numbers as C names them. Their buffer is borrowed, if they are in one.
 pub(super) struct Numbers {
