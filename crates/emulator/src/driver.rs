@@ -28,7 +28,9 @@ fn removed(
     match outcome {
         Ok(removal) => {
             let start = ptr.as_ptr().addr();
-            machine.sides.forget(start, machine.order.bytes_at(address(ptr)));
+            let bytes = machine.order.bytes_at(address(ptr));
+            machine.sides.forget(start, bytes);
+            machine.destinations.forget(start, bytes);
             let races = machine.order.host_freed(call, address(ptr));
             // Those that only have its address are looked at when they run.
             if let Removal::InFlight(operations @ 1..) = removal

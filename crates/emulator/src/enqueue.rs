@@ -188,7 +188,7 @@ impl Machine {
         let stream = self.streams.get_mut(key).expect("resolved by the caller");
         stream.enqueued += 1;
         stream.submitted += 1;
-        let agent = stream.agent;
+        let (agent, device) = (stream.agent, stream.device);
         let knowledge = self.order.enqueued(agent, &action, is_asked);
         let ready = !stream.stalled && !stream.slow.is_slow() && waits.is_empty();
         let idle = ready && stream.queue.is_empty();
@@ -198,7 +198,7 @@ impl Machine {
         }
         self.tell_enqueued(agent, &action);
         if self.host.watcher.is_some() {
-            self.close_to_host(agent, &action);
+            self.close_to_host(agent, device, &action);
         }
         if self.order.has_found() {
             self.report_races();

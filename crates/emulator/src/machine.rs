@@ -37,7 +37,7 @@ use super::sanitized::Told;
 use super::schedule::{Schedule, Slow, Standing};
 use super::slots::{Key, Slots};
 use super::stuck::Calling;
-use super::watch::Sides;
+use super::watch::{Destinations, Sides};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, Poll};
 
@@ -80,6 +80,8 @@ pub(super) struct Machine {
     pub(super) host: HostMemory,
     /// The host's sides of copies that have run.
     pub(super) sides: Sides,
+    /// What operations write to that cannot be closed.
+    pub(super) destinations: Destinations,
     pub(super) streams: Slots<Stream>,
     pub(super) events: Slots<Event>,
     pub(super) captures: Slots<Capturing>,
@@ -259,6 +261,7 @@ impl Machine {
             memory: DeviceMemory::new(devices, capacity, seed),
             host: HostMemory::new(seed),
             sides: Sides::default(),
+            destinations: Destinations::default(),
             streams,
             events: Slots::new(),
             captures: Slots::new(),

@@ -9,6 +9,7 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
+use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,6 +34,35 @@ pub(super) struct Shared {
     host_work: Condvar,
 }
 
+thread_local! {
+    /// Whether the thread holds some machine, or waits for it.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread holds some machine: then it must not ask for one.
+pub(super) fn is_held() -> bool {
+    HOLDS.try_with(Cell::get).unwrap_or(true)
+}
+
+/// The thread holds a machine until this is dropped.
+struct Holding {
+    held: bool,
+}
+
+impl Holding {
+    #[inline]
+    fn begin() -> Self {
+        Holding { held: HOLDS.replace(true) }
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        HOLDS.set(self.held);
+    }
+}
+
 impl Shared {
     pub(super) fn new(machine: Machine) -> Self {
         Shared { machine: Mutex::new(machine), changed: Condvar::new(), host_work: Condvar::new() }
@@ -50,6 +80,7 @@ impl Shared {
     /// Runs `work` on the machine and wakes those who wait for what it did.
     #[inline]
     pub(super) fn with<R>(&self, work: impl FnOnce(&mut Machine) -> R) -> R {
+        let _holding = Holding::begin();
         let mut machine = self.lock();
         let result = work(&mut machine);
         let changed = std::mem::take(&mut machine.changed) && machine.waiters > 0;
@@ -83,6 +114,7 @@ impl Shared {
         knowledge: Option<Knowledge>,
     ) -> DriverResult<()> {
         let began = Instant::now();
+        let _holding = Holding::begin();
         let mut machine = self.lock();
         loop {
             if let Some(code) = machine.devices[device as usize].lost {
@@ -119,6 +151,7 @@ impl Shared {
     /// For the host thread: takes note that its last function returned, and blocks until there is
     /// another to call. `None` when the emulator is gone.
     pub(super) fn next_host_call(&self, returned: Option<Key>) -> Option<(Key, HostCall)> {
+        let _holding = Holding::begin();
         let mut machine = self.lock();
         if let Some(stream) = returned {
             machine.host_function_returned(stream);

@@ -9,6 +9,7 @@ use std::sync::mpsc::channel;
 
 mod awake;
 mod copies;
+mod destinations;
 mod explore;
 mod face;
 mod hashed;

@@ -1,4 +1,4 @@
-//! Calls of the C library's whose buffers lie in page-locked memory that is in use.
+//! Calls of the C library's whose buffers lie in memory that is in use.
 //!
 //! Pages that an operation uses are closed to the program. A load that comes too early faults, and
 //! is made good; a system call fails, with `EFAULT`. So the library takes the place of the calls
@@ -11,6 +11,9 @@
 //!   the real call                     may block: nothing is locked
 //!   the bytes that it has really used are said to the race checker; the pages are closed
 //! ```
+//!
+//! The destination of a copy in pageable or registered memory has no closed pages. It is asked for
+//! in the same way, and said.
 //!
 //! For the same reason it takes the place of `sigaction` ([`actions`]).
 //!

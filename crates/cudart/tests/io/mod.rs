@@ -1,4 +1,4 @@
-//! System calls of programs on page-locked memory that copies use.
+//! System calls of programs on memory that copies use.
 
 use std::fs;
 
@@ -10,8 +10,8 @@ const CALLS: usize = 29;
 const ACTIONS: [&str; 6] =
     ["sigaction", "signal", "bsd_signal", "ssignal", "__sysv_signal", "sysv_signal"];
 
-#[test]
-fn each_system_call_on_memory_in_use_is_found_by_its_line_and_none_fails() {
+/// In each of the modes, every call of the program is a race, by its line.
+fn each_call_is_found(modes: &[&str], more: &[(&str, &str)]) {
     let app = program("system_calls", None);
     let source = include_str!("../programs/system_calls.cpp");
     let lines = |start: &str| -> Vec<usize> {
@@ -22,8 +22,8 @@ fn each_system_call_on_memory_in_use_is_found_by_its_line_and_none_fails() {
     assert_eq!(reads.len() + writes.len(), CALLS);
     let accesses = reads.iter().map(|line| ("write", line));
     let accesses: Vec<_> = accesses.chain(writes.iter().map(|line| ("read", line))).collect();
-    for mode in ["eager", "lazy"] {
-        let run = app.with(mode, 1, &[]);
+    for mode in modes {
+        let run = app.with(mode, 1, more);
         assert_eq!((run.status, &*run.stdout), (Some(0), "29 calls\n"), "{run:?}");
         // A copy that runs late shows the same by its bytes.
         let races = || run.findings.iter().filter(|line| line.starts_with("{\"kind\":\"Race\""));
@@ -37,14 +37,27 @@ fn each_system_call_on_memory_in_use_is_found_by_its_line_and_none_fails() {
 }
 
 #[test]
+fn each_system_call_on_memory_in_use_is_found_by_its_line_and_none_fails() {
+    each_call_is_found(&["eager", "lazy"], &[]);
+}
+
+#[test]
+fn each_system_call_on_a_pageable_destination_is_found_by_its_line() {
+    each_call_is_found(&["eager"], &[("PAGEABLE", "1")]);
+    let unwatched = [("PAGEABLE", "1"), ("PINLANE_CUDART_WATCH", "0")];
+    assert_eq!(program("system_calls", None).with("eager", 1, &unwatched).findings, [""; 0]);
+}
+
+#[test]
 fn system_calls_that_wait_or_use_other_bytes_of_the_page_are_no_race() {
     let app = program("system_calls", None);
-    for (mode, twin) in
-        [("eager", "WAITS"), ("lazy", "WAITS"), ("eager", "BESIDE"), ("lazy", "BESIDE")]
-    {
-        let run = app.with(mode, 1, &[(twin, "1")]);
-        assert_eq!((run.status, &*run.stdout), (Some(0), "29 calls\n"), "{twin}: {run:?}");
-        assert_eq!(run.findings, [""; 0], "{twin}");
+    let runs = ["eager", "lazy"].map(|mode| ["WAITS", "BESIDE"].map(|twin| (mode, twin)));
+    for (mode, twin) in runs.into_iter().flatten() {
+        for more in [&[(twin, "1")][..], &[(twin, "1"), ("PAGEABLE", "1")]] {
+            let run = app.with(mode, 1, more);
+            assert_eq!((run.status, &*run.stdout), (Some(0), "29 calls\n"), "{more:?}: {run:?}");
+            assert_eq!(run.findings, [""; 0], "{mode} {more:?}");
+        }
     }
 }
 

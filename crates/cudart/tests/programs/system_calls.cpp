@@ -1,6 +1,7 @@
 // Gives page-locked memory that copies use to system calls and to streams of C. With WAITS in its
 // environment it waits for each copy first; with BESIDE the copies use other bytes of the page, and
-// what reads asks for the whole page and gets less.
+// what reads asks for the whole page and gets less. With PAGEABLE all are downloads, to a variable
+// of the program.
 #include "cuda.h"
 
 #include <cstring>
@@ -23,9 +24,11 @@ namespace {
 
 constexpr size_t page = 4096, part = 100, apart = 2000;
 const bool waits = std::getenv("WAITS") != nullptr, beside = std::getenv("BESIDE") != nullptr;
+const bool pageable = std::getenv("PAGEABLE") != nullptr;
 // What a call that reads asks for.
 const size_t asked = beside ? page : part;
 
+alignas(page) char variable[page];
 char *host, *device;
 cudaStream_t stream;
 int file, sockets[2], calls;
@@ -41,10 +44,10 @@ bool is_filled(const char* from, char value) {
 // A copy uses the page from now on.
 void begin(cudaMemcpyKind kind) {
   char* at = beside ? host + apart : host;
-  if (kind == cudaMemcpyHostToDevice) {
+  if (kind == cudaMemcpyHostToDevice && !pageable) {
     OK(cudaMemcpyAsync(device, at, part, kind, stream));
   } else {
-    OK(cudaMemcpyAsync(at, device, part, kind, stream));
+    OK(cudaMemcpyAsync(at, device, part, cudaMemcpyDeviceToHost, stream));
   }
   if (waits) OK(cudaStreamSynchronize(stream));
 }
@@ -148,7 +151,8 @@ void writes() {
 }  // namespace
 
 int main() {
-  OK(cudaMallocHost(reinterpret_cast<void**>(&host), page));
+  if (pageable) host = variable;
+  else OK(cudaMallocHost(reinterpret_cast<void**>(&host), page));
   OK(cudaMalloc(reinterpret_cast<void**>(&device), page));
   OK(cudaStreamCreate(&stream));
   file = memfd_create("file", 0);
@@ -158,7 +162,7 @@ int main() {
   reads();
   writes();
   std::printf("%d calls\n", calls);
-  OK(cudaFreeHost(host));
+  if (!pageable) OK(cudaFreeHost(host));
   OK(cudaFree(device));
   OK(cudaStreamDestroy(stream));
 }

@@ -20,7 +20,8 @@ impl Face {
     /// [`call_begins`](Self::call_begins) and [`call_ends`](Self::call_ends). Takes no lock and
     /// allocates nothing.
     ///
-    /// In a child that was forked nothing is to be said: pages that were closed are open then.
+    /// In a child that was forked nothing is to be said: pages that were closed are open then. Nor
+    /// is a call of the machine's own, which may be locked.
     #[must_use]
     pub fn must_be_said(buffer: &Range<usize>) -> bool {
         must_be_said(buffer)

@@ -26,6 +26,7 @@ impl Face {
         self.emulator.with(|machine| {
             // It was waited for; that CUDA does not promise it is no reason to accuse anybody.
             machine.sides.forget_device(device);
+            machine.destinations.forget_device(device);
             let default = |key| {
                 let device = &machine.devices[device as usize];
                 key == device.legacy || device.per_thread.contains(key)

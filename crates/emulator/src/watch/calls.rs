@@ -1,4 +1,5 @@
-//! System calls of the program's on memory that is watched.
+//! System calls of the program's on memory that is watched, and on pending
+//! [`destinations`](super::destinations).
 //!
 //! The kernel raises no signal for a page that is closed: the call fails. So who makes a call says
 //! so before and behind it. Meanwhile the pages of its buffers are open, whatever operations are
@@ -8,14 +9,15 @@
 use std::ops::Range;
 
 use super::super::machine::Machine;
-use super::{Watched, places, view};
+use super::places::BLOCKS;
+use super::{Watched, destinations, view};
 
 /// Whether a call that uses the buffer must say so. It takes no lock. Of blocks of a parent's
 /// nobody must: the pages are open then.
 pub(in super::super) fn must_be_said(buffer: &Range<usize>) -> bool {
-    let Some(found) = places::find(buffer) else { return false };
+    let Some(found) = BLOCKS.find(buffer) else { return destinations::is_pending(buffer) };
     if !found.is_own {
-        view::open_all(found.block.start, found.block.len());
+        view::open_all(found.range.start, found.range.len());
     }
     found.is_own
 }
@@ -50,7 +52,10 @@ impl Machine {
     pub(in super::super) fn call_ends(&mut self, buffer: Range<usize>, used: usize, writes: bool) {
         self.settle_host();
         let touched = buffer.start..buffer.start + used.min(buffer.len());
-        let is_open = self.host.watched_mut(buffer.start).is_none_or(|watched| watched.is_open());
+        let is_open = match self.host.watched_mut(buffer.start) {
+            Some(watched) => watched.is_open(),
+            None => !self.is_destination(&touched),
+        };
         let races = !is_open && self.races_with_host(&touched, writes);
         if let Some(watched) = self.host.watched_mut(buffer.start) {
             if races {

@@ -1,5 +1,5 @@
 //! What the host itself does to memory of `cudaHostAlloc`, seen without help of the program. For
-//! other host memory there is [`hashed`].
+//! other host memory there are [`hashed`] and [`destinations`].
 //!
 //! Each block is mapped twice ([`view`]). The program has one of the mappings, and its pages are
 //! closed while the host must not touch them, as far as it knows:
@@ -30,6 +30,7 @@
 //!   and behind them ([`calls`]).
 
 mod calls;
+mod destinations;
 mod hashed;
 mod owner;
 mod places;
@@ -44,6 +45,7 @@ use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
 
 pub(super) use self::calls::must_be_said;
+pub(super) use self::destinations::Destinations;
 pub(super) use self::hashed::Sides;
 pub(super) use self::owner::exchange;
 #[cfg(test)]
@@ -54,6 +56,7 @@ use super::machine::Machine;
 use super::operation::Action;
 use super::order::{Agent, Epoch, RacingAccess, Site};
 use super::runtime::Shared;
+use pinlane_driver::Ordinal;
 
 const PAGE: usize = 4096;
 
@@ -296,10 +299,16 @@ impl Machine {
 
     /// An operation was given to a stream: the host must not touch what it uses.
     #[cold]
-    pub(super) fn close_to_host(&mut self, stream: Agent, action: &Action) {
+    pub(super) fn close_to_host(&mut self, stream: Agent, device: Ordinal, action: &Action) {
         let by = self.order.latest(stream);
         self.ask_for_faults();
-        action.host_uses().for_each(|host| self.host.close(host, by));
+        for host in action.host_uses() {
+            if self.host.is_watched(host) {
+                self.host.close(host, by);
+            } else {
+                self.destinations.begin(host, by, device);
+            }
+        }
     }
 
     /// The program has said that it touches the range, perhaps by a system call.
@@ -318,9 +327,10 @@ impl Machine {
 
     /// Opens the pages of operations that the host knows to be complete.
     pub(super) fn settle_host(&mut self) {
+        let order = &self.order;
         if self.host.has_closed() {
-            let order = &self.order;
             self.host.settle(|epoch| order.is_settled(epoch));
         }
+        self.destinations.settle(|epoch| order.is_settled(epoch));
     }
 }

@@ -46,13 +46,14 @@ thread_local! {
 pub(super) fn register(start: usize, bytes: usize, machine: Weak<Shared>) {
     let mut blocks = BLOCKS.get().lock();
     blocks.insert(start, (bytes, machine));
-    places::insert(start..start + bytes);
+    places::BLOCKS.insert(start..start + bytes);
 }
 
 pub(super) fn unregister(start: usize) {
     let mut blocks = BLOCKS.get().lock();
-    blocks.remove(&start);
-    places::remove(start);
+    if let Some((bytes, _)) = blocks.remove(&start) {
+        places::BLOCKS.remove(&(start..start + bytes));
+    }
 }
 
 /// The machine of the block that an address lies in, if this process has made the block.
@@ -76,7 +77,7 @@ pub(super) unsafe extern "C" fn on_fault(
         (is_fault.then(|| (*info).si_addr().addr()), &mut *context.cast::<libc::ucontext_t>())
     };
     let is_good = address.is_some_and(|address| {
-        let may_be_ours = places::find(&(address..address.saturating_add(1))).is_some();
+        let may_be_ours = places::BLOCKS.find(&(address..address.saturating_add(1))).is_some();
         (may_be_ours || stand_in::is_running())
             && stack::with_room(|| make_good(address, &mut *context))
     });
@@ -94,11 +95,11 @@ fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
     if stand_in::fault(address, writes) {
         return true;
     }
-    let Some(place) = places::find(&(address..address + 1)) else { return false };
+    let Some(place) = places::BLOCKS.find(&(address..address + 1)) else { return false };
     let machine = if place.is_own { find(address) } else { None };
     let Some(machine) = machine.and_then(|machine| machine.upgrade()) else {
         // Nobody closes its pages any more.
-        return open_all(place.block.start, place.block.len());
+        return open_all(place.range.start, place.range.len());
     };
     let verdict = ours(|| machine.with(|machine| machine.host_touched(address, writes)));
     #[cfg(test)]
