@@ -7,6 +7,8 @@ use std::ptr::{self, null_mut};
 pub type Handle = *mut c_void;
 
 unsafe extern "C" {
+    pub fn pinlane_emulator_create(options: *const c_void, devices: *mut Handle, count: i32)
+    -> i32;
     pub fn pinlane_device_open_or_emulated(device: *mut Handle) -> i32;
     pub fn pinlane_device_live_streams(device: Handle, count: *mut usize) -> i32;
     pub fn pinlane_device_free(device: Handle) -> i32;
