@@ -36,18 +36,27 @@ pub fn published() -> Vec<Source> {
 
 /// Every file of Rust in a folder of the project.
 pub fn sources_of(folder: &str) -> Vec<Source> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder);
+    let of_rust = files(folder).into_iter().filter(|path| path.ends_with(".rs"));
+    let source = |path: String| Source {
+        text: read(&path),
+        path: Path::new(&path).strip_prefix(folder).expect("a file in it").to_owned(),
+    };
+    of_rust.map(source).collect()
+}
+
+/// Every file in a folder of the project and in the folders below, by its path in the project.
+pub fn files(folder: &str) -> Vec<String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let mut found = Vec::new();
-    let mut folders = vec![root.clone()];
+    let mut folders = vec![root.join(folder)];
     while let Some(folder) = folders.pop() {
-        for entry in fs::read_dir(&folder).expect("a folder of the crate") {
+        for entry in fs::read_dir(&folder).expect("a folder of the project") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|extension| extension == "rs") {
-                let text = fs::read_to_string(&path).expect("a source file");
-                let path = path.strip_prefix(&root).expect("below src").to_owned();
-                found.push(Source { path, text });
+            } else {
+                let path = path.strip_prefix(root).expect("below it");
+                found.push(path.to_str().expect("UTF-8").to_owned());
             }
         }
     }
