@@ -3,15 +3,9 @@
 /// From now on the calling thread cannot start a thread: the system refuses (`EAGAIN`), as it does
 /// at a limit of threads. It can still fork. There is no way back.
 pub fn refuse_threads() {
-    // Where the number and the first argument of a system call are, its lower half first.
-    const NUMBER: u32 = 0;
+    // The lower half of the first argument of a system call.
     const FLAGS: u32 = 16;
-    let load = |offset| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0);
-    let give = |answer| step(libc::BPF_RET | libc::BPF_K, answer, 0, 0);
-    let if_equal =
-        |value, yes, no| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, yes, no);
-    let if_set = |bits, yes, no| step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, bits, yes, no);
-    let mut steps = [
+    filter(&mut [
         load(NUMBER),
         if_equal(libc::SYS_clone3 as u32, 3, 0),
         if_equal(libc::SYS_clone as u32, 0, 3),
@@ -19,7 +13,29 @@ pub fn refuse_threads() {
         if_set(libc::CLONE_THREAD as u32, 0, 1),
         give(libc::SECCOMP_RET_ERRNO | libc::EAGAIN as u32),
         give(libc::SECCOMP_RET_ALLOW),
-    ];
+    ]);
+}
+
+/// As [`refuse_threads`], but threads can be started for which the C library has kept the stack of
+/// one that has ended. It keeps 40 MiB of stacks.
+pub fn refuse_stacks() {
+    // The lower half of the fourth argument of a system call.
+    const FLAGS: u32 = 40;
+    filter(&mut [
+        load(NUMBER),
+        if_equal(libc::SYS_mmap as u32, 0, 3),
+        load(FLAGS),
+        if_set(libc::MAP_STACK as u32, 0, 1),
+        give(libc::SECCOMP_RET_ERRNO | libc::ENOMEM as u32),
+        give(libc::SECCOMP_RET_ALLOW),
+    ]);
+}
+
+/// Where the number of a system call is.
+const NUMBER: u32 = 0;
+
+/// From now on these steps decide about the system calls of the calling thread.
+fn filter(steps: &mut [libc::sock_filter]) {
     let program = libc::sock_fprog { len: steps.len() as u16, filter: steps.as_mut_ptr() };
     // SAFETY: the program is live, and has as many steps as it says. Both calls concern the calling
     // thread alone.
@@ -28,6 +44,24 @@ pub fn refuse_threads() {
         let filter = libc::SECCOMP_MODE_FILTER;
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, filter, &raw const program), 0, "seccomp");
     }
+}
+
+fn load(offset: u32) -> libc::sock_filter {
+    step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset, 0, 0)
+}
+
+fn give(answer: u32) -> libc::sock_filter {
+    step(libc::BPF_RET | libc::BPF_K, answer, 0, 0)
+}
+
+/// Skips so many steps.
+fn if_equal(value: u32, yes: u8, no: u8) -> libc::sock_filter {
+    step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, value, yes, no)
+}
+
+/// Skips so many steps.
+fn if_set(bits: u32, yes: u8, no: u8) -> libc::sock_filter {
+    step(libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K, bits, yes, no)
 }
 
 fn step(code: u32, k: u32, jt: u8, jf: u8) -> libc::sock_filter {

@@ -14,11 +14,12 @@ use std::thread;
 
 use pinlane::emulated::{Emulator, Execution};
 use pinlane::prefetch::Prefetch;
+use pinlane::staging::CopyTeam;
 use pinlane::{CudaCode, Device, Error, ErrorKind, PinnedPool, Stream};
 
 use crate::common::pool;
 use crate::common::process::is_alone;
-use crate::common::refused::refuse_threads;
+use crate::common::refused::{refuse_stacks, refuse_threads};
 use crate::support::{assert_nothing_is_left, eventually, raw};
 
 /// A thread that can start others, and does what it is given.
@@ -53,6 +54,15 @@ struct Rig {
     stream: Stream,
     ordinary: Ordinary,
     woken: Arc<Woken>,
+}
+
+const COPY_THREADS: usize = 3;
+
+/// How many threads of this process have names that begin so.
+fn threads_named(start: &str) -> usize {
+    let tasks = std::fs::read_dir("/proc/self/task").expect("this process");
+    let names = tasks.flatten().flat_map(|task| std::fs::read_to_string(task.path().join("comm")));
+    names.filter(|name| name.starts_with(start)).count()
 }
 
 fn is_refused(error: &Error) -> bool {
@@ -116,8 +126,10 @@ impl Rig {
         // The ring that such copies cross has a pool, which has a keeper.
         let error = self.stream.upload_slice(&values, &mut gpu).unwrap_err();
         assert!(is_refused(&error), "{error}");
+        assert_eq!(threads_named("pinlane-copy-"), 0);
         let device = self.device.clone();
         self.ordinary.does(move || device.warm_up());
+        eventually("copy threads start", || threads_named("pinlane-copy-") == COPY_THREADS);
         let destination = RefCell::new(&mut gpu);
         let uploads = || self.stream.upload_slice(&values, &mut **destination.borrow_mut()).is_ok();
         eventually("the ring is there, and the caller copies", uploads);
@@ -155,6 +167,7 @@ fn rule_19_a_call_that_can_start_no_thread_says_so_or_does_without() {
         emulator,
         device,
     };
+    CopyTeam::new().threads(COPY_THREADS).install().unwrap();
     refuse_threads();
     rig.device.warm_up(); // does nothing
     rig.keeper();
@@ -166,5 +179,41 @@ fn rule_19_a_call_that_can_start_no_thread_says_so_or_does_without() {
     let Rig { emulator, device, pool, stream, .. } = rig;
     drop((pool, stream, device));
     assert_eq!(emulator.findings(), []);
+    assert_nothing_is_left(&emulator);
+}
+
+#[test]
+fn rule_19_a_pipeline_has_as_many_workers_as_can_be_started() {
+    if !is_alone(module_path!(), "rule_19_a_pipeline_has_as_many_workers_as_can_be_started") {
+        return;
+    }
+    const WORKERS: usize = 64;
+    let emulator = crate::common::emulator(Execution::Eager, 1);
+    let device = Device::of_emulator(&emulator, 0).unwrap();
+    let (pool, stream) = (pool(&device).build().unwrap(), device.stream().unwrap());
+    drop(pool.alloc::<u32>(10).expect("its keeper starts"));
+    let batches = (0..200u32).map(|number| vec![number; 10]);
+    let start = {
+        let (pool, stream) = (pool.clone(), stream.clone());
+        move || {
+            // A stack for one. The C library keeps no more than 20.
+            thread::spawn(|| ()).join().unwrap();
+            refuse_stacks();
+            Prefetch::new(batches, &pool, &stream).workers(WORKERS).start()
+        }
+    };
+    let streams = device.live_streams();
+    let batches = thread::scope(|scope| scope.spawn(start).join().unwrap()).expect("one starts");
+    // Each worker has one.
+    let workers = device.live_streams() - streams;
+    assert!((1..WORKERS).contains(&workers), "{workers}");
+    let mut seen = 0;
+    for batch in batches {
+        let batch = batch.expect("no faults");
+        assert_eq!(batch.index(), seen);
+        seen += 1;
+    }
+    assert_eq!(seen, 200);
+    drop((pool, stream, device));
     assert_nothing_is_left(&emulator);
 }

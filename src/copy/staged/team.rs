@@ -278,7 +278,7 @@ struct Team {
 struct Group {
     /// Their numbers.
     threads: Range<usize>,
-    /// They start with the first job that has seats for them.
+    /// They start with the first job that has seats for them; if none can, with a later one.
     started: AtomicBool,
     /// How many seats the open jobs have for them. Read by those that spin.
     seats: AtomicUsize,
@@ -343,7 +343,7 @@ impl Team {
         if group.started.swap(true, Ordering::AcqRel) {
             return;
         }
-        for number in group.threads.clone() {
+        for (nth, number) in group.threads.clone().enumerate() {
             let cores = &self.options.cores;
             let core = (!cores.is_empty()).then(|| cores[number % cores.len()]);
             let work = move |team: &'static Team| {
@@ -351,7 +351,12 @@ impl Team {
                 team.help(group);
             };
             // With fewer threads, or none, callers do more themselves.
-            let _ = start_thread(&format!("pinlane-copy-{number}"), self, work);
+            let started = start_thread(&format!("pinlane-copy-{number}"), self, work);
+            if nth == 0 && started.is_err() {
+                // The next call that wants the group tries again.
+                group.started.store(false, Ordering::Release);
+                return;
+            }
         }
     }
 
