@@ -15,7 +15,7 @@ use std::ffi::c_void;
 use std::io;
 use std::ptr::NonNull;
 
-use super::watch::Area;
+use super::area::Area;
 
 pub(super) const PAGE: u64 = 4096;
 

@@ -22,10 +22,10 @@
 
 use std::collections::BTreeMap;
 
+use super::area::Area;
 use super::arena::{Arena, PAGE};
 use super::rng;
 use super::storage::Storage;
-use super::watch::Area;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DevicePtr, DriverResult, Ordinal};
 

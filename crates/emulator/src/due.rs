@@ -19,15 +19,6 @@ pub(super) const LOOK: Duration = Duration::from_micros(500);
 /// For how long that thread may compute until its next call.
 const COMPUTES: Duration = Duration::from_millis(2);
 
-/// Whether the functions are due.
-#[derive(Debug, Default)]
-pub(super) struct Due {
-    now: bool,
-    /// How many calls were made while functions were pending, and the thread of the last one.
-    calls: u64,
-    thread: libc::pid_t,
-}
-
 /// What the host thread has seen of the thread of the last call.
 #[derive(Debug, Default)]
 pub(super) struct Look {

@@ -25,32 +25,13 @@ mod uses;
 mod watched;
 
 use uses::Uses;
-pub(super) use uses::{Access, HostUse};
+pub(super) use uses::{Access, HostPtr, HostUse};
 
 const PAGE: usize = 4096;
 
 /// How much memory the emulated machine can page-lock unless told. A real system may promise more
 /// than it has, and kill the process that touches it.
 const MACHINE: usize = 64 << 30;
-
-/// A pointer that an operation carries until it runs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct HostPtr(pub(super) *mut u8);
-
-// SAFETY: the pointer is only dereferenced by `HostMemory`, under the lock of the machine, and the
-// preconditions of the driver's copies give that thread the right to, whichever it is.
-unsafe impl Send for HostPtr {}
-
-impl HostPtr {
-    pub(super) fn address(self) -> usize {
-        self.0.addr()
-    }
-
-    /// The same memory from another address on.
-    pub(super) fn with_address(self, address: u64) -> Self {
-        HostPtr(self.0.with_addr(address as usize))
-    }
-}
 
 /// How much of a range is page-locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,12 +9,11 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::machine::Machine;
+use super::machine::{Calling, Machine};
 use super::operation::HostCall;
 use super::runtime::Shared;
 use super::schedule::Progress;
 use super::slots::Key;
-use super::stuck::Calling;
 use super::thread::as_host_function;
 use pinlane_base::sanitizer::theirs;
 use pinlane_base::thread;

@@ -48,6 +48,7 @@
 //!
 //! [elapsed]: pinlane_driver::Driver::event_elapsed
 
+mod area;
 mod arena;
 mod capture;
 mod copies;

@@ -23,7 +23,6 @@ use std::collections::{BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 use super::device_memory::DeviceMemory;
-use super::due::Due;
 use super::execution::Execution;
 use super::fault::Faults;
 use super::finding::{FindingKind, Findings};
@@ -31,13 +30,12 @@ use super::forks::Forks;
 use super::host_memory::{HostMemory, HostUse};
 use super::name::{Liberties, Names, StreamName};
 use super::operation::{Action, HostCall, Operation, Position};
-use super::order::{Agent, Kind, Knowledge, Order, Snapshot};
+use super::order::{Agent, Epoch, Kind, Knowledge, Order, Snapshot};
 use super::per_thread::PerThread;
-use super::sanitized::Told;
 use super::schedule::{Schedule, Slow, Standing};
 use super::slots::{Key, Slots};
-use super::stuck::Calling;
 use super::watch::{Destinations, Sides};
+use pinlane_base::sanitizer::Tag;
 use pinlane_driver::CudaCode;
 use pinlane_driver::{DriverResult, Ordinal, Poll};
 
@@ -200,6 +198,33 @@ impl Stream {
     }
 }
 
+/// A host function that is being called.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Calling {
+    pub(super) stream: Key,
+    /// Its number in its stream, from 1.
+    pub(super) number: u64,
+    pub(super) since: Instant,
+}
+
+/// Whether host functions are due ([`due`](super::due)).
+#[derive(Debug, Default)]
+pub(super) struct Due {
+    pub(super) now: bool,
+    /// How many calls were made while functions were pending, and the thread of the last one.
+    pub(super) calls: u64,
+    pub(super) thread: libc::pid_t,
+}
+
+/// What a thread sanitizer knows things by ([`sanitized`](super::sanitized)).
+#[derive(Debug)]
+pub(super) struct Told {
+    /// Its parts are the streams, as those that launch functions there.
+    pub(super) launches: Tag,
+    /// The functions that have returned, the last one first.
+    pub(super) returned: VecDeque<(Epoch, Tag)>,
+}
+
 /// Which calls a capture forbids (`cudaStreamCaptureMode`; rule 33).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CaptureMode {
@@ -286,7 +311,7 @@ impl Machine {
             host_addresses: true,
             submitted: 0,
             operations: 0,
-            told: Told::new(),
+            told: Told { launches: Tag::new(), returned: VecDeque::new() },
         }
     }
 

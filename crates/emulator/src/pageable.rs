@@ -35,13 +35,6 @@ pub(super) enum Way {
     Late,
 }
 
-impl HostUse {
-    /// Whether it is read ahead of its stream's order: nobody may change it from the call on.
-    pub(super) fn is_read_ahead(&self) -> bool {
-        self.access == Access::Read && self.pageable && !self.in_order
-    }
-}
-
 impl Machine {
     /// The way of the next copy of pageable memory on a stream.
     pub(super) fn pick_way(&self, key: Key, access: Access, bytes: usize) -> Way {

@@ -9,7 +9,6 @@
 //! Under the lock, state is changed first and flagged; [`Shared::with`] wakes the sleepers after it
 //! has let go. A wake-up costs a system call, hence the count of waiters.
 
-use std::cell::Cell;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
@@ -21,7 +20,7 @@ use super::operation::{Action, HostCall, Position};
 use super::order::{Knowledge, Site};
 use super::schedule::Progress;
 use super::slots::Key;
-use super::thread::in_host_function;
+use super::thread::{Holding, in_host_function};
 use pinlane_base::lock::{Condvar, Mutex, MutexGuard};
 use pinlane_driver::CudaCode;
 use pinlane_driver::{Call, DriverResult, Ordinal, Poll, RawEvent, RawStream};
@@ -32,35 +31,6 @@ pub(super) struct Shared {
     machine: Mutex<Machine>,
     changed: Condvar,
     host_work: Condvar,
-}
-
-thread_local! {
-    /// Whether the thread holds some machine, or waits for it.
-    static HOLDS: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Whether the calling thread holds some machine: then it must not ask for one.
-pub(super) fn is_held() -> bool {
-    HOLDS.try_with(Cell::get).unwrap_or(true)
-}
-
-/// The thread holds a machine until this is dropped.
-struct Holding {
-    held: bool,
-}
-
-impl Holding {
-    #[inline]
-    fn begin() -> Self {
-        Holding { held: HOLDS.replace(true) }
-    }
-}
-
-impl Drop for Holding {
-    #[inline]
-    fn drop(&mut self) {
-        HOLDS.set(self.held);
-    }
 }
 
 impl Shared {

@@ -8,31 +8,14 @@
 //! * One thread calls all host functions. So who comes after one of them comes after those that
 //!   were called before it.
 
-use std::collections::VecDeque;
-
 use super::machine::Machine;
 use super::operation::Action;
-use super::order::{Agent, Epoch, Knowledge};
+use super::order::{Agent, Knowledge};
 use super::slots::Key;
 use pinlane_base::sanitizer::{Tag, acquire, is_there, release};
 
 /// The most functions that are told apart. Older ones count as known to everybody.
 const MOST: usize = 1024;
-
-/// What the sanitizer knows things by.
-#[derive(Debug)]
-pub(super) struct Told {
-    /// Its parts are the streams, as those that launch functions there.
-    launches: Tag,
-    /// The functions that have returned, the last one first.
-    returned: VecDeque<(Epoch, Tag)>,
-}
-
-impl Told {
-    pub(super) fn new() -> Self {
-        Told { launches: Tag::new(), returned: VecDeque::new() }
-    }
-}
 
 impl Machine {
     /// The calling thread gives an operation to a stream.

@@ -9,20 +9,11 @@
 use std::time::{Duration, Instant};
 
 use super::finding::FindingKind;
-use super::machine::Machine;
+use super::machine::{Calling, Machine};
 use super::operation::Position;
 use super::order::Site;
 use super::slots::Key;
 use pinlane_driver::CudaCode;
-
-/// A host function that is being called.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Calling {
-    pub(super) stream: Key,
-    /// Its number in its stream, from 1.
-    pub(super) number: u64,
-    pub(super) since: Instant,
-}
 
 impl Machine {
     /// How long a wait that cannot go on may sleep before it looks again; `None`: for ever.

@@ -45,3 +45,32 @@ pub(super) fn this_thread() -> u64 {
 pub(super) fn alive() -> Weak<()> {
     ALIVE.try_with(Arc::downgrade).unwrap_or_default()
 }
+
+thread_local! {
+    /// Whether the thread holds some machine, or waits for it.
+    static HOLDS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread holds some machine: then it must not ask for one.
+pub(super) fn is_held() -> bool {
+    HOLDS.try_with(Cell::get).unwrap_or(true)
+}
+
+/// The thread holds a machine until this is dropped.
+pub(super) struct Holding {
+    held: bool,
+}
+
+impl Holding {
+    #[inline]
+    pub(super) fn begin() -> Self {
+        Holding { held: HOLDS.replace(true) }
+    }
+}
+
+impl Drop for Holding {
+    #[inline]
+    fn drop(&mut self) {
+        HOLDS.set(self.held);
+    }
+}

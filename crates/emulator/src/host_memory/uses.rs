@@ -6,7 +6,24 @@
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 
-use super::HostPtr;
+/// A pointer that an operation carries until it runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostPtr(pub(crate) *mut u8);
+
+// SAFETY: the pointer is only dereferenced by `HostMemory`, under the lock of the machine, and the
+// preconditions of the driver's copies give that thread the right to, whichever it is.
+unsafe impl Send for HostPtr {}
+
+impl HostPtr {
+    pub(crate) fn address(self) -> usize {
+        self.0.addr()
+    }
+
+    /// The same memory from another address on.
+    pub(crate) fn with_address(self, address: u64) -> Self {
+        HostPtr(self.0.with_addr(address as usize))
+    }
+}
 
 /// How an operation that has not run yet uses a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,6 +56,11 @@ impl HostUse {
         let (pageable, in_order, waited, named) = (false, false, false, false);
         let fingerprint = Cell::new(None);
         HostUse { ptr, bytes, access, pageable, in_order, waited, named, fingerprint }
+    }
+
+    /// Whether it is read ahead of its stream's order: nobody may change it from the call on.
+    pub(crate) fn is_read_ahead(&self) -> bool {
+        self.access == Access::Read && self.pageable && !self.in_order
     }
 }
 

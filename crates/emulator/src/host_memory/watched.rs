@@ -1,8 +1,9 @@
 //! The blocks that a machine watches: which of their pages are closed to the host.
 
 use super::{Access, HostMemory, HostPtr, HostUse, PAGE};
+use crate::area::Area;
 use crate::order::Epoch;
-use crate::watch::{Area, Watched};
+use crate::watch::Watched;
 
 impl HostMemory {
     /// An operation, of which the host does not know that it is complete, uses the range.

@@ -23,6 +23,13 @@ pub(in super::super) struct Epoch {
     pub(super) position: u64,
 }
 
+/// Which call it is, and where it was made, as a number.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Called {
+    pub(super) number: u64,
+    pub(in super::super) site: u32,
+}
+
 /// For each agent, up to which position it is known. Shared until somebody changes it.
 #[derive(Clone, Debug, Default)]
 struct Clock(Arc<Vec<u64>>);

@@ -1,15 +1,8 @@
 //! The host function that is being called, and what it knows.
 
-use super::Order;
 use super::clock::{Epoch, Knowledge};
+use super::{Order, Running};
 use crate::thread::this_thread;
-
-/// A host function that is being called.
-#[derive(Debug)]
-pub(super) struct Running {
-    thread: u64,
-    knowledge: Knowledge,
-}
 
 impl Order {
     /// A host function is about to be called, on this thread.

@@ -43,8 +43,7 @@ use super::thread::{alive, this_thread};
 use pinlane_driver::{Call, Item, Ordinal};
 
 pub(super) use self::agents::Kind;
-pub(super) use self::clock::{Agent, Epoch, Knowledge};
-use self::function::Running;
+pub(super) use self::clock::{Agent, Called, Epoch, Knowledge};
 pub use self::report::{MemoryKind, Race, RacingAccess, RacingMemory, RacingUse};
 pub use self::site::{Callers, LookUp, Site, leave_out};
 
@@ -54,6 +53,13 @@ pub(super) struct Snapshot {
     number: u32,
     /// What was known where it was last recorded.
     pub(super) knowledge: Option<Knowledge>,
+}
+
+/// A host function that is being called.
+#[derive(Debug)]
+struct Running {
+    thread: u64,
+    knowledge: Knowledge,
 }
 
 #[derive(Debug)]
@@ -93,13 +99,6 @@ impl View for Eyes<'_> {
     fn is_settled(&self, epoch: Epoch) -> bool {
         self.agents.is_settled(epoch)
     }
-}
-
-/// Which call it is, and where it was made, as a number.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Called {
-    number: u64,
-    pub(super) site: u32,
 }
 
 /// The host's side of a copy that has run.

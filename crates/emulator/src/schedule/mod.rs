@@ -8,10 +8,10 @@
 //!   wait, run what [`pick`](Machine::pick) says; in a wait, that is at last what it needs.
 //!
 //! ```text
-//!   mod      how far a call or a wait gets       drawn   what the seed picks
-//!   policy   what runs next                      pct     priorities
-//!   slow     operations that take a while        path    every order in turn
-//!   decision runs as texts
+//!   mod       how far a call or a wait gets      drawn   what the seed picks
+//!   next      what runs next                     pct     priorities
+//!   policy    how that is decided                path    every order in turn
+//!   slow, steps   operations that take a while   decision   runs as texts
 //! ```
 //!
 //! Termination of `drive`: each step runs an operation or goes to a wait that was enqueued earlier,
@@ -20,10 +20,12 @@
 
 mod decision;
 mod drawn;
+mod next;
 mod path;
 mod pct;
 mod policy;
 mod slow;
+mod steps;
 
 use super::machine::Machine;
 use super::operation::{Action, Position};

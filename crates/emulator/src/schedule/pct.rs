@@ -1,5 +1,6 @@
 //! Priorities: see [`Execution::Pct`](super::super::Execution::Pct).
 
+use super::super::rng::Rng;
 use super::drawn::{About, draw_once};
 
 /// All first priorities are above this; one that has fallen is below.
@@ -55,6 +56,6 @@ impl Pct {
 }
 
 /// The priority that somebody has at first.
-pub(super) fn first(rng: &mut super::Rng) -> u64 {
+pub(super) fn first(rng: &mut Rng) -> u64 {
     FIRST | rng.next() >> 1
 }

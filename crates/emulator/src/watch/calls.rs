@@ -11,6 +11,7 @@ use std::ops::Range;
 use super::super::machine::Machine;
 use super::places::BLOCKS;
 use super::{Watched, destinations, view};
+use pinlane_driver::Ordinal;
 
 /// Whether a call that uses the buffer must say so. It takes no lock. Of blocks of a parent's
 /// nobody must: the pages are open then.
@@ -54,7 +55,10 @@ impl Machine {
         let touched = buffer.start..buffer.start + used.min(buffer.len());
         let is_open = match self.host.watched_mut(buffer.start) {
             Some(watched) => watched.is_open(),
-            None => !self.is_destination(&touched),
+            None => {
+                let is_lost = |device: Ordinal| self.devices[device as usize].lost.is_some();
+                !self.destinations.have(&touched, is_lost)
+            }
         };
         let races = !is_open && self.races_with_host(&touched, writes);
         if let Some(watched) = self.host.watched_mut(buffer.start) {

@@ -14,9 +14,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::super::host_memory::{Access, HostUse};
-use super::super::machine::Machine;
 use super::super::order::Epoch;
-use super::super::runtime::is_held;
+use super::super::thread::is_held;
 use super::places::Places;
 use pinlane_driver::Ordinal;
 
@@ -87,6 +86,13 @@ impl Destinations {
         }
     }
 
+    /// Whether an operation that is pending writes to some of the range. Not on a lost device,
+    /// whose operations nobody can wait for.
+    pub(super) fn have(&self, range: &Range<usize>, is_lost: impl Fn(Ordinal) -> bool) -> bool {
+        let is_it = |one: &Destination| overlap(&one.range, range) && !is_lost(one.device);
+        self.0.iter().any(is_it)
+    }
+
     /// The device is reset.
     pub(in super::super) fn forget_device(&mut self, device: Ordinal) {
         self.0.retain(|destination| destination.device != device);
@@ -96,16 +102,5 @@ impl Destinations {
     pub(in super::super) fn forget(&mut self, start: usize, bytes: usize) {
         let gone = start..start.saturating_add(bytes);
         self.0.retain(|destination| !overlap(&destination.range, &gone));
-    }
-}
-
-impl Machine {
-    /// Whether an operation that is pending writes to some of the range. Not on a lost device,
-    /// whose operations nobody can wait for.
-    pub(super) fn is_destination(&self, range: &Range<usize>) -> bool {
-        self.destinations.0.iter().any(|destination| {
-            let is_lost = self.devices[destination.device as usize].lost.is_some();
-            overlap(&destination.range, range) && !is_lost
-        })
     }
 }

@@ -34,223 +34,39 @@ mod destinations;
 mod hashed;
 mod owner;
 mod places;
+mod sides;
 mod signal;
 mod stack;
 mod stand_in;
 mod view;
+mod watched;
 
-use std::collections::BTreeSet;
 use std::ops::Range;
-use std::ptr::NonNull;
-use std::sync::{Arc, Weak};
 
 pub(super) use self::calls::must_be_said;
 pub(super) use self::destinations::Destinations;
-pub(super) use self::hashed::Sides;
-pub(super) use self::owner::exchange;
+pub(super) use self::owner::{exchange, sees_faults};
+pub(super) use self::sides::Sides;
 #[cfg(test)]
 pub(super) use self::signal::STEPS;
-pub(super) use self::stand_in::{Area, Seen, Touched, sees_faults, used_by_call};
-use self::view::{Access, View};
+use self::signal::{Faulted, Verdict};
+pub(super) use self::stand_in::{Seen, Touched, used_by_call};
+use self::view::{Access, PAGE};
+pub(super) use self::watched::{Watched, Watcher};
 use super::machine::Machine;
 use super::operation::Action;
-use super::order::{Agent, Epoch, RacingAccess, Site};
+use super::order::{Agent, RacingAccess, Site};
 use super::runtime::Shared;
 use pinlane_driver::Ordinal;
 
-const PAGE: usize = 4096;
-
-/// The most uses of one block that are told apart. Older ones count as known to the host.
-const MOST: usize = 256;
-
-/// Sees what the host does to the memory of one machine.
-#[derive(Clone, Debug)]
-pub(super) struct Watcher(Weak<Shared>);
-
-/// A use of a block by an operation of which the host does not know that it is complete.
-#[derive(Clone, Debug)]
-struct Closed {
-    by: Epoch,
-    range: Range<usize>,
-    writes: bool,
-}
-
-/// A block that is watched.
-#[derive(Debug)]
-pub(super) struct Watched {
-    view: View,
-    closed: Vec<Closed>,
-    /// The buffers of system calls that are being made: their pages are open.
-    in_calls: Vec<Range<usize>>,
-    /// Pages that are open for the host function which runs.
-    lent: BTreeSet<usize>,
-}
-
-impl Watcher {
-    /// Begins to watch; `None`, which is said, if faults cannot be had.
-    pub(super) fn new(machine: &Arc<Shared>) -> Option<Self> {
-        if !owner::install() {
-            owner::say_unwatched();
-            return None;
-        }
-        Some(Watcher(Arc::downgrade(machine)))
+impl Faulted for Shared {
+    fn touched(&self, address: usize, writes: bool) -> Verdict {
+        self.with(|machine| machine.host_touched(address, writes))
     }
 
-    /// Makes a block; `None` if the system maps no more.
-    pub(super) fn watch(&self, bytes: usize) -> Option<Watched> {
-        let view = View::new(bytes).ok()?;
-        signal::register(view.start(), view.bytes(), self.0.clone());
-        Some(Watched { view, closed: Vec::new(), in_calls: Vec::new(), lent: BTreeSet::new() })
+    fn has_touched(&self, address: usize) {
+        self.with(|machine| machine.host_has_touched(address));
     }
-}
-
-impl Watched {
-    pub(super) fn program(&self) -> NonNull<u8> {
-        self.view.program()
-    }
-
-    pub(super) fn storage_of(&self, address: usize) -> *mut u8 {
-        self.view.storage_of(address)
-    }
-
-    pub(super) fn is_open(&self) -> bool {
-        self.closed.is_empty()
-    }
-
-    /// An operation uses the range from now on.
-    pub(super) fn close(&mut self, by: Epoch, range: Range<usize>, writes: bool) {
-        // Who knows of a later operation of a stream knows of the earlier ones.
-        self.closed.retain(|c| {
-            let covered = range.start <= c.range.start && c.range.end <= range.end;
-            c.by.agent != by.agent || !covered || c.writes && !writes
-        });
-        if self.closed.len() == MOST {
-            let oldest = self.closed.remove(0);
-            self.apply(oldest.range);
-        }
-        self.closed.push(Closed { by, range: range.clone(), writes });
-        // It need not be ordered after the function: that faults again.
-        self.lent.retain(|page| range.end <= *page || page + PAGE <= range.start);
-        self.apply(range);
-    }
-
-    /// Opens a page for the host function that runs, if all that uses it is ordered after that.
-    fn lend(&mut self, page: usize, is_after: impl Fn(Epoch) -> bool) -> bool {
-        let in_use = |closed: &&Closed| closed.range.start < page + PAGE && page < closed.range.end;
-        let lends = self.closed.iter().filter(in_use).all(|closed| is_after(closed.by));
-        if lends {
-            self.lent.insert(page);
-            self.apply(page..page + 1);
-        }
-        lends
-    }
-
-    /// The host function has returned.
-    pub(super) fn take_back(&mut self) {
-        let lent = std::mem::take(&mut self.lent);
-        lent.into_iter().for_each(|page| self.apply(page..page + 1));
-    }
-
-    /// Opens what the host knows to be complete.
-    pub(super) fn settle(&mut self, is_settled: impl Fn(Epoch) -> bool) {
-        self.open(|closed| is_settled(closed.by));
-    }
-
-    /// Opens what uses some of the range: the program was told.
-    fn forgive(&mut self, range: &Range<usize>) {
-        self.open(|closed| closed.range.start < range.end && range.start < closed.range.end);
-    }
-
-    fn open(&mut self, opens: impl Fn(&Closed) -> bool) {
-        let (gone, stay) = std::mem::take(&mut self.closed).into_iter().partition(opens);
-        self.closed = stay;
-        let gone: Vec<Closed> = gone;
-        gone.into_iter().for_each(|closed| self.apply(closed.range));
-    }
-
-    /// What the program may do to a page.
-    fn access_to(&self, page: usize) -> Access {
-        let is_on = |range: &Range<usize>| range.start < page + PAGE && page < range.end;
-        if self.in_calls.iter().any(is_on) || self.lent.contains(&page) {
-            return Access::All;
-        }
-        let in_use = self.closed.iter().filter(|closed| is_on(&closed.range));
-        in_use.fold(Access::All, |access, closed| match (access, closed.writes) {
-            (_, true) | (Access::None, _) => Access::None,
-            _ => Access::Read,
-        })
-    }
-
-    /// Opens and closes the pages of a range as is due.
-    fn apply(&self, range: Range<usize>) {
-        let pages =
-            |range: &Range<usize>| range.start / PAGE * PAGE..range.end.next_multiple_of(PAGE);
-        let all = pages(&range);
-        let mut edges = vec![all.start, all.end];
-        for other in self.closed.iter().map(|closed| &closed.range).chain(&self.in_calls) {
-            let other = pages(other);
-            edges.extend([other.start, other.end].into_iter().filter(|edge| all.contains(edge)));
-        }
-        edges.sort_unstable();
-        edges.dedup();
-        for part in edges.windows(2) {
-            self.view.protect(part[0]..part[1], self.access_to(part[0]));
-        }
-    }
-
-    /// Opens a page for one access.
-    fn open_page(&self, address: usize) {
-        self.view.protect(address..address + 1, Access::All);
-    }
-
-    fn all(&self) -> Range<usize> {
-        self.view.start()..self.view.start() + self.view.bytes()
-    }
-
-    /// Opens all pages for a while, or ends that.
-    pub(super) fn set_open(&self, open: bool) {
-        if open {
-            self.view.protect(self.all(), Access::All);
-        } else {
-            self.closed.iter().for_each(|closed| self.apply(closed.range.clone()));
-        }
-    }
-
-    /// Whether a stand-in can run on it: no system call of another thread uses it meanwhile.
-    pub(super) fn can_be_shut(&self) -> bool {
-        self.in_calls.is_empty()
-    }
-
-    /// Closes all pages for a stand-in, or opens them.
-    pub(super) fn set_shut(&self, shut: bool) {
-        self.view.protect(self.all(), if shut { Access::None } else { Access::All });
-    }
-
-    /// The block, for a stand-in to run on.
-    pub(super) fn area(&self) -> Area {
-        let (start, bytes) = (self.view.start(), self.view.bytes());
-        Area { start, bytes, storage: self.view.storage_of(start), of_host: true }
-    }
-
-    /// Unmaps the block.
-    ///
-    /// # Safety
-    ///
-    /// * Nobody uses a pointer into it any more.
-    pub(super) unsafe fn free(self) {
-        signal::unregister(self.view.start());
-        // SAFETY: promised by the caller.
-        unsafe { self.view.unmap() }
-    }
-}
-
-/// What the handler of a fault does next.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// The page is open: the access is made again.
-    Again,
-    /// The page is open for this access, and is closed behind it.
-    Once,
 }
 
 impl Machine {
@@ -272,7 +88,7 @@ impl Machine {
                 Verdict::Again
             }
             _ => {
-                watched.open_page(address);
+                watched.open(touched);
                 Verdict::Once
             }
         }
@@ -314,7 +130,7 @@ impl Machine {
     /// The program has said that it touches the range, perhaps by a system call.
     pub(super) fn open_to_host(&mut self, start: usize, bytes: usize) {
         if let Some(watched) = self.host.watched_mut(start).filter(|watched| !watched.is_open()) {
-            watched.view.protect(start..start.saturating_add(bytes), Access::All);
+            watched.open(start..start.saturating_add(bytes));
         }
     }
 

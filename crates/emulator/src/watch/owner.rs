@@ -106,6 +106,15 @@ pub(super) fn is_blocked() -> bool {
     }
 }
 
+/// Whether faults come to this process's handler, on this thread. Says so once if they do not.
+pub(in super::super) fn sees_faults() -> bool {
+    let sees = is_ours(libc::SIGSEGV) && !is_blocked();
+    if !sees {
+        say_unwatched();
+    }
+    sees
+}
+
 /// Handles the signals from now on. False if faults cannot be had: the system refuses, or somebody
 /// has taken our place, who may call us.
 pub(super) fn install() -> bool {

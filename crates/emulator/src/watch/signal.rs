@@ -14,17 +14,35 @@
 use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::ffi::{c_int, c_void};
+use std::fmt::Debug;
 use std::ptr;
 use std::sync::Weak;
 
-use super::super::runtime::Shared;
-use super::view::open_all;
-use super::{PAGE, Verdict, owner, places, stack, stand_in};
+use super::view::{PAGE, open_all};
+use super::{owner, places, stack, stand_in};
 use pinlane_base::lock::Mutex;
 use pinlane_base::process::PerProcess;
 use pinlane_base::sanitizer::ours;
 
-type Blocks = BTreeMap<usize, (usize, Weak<Shared>)>;
+/// The machine of a block, as the handlers know it.
+pub(crate) trait Faulted: Send + Sync + Debug {
+    /// The program has touched an address of the block, of which the page was closed.
+    fn touched(&self, address: usize, writes: bool) -> Verdict;
+
+    /// The access for which a page was opened is over.
+    fn has_touched(&self, address: usize);
+}
+
+/// What the handler of a fault does next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The page is open: the access is made again.
+    Again,
+    /// The page is open for this access, and is closed behind it.
+    Once,
+}
+
+type Blocks = BTreeMap<usize, (usize, Weak<dyn Faulted>)>;
 
 /// The watched blocks of the process, by their first addresses.
 static BLOCKS: PerProcess<Mutex<Blocks>> = PerProcess::new();
@@ -43,7 +61,7 @@ thread_local! {
     pub(in super::super) static STEPS: Cell<u32> = const { Cell::new(0) };
 }
 
-pub(super) fn register(start: usize, bytes: usize, machine: Weak<Shared>) {
+pub(super) fn register(start: usize, bytes: usize, machine: Weak<dyn Faulted>) {
     let mut blocks = BLOCKS.get().lock();
     blocks.insert(start, (bytes, machine));
     places::BLOCKS.insert(start..start + bytes);
@@ -57,7 +75,7 @@ pub(super) fn unregister(start: usize) {
 }
 
 /// The machine of the block that an address lies in, if this process has made the block.
-fn find(address: usize) -> Option<Weak<Shared>> {
+fn find(address: usize) -> Option<Weak<dyn Faulted>> {
     let blocks = BLOCKS.known()?.lock();
     let (&start, (bytes, machine)) = blocks.range(..=address).next_back()?;
     (address - start < *bytes).then(|| machine.clone())
@@ -101,7 +119,7 @@ fn make_good(address: usize, context: &mut libc::ucontext_t) -> bool {
         // Nobody closes its pages any more.
         return open_all(place.range.start, place.range.len());
     };
-    let verdict = ours(|| machine.with(|machine| machine.host_touched(address, writes)));
+    let verdict = ours(|| machine.touched(address, writes));
     #[cfg(test)]
     STEPS.set(STEPS.get() + u32::from(verdict == Verdict::Once));
     if verdict == Verdict::Once && owner::is_ours(libc::SIGTRAP) && processor::step(context) {
@@ -136,7 +154,7 @@ pub(super) unsafe extern "C" fn on_trap(
     stack::with_room(|| {
         for page in opened.into_iter().filter(|&page| page != 0) {
             if let Some(machine) = find(page).and_then(|machine| machine.upgrade()) {
-                machine.with(|machine| machine.host_has_touched(page));
+                machine.has_touched(page);
             }
         }
     });

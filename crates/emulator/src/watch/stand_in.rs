@@ -14,11 +14,11 @@
 //! and past [`MOST_KEPT`] bytes nothing is compared.
 
 use std::collections::HashMap;
-use std::ffi::c_void;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use super::{PAGE, owner};
+use super::view::PAGE;
+use crate::area::Area;
 use pinlane_base::lock::Mutex;
 use pinlane_base::process::PerProcess;
 
@@ -33,20 +33,6 @@ const RANGES: usize = 4096;
 static RUNNING: PerProcess<Mutex<Vec<Observation>>> = PerProcess::new();
 /// How many there are; in a forked child perhaps those of its parent's too.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
-
-/// Memory that a stand-in may use: a view whose pages are closed when it starts.
-#[derive(Debug)]
-pub(in super::super) struct Area {
-    pub(in super::super) start: usize,
-    pub(in super::super) bytes: usize,
-    /// Where the bytes of the first address are, always readable and writable.
-    pub(in super::super) storage: *mut u8,
-    /// Whether it is the host's: the program's threads may use it too.
-    pub(in super::super) of_host: bool,
-}
-
-// SAFETY: the pointer is to a mapping of the process, which no thread owns.
-unsafe impl Send for Area {}
 
 /// Bytes that a stand-in has used.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -86,35 +72,9 @@ pub(in super::super) struct Seen {
     kept: Vec<Kept>,
 }
 
-/// Whether faults come to this process's handler, on this thread. Says so once if they do not.
-pub(in super::super) fn sees_faults() -> bool {
-    let sees = owner::is_ours(libc::SIGSEGV) && !owner::is_blocked();
-    if !sees {
-        owner::say_unwatched();
-    }
-    sees
-}
-
 /// Whether a fault may be a stand-in's.
 pub(super) fn is_running() -> bool {
     COUNT.load(Ordering::Acquire) > 0
-}
-
-impl Area {
-    fn contains(&self, address: usize) -> bool {
-        address.wrapping_sub(self.start) < self.bytes
-    }
-
-    fn end(&self) -> usize {
-        self.start + self.bytes
-    }
-
-    fn protect(&self, pages: Range<usize>, protection: i32) -> bool {
-        let at: *mut c_void = std::ptr::without_provenance_mut(pages.start);
-        // SAFETY: the pages are of a mapping that outlives the observation; who accesses them
-        // faults, and the access is made good.
-        unsafe { libc::mprotect(at, pages.len(), protection) == 0 }
-    }
 }
 
 impl Observation {

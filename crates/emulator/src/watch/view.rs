@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use super::PAGE;
+pub(super) const PAGE: usize = 4096;
 
 /// What the program may do to a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
